@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from groundwork.errors import AuditError
-from pin_audit.addresses import Address
 from pin_audit.claims import GRAVITY, AuditRow, Status, Verdict
 from pin_audit.facts import AnyFact, AuditTarget, RecipeCommit, Submodule, TagCommit, config_words
 from pin_audit.names import Names
+from pin_audit.repositories import parse_address
 from pin_audit.targets import packages
 from pin_audit.versions import Spec, is_version
 
@@ -104,7 +105,7 @@ def _own(target: AuditTarget) -> set[str]:
 def _plain(address: str) -> str:
     """Return an address so that all ways to one repository compare equal: https or ssh, with or without ``.git``."""
     try:
-        found = Address.parse(address)
+        parts = urlsplit(parse_address(address))
     except AuditError:
         return ""
-    return f"{found.host}{found.repository}".lower()
+    return f"{parts.hostname or ''}{parts.path.rstrip('/').removesuffix('.git')}".lower()

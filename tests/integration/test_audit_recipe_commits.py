@@ -14,15 +14,15 @@ from msgspec import structs
 from megabuild.configs.config import Config, available, load
 from pin_audit.claims import Status
 from pin_audit.facts import Holds, RecipeCommit, SourceOutcome
+from pin_audit.markdown import markdown
 from pin_audit.names import names
-from pin_audit.report.jsonfile import Report
-from pin_audit.report.markdown import markdown
+from pin_audit.report_file import Report
+from pin_audit.repositories import open_tree
 from pin_audit.request import AuditRequest, Local
 from pin_audit.services import Services
 from pin_audit.sources import recipe_commits, submodules
 from pin_audit.table import tabulate
 from pin_audit.targets import find, target
-from pin_audit.trees import open_tree
 
 ONE = "1234567abc" + "0" * 30
 CONFIGS = ("linux_64_cpu", "linux_64_cuda130", "osx_arm64_cpu")

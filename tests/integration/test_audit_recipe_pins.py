@@ -12,12 +12,12 @@ from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.facts import AnyFact, Build, RecipeArchs, RecipePin, SourceOutcome, Switch, config_words
 from pin_audit.recipe_lines import Line, names_in, place, requirement_lines
+from pin_audit.repositories import Repository
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 from pin_audit.sources import recipe_archs, recipe_pins
 from pin_audit.switches import switches
 from pin_audit.targets import find, packages, target
-from pin_audit.trees import GitTree
 
 NARROW = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "osx_arm64_cpu")
 
@@ -27,7 +27,7 @@ def configs(repository: Path) -> tuple[Config, ...]:
     return tuple(load(repository, name) for name in available(repository))
 
 
-def no_tree() -> GitTree:
+def no_tree() -> Repository:
     raise AuditError("no tree here")
 
 

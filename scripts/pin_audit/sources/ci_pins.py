@@ -12,8 +12,8 @@ from pin_audit.archs import split
 from pin_audit.ci_readers import CiValue, NotInFile
 from pin_audit.ci_rules import ARCH_LISTS, PINS, CiRule
 from pin_audit.facts import CiPin, Holds, SourceOutcome, UpstreamArchs, Where
-from pin_audit.request import AuditRequest
-from pin_audit.trees import Tree
+from pin_audit.repositories import Repository
+from pin_audit.request import AuditRequest, LocalTree
 
 _PLATFORMS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
 
@@ -79,7 +79,9 @@ def _paths(rule: CiRule, names: Sequence[str]) -> list[str]:
     return [path for path in fnmatch.filter(names, rule.file) if re.search(rule.where, path)]
 
 
-def _read(rule: CiRule, texts: Mapping[str, str], tree: Tree) -> tuple[list[tuple[str, CiValue]], str]:
+def _read(
+    rule: CiRule, texts: Mapping[str, str], tree: Repository | LocalTree
+) -> tuple[list[tuple[str, CiValue]], str]:
     """Return the values with their files, or nothing and why that is."""
     found: list[tuple[str, CiValue]] = []
     problems = []

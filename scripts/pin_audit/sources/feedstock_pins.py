@@ -6,13 +6,11 @@ import re
 import tempfile
 from pathlib import Path
 
-from pin_audit.addresses import Address
 from pin_audit.facts import FeedstockPin, Holds, SourceOutcome, Where
-from pin_audit.git import Clones
 from pin_audit.meta_yaml import variants
+from pin_audit.repositories import Repositories, parse_address
 from pin_audit.request import AuditRequest
 from pin_audit.targets import packages
-from pin_audit.trees import GitTree
 
 SOURCE = "feedstock"
 _CONFIG = re.compile(r"\.ci_support/(?P<name>(?P<platform>(?:linux|osx)_[a-z0-9]+)_[\w.-]*\.yaml)")
@@ -23,8 +21,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     known = next((one for one in packages() if one.name == request.target.package and one.feedstock), None)
     if known is None:
         return SourceOutcome(source=SOURCE, applies=False)
-    clones = Clones(request.services)
-    tree = GitTree(clones, clones.reach(Address.parse(known.feedstock), "HEAD"))
+    tree = Repositories(request.services).open(parse_address(known.feedstock), "HEAD")
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     places: dict[tuple[str, str], str] = {}
     wanted = {re.sub("[-.]", "_", name).lower() for name in request.names}
@@ -59,7 +56,7 @@ def read(request: AuditRequest) -> SourceOutcome:
                     if set(having) != {one for one in made if one[0] in platforms}
                     else (),
                 ),
-                where=Where(file=path, url=tree.url(path), commit=tree.commit, fetched=tree.clone.fetched),
+                where=Where(file=path, url=tree.url(path), commit=tree.commit, fetched=tree.fetched),
             )
         )
     return SourceOutcome(source=SOURCE, facts=tuple(facts))

@@ -1,0 +1,383 @@
+"""Submodules described without cloning them, against git's own words; hostile addresses, passwords, dead servers."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from bad_servers import server
+from git_world import Repo, daemon, git, modules, status, without_settings
+
+from groundwork.errors import AuditError
+from pin_audit.facts import AuditTarget, SourceOutcome, Submodule
+from pin_audit.gather import outcome_of
+from pin_audit.repositories import open_tree, page, parse_address, run_git
+from pin_audit.request import AuditRequest, Local
+from pin_audit.services import Services
+from pin_audit.sources import submodules
+from pin_audit.sources.submodules import parse_modules
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's."""
+    without_settings(monkeypatch)
+
+
+def audit(
+    repository: str, cache: Path, *, tag: str = "v1", seconds: float = 60.0, offline: bool = False,
+    age: float = 3600.0, reports: list[str] | None = None, tree: Path | None = None,
+) -> SourceOutcome:  # fmt: skip
+    told: list[str] = [] if reports is None else reports
+    services = Services(
+        cache, seconds=seconds, offline=offline, max_age=age, report=lambda _, text: told.append(text)
+    )
+    target = AuditTarget(package="p", version="1", repository=repository, tag=tag, wheel="", builds=())
+    request = AuditRequest(
+        target=target, services=services, repository=lambda: open_tree(target, services), configs=(),
+        root=cache, local=Local(tree=tree),
+    )  # fmt: skip
+    return outcome_of(request, "submodules", submodules.read)
+
+
+def described(outcome: SourceOutcome) -> dict[str, str]:
+    return {f.name: f"{f.commit} {f.value}" for f in outcome.facts if isinstance(f, Submodule) and f.value}
+
+
+def troubles(outcome: SourceOutcome) -> str:
+    return "\n".join([outcome.trouble, *(one.trouble for one in outcome.facts)])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[str, ...]]:
+    """A superproject with a submodule for each way in which git describes a commit by tags, and one in another."""
+    folder = tmp_path_factory.mktemp("world")
+    links: dict[str, str] = {}
+
+    def keep(repo: Repo, mark: int) -> Mapping[int, str]:
+        made = repo.make()
+        git("config", "uploadpack.allowAnySHA1InWant", "true", cwd=repo.path)
+        links[repo.name.removesuffix(".git")] = made[mark]
+        return made
+
+    repo = Repo(folder / "after.git")  # some commits after an annotated tag, with a nearer lightweight one
+    repo.tag("v1.0", repo.commits(3), annotated=True)
+    repo.tag("light", repo.commits(2))
+    keep(repo, repo.commits(2))
+    repo = Repo(folder / "exact.git")  # exactly a lightweight tag, where annotated ones exist elsewhere
+    repo.tag("v0.1", repo.commits(2), annotated=True)
+    mark = repo.commits(2)
+    repo.tag("v0.2", mark)
+    keep(repo, mark)
+    repo = Repo(folder / "before.git")  # before any tag, on a branch that was merged later
+    first = repo.commits(2)
+    mark = repo.commit("side", parents=[first])
+    merged = repo.commit(parents=[repo.commits(3), repo.commit("side", parents=[mark])])
+    repo.tag("v1.0", merged, annotated=True)
+    keep(repo, mark)
+    repo = Repo(folder / "rewritten.git")  # history rewritten: no branch leads to the commit any more
+    base = repo.commits(2)
+    repo.tag("v3", base, annotated=True)
+    made = keep(repo, repo.commits(2))
+    git("update-ref", "refs/heads/main", made[base], cwd=repo.path)
+    repo = Repo(folder / "leaf.git")
+    repo.tag("0.1", repo.commits(2))
+    keep(repo, repo.commits(1))
+    repo = Repo(folder / "inner.git")  # with a submodule itself, by relative address
+    repo.tag("in-1", repo.commits(1), annotated=True)
+    files = {".gitmodules": modules({"deps/leaf": "../leaf.git"})}
+    keep(repo, repo.commit(files=files, gitlinks={"deps/leaf": links.pop("leaf")}))
+    top = Repo(folder / "super.git")
+    texts = {".gitmodules": modules({path: f"../{path}.git" for path in links}), "a/file": b"text"}
+    top.tag("v1", top.commit(files=texts, gitlinks=links), annotated=True)
+    top.make()
+    return folder, tuple(links)
+
+
+@pytest.mark.parametrize("kind", ["file", "git", "no filters"])
+def test_descriptions_and_their_order_are_gits_own(
+    kind: str, world: tuple[Path, tuple[str, ...]], tmp_path: Path
+) -> None:
+    folder, paths = world
+    truth = status(f"file://{folder}/super.git", "v1", tmp_path, paths)
+    with contextlib.ExitStack() as stack:
+        setting = ("uploadpack.allowFilter=false",) if kind == "no filters" else ()
+        base = f"file://{folder}/" if kind == "file" else stack.enter_context(daemon(folder, *setting))
+        outcome = audit(f"{base}super.git", tmp_path / "cache")
+        again = audit(f"{base}super.git", tmp_path / "cache", offline=True)
+    assert troubles(outcome).strip() == ""
+    assert [*described(outcome).items()] == [*truth.items()]
+    assert described(again) == truth
+    tags = {one.name: one.tag for one in outcome.facts if isinstance(one, Submodule)}
+    assert tags["exact"] == "v0.2"
+    assert truth["after"].partition(" ")[2].startswith("v1.0-4-g")
+
+
+def test_a_checkout_is_asked_itself(world: tuple[Path, tuple[str, ...]], tmp_path: Path) -> None:
+    folder, paths = world
+    truth = status(f"file://{folder}/super.git", "v1", tmp_path, paths)
+    outcome = audit("https://example.org/x", tmp_path / "cache", tree=tmp_path / "work", offline=True)
+    assert described(outcome) == truth
+
+
+def test_files_of_the_tag_are_read(world: tuple[Path, tuple[str, ...]], tmp_path: Path) -> None:
+    url = f"file://{world[0]}/super.git"
+    target = AuditTarget(package="p", version="1", repository=url, tag="v1", wheel="", builds=())
+    tree = open_tree(target, Services(tmp_path / "cache"))
+    assert {".gitmodules", "a/file"} <= {*tree.names()}
+    assert tree.read(["a/file", "nothing"]) == {"a/file": b"text"}
+    assert "no tag v99" in troubles(audit(url, tmp_path / "cache", tag="v99"))
+
+
+@pytest.mark.parametrize("text", [
+    "", "ext::sh -c touch% /tmp/x", "fd::17/x", "--upload-pack=touch /tmp/x", "-u./x", "ssh://-oProxyCommand=x/path",
+    "git@-oProxyCommand=x:path", "example.org:-u./x", "ftp://example.org/x", "https://example.org/a%0a.git",
+    "https://example.org/a\nhost=other", "https://example.org/\x1b[31mred", "https://example.org/../../x",
+    "https://example.org/a/%2e%2e/b", "https://example.org/", "https:///nohost", "https://exa mple.org/x",
+    "https://example.org:port/x", "https://example.org/" + "a" * 5000,
+])  # fmt: skip
+def test_dangerous_addresses_are_refused(text: str) -> None:
+    with pytest.raises(AuditError, match="refused"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(("text", "parent", "expected"), [
+    ("../x.git", "https://example.org/owner/name.git", "https://example.org/owner/x.git"),
+    ("../../other/x.git", "https://u:p@example.org/owner/name.git/", "https://u:p@example.org/other/x.git"),
+    ("../x.git", "file:///srv/git/name.git", "file:///srv/git/x.git"),
+    ("git@github.com:google/flatbuffers.git", "", "https://github.com/google/flatbuffers.git"),
+    ("ssh://git@example.org:22/a/b", "", "https://example.org/a/b"),
+    ("git://127.0.0.1:9418/x.git", "", "git://127.0.0.1:9418/x.git"),
+    ("/srv/git/x.git", "", "file:///srv/git/x.git"),
+])  # fmt: skip
+def test_addresses_are_understood(text: str, parent: str, expected: str) -> None:
+    assert parse_address(text, parent) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["../../../x.git", "../a/../../x.git", "file:///etc/x", "/etc/x.git", "~/x", "x.git", ".."]
+)
+def test_a_remote_parent_leads_neither_here_nor_beyond_its_host(text: str) -> None:
+    with pytest.raises(AuditError, match="refused"):
+        parse_address(text, "https://example.org/owner/name.git")
+
+
+def test_a_person_is_sent_to_a_page() -> None:
+    assert (
+        page("https://github.com/o/n.git", "abc", ".gitmodules", 3)
+        == "https://github.com/o/n/blob/abc/.gitmodules#L3"
+    )
+    assert page("https://gitlab.com/o/n", "abc", "f") == "https://gitlab.com/o/n/-/blob/abc/f"
+    assert page("https://example.org/o/n", "abc", "f") == ""
+
+
+def test_gitmodules_are_read_without_what_git_ignores(tmp_path: Path) -> None:
+    (tmp_path / "drawn").write_text('[submodule "x"]\npath = x\nurl = https://example.org/x\n')
+    found = parse_modules(
+        b'[submodule "../../.git/hooks"]\npath = a\nurl = u\n[submodule "no path"]\nurl = u\n'
+        b'[submodule "dash"]\npath = -u./x\nurl = u\n[core]\nfsmonitor = touch fired\n'
+        + f"[include]\npath = {tmp_path}/drawn\n".encode()
+        + b'[submodule "good"]\n\tpath = good\n\turl = ../good.git\n\tupdate = none\n'
+    )
+    assert [(path, entry["url"], entry["update"]) for path, entry in found.items()] == [
+        ("good", "../good.git", "none")
+    ]
+    for garbage in (b"\0\1\2 garbage [", b'[submodule "a"\npath', b"<!DOCTYPE html>", b"#" * (2 << 20)):
+        with pytest.raises(AuditError):
+            parse_modules(garbage)
+
+
+def test_hostile_submodules_are_cells_and_nothing_more(tmp_path: Path) -> None:
+    fired, folder = tmp_path / "fired", tmp_path / "world"
+    lines = {"ext": f"ext::sh -c touch% {fired}", "option": f"--upload-pack=touch {fired}",
+             "proxy": f"ssh://-oProxyCommand=touch%20{fired}/x", "file": f"file://{folder}/hostile.git",
+             "climbs": "../../../../../../etc", "command": "../hostile.git", "gone": "../hostile.git"}  # fmt: skip
+    texts = modules(dict(lines)).replace(
+        b"path = command\n", f"path = command\n\tupdate = !touch {fired}\n".encode()
+    )
+    links = dict.fromkeys([*lines, "undeclared", '"a\\033[2Jb"'], "1" * 40)
+    top = Repo(folder / "hostile.git")
+    top.tag("v1", top.commit(files={".gitmodules": texts}, gitlinks=links))
+    top.make()
+    with daemon(folder) as base:
+        outcome = audit(f"{base}hostile.git", tmp_path / "cache")
+    assert not fired.exists()
+    assert {one.name for one in outcome.facts} == {*lines, "undeclared", "a?[2Jb"}
+    assert all(one.trouble and not one.value for one in outcome.facts)
+
+
+def test_a_repositorys_hooks_and_settings_run_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = Repo(tmp_path / "x.git")
+    repo.commits(1)
+    repo.make()
+    fired = tmp_path / "fired"
+    (repo.path / "hooks").mkdir(exist_ok=True)
+    for name in ("reference-transaction", "post-checkout"):
+        (repo.path / "hooks" / name).write_text(f"#!/bin/sh\ntouch {fired}\n")
+        (repo.path / "hooks" / name).chmod(0o755)
+    git("config", "core.fsmonitor", f"touch {fired}", cwd=repo.path)
+    run_git(repo.path, "update-ref", "refs/heads/other", "main")
+    with pytest.raises(AuditError):
+        run_git(repo.path, "ls-remote", "--", f"ext::sh -c touch% {fired}", GIT_ALLOW_PROTOCOL="file")
+    assert not fired.exists()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AuditError, match="not installed"):
+        run_git(repo.path, "version")
+
+
+def test_servers_that_hang_or_answer_garbage_cost_bounded_time(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with server(lambda near: time.sleep(60)) as port:
+        assert "took longer" in troubles(audit(f"git://127.0.0.1:{port}/x.git", tmp_path, seconds=2.0))
+    with server(lambda near: near.sendall(b"\x1b[31mHTTP/1.1 200 OK\r\n\r\n" + b"\xff\0" * 4000)) as port:
+        found = troubles(audit(f"git://127.0.0.1:{port}/x.git", tmp_path))
+    assert found.strip()
+    assert "\x1b" not in found
+    assert time.monotonic() - started < 30
+
+
+def test_an_older_answer_serves_and_damage_is_repaired(
+    world: tuple[Path, tuple[str, ...]], tmp_path: Path
+) -> None:
+    reports: list[str] = []
+    with daemon(world[0]) as base:
+        good = audit(f"{base}super.git", tmp_path / "cache")
+    later = audit(f"{base}super.git", tmp_path / "cache", age=-1.0, reports=reports)
+    assert described(later) == described(good) != {}
+    assert any("is used" in text for text in reports)
+    assert "not in the cache" in troubles(audit(f"{base}super.git", tmp_path / "empty", offline=True))
+    url = f"file://{world[0]}/super.git"
+    audit(url, tmp_path / "cache")
+    for pack in (tmp_path / "cache" / "git").glob("*/objects/pack/*.pack"):
+        pack.chmod(0o644)
+        with pack.open("r+b") as stream:
+            stream.truncate(pack.stat().st_size // 2)
+    assert described(audit(url, tmp_path / "cache")) == described(good)
+
+
+def test_two_runs_on_one_cache_end_alike(world: tuple[Path, tuple[str, ...]], tmp_path: Path) -> None:
+    found: list[SourceOutcome] = []
+    url = f"file://{world[0]}/super.git"
+    threads = [threading.Thread(target=lambda: found.append(audit(url, tmp_path))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [troubles(one).strip() for one in found] == [""] * 3
+    assert len({str(described(one)) for one in found}) == 1
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """git's smart protocol as git-http-backend(1) speaks it; everything below ``locked`` wants a password."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """List branches and tags, or what the server can do."""
+        version = str(self.headers.get("Git-Protocol", ""))
+        head = b"" if "version=2" in version else b"001e# service=git-upload-pack\n0000"
+        self._answer(["--advertise-refs"], b"", head, "application/x-git-upload-pack-advertisement")
+
+    def do_POST(self) -> None:
+        """Send a pack."""
+        body = b""
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+        self._answer([], body, b"", "application/x-git-upload-pack-result")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def _answer(self, more: list[str], body: bytes, head: bytes, kind: str) -> None:
+        name = (
+            self.path.partition("?")[0].removesuffix("/info/refs").removesuffix("/git-upload-pack").strip("/")
+        )
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                self.server.running.add(path.read_bytes())  # type: ignore[attr-defined]
+        login = f"Basic {base64.b64encode(b'user:hunter2').decode()}"
+        status, out = 200, head
+        if name.startswith("locked/") and self.headers.get("Authorization") != login:
+            status, out = 401, b""
+        else:
+            environ = {"GIT_PROTOCOL": str(self.headers.get("Git-Protocol", "")), "PATH": os.environ["PATH"]}
+            folder = self.server.folder / name.removeprefix("locked/")  # type: ignore[attr-defined]
+            argv = ["git", "upload-pack", "--stateless-rpc", *more, str(folder)]
+            out += subprocess.run(argv, input=body, env=environ, capture_output=True, check=False).stdout
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(out)))
+        if status == 401:
+            self.send_header("WWW-Authenticate", 'Basic realm="x"')
+        self.end_headers()
+        self.wfile.write(out)
+        self.server.sent.append(len(out))  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
+    """A server of the repositories in ``world``."""
+    made = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    made.folder, made.sent, made.running = tmp_path / "world", [], set()  # type: ignore[attr-defined]
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def test_a_password_opens_a_repository_and_is_nowhere_to_be_seen(
+    site: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody on a machine can read other processes' arguments. The history comes without its files."""
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "credential.helper")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", '!f() { printf "username=user\\npassword=old\\n"; }; f')
+    repo = Repo(tmp_path / "world" / "lib.git")
+    repo.commit(files={"large": os.urandom(1 << 20)})
+    repo.tag("v3", repo.commits(3), annotated=True)
+    made = repo.make()
+    top = Repo(tmp_path / "world" / "super.git")
+    links = {"lib": made[4], "closed": made[4]}
+    texts = modules({"lib": "../lib.git", "closed": f"http://127.0.0.1:{site.server_port}/locked/other.git"})
+    top.tag("v1", top.commit(files={".gitmodules": texts}, gitlinks=links))
+    top.make()
+    reports: list[str] = []
+    url = f"http://user:hunter2@127.0.0.1:{site.server_port}/locked/super.git"
+    outcome = audit(url, tmp_path / "cache", reports=reports)
+    found = {one.name: (one.value, one.trouble) for one in outcome.facts}
+    assert found["lib"] == ("v3", "")
+    assert "private" in found["closed"][1]
+    assert any(b"remote-http" in line for line in site.running)  # type: ignore[attr-defined]
+    assert not any(b"hunter2" in line for line in site.running)  # type: ignore[attr-defined]
+    assert "hunter2" not in repr((outcome, reports))
+    kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert not any(b"hunter2" in path.read_bytes() for path in kept)
+    assert sum(site.sent) < 200_000  # type: ignore[attr-defined]
+
+
+def test_ssh_is_asked_over_https_and_a_users_rewriting_is_followed(
+    world: tuple[Path, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.file://{world[0]}/.insteadOf")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://code.example.org/")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))  # a caller's repository is not used
+    assert len(described(audit("git@code.example.org:super.git", tmp_path / "cache"))) == 6

@@ -27,7 +27,7 @@ from pin_audit.facts import (
 )
 from pin_audit.gather import SOURCES
 from pin_audit.names import names
-from pin_audit.report.jsonfile import Report
+from pin_audit.report_file import Report
 from pin_audit.table import Audit, tabulate
 
 CONFIGS = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "linux_aarch64_cuda130", "osx_arm64_cpu")

@@ -14,9 +14,9 @@ from groundwork.network.client import Timeouts
 from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.gather import outcome_of
+from pin_audit.repositories import Repository
 from pin_audit.request import AuditRequest, Local
 from pin_audit.services import Services
-from pin_audit.trees import GitTree
 
 #: For servers that answer, however busy the machine is.
 PATIENT = Timeouts(connect=30.0, read=30.0, total=120.0, pause=0.02)
@@ -194,7 +194,7 @@ def request(
         package="thing", version=version, repository="", tag="", wheel=wheel, builds=(), index=index
     )
 
-    def no_tree() -> GitTree:
+    def no_tree() -> Repository:
         raise AssertionError("no source of these tests reads upstream's tree")
 
     return AuditRequest(

@@ -11,8 +11,8 @@ from audit_trees import INSTALL_CUDA, MATRIX, NEW, MemoryTree, about, request, v
 from groundwork.errors import AuditError
 from pin_audit.facts import CiPin, SourceOutcome, UpstreamArchs
 from pin_audit.gather import gather
+from pin_audit.repositories import Repository
 from pin_audit.sources import ci_pins
-from pin_audit.trees import GitTree
 
 TRITON = ".ci/docker/triton_version.txt"
 #: cuDSS for the CUDA of a condition, as a stored form of upstream's script has it.
@@ -149,7 +149,7 @@ def test_the_tree_is_read_in_one_request(tmp_path: Path) -> None:
 
 
 def test_a_tree_that_cannot_be_opened_is_the_trouble_of_the_whole_source(tmp_path: Path) -> None:
-    def refuse() -> GitTree:
+    def refuse() -> Repository:
         raise AuditError("the repository does not answer")
 
     asked = request(MemoryTree({}), tmp_path)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from audit_samples import audit, has
 
+from pin_audit.cells import cells
 from pin_audit.claims import AuditRow, Status
 from pin_audit.facts import AnyFact, Holds, Newest, RecipeCommit, Submodule, TagCommit, Where
-from pin_audit.report.cells import cells
 
 ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
 PYG, METIS = "https://github.com/pyg-team/pyg-lib.git", "https://github.com/KarypisLab/METIS.git"

@@ -10,12 +10,12 @@ import pytest
 from audit_wheels import configured_by_the_test
 
 from pin_audit import snapshots
+from pin_audit.cells import INFERRED, NOT_READ, count_cells
 from pin_audit.claims import AuditRow, Status
 from pin_audit.facts import Newest, RecipePin, Submodule
 from pin_audit.make_report import AuditOptions, make
-from pin_audit.report.cells import INFERRED, NOT_READ, readings
-from pin_audit.report.jsonfile import Report
-from pin_audit.report.markdown import BEGIN, END, markdown
+from pin_audit.markdown import BEGIN, END, markdown
+from pin_audit.report_file import Report
 
 RELEASES = ("2.12.0", "2.13.0", "2.14.1", "2.15.0")
 
@@ -55,28 +55,25 @@ def test_every_release_has_its_facts_with_source_and_day() -> None:
 @pytest.mark.parametrize("version", ["2.13.0", "2.14.1"])
 def test_at_most_a_tenth_of_a_table_was_not_read(version: str, reports: dict[str, Report]) -> None:
     (audit,) = reports[version].audits
-    found = readings((*audit.rows, *audit.archs))
-    whole = sum(found.values()) - found[INFERRED]
-    assert found[NOT_READ] * 10 <= whole, found
+    found = count_cells((*audit.rows, *audit.archs))
+    assert found[NOT_READ] * 10 <= found["filled"] + found[NOT_READ], found
+    assert found[INFERRED] < found["filled"]
     assert found["filled"] > 150
 
 
-@pytest.mark.parametrize(
-    ("version", "page"), [("2.13.0", "dependencies.md"), ("2.14.1", "dependencies-2.14.1.md")]
-)
 def test_the_committed_table_is_the_one_that_is_made_now(
-    version: str, page: str, reports: dict[str, Report], repository: Path
+    reports: dict[str, Report], repository: Path
 ) -> None:
-    """Whoever changes recipe or snapshots makes it again: audit --offline --release VERSION --write docs/PAGE."""
-    text = (repository / "docs" / page).read_text(encoding="utf-8")
+    """Whoever changes recipe or snapshots makes it again: audit --offline --write docs/dependencies.md."""
+    text = (repository / "docs" / "dependencies.md").read_text(encoding="utf-8")
     committed = text.partition(f"{BEGIN}\n")[2].partition(f"\n{END}")[0].strip()
-    made = markdown(reports[version], level=3).strip()
+    made = markdown(reports["2.13.0"], level=3).strip()
 
     def tables(report: str) -> list[str]:
         return [line for line in report.splitlines() if line.startswith(("| ", "["))]
 
     assert tables(committed) == tables(made)
-    assert len(tables(made)) > 150
+    assert len(tables(made)) > 80
 
 
 def test_what_2_15_0_changes_is_told_without_a_network(reports: dict[str, Report]) -> None:

@@ -211,7 +211,7 @@ def test_without_arguments_the_repository_around_is_audited(
     )
     assert outcome(call, invocation) == 0
     text = capsys.readouterr().out
-    assert text.startswith("thing-lib 1.2.3" if name == "meta.yaml" else "thing-split 2.0")
+    assert text.startswith("## thing-lib 1.2.3" if name == "meta.yaml" else "## thing-split 2.0")
     assert ("libfoo" in text) == (name == "meta.yaml")
 
 
@@ -267,7 +267,7 @@ def test_an_arch_list_that_is_not_in_plain_text_is_not_read(
     (root / "recipe" / "build.sh").write_text(text, encoding="utf-8")
     text = run_audit(["--root", str(root)], tmp_path, invocation, capsys, monkeypatch)
     assert "TORCH_CUDA_ARCH_LIST" in text
-    cuda129 = [line for line in text.splitlines() if line.startswith("12.9")]
+    cuda129 = [line for line in text.splitlines() if line.startswith("| 12.9")]
     assert not cuda129 or "unknown" in cuda129[0]
 
 

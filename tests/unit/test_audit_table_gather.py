@@ -12,12 +12,12 @@ from audit_samples import target
 from groundwork.errors import AuditError
 from pin_audit.facts import SourceOutcome
 from pin_audit.gather import SOURCES, gather, sources
+from pin_audit.repositories import Repository
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
-from pin_audit.trees import GitTree
 
 
-def no_tree() -> GitTree:
+def no_tree() -> Repository:
     raise AuditError("no tree here")
 
 

@@ -1,0 +1,444 @@
+"""``audit --bump VERSION``: what another version changes, each with its line, old and new value, and who says so.
+
+Nothing is written: a value is certain where somebody published it, and a person's where it has to be decided.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from msgspec import Struct
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from groundwork import files, process
+from groundwork.errors import ConfigError
+from megabuild.configs.config import CONFIG_FOLDER, python_version
+from megabuild.configs.matrix import MATRIX_FILE, PROVIDERS
+from pin_audit.claims import is_optional
+from pin_audit.facts import CiPin, Requirement, Submodule, UpstreamArchs
+from pin_audit.names import names
+from pin_audit.release import Release, SourcedValue, find_sha256, place_of
+from pin_audit.request import AuditRequest
+from pin_audit.texts import read_text
+from pin_audit.versions import Spec
+
+CERTAIN, PERSON = "certain", "for a person"
+_KEY = re.compile(r"^([A-Za-z_][\w.-]*):")
+_ITEM = re.compile(r"""^\s+-\s+["']?([^#"']*?)["']?\s*(?:#.*?(?:\[(?P<selector>[^\]]+)\])?\s*)?$""")
+_BUILD = re.compile(
+    r"""^\s*(?:\{%\s*set\s+)?(?:build|number|build_number)\s*[:=]\s*["']?([1-9]\d*)["']?\s*(?:%\}|#|$)"""
+)
+_PATCH = re.compile(r"^\s*-\s+(\S+\.patch)\b")
+_URL = re.compile(r"""^\s*(?:-\s+)?(?:url:\s*)?["']?(https?://.*?|\$\{\{.*\}\}/.*?)["']?\s*(?:\s#.*)?$""")
+_SHA256 = re.compile(r"\b[0-9a-f]{64}\b")
+_SHA256_OF = re.compile(r"""^\s*(?:-\s+)?sha256:\s*["']?(\S+.*?)["']?\s*(?:#.*)?$""")
+_REVISION = re.compile(r"""^\s*(?:-\s+)?(?:rev|git_rev):\s*["']?(\S.*?)["']?\s*(?:\s#.*)?$""")
+_COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
+_TOUCHED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
+_RENDERED = "scripts/test tests/integration/test_render_*.py -k kept --renew-names"
+#: What a command makes from the recipes and the matrix.
+_MADE = {
+    CONFIG_FOLDER: "python scripts/megabuild configs --write",
+    "tests/data/rendered.json": _RENDERED,
+    "tests/data/rendered_pyg.json": _RENDERED,
+    "docs/dependencies.md": "python scripts/megabuild audit --write docs/dependencies.md",
+}
+_TEXTS = ("*.md", "*.yaml", "*.yml", "*Containerfile", "*Dockerfile")
+_HISTORY = ("CHANGELOG.md", "docs/lab/*", "docs/dependencies.md", "tests/*", "scripts/pin_audit/releases/*",
+            f"{CONFIG_FOLDER}/*", f"recipe/{MATRIX_FILE}")  # fmt: skip
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One place that another version concerns."""
+
+    topic: str  #: ``version``, ``sha256``, ``triton``, ...
+    kind: str  #: ``certain`` or ``for a person``
+    file: str = ""  #: below the repository's root
+    line: int | None = None
+    old: str = ""
+    new: str = ""  #: empty where it cannot be known: the note says why
+    source: str = ""  #: who says so
+    note: str = ""  #: for whoever has to decide; or the command that writes it
+
+
+class Bump(Struct, frozen=True, kw_only=True):
+    """Everything that another version of a package concerns."""
+
+    package: str
+    old: str
+    new: str
+    commit: str = ""  #: of the new version; empty where it was not read
+    changes: tuple[Change, ...] = ()
+    unread: tuple[str, ...] = ()  #: what could not be read, so that something may be missing
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a recipe, or an item of a key of conda_build_config.yaml."""
+
+    file: str
+    number: int
+    text: str
+    key: str = ""  #: of conda_build_config.yaml
+    value: str = ""
+    selector: str = ""
+
+    def change(
+        self, topic: str, kind: str, old: str = "", new: str = "", source: str = "", note: str = ""
+    ) -> Change:
+        """Return a change of this line, or of its whole file where it has no number."""
+        return Change(
+            topic=topic,
+            kind=kind,
+            file=self.file,
+            line=self.number or None,
+            old=old,
+            new=new,
+            source=source,
+            note=note,
+        )
+
+    @property
+    def provider(self) -> str:
+        """The one provider that the line is for, or an empty string."""
+        found = re.search(r'provider == "([\w-]+)"', self.selector)
+        return found[1] if found else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BumpContext:
+    """Both releases, and the lines that may have to change."""
+
+    root: Path
+    request: AuditRequest  #: of the new release
+    old: Release
+    new: Release
+    recipe: tuple[Line, ...]  #: of the package's recipes, the main one first
+    matrix: tuple[Line, ...] = ()
+    key: str = ""  #: of conda_build_config.yaml, where that has the version
+
+    def requirements(self, row: str) -> list[tuple[Line, str]]:
+        """Return the recipe's lines that ask for a row of names.yaml, each with the constraint."""
+        entry = names().entries.get(row)
+        words = "|".join(map(re.escape, (row, *(entry.conda if entry else ()))))
+        asked = re.compile(rf"""(?:-|then:|else:)\s+["']?(?:{words})(?:\s+([^#"'\[]+?))?["']?\s*(?:#.*)?$""")
+        return [(line, found[1] or "") for line in self.recipe if (found := asked.search(line.text))]
+
+    def values(self, key: str, value: str) -> list[Line]:
+        """Return the lines where a key has a value: in conda_build_config.yaml, else where the recipe sets it."""
+        items = [line for line in self.matrix if (line.key, line.value) == (key, value)]
+        setting = re.compile(
+            rf"""^\s*(?:\{{%-?\s*set\s+)?{re.escape(key)}\s*[:=]\s*["']?{re.escape(value)}["']?\s*(?:-?%\}}|#|$)"""
+        )
+        return items or [line for line in self.recipe if setting.match(line.text)]
+
+
+def collect(context: BumpContext) -> Bump:
+    """Return everything that the new version concerns."""
+    steps = (
+        _versions,
+        _hashes,
+        _commits,
+        _requirements,
+        _pythons,
+        _cuda,
+        _back_end,
+        _patches,
+        _submodules,
+        _made,
+    )
+    changes = [change for step in steps for change in step(context)]
+    covered = {(one.file, one.line) for one in changes}
+    changes += _mentions(context, covered)
+    return Bump(
+        package=context.request.target.package,
+        old=context.old.version,
+        new=context.new.version,
+        commit=context.new.commit,
+        changes=tuple(dict.fromkeys(changes)),
+        unread=tuple(dict.fromkeys((*context.old.unread, *context.new.unread))),
+    )
+
+
+def read_lines(root: Path, name: str) -> tuple[Line, ...]:
+    """Return a file's lines; those of conda_build_config.yaml with key, value and selector."""
+    key, found = "", []
+    for number, text in enumerate(read_text(root / name, root).splitlines(), start=1):
+        if match := _KEY.match(text):
+            key = match[1]
+        item = _ITEM.match(text)
+        value, selector = (item[1].strip(), item["selector"] or "") if item else ("", "")
+        found.append(Line(name, number, text, key, value, selector))
+    return tuple(found)
+
+
+def _set(
+    topic: str, lines: Iterable[Line], old: str, said: SourcedValue, context: BumpContext
+) -> Iterator[Change]:
+    """Yield a new value for lines; of official wheels a person decides, Debian's rows are Debian's."""
+    for line in lines:
+        if line.provider == "debian" or old == said.value:
+            continue
+        if not said.value:
+            yield line.change(topic, PERSON, old, note=f"not known: {said.source}")
+        elif line.provider == "wheel":
+            note = f"a row of official wheels, which are for CUDA {context.new.cuda or '?'}"
+            yield line.change(topic, PERSON, old, said.value, said.source, note)
+        else:
+            yield line.change(topic, CERTAIN, old, said.value, said.source)
+
+
+def _versions(context: BumpContext) -> Iterator[Change]:
+    said = SourcedValue(context.new.version, "--bump")
+    lines = context.values(context.key or "version", context.old.version)
+    yield from _set("version", lines, context.old.version, said, context)
+    for line in context.recipe:
+        if found := _BUILD.match(line.text):
+            first = SourcedValue("0", "a new version begins at 0")
+            yield from _set("build number", [line], found[1], first, context)
+
+
+def _hashes(context: BumpContext) -> Iterator[Change]:
+    """Yield the sha256 of each archive whose address has the version, by the addresses above it."""
+    new, before = context.new.version, ""
+    names_of_version = "|".join(filter(None, ("version", re.escape(context.key))))
+    urls: list[str] = []
+    for line in context.recipe:
+        if found := _URL.match(line.text):
+            urls = [*(urls if _URL.match(before) else []), found[1]]
+        elif urls and (found := _SHA256_OF.match(line.text)):
+            urls = [re.sub(rf"\$?\{{\{{\s*(?:{names_of_version})\s*\}}\}}", new, url) for url in urls]
+            urls = [url.replace(context.old.version, new) for url in urls]
+            name = context.request.target.package
+            urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", name, url) for url in urls]
+            urls = [re.sub(r"\$?\{\{\s*(\w+)\s*\}\}", r"\1", url) for url in urls]
+            key = re.fullmatch(r"\$?\{\{\s*(\w+)\s*\}\}", found[1])
+            setting = re.compile(rf"^\s*{key[1]}\s*[:=]" if key else "(?!)")
+            places = [line] if not key else [
+                one for one in (*context.matrix, *context.recipe)
+                if _SHA256.search(one.text) and (one.key == key[1] or setting.match(one.text))
+            ]  # fmt: skip
+            for place in places if any(new in url for url in urls) else ():
+                hashed = _SHA256.search(place.text)
+                said = find_sha256(urls, context.request)
+                yield from _set("sha256", [place], hashed[0] if hashed else "", said, context)
+            urls = []
+        before = line.text
+
+
+def _commits(context: BumpContext) -> Iterator[Change]:
+    """Yield the commits that a recipe takes from git: upstream's own, and those of its submodules."""
+    now = {one.name: one for one in context.new.all(Submodule)}
+    moved = {context.old.commit: SourcedValue(context.new.commit, f"the tag of {context.new.version}")}
+    for one in context.old.all(Submodule):
+        if one.name in now:
+            moved[one.commit] = SourcedValue(now[one.name].commit, one.name)
+    for line in context.recipe:
+        if taken := _REVISION.match(line.text):
+            key = re.fullmatch(r"\$?\{\{\s*(\w+)\s*\}\}", taken[1])
+            for place in [one for one in context.matrix if one.key == key[1]] if key else [line]:
+                if commit := _COMMIT.search(place.text):
+                    unknown = SourcedValue("", f"the commit that {context.new.version} has was not read")
+                    said = moved.get(commit[0]) or unknown
+                    yield from _set("commit", [place], commit[0], said if said.value else unknown, context)
+
+
+def _requirements(context: BumpContext) -> Iterator[Change]:
+    """Yield what the wheel's metadata require otherwise, at the recipe's lines."""
+    old, new = (
+        {names().by_distribution(one.name): one for one in release.all(Requirement) if not is_optional(one)}
+        for release in (context.old, context.new)
+    )
+    for row in dict.fromkeys((*new, *old)) if old and new else ():
+        was, now = old.get(row), new.get(row)
+        if row in ("python", "cuda-version") or (was and now and was.value == now.value):
+            continue
+        asked = context.requirements(row)
+        if was and now:
+            for line, spec in asked:
+                yield from _requirement(context, row, was.value, now, line, spec)
+        elif (fact := now or was) and bool(asked) != bool(now):
+            line = asked[0][0] if asked else Line(context.recipe[0].file, 0, "")
+            note = "the wheel requires it, the recipe does not" if now else "the wheel no longer requires it"
+            values = was.value if was else "", now.value if now else ""
+            yield line.change(row, PERSON, *values, place_of(fact.where), note)
+
+
+def _requirement(
+    context: BumpContext, row: str, was: str, now: Requirement, line: Line, spec: str
+) -> Iterator[Change]:
+    """Yield what one line that asks for something must say of it now."""
+    source, exact = place_of(now.where), now.value.lstrip("=~<>!")
+    if expression := re.fullmatch(r"([=~<>!]*)\s*\$?\{\{\s*(\w+)\s*\}\}.*", spec):
+        old = was.lstrip("=~<>!")
+        yield from _set(row, context.values(expression[2], old), old, SourcedValue(exact, source), context)
+        operator = now.value.removesuffix(exact)
+        others = [other for _, other in context.requirements(row)]
+        if expression[1] != operator and not any(other.startswith(operator) for other in others):
+            yield line.change(row, PERSON, spec, spec.replace(expression[1], operator, 1), source)
+    elif spec and spec == was:
+        yield line.change(row, CERTAIN, spec, now.value, source)
+    elif spec and now.value.startswith("=="):
+        if Spec(spec).admits(was.removeprefix("==")) and not Spec(spec).admits(exact):
+            yield line.change(row, PERSON, spec, now.value, source, "the recipe leaves it out")
+    elif spec and spec != now.value:
+        yield line.change(row, PERSON, spec, now.value, source, f"the wheel required {was}")
+
+
+def _pythons(context: BumpContext) -> Iterator[Change]:
+    """Yield what Requires-Python and the wheels' tags change."""
+    said, was = context.new.requires_python, context.old.requires_python
+    for line, spec in context.requirements("python"):
+        if said.value and spec == was.value != said.value:
+            yield line.change("python", CERTAIN, spec, said.value, said.source)
+    here = {}
+    for line in context.matrix:
+        if line.key == "python" and line.provider != "debian" and line.value:
+            with contextlib.suppress(ConfigError):
+                here[python_version(line.value)] = line
+    for python, line in here.items():
+        if said.value and not _fits(said.value, python):
+            note = "leave it out for conda-forge, with what is zipped with python"
+            yield line.change("python", PERSON, line.value, "", f"{said.source}: {said.value}", note)
+    more = [
+        one for one in context.new.pythons if context.old.pythons and one not in (*here, *context.old.pythons)
+    ]
+    if here and more:
+        note = f"{context.old.version} has no wheels for it: conda-forge's migrations decide"
+        line = next(reversed(here.values()))
+        yield line.change("python", PERSON, "", ", ".join(more), "the wheels' tags", note)
+
+
+def _fits(specifiers: str, python: str) -> bool:
+    try:
+        return SpecifierSet(specifiers).contains(f"{python.removesuffix('t')}.99")
+    except InvalidSpecifier:
+        return True
+
+
+def _cuda(context: BumpContext) -> Iterator[Change]:
+    """Yield the CUDA versions that upstream's wheels come and go with, and architectures that are others now."""
+    old, new = context.old, context.new
+    lines = (
+        line for line in context.matrix if line.key == "cuda_compiler_version" and re.match(r"\d", line.value)
+    )
+    here = {line.value: line for line in lines if line.provider != "debian" and line.provider != "wheel"}
+    if old.cuda and new.cuda and old.cuda != new.cuda and here and new.cuda not in here:
+        note = f"of upstream's wheels; here {', '.join(here)}: conda-forge's pinning decides"
+        yield next(reversed(here.values())).change("CUDA", PERSON, old.cuda, new.cuda, "", note)
+    lists = (one for one in new.all(UpstreamArchs) if one.holds.cuda)
+    pins = (one for one in new.all(CiPin) if (one.name, one.what) == ("cuda", "of the wheels"))
+    shipped = {cuda for fact in (*lists, *pins) for cuda in fact.holds.cuda}
+    for cuda, line in here.items():
+        if shipped and cuda not in shipped:
+            note = f"upstream ships {', '.join(sorted(shipped))}; conda-forge's pinning decides"
+            yield line.change("CUDA", PERSON, cuda, "", "", note)
+    for after in new.all(UpstreamArchs):
+        for before in old.all(UpstreamArchs):
+            alike = before.holds == after.holds and bool(before.where.index) == bool(after.where.index)
+            if alike and before.archs != after.archs and after.holds.cuda and after.holds.cuda[0] in here:
+                texts = " ".join(before.archs), " ".join(after.archs)
+                yield here[after.holds.cuda[0]].change("architectures", PERSON, *texts, place_of(after.where))
+
+
+def _back_end(context: BumpContext) -> Iterator[Change]:
+    """Yield what another build back end means for requirements and build scripts."""
+    was, now = context.old.back_end, context.new.back_end
+    if not now.value or not was.value or was.value == now.value or context.requirements(now.value):
+        return
+    folder, asked = (context.root / context.recipe[0].file).parent, context.requirements(was.value)
+    scripts = [
+        f"{path.relative_to(context.root)}:{number}"
+        for path in sorted(folder.iterdir())
+        if path.suffix in (".sh", ".bat")
+        for number, text in enumerate(read_text(path, context.root).splitlines(), start=1)
+        if "setup.py" in text.partition("#")[0]
+    ]
+    note = (
+        f"requirement of host; what runs setup.py: {', '.join(scripts)}" if scripts else "requirement of host"
+    )
+    line = asked[0][0] if asked else Line(context.recipe[0].file, 0, "")
+    yield line.change("back end", PERSON, was.value, now.value, now.source, note)
+
+
+def _listed_patches(context: BumpContext) -> Iterator[tuple[Line, Path]]:
+    for line in context.recipe:
+        found = _PATCH.match(line.text)
+        if found and not {*PROVIDERS[1:]} & {*Path(found[1]).parts}:
+            yield line, (context.root / line.file).parent / found[1]
+
+
+def _patches(context: BumpContext) -> Iterator[Change]:
+    """Yield the patches, tried on the new tree where --tree has it."""
+    tree, found = context.request.local.tree, list(_listed_patches(context))
+    for line, path in found if tree else ():
+        if not _applies(path, tree) and not _applies(path, tree, "-C1"):  # lines around it may differ
+            there = _applies(path, tree, "--reverse")
+            note = "is in the new tree: leave it out" if there else "does not apply"
+            yield line.change("patch", PERSON, path.name, "", "--tree", note)
+    if found and tree is None:
+        listed = ", ".join(dict.fromkeys(path.name for _, path in found))
+        note = f"do they apply? --tree FOLDER tries: {listed}"
+        yield found[0][0].change("patches", PERSON, f"{len(found)} patches", "", "", note)
+
+
+def _applies(patch: Path, tree: Path | None, *more: str) -> bool:
+    environ = {"PATH": os.environ.get("PATH", ""), "GIT_DIR": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    argv = ["git", "apply", "--check", *more, str(patch.absolute())]
+    return process.run(argv, timeout=60, environ=environ, folder=tree).returncode == 0
+
+
+def _submodules(context: BumpContext) -> Iterator[Change]:
+    """Yield the submodules that moved, those that a patch touches apart; one name for one commit, as in the table."""
+    was, now = ({one.name: one for one in release.all(Submodule)} for release in (context.old, context.new))
+    touched: dict[str, str] = {}
+    for _, path in _listed_patches(context):
+        text = (files.read_untrusted(path, below=context.root) or b"").decode("utf-8", errors="replace")
+        touched |= dict.fromkeys(_TOUCHED.findall(text), path.name)
+    whole, moved = Line(context.recipe[0].file, 0, ""), []
+    for name in sorted(was.keys() | now.keys()):
+        before, after = was.get(name), now.get(name)
+        if before and after:
+            known = before.commit != after.commit
+        else:  # what is not there says nothing, unless all was read
+            known = (context.new if before else context.old).complete("submodules")
+        values = before.text if before else "", after.text if after else ""
+        patches = sorted({patch for file, patch in touched.items() if file.startswith(f"{name}/")})
+        if known and patches:
+            yield whole.change("submodule", PERSON, *values, name, f"{', '.join(patches)} touches it")
+        elif known:
+            moved.append(f"{name} {values[0] or 'new'} -> {values[1] or 'gone'}")
+    if moved:
+        yield whole.change("submodules", PERSON, f"{len(moved)} moved", "", "", "; ".join(moved))
+
+
+def _made(context: BumpContext) -> Iterator[Change]:
+    """Yield what a command makes from the recipes and the matrix."""
+    commands = _MADE if context.key else {CONFIG_FOLDER: "conda smithy rerender"}
+    for name, command in commands.items():
+        if (context.root / name).exists():
+            yield Line(name, 0, "").change("generated", CERTAIN, note=command)
+
+
+def _mentions(context: BumpContext, covered: set[tuple[str, int | None]]) -> Iterator[Change]:
+    """Yield text that names the old version: does it speak of what is built now?"""
+    pattern = re.compile(rf"(?<![\w.]){re.escape(context.old.version)}(?![\w]|\.\d)")
+    argv = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "ls-files", "-z"]
+    done = process.run(argv, timeout=60, folder=context.root)
+    for name in sorted(filter(None, done.stdout.split("\0"))) if done.returncode == 0 else ():
+        if any(fnmatchcase(name, one) for one in _TEXTS) and not any(
+            fnmatchcase(name, one) for one in _HISTORY
+        ):
+            text = (files.read_untrusted(context.root / name, below=context.root) or b"").decode(
+                errors="replace"
+            )
+            found = (n for n, line in enumerate(text.splitlines(), 1) if pattern.search(line))
+            if lines := [n for n in found if (name, n) not in covered]:
+                note = f"in lines {', '.join(map(str, lines))}"
+                yield Line(name, lines[0], "").change("text", PERSON, context.old.version, note=note)

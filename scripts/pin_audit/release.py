@@ -1,0 +1,175 @@
+"""One release of a package: what its sources, its wheel and the publishers of its archive say."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from packaging.metadata import parse_email
+from packaging.version import Version
+
+from groundwork import redact
+from groundwork.errors import AuditError, MegabuildError
+from groundwork.network import core_metadata
+from groundwork.network.index import best_first, local_path
+from megabuild.configs.tarballs import TARBALLS
+from pin_audit import snapshots
+from pin_audit.claims import cuda_of_wheel
+from pin_audit.facts import CiPin, Fact, Requirement, SourceOutcome, TagCommit, Where
+from pin_audit.gather import gather, sources
+from pin_audit.request import AuditRequest
+from pin_audit.sources.wheel_metadata import files_of
+
+_ASSET = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/([^/]+)/([^/?#]+)")
+#: Of the wheel that is read; all of a release say the same of what is asked here.
+_PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "linux_x86_64", "any")
+Kind = TypeVar("Kind", bound=Fact)
+
+
+class SourcedValue(NamedTuple):
+    """A value, and who says it; without a value, why it is not known."""
+
+    value: str
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One version of a package, as far as it could be read."""
+
+    version: str
+    outcomes: tuple[SourceOutcome, ...]
+    back_end: SourcedValue  #: what made the wheel: ``scikit-build-core``
+    unread: tuple[str, ...]  #: what could not be read, or is a snapshot's
+
+    def all(self, kind: type[Kind]) -> list[Kind]:
+        """Return the facts of a kind that have a value."""
+        facts = (fact for outcome in self.outcomes for fact in outcome.facts if not fact.trouble)
+        return [fact for fact in facts if isinstance(fact, kind)]
+
+    def complete(self, source: str) -> bool:
+        """Whether all was read that a source has, so that what is not there is known not to be there."""
+        outcome = next(one for one in self.outcomes if one.source == source)
+        return bool(outcome.facts) and not outcome.trouble and all(not one.trouble for one in outcome.facts)
+
+    @property
+    def commit(self) -> str:
+        """The commit of its tag, or an empty string."""
+        return next((one.value for one in self.all(TagCommit)), "")
+
+    @property
+    def requires_python(self) -> SourcedValue:
+        """The Pythons that it is for: ``>=3.11``."""
+        found = (one for one in self.all(Requirement) if one.name == "python")
+        return next((SourcedValue(one.value, place_of(one.where)) for one in found), SourcedValue(""))
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """The Pythons that its wheels are for: ``3.12``, ``3.14t``."""
+        found = (one for one in self.all(CiPin) if one.name == "python" and one.where.package)
+        return tuple(python for one in found for python in one.value.split(", "))
+
+    @property
+    def cuda(self) -> str:
+        """The CUDA version of its wheels: ``13.0``, or an empty string."""
+        return cuda_of_wheel(self.all(Requirement))
+
+
+def read(request: AuditRequest) -> Release:
+    """Read a release: what cannot be read now is the snapshot's, if there is one."""
+    target = request.target
+    snapshot = snapshots.load(target.package, target.version)
+    found = gather([request], sources(snapshots.OF_RELEASE))[target.package]
+    outcomes = tuple(snapshots.fill(one, [snapshot]) for one in found)
+    unread = [
+        f"{one.source} of {target.version}: {one.trouble}" for one in outcomes if one.applies and one.trouble
+    ]
+    back_end = SourcedValue("")
+    try:
+        if target.wheel:
+            back_end = _back_end(request)
+    except MegabuildError as error:
+        unread.append(f"the build back end of {target.version}: {error.message}")
+    return Release(version=target.version, outcomes=outcomes, back_end=back_end, unread=tuple(unread))
+
+
+def place_of(where: Where) -> str:
+    """Return where a fact was read, in a few words."""
+    if where.package:
+        return f"{where.file.rpartition('/')[2]} of {where.package} {where.version}"
+    at = f"at {where.commit[:10]}" if where.commit else ""
+    return ", ".join(filter(None, (where.file, at, where.inferred))) or where.url
+
+
+def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
+    """Return the sha256 that somebody published for a source archive, or why none is known; nothing is downloaded."""
+    version, services = request.target.version, request.services
+    reasons = []
+    for url in urls:
+        name = urlsplit(url).path.rpartition("/")[2]
+        project = name.rpartition(f"-{version}")[0]
+        try:
+            if asset := _ASSET.fullmatch(url):
+                known = TARBALLS.get(version)
+                if known and asset[1] == "pytorch/pytorch" and asset[3] == f"pytorch-v{version}.tar.gz":
+                    return SourcedValue(known.sha256, known.source)
+                address = f"https://api.github.com/repos/{asset[1]}/releases/tags/{asset[2]}"
+                get = services.client.get
+                entry = services.cached(f"release {address}", services.max_age, lambda: get(address).body)  # noqa: B023
+                for one in msgspec.json.decode(entry.data)["assets"]:
+                    digest = str(one["digest"])
+                    if one["name"] == asset[3] and re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+                        return SourcedValue(digest.removeprefix("sha256:"), f"GitHub's digest of {asset[3]}")
+                reasons.append(f"GitHub names no digest of {asset[3]}")
+            # a Python index has archives below /packages/ (or the recipe names its base)
+            elif project and re.search(r"/packages/|source_base", url):
+                for file in files_of(project, "pip", "", services)[0]:
+                    if file.name.lower() == name.lower() and file.sha256:
+                        return SourcedValue(file.sha256, f"{file.name} on pip's index")
+                reasons.append(f"pip's index has no {name}")
+        except MegabuildError as error:
+            reasons.append(error.message)
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            reasons.append("GitHub's answer is not the list of a release's files")
+    return SourcedValue("", "; ".join(dict.fromkeys(reasons)) or "nobody is known to publish one")
+
+
+def _back_end(request: AuditRequest) -> SourcedValue:
+    """Return what made a wheel of the release, by its file WHEEL; raises MegabuildError."""
+    version, local = Version(request.target.version), request.local.wheel
+    more = r"[^/]+\.dist-info/WHEEL"
+    try:
+        if local is not None:
+            name, found = local.name, core_metadata.of_file(local, more)
+        else:
+            torch = next((config.torch_version for config in request.configs), "")
+            every, _, client = files_of(request.target.wheel, request.target.index, torch, request.services)
+            files = [one for one in every if one.tags and Version(one.version.public) == version]
+            plain = [one for one in files if one.version.local is None] or files
+            chosen = next(iter(best_first(plain, "3.12", _PLATFORMS) or plain), None)
+            if chosen is None:
+                raise AuditError(
+                    f"no index has a wheel of {request.target.wheel} {version}", "check the version"
+                )
+            name = f"{chosen.project} {chosen.version}"
+            if urlsplit(chosen.url).scheme == "file":
+                found = core_metadata.of_file(local_path(chosen.url), more)
+            else:
+                key = f"WHEEL of {chosen.name} {chosen.sha256 or redact.address(chosen.url)}"
+                entry = request.services.cached(
+                    key, math.inf, lambda: b"".join(core_metadata.inside(client, chosen, more).more.values())
+                )
+                return _generator(entry.data, name)
+    except (OSError, *core_metadata.BROKEN) as error:
+        raise AuditError(f"cannot read the wheel: {error}", "check it") from error
+    return _generator(b"".join(found.more.values()), name)
+
+
+def _generator(content: bytes, name: str) -> SourcedValue:
+    maker = parse_email(content)[1].get("generator", [""])[0]
+    return SourcedValue(re.split(r"[\s(]", maker.strip(), maxsplit=1)[0], f"WHEEL of {name}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.text import Text
 
 from command_line.configs import config_names
@@ -36,7 +38,6 @@ EXAMPLES = f"""
 {{prog}} --root FEEDSTOCK                 any feedstock: recipe.yaml or meta.yaml
 {{prog}} --upstream https://github.com/faiss/faiss.git --ref v1.14.3
 {{prog}} --bump 2.14.1                      what must change for that PyTorch
-{{prog}} --bump 2.14.1 --fix                and write what is certain; --back takes it back
 {{prog}} --package pyg-lib --bump 0.9.0     an extension; --root FEEDSTOCK: any recipe
 {{prog}} --from audit.json --source 'recipe_*' --write docs/dependencies.md
 
@@ -48,7 +49,6 @@ cannot be read; {AuditError.exit_code} nothing can be made (--release newest wit
 judged: a source was not read (--skip leaves it out), or not in both reports; 130 interrupted
 """
 WHAT = "What is audited"
-BUMP = "Another version"
 LOCAL = "Local stand-ins for what is fetched"
 SHOWN = "What comes out"
 HOW = "How it is asked"
@@ -93,14 +93,10 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 )
 @option(WHAT, "--ref", metavar="TAG", help="Of upstream's repository: a tag, or a commit.")
 @option(WHAT, "--repository", metavar="URL", help="Of upstream, or a mirror of it.")
-@option(BUMP, "--bump", metavar="VERSION",
-        help="List what must change, where and by whom, for another version, or for the newest.")  # fmt: skip
-@option(BUMP, "--fix", is_flag=True, help="Write what of that is certain.")
-@option(BUMP, "--back", is_flag=True, help="Give the files back as they were before the last --fix.")
-@option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked.")
+@option(WHAT, "--bump", metavar="VERSION",
+        help="Report what must change for another version, or for the newest.")  # fmt: skip
+@option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked, or a checkout.")
 @option(LOCAL, "--wheel", type=_FILE, metavar="FILE", help="A wheel of the package.")
-@option(LOCAL, "--gitlinks", type=_FILE, metavar="FILE",
-        help="Submodules: git ls-tree -r, git submodule status --recursive, or a src.nix of nixpkgs.")  # fmt: skip
 @option(LOCAL, "--no-snapshots", "live", is_flag=True,
         help="Without the facts that are committed here, which stand in for what cannot be read.")  # fmt: skip
 @option(LOCAL, "--pinning", type=_EITHER, metavar="PATH",
@@ -109,16 +105,8 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="The channel: <platform>/repodata.json, or .json.zst.")  # fmt: skip
 @option(LOCAL, "--from", "start", type=_FILE, metavar="REPORT",
         help="Take everything from a report of --json; only what --source names is read anew.")  # fmt: skip
-@option(SHOWN, "--markdown", "form", flag_value="markdown", help="Markdown instead of a table for terminals.")
+@option(SHOWN, "--markdown", "form", flag_value="markdown", help="Markdown with every row.")
 @option(SHOWN, "--json", "form", flag_value="json", help="JSON with the origin of every value.")
-@option(
-    SHOWN,
-    "--sarif",
-    "form",
-    flag_value="sarif",
-    help="SARIF 2.1.0: what needs a decision, at the recipes' lines.",
-)
-@option(SHOWN, "--github", "form", flag_value="github", help="The same as annotations of GitHub Actions.")
 @option(SHOWN, "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
         help="Write it there, whole or not at all.")  # fmt: skip
 @option(SHOWN, "--write", type=_FILE, metavar="FILE",
@@ -148,11 +136,11 @@ def audit(context: click.Context, /, root: Path | None, **asked: Any) -> Result:
     really has; conda-forge's pins, migrations and newest versions; the GPU architectures. Nothing is cloned or
     downloaded whole. A source that cannot be read is a value in its cells.
     """
-    from pin_audit.bump.command import bump
+    from pin_audit.bump_command import bump
     from pin_audit.command import audit as command
     from pin_audit.make_report import AuditOptions
 
-    options = AuditOptions(**asked, width=shutil.get_terminal_size((100, 24)).columns)
+    options = AuditOptions(**asked)
     invocation: Invocation = context.obj
     invocation.json = options.form == "json" and options.output is None
     console = Console(stderr=True, highlight=False, emoji=False, markup=False)
@@ -167,9 +155,21 @@ def audit(context: click.Context, /, root: Path | None, **asked: Any) -> Result:
         def progress(text: str) -> None:
             status.update(Text(text, no_wrap=True, overflow="ellipsis"))
 
-        if options.bump is not None or options.fix or options.back:
-            return bump(options, _root(root), tell=tell, progress=progress)
-        return command(options, _root(root), tell=tell, progress=progress, named=root is not None)
+        if options.bump is not None:
+            made = bump(options, _root(root), tell=tell, progress=progress)
+        else:
+            made = command(options, _root(root), tell=tell, progress=progress, named=root is not None)
+    if options.form is None and made.lines and sys.stdout.isatty():
+        return replace(made, lines=_rendered("\n".join(made.lines)))
+    return made
+
+
+def _rendered(text: str) -> list[str]:
+    """Return Markdown as this terminal shows it."""
+    console = Console(highlight=False, emoji=False)
+    with console.capture() as captured:
+        console.print(Markdown(text))
+    return captured.get().rstrip("\n").splitlines()
 
 
 def _root(given: Path | None) -> Path:

@@ -64,6 +64,8 @@ def _not_here(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Verdict
         return Status.IN_STEP, "upstream ships it; older than any CUDA here"
     if here and cuda > max(here):
         return Status.OLDER, "upstream ships it; newer than any CUDA here"
+    if any(one[0] == cuda[0] and one > cuda for one in here):
+        return Status.IN_STEP, "upstream ships it; here a newer CUDA of the same major version"
     return Status.MISSING, "upstream ships it, no config here is for it"
 
 

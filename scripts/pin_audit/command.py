@@ -18,13 +18,8 @@ from groundwork.result import Result
 from groundwork.wording import counted, meant
 from pin_audit.claims import STATUSES, Status
 from pin_audit.make_report import AuditOptions, make
-from pin_audit.names import names
-from pin_audit.report import jsonfile
-from pin_audit.report.blocks import change_blocks, report_blocks
-from pin_audit.report.findings import github, of_report, sarif
-from pin_audit.report.jsonfile import Report
-from pin_audit.report.markdown import insert, markdown
-from pin_audit.report.terminal import text_lines
+from pin_audit.markdown import changes_markdown, insert, markdown
+from pin_audit.report_file import Report, compare, read, result, text, write
 
 
 def audit(
@@ -60,7 +55,7 @@ def audit(
         code = FindingsError.exit_code
     elif options.fail_on:
         code = _report_unread(report, options.fail_on, wanted, options.skipped, tell) or code
-    return jsonfile.result(report, lines, code)
+    return result(report, lines, code)
 
 
 def statuses(text: str) -> tuple[Status, ...]:
@@ -103,8 +98,8 @@ def _render(report: Report, options: AuditOptions, tell: Callable[[str], None]) 
     """Return the lines in the requested form, or write them, and the exit code of --compare."""
     code, output = 0, options.output
     if options.compare is not None:
-        old = jsonfile.read(options.compare, names())
-        found = jsonfile.compare(old, report, names())
+        old = read(options.compare)
+        found = compare(old, report)
         if found.empty:
             code = IncomparableError.exit_code
             tell(
@@ -114,26 +109,14 @@ def _render(report: Report, options: AuditOptions, tell: Callable[[str], None]) 
         elif found.changes or found.unmatched:
             code = ChangesError.exit_code
         if options.form is None and output is None:
-            return text_lines(change_blocks(found, old.made), options.width), code
+            return changes_markdown(found, old.made).splitlines(), code
         tell(f"{counted(len(found.changes), 'cell')} changed since {old.made}")
     if output is not None:
         as_json = options.form == "json" or (options.form is None and output.suffix == ".json")
-        lines = _machine_lines(report, options.form)
-        made = "\n".join([*lines, ""]) if lines is not None else markdown(report)
-        jsonfile.write(jsonfile.text(report) if as_json else made, output)
+        write(text(result(report)) if as_json else markdown(report), output)
         tell(f"written: {output}")
-    elif options.form == "markdown":
-        return markdown(report).splitlines(), code
-    elif (machine := _machine_lines(report, options.form)) is not None:
-        return machine, code
-    elif options.form is None and options.write is None:
-        return text_lines(report_blocks(report, ages=True, folded=not options.all_rows), options.width), code
-    return [], code
-
-
-def _machine_lines(report: Report, form: str | None) -> list[str] | None:
-    """Return a report for a service that shows findings at lines, or None for any other form."""
-    if form not in ("sarif", "github"):
-        return None
-    found = list(of_report(report))
-    return sarif(found).splitlines() if form == "sarif" else github(found)
+        return [], code
+    if options.form is None and options.write is not None:
+        return [], code
+    folded = options.form is None and not options.all_rows
+    return markdown(report, folded=folded, separator="<br>" if options.form else "; ").splitlines(), code

@@ -14,20 +14,20 @@ from groundwork.errors import AuditError, MegabuildError, UsageError
 from groundwork.files import cache_folder
 from groundwork.network.cache import now
 from megabuild.configs.config import Config, available, load, select
-from pin_audit import feedstock, git, snapshots
+from pin_audit import feedstock, repositories, snapshots
 from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.gather import OWN, SOURCES, gather, sources
 from pin_audit.meta_yaml import names_of
 from pin_audit.names import names
 from pin_audit.recipe_lines import names_in, requirement_lines
-from pin_audit.report.jsonfile import Report, read
+from pin_audit.report_file import Report, read
+from pin_audit.repositories import open_tree
 from pin_audit.request import AuditRequest, Lazy, Local
 from pin_audit.services import Services
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
 from pin_audit.targets import AuditedPackage, find, packages, target
 from pin_audit.texts import read_text
-from pin_audit.trees import open_tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,6 @@ class AuditOptions:
     repository: str | None = None
     tree: Path | None = None
     wheel: Path | None = None
-    gitlinks: Path | None = None
     pinning: Path | None = None
     repodata: Path | None = None
     start: Path | None = None  #: ``--from``; with ``only``, those sources are read anew
@@ -52,9 +51,7 @@ class AuditOptions:
     offline: bool = False
     max_age: float = 24.0  #: hours
     timeout: float = 300.0  #: seconds
-    form: str | None = (
-        None  #: ``markdown``, ``json``, ``sarif`` or ``github`` instead of a table for terminals
-    )
+    form: str | None = None  #: ``markdown`` or ``json``
     output: Path | None = None
     write: Path | None = None
     compare: Path | None = None
@@ -63,9 +60,6 @@ class AuditOptions:
     snapshot: bool = False  #: commit what is read
     all_rows: bool = False  #: on a terminal also those that need no decision
     bump: str | None = None  #: the version for which to say what must change
-    fix: bool = False  #: write what of it is certain
-    back: bool = False  #: give back what the last ``--fix`` wrote
-    width: int = 100  #: of a table for terminals, in characters
 
 
 def make(
@@ -75,7 +69,7 @@ def make(
     _check(options)
     wanted = _select_sources(options.only, options.skipped)
     mapping = names()
-    old = _only(read(options.start, mapping), options) if options.start else None
+    old = _only(read(options.start), options) if options.start else None
     if old is not None and not options.only:
         return old, ()
     foreign = options.upstream is not None or (old is None and not feedstock.is_own(root))
@@ -89,13 +83,7 @@ def make(
         else:
             progress(text)
 
-    services = Services(
-        cache_folder(os.environ) / "audit",
-        offline=options.offline,
-        seconds=options.timeout,
-        max_age=options.max_age * 3600.0,
-        report=report,
-    )
+    services = make_services(options, report)
     if old is not None:
         targets = [_refresh_target(audit.target, configs, root) for audit in old.audits]
     elif foreign:
@@ -114,11 +102,11 @@ def make(
             )
             for one in _packages(options)
         ]
-    requests = [_request(one, options, configs, services, root, foreign=foreign) for one in targets]
+    requests = [make_request(one, options, configs, services, root, foreign=foreign) for one in targets]
     try:
         found = gather(requests, reads)
     finally:
-        git.stop()
+        repositories.stop()
     audits = []
     channel = None if options.live else snapshots.load(snapshots.CHANNEL, "")
     for one in targets:
@@ -141,7 +129,6 @@ def make(
 def _named(options: AuditOptions) -> set[str]:
     """Return the sources for which local files are named: these, and nothing else, are what is asked for."""
     given = {
-        "submodules": options.gitlinks,
         "ci_pins": options.tree,
         "upstream_archs": options.tree,
         "wheel_metadata": options.wheel,
@@ -165,7 +152,7 @@ def _check(options: AuditOptions) -> None:
     if options.every and options.package_words:
         raise UsageError("--all and --package exclude each other", "leave one out")
     if options.every or len(options.package_words) > 1:
-        for name in ("release", "repository", "tree", "wheel", "gitlinks", "upstream"):
+        for name in ("release", "repository", "tree", "wheel", "upstream"):
             if getattr(options, name):
                 raise UsageError(f"--{name} is about one package", "name it with --package, without --all")
 
@@ -229,7 +216,18 @@ def _version(
         raise AuditError(error.message, error.remedy) from error
 
 
-def _request(
+def make_services(options: AuditOptions, report: Callable[[str, str], None]) -> Services:
+    """Return what sources share: cache, client and time limit."""
+    return Services(
+        cache_folder(os.environ) / "audit",
+        offline=options.offline,
+        seconds=options.timeout,
+        max_age=options.max_age * 3600.0,
+        report=report,
+    )
+
+
+def make_request(
     one: AuditTarget,
     options: AuditOptions,
     configs: tuple[Config, ...],
@@ -238,6 +236,7 @@ def _request(
     *,
     foreign: bool,
 ) -> AuditRequest:
+    """Return the request that every source gets for a package."""
     try:
         v1 = one.recipe is not None and one.recipe.name == "recipe.yaml"
         recipe = names_in(requirement_lines(one.recipe, root)) if one.recipe and v1 else ()
@@ -254,7 +253,6 @@ def _request(
         local=Local(
             wheel=options.wheel,
             tree=options.tree,
-            gitlinks=options.gitlinks,
             pinning=options.pinning,
             repodata=options.repodata,
         ),

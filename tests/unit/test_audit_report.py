@@ -17,7 +17,13 @@ from audit_samples import MADE, asks, has, pinned, report, switch, vendors, whee
 from command_line.audit import package_names, source_names, status_names
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
-from groundwork.errors import UsageError
+from groundwork.errors import (
+    ChangesError,
+    FindingsError,
+    IncomparableError,
+    NotReadError,
+    UsageError,
+)
 from pin_audit.claims import Status
 from pin_audit.facts import AnyFact, Holds, RecipePin, UpstreamArchs
 from pin_audit.gather import OWN, SOURCES
@@ -159,14 +165,14 @@ def test_only_what_is_between_the_markers_changes(tmp_path: Path, line_end: str)
 def test_gates_have_exit_codes_of_their_own(tmp_path: Path, call: Callable[..., int]) -> None:
     path = saved(tmp_path, *CONFLICT)
     assert call("--from", path) == 0
-    assert call("--from", path, "--fail-on", "conflict") == 17
+    assert call("--from", path, "--fail-on", "conflict") == FindingsError.exit_code
     assert call("--from", path, "--fail-on", "recipe-newer") == 0
     assert call("--from", path, "--fail-on", "confict") == 2
-    assert call("--offline", "--no-snapshots", "--source", "submodules", "--fail-on", "conflict") == 24
+    assert call("--offline", "--no-snapshots", "--source", "submodules", "--fail-on", "conflict") == NotReadError.exit_code
     other = saved(tmp_path, *CONFLICT, asks("zlib", "1.*"), name="other.json")
     assert call("--from", path, "--compare", path) == 0
-    assert call("--from", other, "--compare", path) == 18
-    assert call("--offline", "--no-snapshots", "--source", "submodules", "--compare", path) == 26
+    assert call("--from", other, "--compare", path) == ChangesError.exit_code
+    assert call("--offline", "--no-snapshots", "--source", "submodules", "--compare", path) == IncomparableError.exit_code
 
 
 def test_every_form(tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +216,7 @@ def test_help_and_completion(call: Callable[..., int], capsys: pytest.CaptureFix
 
     assert call("--help") == 0
     told = capsys.readouterr().out
-    for word in ("16 ", "17 ", "18 ", "24 ", "26 ", "130 ", *(s.value.replace(" ", "-") for s in Status)):
+    for word in ("130 ", *(s.value.replace(" ", "-") for s in Status)):
         assert word in told
     context, parameter = click.Context(megabuild), click.Option(["--x"])
     assert [item.value for item in package_names(context, parameter, "pyg")] == ["pyg-lib"]

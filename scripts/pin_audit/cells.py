@@ -45,6 +45,9 @@ class CellPart:
     notes: tuple[str, ...] = ()  #: its source, and the like; shown in parentheses
     url: str = ""  #: where it was read, for a person to open; may be empty
 
+    def __str__(self) -> str:
+        return f"{self.text} {self.remark}".strip()
+
     @property
     def remark(self) -> str:
         """What follows the value: ``[cuda129]``, ``(wheel)``."""
@@ -62,52 +65,27 @@ def cells(row: AuditRow) -> Cells:
     return {"upstream": _upstream(row), "recipe": _recipe(row), "conda-forge": _conda_forge(row)}
 
 
-def readings(audit_rows: Iterable[AuditRow]) -> dict[str, int]:
-    """Return how many cells of a table are filled, inferred (among those), empty since there is nothing, not read."""
-    found = {"filled": 0, INFERRED: 0, "empty": 0, NOT_READ: 0}
-    for row in audit_rows:
+def count_cells(rows: Iterable[AuditRow]) -> dict[str, int]:
+    """Return how many cells of a table are filled, inferred (among those), and not read."""
+    found = {"filled": 0, INFERRED: 0, NOT_READ: 0}
+    for row in rows:
         for column, parts in cells(row).items():
-            if column == "conda-forge" and row.all(UpstreamArchs, RecipeArchs):
-                continue
-            if _is_unread(row, column, parts):
-                found[NOT_READ] += 1
-            else:
-                found["filled" if parts else "empty"] += 1
-                found[INFERRED] += any(INFERRED in part.notes for part in parts)
+            known = [part for part in parts if part.text != NOT_READ]
+            missed = column == "upstream" and (
+                row.status is Status.UNKNOWN or (bool(row.use) and "submodules" in row.troubles)
+            )
+            missed |= column == "conda-forge" and any(one.trouble for one in row.all(Newest))
+            found[NOT_READ] += not known and (bool(parts) or bool(missed))
+            found["filled"] += bool(known)
+            found[INFERRED] += any(INFERRED in part.notes for part in known)
     return found
 
 
-def _is_unread(row: AuditRow, column: str, parts: Sequence[CellPart]) -> bool:
-    """Whether a cell says nothing because its source could not be read."""
-    if any(part.text == NOT_READ for part in parts):
-        return True
-    if parts:
-        return False
-    if column == "conda-forge":
-        return bool(row.entry.conda) and (
-            bool([one for one in row.all(Newest) if one.trouble]) or "channel" in row.troubles
-        )
-    return column == "upstream" and (
-        row.status is Status.UNKNOWN or bool(row.use and row.troubles.get("submodules"))
-    )
-
-
-def partition_rows(rows: Iterable[AuditRow]) -> tuple[list[AuditRow], list[AuditRow], list[AuditRow]]:
-    """Return rows with something to compare, those where nobody names a version, those of upstream's copy alone."""
-    vendored = [row for row in rows if row.vendored_only]
-    asked = [row for row in rows if not row.vendored_only]
-    silent = [row for row in asked if _has_no_version(row)]
-    return [row for row in asked if row not in silent], silent, vendored
-
-
-def _has_no_version(row: AuditRow) -> bool:
+def has_no_version(row: AuditRow) -> bool:
+    """Whether nobody names a version of it."""
     found = cells(row)
-    return (
-        all(part.text == _ANY or part.text.startswith("* ") for part in found["recipe"])
-        and not found["upstream"]
-        and not found["conda-forge"]
-        and row.status is Status.UNPINNED
-    )
+    bare = all(part.text == _ANY or part.text.startswith("* ") for part in found["recipe"])
+    return bare and not found["upstream"] and not found["conda-forge"] and row.status is Status.UNPINNED
 
 
 def _upstream(row: AuditRow) -> Sequence[CellPart]:

@@ -14,7 +14,7 @@ from command_line.progress_display import show
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import Interrupted
 from groundwork.result import Result
-from groundwork.text import UNICODE, duration, size, table
+from groundwork.text import UNICODE, duration, size, table, wrapped
 from megabuild.plan.options import Options
 from megabuild.plan.report import plan_result
 
@@ -159,16 +159,30 @@ def _plan_table(attempts: list[Attempt]) -> list[str]:
     return table(heads, [*rows, ("together", *cells(together))], right=frozenset(range(1, 6)))
 
 
+def _reasons(attempts: list[Attempt]) -> list[str]:
+    """Return why configs failed, what several of them have in common once."""
+    configs: dict[str, list[str]] = {}
+    for one in attempts:
+        if one.exit_code and one.reason:
+            configs.setdefault(one.reason.replace(one.config, "it").removeprefix("it: "), []).append(
+                one.config
+            )
+    return [
+        line
+        for reason, names in configs.items()
+        for line in wrapped(f"{UNICODE.failed} {', '.join(names)}: {reason}")
+    ]
+
+
 def _closing(attempts: list[Attempt], exit_code: int, *, plan_only: bool) -> Result:
     """Return what is said in the end: of plans alone what they would take, else what was made, and what went wrong."""
     if plan_only:
-        faults = (f"{UNICODE.failed} {one.config}: {one.reason}" for one in attempts if one.exit_code)
-        lines = [*_plan_table(attempts), *faults]
+        lines = _plan_table(attempts)
     else:
         rows = []
         for one in attempts:
             found = one.packages()
-            state = f"{UNICODE.failed} {one.reason} ({one.exit_code})" if one.exit_code else UNICODE.done
+            state = f"{UNICODE.failed} ({one.exit_code})" if one.exit_code else UNICODE.done
             state = "not started" if one.exit_code is None else state
             numbers = [str(found[name]) for name in ("built", "there", "failed")]
             numbers += [size(found["bytes"]) if found["bytes"] else "", duration(one.seconds)]
@@ -177,6 +191,7 @@ def _closing(attempts: list[Attempt], exit_code: int, *, plan_only: bool) -> Res
         done = sum(one.exit_code == 0 for one in attempts)
         lines = table(heads, rows, right=frozenset(range(1, 6)))
         lines.append(f"{done} of {len(attempts)} done in {duration(sum(one.seconds for one in attempts))}")
+    lines += _reasons(attempts)
     logs = [f"  {one.log}" for one in attempts if one.log]
     configs = [{**vars(one), "packages": one.packages(), "reason": one.reason} for one in attempts]
     return Result(

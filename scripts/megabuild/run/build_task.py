@@ -93,7 +93,7 @@ class BuildTask(Work):
             platform=self._plan.options.config.platform,
         )
         for what in left.healed:
-            logger.info("removed %s, left by a run that was killed", what)
+            self.say(f"removed {what}, left by a run that was killed")
         self._seen = {path.name for path in channel_folder.package_files(self._out)}
         for name in left.untested:
             self.built(self._out / name)
@@ -105,7 +105,7 @@ class BuildTask(Work):
             outcome = self._follow(seen, job, log)
             self.look()
             for sentence in self._objects.reused(self._parser.totals):
-                logger.info("%s", sentence)
+                self.say(sentence)
             return self.collect(outcome, jobs, log.path)
 
     def line(self, line: ScriptLine) -> None:

@@ -172,13 +172,17 @@ class Work(ABC):
             logger.debug("%s: build script began", step.label)
             self.task.phase(f"{step.label}: build script", level=logging.DEBUG)
         elif step.kind == "test":
-            self.task.phase(f"testing {step.package}", level=logging.INFO)
+            self.task.phase(f"testing {self.name}")
         else:
-            logger.info("%s", step.sentence)
+            self.say(step.sentence)
 
     def cancel(self) -> None:
         """End it soon; from any thread."""
         self._cancelled.set()
+
+    def say(self, sentence: str) -> None:
+        """Log a sentence, labelled with the task where several run at the same time."""
+        logger.info("%s", sentence if self.vital else f"{self.name}: {sentence}")
 
     def halt(self) -> None:
         """Raise :class:`Stopped` where the run ends."""

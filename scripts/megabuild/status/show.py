@@ -45,11 +45,15 @@ def activity_line(activity: Activity, now: float, *, rate: bool = False) -> str:
 
 def figures(record: RunRecord) -> str:
     """Return how many packages are done, and what the run takes of the machine."""
-    done = sum(state in ("there", "published") for state in record.packages.values())
-    parts = [f"{done} of {counted(len(record.packages), 'package')} published"] if record.packages else []
+    parts = [_packages(record)] if record.packages else []
     parts += [f"memory {size(record.memory)} of {size(record.memory_most)}"] if record.memory else []
     parts += [f"disk {size(record.disk_free)} free"] if record.disk_free else []
     return ", ".join(parts)
+
+
+def _packages(record: RunRecord) -> str:
+    done = sum(state in ("there", "published") for state in record.packages.values())
+    return f"{done} of {counted(len(record.packages), 'package')} published"
 
 
 def record_lines(record: RunRecord, now: float) -> list[str]:
@@ -83,13 +87,13 @@ def run_lines(run: LastRun, width: int, now: float) -> list[str]:
         code = f", exit code {record.exit_code}" if record.exit_code else ""
         took = f"{plain(record.status)} after {duration(record.updated - record.began)}"
         error = "" if record.status == "interrupted" else plain(record.error)
-        lost = f", {counted(run.lost, 'package')} of it removed since" if run.lost else ""
+        lost = f", {run.lost} removed since" if run.lost else ""
         return [
             f"{name}: {took}{code}, {clock(record.updated, now)}",
             *textwrap.wrap(
                 error, width, initial_indent=_INDENT, subsequent_indent=_INDENT * 2, max_lines=_MOST_ROWS
             ),
-            f"{_INDENT}{figures(record)}{lost}",
+            f"{_INDENT}{_packages(record)}{lost}",
             *log,
             *([_RESUME] if record.status == "interrupted" else []),
         ]

@@ -97,6 +97,7 @@ def test_the_next_plan_goes_by_what_the_last_run_took(tiny: Tiny, tmp_path: Path
     assert tiny.plan(cache=cache).estimate.hours == 0  # everything is there
     again = replace(tiny, output=tmp_path / "elsewhere").plan(cache=cache).estimate
     assert again.basis == "the last run here"
+    assert again.hours * 3600 == pytest.approx(first.seconds, abs=5.0)
 
 
 def statuses(tiny: Tiny, **choices: object) -> list[tuple[str, str]]:

@@ -36,8 +36,8 @@ def sizes(
 
     context.obj.json = as_json
     if not compare:
-        return report.measured(measure(*subjects, python=python), everything=everything)
+        return report.report_sizes(measure(*subjects, python=python), everything=everything)
     if len(subjects) != 2:
         raise UsageError("--compare takes two subjects", "megabuild sizes --compare A B")
     first, second = (measure(subject, python=python) for subject in subjects)
-    return report.compared(first, second, everything=everything)
+    return report.report_comparison(first, second, everything=everything)

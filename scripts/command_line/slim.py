@@ -80,7 +80,7 @@ def slim(
     nothing names go; each step says what it costs. Without --apply or --output nothing is touched.
     """  # fmt: skip
     from gpu_tools.slim import commands
-    from gpu_tools.slim.steps import SlimRequest, gpu_names, wanted
+    from gpu_tools.slim.steps import SlimRequest, parse_gpus, parse_keep
 
     context.obj.json = as_json
     _one_of(plan=plan, apply=apply, output=output is not None, undo=undo, forget=forget and not apply)
@@ -94,7 +94,7 @@ def slim(
     if forget and not apply:
         return commands.forget(subject)
     request = SlimRequest(
-        gpus=gpu_names(gpus), keep=wanted(keep), lto_ir=not drop_lto_ir, unsupported=unsupported
+        gpus=parse_gpus(gpus), keep=parse_keep(keep), lto_ir=not drop_lto_ir, unsupported=unsupported
     )
     with Screen(Console(stderr=True, soft_wrap=True)) as shown:
         if output is not None:

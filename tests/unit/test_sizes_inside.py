@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 from sizes_files import GPU_CODE, elf
 from test_verify_archs import MACHINE_CODE, entry, fatbin
 
-from gpu_tools.sizes.inside import by_name, of_file, of_stream, unread
+from gpu_tools.sizes.inside import classify_path, parts_by_path, read_parts, read_stream_parts
 from gpu_tools.sizes.tree import ContentPart, Kind
 
 
@@ -21,8 +21,8 @@ def parts(folder: Path, data: bytes, name: str = "lib/x.so") -> dict[str, int]:
     """Write a file and measure it in both ways."""
     file = folder / "file"
     file.write_bytes(data)
-    found = of_file(file, name, len(data))
-    assert of_stream(io.BytesIO(data), name, len(data)) == found
+    found = read_parts(file, name, len(data))
+    assert read_stream_parts(io.BytesIO(data), name, len(data)) == found
     assert sum(found.values()) == len(data)
     return {str(part): size for part, size in found.items()}
 
@@ -38,7 +38,7 @@ def test_a_real_library_is_accounted_for_as_pyelftools_reads_it() -> None:
                 symbols = section.name in (".symtab", ".strtab")
                 kind = "debug information" if debug else "symbol tables" if symbols else "CPU code and data"
                 expected[kind] += section["sh_size"]
-    found = {str(part): octets for part, octets in of_file(path, "lib/_ctypes.so", size).items()}
+    found = {str(part): octets for part, octets in read_parts(path, "lib/_ctypes.so", size).items()}
     assert sum(found.values()) == size
     outside = found.pop("not attributed") + found.pop("empty space in libraries", 0)
     assert found == expected
@@ -145,19 +145,21 @@ def test_a_library_for_other_machines_is_a_library(tmp_path: Path) -> None:
     ],
 )
 def test_names_tell_what_needs_no_look(path: str, kind: str) -> None:
-    assert by_name(path) == kind
+    assert classify_path(path) == kind
 
 
 def test_libraries_that_are_not_at_hand_are_named_as_such() -> None:
-    assert unread("torch/lib/libtorch.so.2", 5) == {ContentPart(Kind("libraries, not looked into")): 5}
-    assert unread("torch/x.py", 5) == {ContentPart(Kind("Python")): 5}
-    assert unread("torch/x.py", 0) == {}
+    assert parts_by_path("torch/lib/libtorch.so.2", 5) == {ContentPart(Kind("libraries, not looked into")): 5}
+    assert parts_by_path("torch/x.py", 5) == {ContentPart(Kind("Python")): 5}
+    assert parts_by_path("torch/x.py", 0) == {}
 
 
 def test_a_member_that_claims_more_than_the_disk_holds_is_not_unpacked() -> None:
     claimed = 1 << 60
     stream = io.BytesIO(elf([(".text", b"t")]))
-    assert of_stream(stream, "x.so", claimed) == {ContentPart(Kind("libraries, not looked into")): claimed}
+    assert read_stream_parts(stream, "x.so", claimed) == {
+        ContentPart(Kind("libraries, not looked into")): claimed
+    }
 
 
 def test_machine_code_counts_with_its_header(tmp_path: Path) -> None:

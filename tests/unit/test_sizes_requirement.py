@@ -156,7 +156,7 @@ def test_a_dependency_that_cannot_be_had_is_a_remark(tmp_path: Path) -> None:
     with index(tmp_path):
         sizes = measured("thing")
     assert versions(sizes) == {"thing": "1.2", "absent": "", "other": "", "named": ""}
-    assert report.measured(sizes, everything=False).exit_code == ProviderError.exit_code
+    assert report.report_sizes(sizes, everything=False).exit_code == ProviderError.exit_code
     assert len(sizes.remarks) == 3
     assert any("only other==1.0 is available and you require other>5" in one for one in sizes.remarks)
 

@@ -16,7 +16,7 @@ from slim_world import library, tree, wrong_in_records
 from test_sizes_cli import call
 
 from command_line.run_command import Invocation
-from gpu_tools.slim.environment import contents_of
+from gpu_tools.slim.environment import list_environment
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import IntegrityError, UsageError
@@ -37,7 +37,7 @@ def cuda(env: Path, *names: str, package: str = "nvidia-cublas") -> None:
 
 
 def plan(env: Path, *gpus: str, keep: Iterable[str] = ()) -> SlimPlan:
-    return make_plan(contents_of(env), SlimRequest(gpus=gpus, keep=frozenset(keep)), lambda _: None)
+    return make_plan(list_environment(env), SlimRequest(gpus=gpus, keep=frozenset(keep)), lambda _: None)
 
 
 def gone(env: Path, **request: Any) -> set[str]:

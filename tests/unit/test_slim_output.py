@@ -23,7 +23,7 @@ from test_sizes_cli import call
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
-from gpu_tools.sizes.packed import conda_package, wheel
+from gpu_tools.sizes.packed import measure_conda_package, measure_wheel
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import sha256
 from groundwork.network.index import parsed
@@ -88,7 +88,7 @@ def test_a_wheel_gets_a_build_tag_and_is_installed_by_pip(
     found = parsed(file.name)
     assert found is not None
     assert str(found[1]) == "1.0"
-    assert wheel(file).installed < wheel(made_wheel).installed - 4096
+    assert measure_wheel(file).installed < measure_wheel(made_wheel).installed - 4096
     with zipfile.ZipFile(file) as archive:
         assert "Build: 1slim" in archive.read("torch_mine-1.0.dist-info/WHEEL").decode()
         rows = csv.reader(io.StringIO(archive.read("torch_mine-1.0.dist-info/RECORD").decode()))
@@ -161,7 +161,7 @@ def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: I
     assert call(invocation, "slim", str(package), "--arch-list", "8.6,12.0", "--output", str(out)) == 0
     (file,) = out.glob("*")
     assert file.name == "libtorch-2.6.0-h1_0_slim_sm86_sm120.conda"
-    after, _ = conda_package(file)
+    after, _ = measure_conda_package(file)
     assert [one.path for one in after.files] == ["lib/libtorch.so"]
     index = IndexJson.from_package_archive(file)
     assert str(index.build) == "h1_0_slim_sm86_sm120"

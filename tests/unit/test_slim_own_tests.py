@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from slim_packages import SITE, install, venv
 
-from gpu_tools.slim.environment import contents_of
-from gpu_tools.slim.own_tests import removable
+from gpu_tools.slim.environment import list_environment
+from gpu_tools.slim.own_tests import find_own_tests
 
 TESTS = {"pk/tests/__init__.py": "", "pk/tests/test_it.py": "def test_it(): ...\n", "pk/tests/data.bin": "1"}
 EMPTY = {"pk/__init__.py": "", "pk/sub/__init__.py": ""}
 
 
 def gone(root: Path) -> set[str]:
-    return {path.removeprefix(f"{SITE}/") for path in removable(contents_of(root))}
+    return {path.removeprefix(f"{SITE}/") for path in find_own_tests(list_environment(root))}
 
 
 def test_tests_that_nothing_leads_to_go(tmp_path: Path) -> None:

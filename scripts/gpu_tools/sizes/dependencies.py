@@ -17,7 +17,7 @@ def full_version(python: str) -> str:
     return own if own.startswith(f"{python}.") else f"{python}.99"
 
 
-def required_by(
+def find_requirers(
     roots: Iterable[str], requires: Callable[[str], Sequence[str]], python: str
 ) -> dict[str, set[str]]:
     """Follow requirements from package to package, extras included.

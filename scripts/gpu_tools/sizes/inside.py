@@ -53,7 +53,7 @@ _BLOCK, _FILLINGS = 1 << 20, b"\0XZ"
 _DEBUG_SECTIONS = (".debug_", ".zdebug_", ".gnu_debug", ".gdb_index", ".stab")
 
 
-def by_name(path: str) -> Kind:
+def classify_path(path: str) -> Kind:
     """Return the kind of a file by its path alone; ``other files`` where that tells nothing."""
     pure = PurePosixPath(path)
     suffix = _SUFFIXES.get(pure.suffix.lower(), Kind.OTHER)
@@ -64,19 +64,19 @@ def by_name(path: str) -> Kind:
     return next((_FOLDERS[folder] for folder in pure.parts[:-1] if folder in _FOLDERS), suffix)
 
 
-def unread(path: str, size: int) -> Mapping[ContentPart, int]:
+def parts_by_path(path: str, size: int) -> Mapping[ContentPart, int]:
     """Return the parts of a file of which only name and size are known."""
-    kind = by_name(path)
+    kind = classify_path(path)
     library = kind == Kind.OTHER and (path.endswith(".so") or ".so." in path.rpartition("/")[2])
     return {ContentPart(Kind.UNREAD_LIBRARIES if library else kind): size} if size else {}
 
 
-def of_file(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
+def read_parts(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
     """Return the parts of a file on the disk; they add up to its size.
 
     Raises OSError: It cannot be read.
     """
-    kind = by_name(path)
+    kind = classify_path(path)
     if kind != Kind.OTHER or not size:
         return {ContentPart(kind): size} if size else {}
     with file.open("rb") as stream:
@@ -84,12 +84,12 @@ def of_file(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
     return _of_elf(file, size) if start == _READABLE else _of_start(start, size)
 
 
-def of_stream(stream: IO[bytes], path: str, size: int) -> Mapping[ContentPart, int]:
+def read_stream_parts(stream: IO[bytes], path: str, size: int) -> Mapping[ContentPart, int]:
     """Return the parts of a file in an archive, which is written to a temporary file if it is a library.
 
     Raises Exception: Whatever the archive's reader raises for a damaged one.
     """
-    kind = by_name(path)
+    kind = classify_path(path)
     if kind != Kind.OTHER or not size:
         return {ContentPart(kind): size} if size else {}
     start = stream.read(len(_READABLE))
@@ -144,7 +144,7 @@ def _sections(library: ElfFile) -> Counter[ContentPart]:
         if end > start:
             if in_fatbins(done) == in_fatbins(start):
                 parts[ContentPart(Kind.PADDING)] += _filling(library, done, start)
-            parts[part_of_section(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
+            parts[classify_section(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
             done = end
     return parts
 
@@ -155,7 +155,7 @@ def _filling(library: ElfFile, start: int, end: int) -> int:
     return sum(len(block) - len(block.strip(_FILLINGS)) for block in blocks)
 
 
-def part_of_section(section: str) -> ContentPart:
+def classify_section(section: str) -> ContentPart:
     """Return what a section's bytes count as, by its name."""
     if section in _SYMBOL_TABLES:
         return ContentPart(Kind.SYMBOLS)

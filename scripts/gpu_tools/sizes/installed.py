@@ -18,9 +18,9 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from gpu_tools.site_packages import find_metadata, find_site_packages
-from gpu_tools.sizes.dependencies import required_by
-from gpu_tools.sizes.inside import of_file
-from gpu_tools.sizes.tree import NO_PACKAGE, ContentPart, File, Kind, Package, Sizes, largest_first
+from gpu_tools.sizes.dependencies import find_requirers
+from gpu_tools.sizes.inside import read_parts
+from gpu_tools.sizes.tree import NO_PACKAGE, ContentPart, File, Kind, Package, Sizes, sort_by_size
 
 _BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc", re.DOTALL)
 
@@ -44,7 +44,7 @@ def is_environment(prefix: Path) -> bool:
     return (prefix / "conda-meta").is_dir() or any(map(find_metadata, _folders(prefix)))
 
 
-def environment(prefix: Path) -> Sizes:
+def measure_environment(prefix: Path) -> Sizes:
     """Measure an environment. Symbolic links are not followed and take no room; hard links count once.
 
     Nothing of it is imported or run. What its metadata claim outside of it is not looked at.
@@ -74,14 +74,14 @@ def environment(prefix: Path) -> Sizes:
     ]
     packages += [Package(name=NO_PACKAGE, files=tuple(rest)) for rest in files.values()]
     return Sizes(
-        subject=str(prefix), kind="environment", packages=largest_first(packages), remarks=tuple(remarks)
+        subject=str(prefix), kind="environment", packages=sort_by_size(packages), remarks=tuple(remarks)
     )
 
 
 def _requirers(installed: Mapping[str, _Installed], prefix: Path) -> dict[str, set[str]]:
     pythons = [site.python.rstrip("t") for site in find_site_packages(prefix)]
     python = pythons[0] if pythons else f"3.{sys.version_info.minor}"
-    requirers = required_by(
+    requirers = find_requirers(
         installed, lambda name: installed[name].requires if name in installed else (), python
     )
     for one in installed.values():
@@ -168,7 +168,7 @@ def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Itera
         if status.st_nlink > 1:
             seen.add(inode)
         try:
-            parts = of_file(prefix / path, path, status.st_size)
+            parts = read_parts(prefix / path, path, status.st_size)
         except OSError as error:
             refused(error)
             parts = {ContentPart(Kind.UNKNOWN): status.st_size}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from gpu_tools.sizes.installed import environment, is_environment
-from gpu_tools.sizes.packed import CONDA, channel, conda_package, packages_in, wheel
+from gpu_tools.sizes.installed import is_environment, measure_environment
+from gpu_tools.sizes.packed import CONDA, find_packages, measure_channel, measure_conda_package, measure_wheel
 from gpu_tools.sizes.tree import Sizes
 from groundwork.errors import UsageError
 
@@ -49,14 +49,14 @@ def measure(*subjects: str, python: str | None = None) -> Sizes:
 def _measure_path(path: Path) -> Sizes | None:
     if path.is_dir():
         if is_environment(path):  # conda's own has a folder with packages, too
-            return environment(path)
-        if packages_in(path):
-            return channel(path)
+            return measure_environment(path)
+        if find_packages(path):
+            return measure_channel(path)
         raise UsageError(f"{path} is neither an environment nor a channel", _REMEDY)
     if not path.is_file():
         return None
     if path.suffix == ".whl":
-        return Sizes(subject=path.name, kind="wheel", packages=(wheel(path),))
+        return Sizes(subject=path.name, kind="wheel", packages=(measure_wheel(path),))
     if path.name.endswith(CONDA):
-        return Sizes(subject=path.name, kind="package", packages=(conda_package(path)[0],))
+        return Sizes(subject=path.name, kind="package", packages=(measure_conda_package(path)[0],))
     raise UsageError(f"{path} cannot be measured", _REMEDY)

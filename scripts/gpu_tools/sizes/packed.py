@@ -15,14 +15,14 @@ import zstandard
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
-from gpu_tools.sizes.inside import of_stream
-from gpu_tools.sizes.tree import File, Package, Sizes, largest_first
+from gpu_tools.sizes.inside import read_stream_parts
+from gpu_tools.sizes.tree import File, Package, Sizes, sort_by_size
 from groundwork.errors import IntegrityError, of_system
 
 CONDA = (".conda", ".tar.bz2")
 
 
-def wheel(path: Path) -> Package:
+def measure_wheel(path: Path) -> Package:
     """Measure a wheel.
 
     Raises IntegrityError: It cannot be read.
@@ -31,18 +31,18 @@ def wheel(path: Path) -> Package:
     with suppress(InvalidWheelFilename, InvalidVersion):
         name, parsed, *_ = parse_wheel_filename(path.name)
         version = str(parsed)
-    with readable(path), zipfile.ZipFile(path) as archive:
+    with explain_damage(path), zipfile.ZipFile(path) as archive:
         # of two members of one name the later one is installed
         members = {one.filename: one for one in archive.infolist() if not one.is_dir()}
         files = []
         for member in members.values():
             with archive.open(member) as stream:
-                parts = of_stream(stream, member.filename, member.file_size)
+                parts = read_stream_parts(stream, member.filename, member.file_size)
             files.append(File(path=member.filename, parts=parts))
     return Package(name=name, version=version, files=tuple(files), download=path.stat().st_size)
 
 
-def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
+def measure_conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
     """Measure a conda package, and return the names that it depends on, too.
 
     What it links into an environment counts, not its own ``info`` folder.
@@ -51,7 +51,7 @@ def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
     """
     files: dict[str, File] = {}
     index: dict[str, Any] = {}
-    with readable(path), ExitStack() as stack:
+    with explain_damage(path), ExitStack() as stack:
         for archive in tars(path, stack):
             for member in archive:
                 stream = archive.extractfile(member) if member.isreg() else None  # links take no room
@@ -60,7 +60,7 @@ def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
                 if member.name == "info/index.json":
                     index = dict(json.loads(stream.read()))
                 elif not member.name.startswith("info/"):
-                    parts = of_stream(stream, member.name, member.size)
+                    parts = read_stream_parts(stream, member.name, member.size)
                     files[member.name] = File(path=member.name, parts=parts)
         depends = tuple(str(spec).split()[0] for spec in index.get("depends") or () if str(spec).strip())
     package = Package(
@@ -72,12 +72,12 @@ def conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
     return package, depends
 
 
-def channel(folder: Path) -> Sizes:
+def measure_channel(folder: Path) -> Sizes:
     """Measure every package of a channel; one that cannot be read is a remark."""
     found, remarks = [], []
-    for path in packages_in(folder):
+    for path in find_packages(folder):
         try:
-            found.append(conda_package(path))
+            found.append(measure_conda_package(path))
         except IntegrityError as error:
             remarks.append(error.message)
     requirers: dict[str, set[str]] = {}
@@ -85,12 +85,10 @@ def channel(folder: Path) -> Sizes:
         for name in depends:
             requirers.setdefault(canonicalize_name(name), set()).add(package.name)
     packages = (replace(one, required_by=tuple(sorted(requirers.get(one.name, ())))) for one, _ in found)
-    return Sizes(
-        subject=str(folder), kind="channel", packages=largest_first(packages), remarks=tuple(remarks)
-    )
+    return Sizes(subject=str(folder), kind="channel", packages=sort_by_size(packages), remarks=tuple(remarks))
 
 
-def packages_in(folder: Path) -> list[Path]:
+def find_packages(folder: Path) -> list[Path]:
     """Return the package files of a channel; none for another folder."""
     return sorted(path for path in folder.glob("*/*") if path.name.endswith(CONDA) and path.is_file())
 
@@ -109,7 +107,7 @@ def tars(path: Path, stack: ExitStack) -> Iterator[tarfile.TarFile]:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def explain_damage(path: Path) -> Iterator[None]:
     """Turn what a damaged archive raises into one sentence; each format has errors of its own.
 
     Raises IntegrityError: It is damaged.

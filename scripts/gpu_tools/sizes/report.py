@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpu_tools.sizes.tree import ContentPart, Difference, Kind, Package, Sizes, differences
+from gpu_tools.sizes.tree import ContentPart, Difference, Kind, Package, Sizes, find_differences
 from groundwork.errors import ProviderError
 from groundwork.result import Result
 from groundwork.text import UNICODE, plain, size, table, wrapped
@@ -15,7 +15,7 @@ _NAME_WIDTH, _BY_WIDTH = 31, 18
 _SMALL = 0.01
 
 
-def measured(sizes: Sizes, *, everything: bool) -> Result:
+def report_sizes(sizes: Sizes, *, everything: bool) -> Result:
     """Return a measurement; rows for people add up at every level."""
     least = 0.0 if everything else _SMALL * sizes.installed
     return Result(
@@ -26,9 +26,9 @@ def measured(sizes: Sizes, *, everything: bool) -> Result:
     )
 
 
-def compared(first: Sizes, second: Sizes, *, everything: bool) -> Result:
+def report_comparison(first: Sizes, second: Sizes, *, everything: bool) -> Result:
     """Return two measurements side by side."""
-    found = differences(first, second)
+    found = find_differences(first, second)
     least = 0.0 if everything else _SMALL * max(first.installed, second.installed)
     return Result(
         format="sizes-comparison",

@@ -10,10 +10,10 @@ from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from gpu_tools.sizes.dependencies import full_version, required_by
-from gpu_tools.sizes.inside import unread
+from gpu_tools.sizes.dependencies import find_requirers, full_version
+from gpu_tools.sizes.inside import parts_by_path
 from gpu_tools.sizes.tree import File as SizedFile
-from gpu_tools.sizes.tree import Package, Sizes, largest_first
+from gpu_tools.sizes.tree import Package, Sizes, sort_by_size
 from groundwork.errors import ProviderError
 from groundwork.markers import marker_environment
 from groundwork.network import index, resolver
@@ -58,12 +58,12 @@ def measure_requirements(texts: Sequence[str], python: str) -> Sizes:
             return [*map(str, wanted)]
         return [str(one) for one in required(found[name][1])] if name in found else []
 
-    by = required_by([""], requires, python)
+    by = find_requirers([""], requires, python)
     missing = tuple(name for name in by if name in lacking)
     return Sizes(
         subject=subject,
         kind="requirement",
-        packages=largest_first(_package(name, found.get(name), by[name] - {""}) for name in by),
+        packages=sort_by_size(_package(name, found.get(name), by[name] - {""}) for name in by),
         fetched=contents.fetched,
         lacking=missing,
         remarks=(*(lacking[name] for name in missing), *_unknown_extras(wanted, found)),
@@ -135,7 +135,7 @@ def _package(name: str, found: tuple[File, Content] | None, by: Iterable[str]) -
     if found is None:
         return Package(name=name, required_by=tuple(sorted(by)))
     file, content = found
-    files = (SizedFile(path=path, parts=unread(path, size)) for path, size in content.members.items())
+    files = (SizedFile(path=path, parts=parts_by_path(path, size)) for path, size in content.members.items())
     return Package(
         name=name,
         version=str(file.version),

@@ -158,7 +158,7 @@ class Difference:
         return {**asdict(self), "difference": self.second - self.first}
 
 
-def differences(*subjects: Sizes) -> list[Difference]:
+def find_differences(*subjects: Sizes) -> list[Difference]:
     """Return every package, then every part, of two subjects; the largest change first."""
     packages, parts = [], []
     for subject in subjects:
@@ -172,12 +172,12 @@ def differences(*subjects: Sizes) -> list[Difference]:
     return sorted(rows, key=lambda row: (row.what, -abs(row.second - row.first), -row.first, row.name))
 
 
-def largest_first(packages: Iterable[Package]) -> tuple[Package, ...]:
+def sort_by_size(packages: Iterable[Package]) -> tuple[Package, ...]:
     """Sort packages by what they install."""
     return tuple(sorted(packages, key=lambda package: (-package.installed, package.name, package.version)))
 
 
-def in_order(parts: Mapping[ContentPart, int]) -> list[tuple[ContentPart, int]]:
+def sort_parts(parts: Mapping[ContentPart, int]) -> list[tuple[ContentPart, int]]:
     """Sort parts by their bytes, the largest first."""
     return sorted(parts.items(), key=lambda item: (-item[1], item[0]))
 
@@ -190,4 +190,4 @@ def _sum(counts: Iterable[Mapping[Named, int]]) -> Counter[Named]:
 
 
 def _parts_json(parts: Mapping[ContentPart, int]) -> list[dict[str, Any]]:
-    return [{"kind": part.kind, "arch": part.arch, "bytes": size} for part, size in in_order(parts)]
+    return [{"kind": part.kind, "arch": part.arch, "bytes": size} for part, size in sort_parts(parts)]

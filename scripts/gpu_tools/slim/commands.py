@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gpu_tools.sizes.installed import is_environment
-from gpu_tools.sizes.packed import packages_in
+from gpu_tools.sizes.packed import find_packages
 from gpu_tools.slim import environment
 from gpu_tools.slim.check import Check
 from gpu_tools.slim.listing import BACKUP, Note
-from gpu_tools.slim.repack import repack, repack_channel, unpacked
-from gpu_tools.slim.report import checked_lines, plan_lines
+from gpu_tools.slim.repack import repack, repack_channel, unpack_package
+from gpu_tools.slim.report import check_lines, plan_lines
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import UsageError
@@ -31,7 +31,7 @@ def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
     if is_environment(subject):
         return
     if subject.is_dir():
-        if not packages_in(subject):
+        if not find_packages(subject):
             raise UsageError(
                 f"{subject} is not an environment or a channel",
                 "give a venv, a conda environment, a channel, or a .whl or .conda file",
@@ -47,9 +47,9 @@ def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
 def plan(subject: Path, request: SlimRequest, note: Note) -> Result:
     """Say what each step would give and cost."""
     if is_environment(subject):
-        made = make_plan(environment.contents_of(subject), request, note)
+        made = make_plan(environment.list_environment(subject), request, note)
     else:
-        with unpacked(subject) as contents:
+        with unpack_package(subject) as contents:
             made = make_plan(contents, request, note)
     return _result("planned", made, ["nothing was touched: --apply does it in place, --output DIR in a copy"])
 
@@ -60,7 +60,7 @@ def apply(
     """Slim an environment in place; None for ``checks``: nothing is tried. The originals are kept, or forgotten."""
     check = None if checks is None else Check(root, checks, note)
     made = environment.apply(root, request, note, check)
-    lines = checked_lines(check.result) if check else []
+    lines = check_lines(check.result) if check else []
     more: dict[str, object] = {"checked": asdict(check.result) if check else None}
     if forget and (made.gone or made.new):
         environment.forget(root)
@@ -80,16 +80,13 @@ def write(subject: Path, folder: Path, request: SlimRequest, note: Note, *, for_
     """Write a smaller copy of an environment, or of a package or all packages of a channel into a folder."""
     if is_environment(subject):
         made = environment.copy(subject, folder, request, note)
-        stuck = environment.names_itself(subject)
-        lines = [f"written to {folder}"]
-        if stuck:
-            lines = wrapped(
-                f"written to {folder}; {counted(len(stuck), 'program')} in bin name {subject} and run only once the "
-                "copy lies there (as in a container's next stage); python -m runs them anywhere"
-            )
-        return _result("written", made, lines, output=str(folder), names_its_old_place=stuck)
+        lines = wrapped(
+            f"written to {folder}; programs in bin name {subject}: put the copy there (in a container's next "
+            "stage), or use python -m"
+        )
+        return _result("written", made, lines, output=str(folder))
     if subject.is_dir():
-        several = [*repack_channel(packages_in(subject), folder, request, note, for_myself=for_myself)]
+        several = [*repack_channel(find_packages(subject), folder, request, note, for_myself=for_myself)]
         documents = [{**one.to_json(), "output": str(file)} for one, file in several]
         rows = [(file.name, size(one.before), size(one.after)) for one, file in several]
         return Result(

@@ -20,7 +20,7 @@ from groundwork.errors import NotUndoneError, OutOfSpaceError, UsageError, of_sy
 from groundwork.wording import counted
 
 
-def contents_of(root: Path, *, follow: bool = False) -> Contents:
+def list_environment(root: Path, *, follow: bool = False) -> Contents:
     """Return what an environment holds; what was slimmed in place counts as it was before. ``follow`` is for `scan`."""
     return scan(root, name=str(root), kind="environment", originals=Backup(root).originals(), follow=follow)
 
@@ -39,11 +39,11 @@ def apply(root: Path, request: SlimRequest, note: Note, check: Check | None = No
     with hold_backup(root) as backup:
         if left := backup.left():
             raise NotUndoneError(
-                f"{root} was slimmed before, and could not be put back as it was: {_told(left)}; nothing was changed",
+                f"{root} was slimmed before and cannot be put back whole: {_describe_left(left)}; nothing was changed",
                 "--undo puts the rest back, --forget then deletes the originals that are left; then slim it again",
             )
         try:
-            plan = make_plan(contents_of(root), request, note, into=backup.new)
+            plan = make_plan(list_environment(root), request, note, into=backup.new)
         except OSError as error:
             if isinstance(of_system(error), OutOfSpaceError) or error.errno == errno.EDQUOT:
                 raise OutOfSpaceError(
@@ -72,12 +72,12 @@ def undo(root: Path) -> int:
     Raises UsageError: Nothing was slimmed in place.
     Raises NotUndoneError: Some could not be put back; what there is of these is kept.
     """
-    _there(root)
+    _require_backup(root)
     with hold_backup(root) as backup:
         count = len(backup.originals())
         if left := backup.put_back():
             raise NotUndoneError(
-                f"{root}: {counted(count, 'file')} put back, {_told(left)}",
+                f"{root}: {counted(count, 'file')} put back, {_describe_left(left)}",
                 f"the originals that are still there are kept below {root / BACKUP}, under their own paths: take what "
                 "you need, or move away what is in their places and undo again; --forget deletes them. What lost its "
                 "original comes back by installing its package again",
@@ -91,18 +91,18 @@ def forget(root: Path) -> int:
     Raises UsageError: Nothing was slimmed in place.
     Raises PreflightError: The last slimming was cut short.
     """
-    _there(root)
+    _require_backup(root)
     with hold_backup(root) as backup:
         size = backup.size
         backup.forget()
     return size
 
 
-def _told(left: Collection[Touched]) -> str:
+def _describe_left(left: Collection[Touched]) -> str:
     packages = dict.fromkeys(one.package for one in left)
     return (
         f"{len(left)} not, as they were installed anew, changed or removed since, or their originals are gone (of "
-        f"{_some(packages)}: {_some(one.path for one in left)})"
+        f"{_name_some(packages)}: {_name_some(one.path for one in left)})"
     )
 
 
@@ -115,7 +115,7 @@ def copy(root: Path, folder: Path, request: SlimRequest, note: Note) -> SlimPlan
         raise UsageError(f"{folder} exists already", "name a new folder: --output DIR")
     if folder.resolve().is_relative_to(root.resolve()):
         raise UsageError(f"{folder} lies in the environment itself", "name a folder elsewhere: --output DIR")
-    contents = contents_of(root, follow=True)
+    contents = list_environment(root, follow=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -149,24 +149,11 @@ def _copy_folders(root: Path, copy: Path) -> None:
                 shutil.copystat(source, target)
 
 
-def names_itself(root: Path) -> list[str]:
-    """Return the programs of an environment that hold its path, and so run in that place only."""
-    own = os.fsencode(root.absolute())
-    return [
-        path.name
-        for path in sorted((root / "bin").glob("*"))
-        if path.is_file()
-        and not path.is_symlink()
-        and path.stat().st_size < 1 << 20
-        and own in path.read_bytes()
-    ]
-
-
-def _some(names: Iterable[str]) -> str:
+def _name_some(names: Iterable[str]) -> str:
     first = [name if name.isprintable() else repr(name) for name in names]
     return ", ".join(first[:3]) + (", …" if len(first) > 3 else "")
 
 
-def _there(root: Path) -> None:
+def _require_backup(root: Path) -> None:
     if not (root / BACKUP).is_dir():
         raise UsageError(f"nothing was slimmed in place in {root}", "megabuild slim --apply does that")

@@ -57,7 +57,7 @@ _COMPILED = re.compile(
 )
 
 
-def unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[str, ...]:
+def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[str, ...]:
     """Return the packages for GPUs of which nothing here knows what they need as they run."""
     names = set(with_gpu_code) | {
         owner for owner, required in contents.requires.items() if any(map(is_nvidia, required))

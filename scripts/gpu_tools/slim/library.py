@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cuda_code import cuda_archs
 from cuda_code.elf_file import ElfFile, NotElf, opened
-from gpu_tools.sizes.inside import part_of_section
+from gpu_tools.sizes.inside import classify_section
 from gpu_tools.sizes.tree import Kind
 from gpu_tools.slim import gpu_code, layout, tables
 from gpu_tools.slim.fat_binary import CodeFilter
@@ -101,7 +101,7 @@ def _symbol_sections(found: Tables) -> frozenset[int]:
     wanted = {
         index
         for index, (name, section) in enumerate(zip(found.names, found.sections, strict=True))
-        if part_of_section(name).kind in _SYMBOLS
+        if classify_section(name).kind in _SYMBOLS
         and not section.flags & ALLOC
         and section.end > section.offset
         and index != found.names_in

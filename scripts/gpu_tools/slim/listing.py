@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpu_tools.site_packages import find_site_packages
 from gpu_tools.sizes.installed import source_of
-from gpu_tools.slim.records import FileList, described_in, records, required
+from gpu_tools.slim.records import FileList, metadata_path, read_lists, read_requirements
 
 #: Libraries and programs begin with it.
 ELF = b"\x7fELF"
@@ -93,8 +93,8 @@ class Contents:
         """By package: the names of those that it requires, with whatever extra."""
         found: dict[str, set[str]] = {}
         for one in self.records:
-            metadata = self.every.get(described_in(one.path))
-            found.setdefault(one.owner, set()).update(required(metadata.source) if metadata else ())
+            metadata = self.every.get(metadata_path(one.path))
+            found.setdefault(one.owner, set()).update(read_requirements(metadata.source) if metadata else ())
         return found
 
     @cached_property
@@ -122,7 +122,7 @@ def scan(
         return entries[path].source if path in entries else root / path
 
     contents = Contents(
-        root=root, name=name, kind=kind, every=entries, records=tuple(records(root, original))
+        root=root, name=name, kind=kind, every=entries, records=tuple(read_lists(root, original))
     )
     files = {path: Path(to) for path, to in contents.outside.items() if follow and os.path.isfile(to)}
     followed = {path: ListedFile(source=to, status=to.stat()) for path, to in files.items()}

@@ -36,7 +36,7 @@ _TEST_CODE = re.compile(rb"^\s*(?:async\s+)?def test|\bTestCase\b", re.MULTILINE
 _COPIED = re.compile(r".*(?:template|skeleton|scaffold).*|static")
 
 
-def removable(contents: Contents) -> Iterator[str]:
+def find_own_tests(contents: Contents) -> Iterator[str]:
     """Return the files of tests that go."""
     folders = _folders(contents)
     used = _used(contents, folders)
@@ -165,7 +165,7 @@ def parse(source: str | bytes) -> ast.AST:
         return ast.Module(body=[], type_ignores=[])
 
 
-def lies_in_tests(path: str) -> bool:
+def is_in_tests(path: str) -> bool:
     """Say whether a file lies below a folder of tests, by its name."""
     return not _NAMES.isdisjoint(path.split("/")[:-1])
 

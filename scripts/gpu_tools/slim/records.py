@@ -33,7 +33,7 @@ class FileList:
     files: tuple[str, ...]  #: In the environment or package.
 
 
-def records(root: Path, original: Callable[[str], Path]) -> Iterator[FileList]:
+def read_lists(root: Path, original: Callable[[str], Path]) -> Iterator[FileList]:
     """Return the lists of an environment or of an unpacked package; those of a wheel first.
 
     ``original`` tells where a file's content lies that was there before anything was slimmed, by its path.
@@ -64,17 +64,17 @@ def records(root: Path, original: Callable[[str], Path]) -> Iterator[FileList]:
             yield FileList(path=name, owner=owner, files=tuple(listed))
 
 
-def described_in(record: str) -> str:
+def metadata_path(record: str) -> str:
     """Return the file that says what a package requires, by the path of its list."""
     if record == PATHS:
         return "info/index.json"
     return record if record.endswith(".json") else f"{os.path.dirname(record)}/METADATA"
 
 
-def required(file: Path) -> set[str]:
+def read_requirements(file: Path) -> set[str]:
     """Return the names of the packages that one requires, with whatever extra.
 
-    The file is the one that `described_in` names.
+    The file is the one that `metadata_path` names.
     """
     if file.suffix == ".json":
         specs = [str(one) for one in _read(file).get("depends", ())]
@@ -86,13 +86,13 @@ def required(file: Path) -> set[str]:
     return {canonicalize_name(name[0]) for name in names if name}
 
 
-def corrected(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
+def correct_list(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
     """Return a list without what is gone, with the hashes and sizes of what changed; None where it stays as it is.
 
     ``changed`` has new files by their path; lists among them are those that come before this one.
     """
     if not path.endswith(".json"):
-        return _corrected_rows(file, path, gone, changed)
+        return _correct_rows(file, path, gone, changed)
     document = _read(file)
     details = document.get("paths_data") or {} if path != PATHS else document
     entries = details.get("paths", [])
@@ -114,7 +114,7 @@ def corrected(file: Path, path: str, gone: Collection[str], changed: Mapping[str
     return json.dumps(document, indent=2)
 
 
-def _corrected_rows(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
+def _correct_rows(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
     rows, touched = [], False
     for row in _rows(file):
         inside = _inside(path, row[0]) if row else ""

@@ -14,7 +14,7 @@ from typing import IO
 
 import zstandard
 
-from gpu_tools.sizes.packed import readable
+from gpu_tools.sizes.packed import explain_damage
 from gpu_tools.slim.listing import Contents, Note, scan
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
@@ -27,7 +27,7 @@ _LEVEL = 15  # what rattler calls the default
 
 
 @contextmanager
-def unpacked(package: Path, near: Path | None = None) -> Iterator[Contents]:
+def unpack_package(package: Path, near: Path | None = None) -> Iterator[Contents]:
     """Unpack a wheel or conda package for as long as the context lasts: below a folder, or among temporary files.
 
     Raises UsageError: It is neither a ``.whl`` nor a ``.conda`` file.
@@ -40,7 +40,7 @@ def unpacked(package: Path, near: Path | None = None) -> Iterator[Contents]:
     with tempfile.TemporaryDirectory(prefix="megabuild-slim-") if near is None else scratch(near) as folder:
         root = Path(folder, "package")
         root.mkdir()
-        with readable(package):
+        with explain_damage(package):
             if package.suffix == ".whl":
                 wheel_file.unpack(package, root)
             else:
@@ -68,7 +68,7 @@ def repack(
 
     Raises UsageError: NVIDIA's libraries would be changed, or there is nothing to take away.
     """
-    with unpacked(package, folder) as contents:
+    with unpack_package(package, folder) as contents:
         into = contents.root.parent / "new"
         plan = make_plan(contents, request, note, into=into)
         theirs = [path for path in plan.slimmed if is_nvidia_library(path)]

@@ -50,7 +50,7 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
     yield from _remarks(plan)
 
 
-def checked_lines(checked: CheckResult) -> list[str]:
+def check_lines(checked: CheckResult) -> list[str]:
     """Return what was tried after slimming in place."""
     if checked.modules is None:
         return wrapped(f"not checked: {checked.why}")
@@ -112,8 +112,7 @@ def _words(plan: SlimPlan, feature: Feature) -> str:
 
 
 def _costs(plan: SlimPlan, row: Saving) -> str:
-    there = plan.there
-    names = [one.name for one in row.step.costs if one in there]
-    names += [f"part of {one.name}" for one in row.step.limits if one in there]
+    names = [one.name for one in row.step.costs if one in plan.features]
+    names += [f"part of {one.name}" for one in row.step.limits if one in plan.features]
     text = ", ".join(names).replace("compile-cpu, compile-gpu", "compile")
     return f" [{text}]" if text else ""

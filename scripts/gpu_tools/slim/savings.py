@@ -7,15 +7,16 @@ import posixpath
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from cuda_code import cuda_archs
 from gpu_tools.slim.fat_binary import code_for
-from gpu_tools.slim.features import FEATURES, Feature, unknown
+from gpu_tools.slim.features import FEATURES, Feature, find_unknown
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
 from gpu_tools.slim.listing import ELF, Contents, ListedFile, Note
-from gpu_tools.slim.records import corrected
+from gpu_tools.slim.records import correct_list
 from gpu_tools.slim.steps import SlimRequest, SlimStep, select_steps
 from groundwork.errors import UsageError
 from groundwork.files import sync
@@ -36,7 +37,7 @@ class Saving:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpu:
+class GpuSupport:
     """The libraries with GPU code by what they have for a GPU (``sm_120``): machine code, PTX only, neither."""
 
     name: str
@@ -55,7 +56,7 @@ class SlimPlan:
     gone: frozenset[str]  #: Files to remove.
     slimmed: Mapping[str, LibrarySlimmed]  #: Libraries that become smaller.
     left_alone: Mapping[str, str]  #: Libraries that are not understood, with the reason.
-    gpus: tuple[Gpu, ...]  #: What there is for each GPU that was named.
+    gpus: tuple[GpuSupport, ...]  #: What there is for each GPU that was named.
     #: Steps that were left out, by name, with the feature or the packages that need what they take.
     spared: Mapping[str, str]
     lost_for: Mapping[str, tuple[str, ...]]  #: By step: packages that use what it takes, and go on without.
@@ -73,8 +74,8 @@ class SlimPlan:
         """Bytes that stay."""
         return self.before - sum(row.saves for row in self.rows)
 
-    @property
-    def there(self) -> tuple[Feature, ...]:
+    @cached_property
+    def features(self) -> tuple[Feature, ...]:
         """What packages like these can do."""
         packages = frozenset(self.contents.owners.values())
         return tuple(one for one in FEATURES if one.is_in(packages))
@@ -82,18 +83,18 @@ class SlimPlan:
     @property
     def lost(self) -> tuple[Feature, ...]:
         """What does not work any more."""
-        return tuple(one for one in self.there if any(one in row.step.costs for row in self.rows))
+        return tuple(one for one in self.features if any(one in row.step.costs for row in self.rows))
 
     @property
     def limited(self) -> tuple[Feature, ...]:
         """What works in part only."""
         every = {one for row in self.rows for one in row.step.limits}
-        return tuple(one for one in self.there if one in every and one not in self.lost)
+        return tuple(one for one in self.features if one in every and one not in self.lost)
 
     @property
     def works(self) -> tuple[Feature, ...]:
         """What still works, if it did before."""
-        return tuple(one for one in self.there if one not in self.lost and one not in self.limited)
+        return tuple(one for one in self.features if one not in self.lost and one not in self.limited)
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values."""
@@ -109,8 +110,8 @@ class SlimPlan:
                     "saves": row.saves,
                     "files": row.files,
                     "loses": row.step.loses,
-                    "costs": [one.name for one in row.step.costs if one in self.there],
-                    "limits": [one.name for one in row.step.limits if one in self.there],
+                    "costs": [one.name for one in row.step.costs if one in self.features],
+                    "limits": [one.name for one in row.step.limits if one in self.features],
                 }
                 for row in self.rows
             ],
@@ -168,20 +169,22 @@ def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path |
             for row in rows
             if (users := row.step.users_in(contents, request)).trying
         },
-        unknown=unknown(contents, {contents.owners[path] for path, one in looked_at.items() if one.code}),
+        unknown=find_unknown(
+            contents, {contents.owners[path] for path, one in looked_at.items() if one.code}
+        ),
         new=new,
     )
 
 
-def _for_gpu(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> Gpu:
+def _for_gpu(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> GpuSupport:
     found: dict[str, list[str]] = {"own": [], "ptx": [], "none": []}
     for path, one in libraries.items():
         if one.code:
             found[code_for(gpu, one.code)].append(path)
-    return Gpu(name=gpu, **{what: tuple(paths) for what, paths in found.items()})
+    return GpuSupport(name=gpu, **{what: tuple(paths) for what, paths in found.items()})
 
 
-def _refuse_without_code(contents: Contents, gpus: Iterable[Gpu]) -> None:
+def _refuse_without_code(contents: Contents, gpus: Iterable[GpuSupport]) -> None:
     for one in gpus:
         if one.none and not (one.own or one.ptx):
             number = cuda_archs.number(one.name)
@@ -256,7 +259,7 @@ def _lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path)
             continue
         # lists tell of a link what its target holds
         linked = {path: new[to] for path, to in contents.links.items() if to in new}
-        text = corrected(entry.source, record.path, gone, {**linked, **new})
+        text = correct_list(entry.source, record.path, gone, {**linked, **new})
         if text is not None:
             target = into / record.path
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cuda_code.cuda_archs import number
-from gpu_tools.sizes.inside import by_name
+from gpu_tools.sizes.inside import classify_path
 from gpu_tools.sizes.installed import source_of
 from gpu_tools.sizes.tree import Kind
 from gpu_tools.slim.features import (
@@ -23,8 +23,8 @@ from gpu_tools.slim.features import (
     Feature,
 )
 from gpu_tools.slim.listing import Contents
-from gpu_tools.slim.own_tests import removable
-from gpu_tools.slim.unused_nvidia import is_nvidia, not_needed
+from gpu_tools.slim.own_tests import find_own_tests
+from gpu_tools.slim.unused_nvidia import find_unused, is_nvidia
 from gpu_tools.slim.users import Users, compiler_users, triton_users
 from gpu_tools.verify.gpu_probe import archs_here
 from groundwork.arch_list import cuda_archs
@@ -69,7 +69,7 @@ class SlimStep:
         return self.picks is not None and any(True for _ in self.picks(contents, request))
 
 
-def wanted(keep: Iterable[str]) -> frozenset[str]:
+def parse_keep(keep: Iterable[str]) -> frozenset[str]:
     """Check the names given for ``--keep``, with commas between them, and resolve those that stand for several.
 
     Raises UsageError: One is neither a feature nor a step.
@@ -83,7 +83,7 @@ def wanted(keep: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def gpu_names(given: Iterable[str]) -> tuple[str, ...]:
+def parse_gpus(given: Iterable[str]) -> tuple[str, ...]:
     """Return the GPUs given for ``--arch-list`` as ``sm_120``; ``native`` stands for those of this machine.
 
     Raises NoGpuError: Those of this machine were asked for, and there is none.
@@ -208,13 +208,13 @@ def _static_libraries(contents: Contents, request: SlimRequest) -> Iterable[str]
     return (
         path
         for path in contents.owners
-        if by_name(path) == Kind.STATIC and contents.every[path].begins_with(b"!<")
+        if classify_path(path) == Kind.STATIC and contents.every[path].begins_with(b"!<")
     )
 
 
 def _libraries_not_needed(*, for_measuring: bool) -> Picker:
     return lambda contents, request: (
-        path for path, measures in not_needed(contents).items() if measures == for_measuring
+        path for path, measures in find_unused(contents).items() if measures == for_measuring
     )
 
 
@@ -236,13 +236,13 @@ STEPS = (
     SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, KERNELS),
              picks=_static_libraries, users=compiler_users),
     SlimStep(name="headers-torch", loses="headers of torch", costs=_COMPILING,
-             picks=_where(lambda path, owner: _is_torch(owner) and by_name(path) == Kind.HEADERS),
+             picks=_where(lambda path, owner: _is_torch(owner) and classify_path(path) == Kind.HEADERS),
              users=compiler_users),
     SlimStep(name="headers-nvidia", loses="headers of CUDA",
              costs=(COMPILE_GPU, EXTENSIONS, STARTUP, KERNELS),
-             picks=_where(lambda path, owner: is_nvidia(owner) and by_name(path) == Kind.HEADERS),
+             picks=_where(lambda path, owner: is_nvidia(owner) and classify_path(path) == Kind.HEADERS),
              users=compiler_users),
-    SlimStep(name="tests", loses="packages' own tests", picks=lambda contents, request: removable(contents)),
+    SlimStep(name="tests", loses="packages' own tests", picks=lambda contents, request: find_own_tests(contents)),
     SlimStep(name="byte-code", loses="compiled Python, which comes back as it is run",
              picks=lambda contents, request: (one for one in contents.owners if source_of(one) in contents.every)),
     SlimStep(name="documentation", loses="documentation", picks=_documentation),

@@ -51,7 +51,7 @@ def is_nvidia_library(path: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def not_needed(contents: Contents) -> Mapping[str, bool]:
+def find_unused(contents: Contents) -> Mapping[str, bool]:
     """Return NVIDIA's libraries that nothing in an environment loads, and whether they are for CUPTI's measuring."""
     libraries = {
         path: entry

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from gpu_tools.slim.features import compiles_nothing
 from gpu_tools.slim.listing import Contents
-from gpu_tools.slim.own_tests import lies_in_tests, parse
+from gpu_tools.slim.own_tests import is_in_tests, parse
 from gpu_tools.slim.unused_nvidia import is_nvidia
 
 _TRITON, _COMPILER = "triton", "torch.utils.cpp_extension"
@@ -61,7 +61,7 @@ def _importers(contents: Contents) -> Mapping[str, Mapping[str, bool]]:
     found: dict[str, dict[str, bool]] = {_TRITON: {}, _COMPILER: {}}
     for path, entry in contents.every.items():
         owner = contents.owners.get(path, path)
-        if not path.endswith(".py") or entry.is_link or owner in _TRITONS_OWNERS or lies_in_tests(path):
+        if not path.endswith(".py") or entry.is_link or owner in _TRITONS_OWNERS or is_in_tests(path):
             continue
         content = entry.source.read_bytes()
         if _WORDS.search(content):

@@ -56,7 +56,6 @@ class Extension:
     cuda_files: int  #: how many files nvcc compiles besides
     #: sources of it that come as a checkout: all of pyg-lib, and METIS for torch_sparse
     checkout: Checkout | None = None
-    oldest_arch: str = "0.0"  #: the oldest GPU architecture that it can be compiled for
 
     @property
     def successor(self) -> str:
@@ -85,7 +84,7 @@ class Extension:
 
     def able(self, archs: Sequence[str]) -> tuple[str, ...]:
         """Return those GPU architectures that it can be compiled for."""
-        return tuple(arch for arch in archs if _number(arch) >= _number(self.oldest_arch))
+        return tuple(arch for arch in archs if _number(arch) >= _number(KERNELS[self.name].oldest))
 
     def cpu_seconds(self, archs: int) -> int:
         """Return the CPU seconds of compiling it for one Python and that many GPU architectures, 0 for the CPU."""
@@ -107,7 +106,6 @@ EXTENSIONS = (
             folders=("pyg-lib", "pyg_lib"),
             repository="https://github.com/pyg-team/pyg-lib.git",
         ),
-        oldest_arch="6.0",
     ),
     Extension(
         conda="pytorch_scatter",

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import shutil
 import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -361,7 +362,7 @@ def test_the_command_shows_lines_that_install(own: Path, invocation: Invocation)
 
 
 def test_auditwheel_finds_nothing_that_torch_lacks(output: Path) -> None:
-    command = [shutil.which("python") or "python", "-m", "auditwheel", "show", str(wheel(output, "torch"))]
+    command = [sys.executable, "-m", "auditwheel", "show", str(wheel(output, "torch"))]
     said = " ".join(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
     tag = wheel(output, "torch").name.removesuffix(".whl").rpartition("-")[2].split(".")[0]
     assert f'consistent with the following platform tag: "{tag}"' in said

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from cuda_code.kernels import KERNELS
 from groundwork.errors import ProviderError, UsageError
 from megabuild.configs.config import load
 from megabuild.plan.extensions import why_not
@@ -183,7 +182,6 @@ def test_the_table_is_in_step_with_recipes_and_what_is_in_packages(
         if extension.checkout:
             assert f"git: {extension.checkout.repository}\n" in recipe
             assert f"path: ${{{{ {extension.checkout.key} }}}}" in recipe
-        assert extension.oldest_arch == KERNELS[extension.name].oldest
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from groundwork.errors import MegabuildError, UsageError
-from groundwork.network.index import File, local_path
+from groundwork.network.index import File
 from pyg_extensions.install.user_environment import UserEnvironment
 from pyg_extensions.pyg_index import PygIndex
 from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, find, release
@@ -67,16 +67,6 @@ class Origin:
         """What will be installed, or is."""
         wheel = self.wheel.name if self.wheel else self.offered.name if self.offered else ""
         return wheel.split("-")[1] if wheel else self.named
-
-    @property
-    def size(self) -> int | None:
-        """The wheel's in bytes, where it lies on this machine; an index's page does not say it."""
-        path = self.wheel
-        if self.offered and self.offered.url.startswith("file:"):
-            path = local_path(self.offered.url)
-        with contextlib.suppress(OSError):
-            return path.stat().st_size if path else None
-        return None
 
 
 @dataclass(kw_only=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpu_tools.verify.built_for import other_accelerator
 from groundwork.resources.jobs import Jobs
 from groundwork.result import Result
-from groundwork.text import UNICODE, display, duration, picked, size, table, wrapped
+from groundwork.text import UNICODE, display, duration, picked, table, wrapped
 from groundwork.wording import counted
 from pyg_extensions.install.installation import Installation
 from pyg_extensions.install.user_environment import UserEnvironment
@@ -39,43 +39,65 @@ def environment_lines(
     return [*lines, f"{counted(jobs.count, 'compile job')} ({jobs.reason})"]
 
 
-def plan_result(environment: UserEnvironment, found: Sequence[Installation]) -> Result:
-    """Return what would be done."""
-    rows = [
-        {
-            "name": one.name,
-            "how": one.origin.how or None,
-            "version": one.origin.version or None,
-            "wheel": str(one.origin.wheel) if one.origin.wheel else _offered(one) or None,
-            "size": one.origin.size,
-            "archs": list(one.origin.archs),
-            "cpu_seconds": _cpu_seconds(one),
-            **_failure(one),
-        }
-        for one in found
-    ]
-    return _result("install-pyg-plan", environment, {"plan": rows}, _plan_lines(found), found)
+def plan_result(environment: UserEnvironment, planned: Sequence[Installation]) -> Result:
+    """Return what would be done, and below it why."""
+    rows, cells = [], []
+    for one in planned:
+        origin, extension = one.origin, one.request.extension
+        seconds = extension.cpu_seconds(len(origin.archs)) if origin.how == "source" else None
+        wheel = str(origin.wheel) if origin.wheel else origin.offered.name if origin.offered else None
+        rows.append(
+            {
+                **_row(one, wheel),
+                "how": origin.how or None,
+                "archs": list(origin.archs),
+                "cpu_seconds": seconds,
+            }
+        )
+        source = f"{UNICODE.failed} nothing" if one.error else _FROM[origin.how].replace("source", "compile")
+        time = UNICODE.dash if seconds is None else f"about {max(1, round(seconds / 60))} min"
+        cells.append((one.name, origin.version or UNICODE.dash, source, time))
+    lines = table(("extension", "version", "from", "CPU time"), cells, right=frozenset({3}))
+    lines += _explained(planned, archs=True)
+    return _result("install-pyg-plan", environment, {"plan": rows}, lines, planned)
 
 
 def install_result(
-    environment: UserEnvironment, found: Sequence[Installation], wheel_dir: Path | None = None
+    environment: UserEnvironment, ended: Sequence[Installation], wheel_dir: Path | None = None
 ) -> Result:
-    """Return what was done, and into which folder the wheels were copied."""
-    rows = [
-        {
-            "name": one.name,
-            "ok": not one.error,
-            "version": one.origin.version or None,
-            "source": one.origin.how or None,
-            "wheel": str(one.origin.wheel) if one.origin.wheel else None,
-            **_failure(one),
-            "exit_code": one.error.exit_code if one.error else 0,
-            "seconds": round(one.seconds, 3),
-        }
-        for one in found
-    ]
-    lines = _install_lines(found, wheel_dir)
-    return _result("install-pyg", environment, {"extensions": rows}, lines, found)
+    """Return what was done, and below it why, and where the wheels were copied to."""
+    rows, cells = [], []
+    for one in ended:
+        origin = one.origin
+        rows.append(
+            {
+                **_row(one, str(origin.wheel) if origin.wheel else None),
+                "ok": not one.error,
+                "source": origin.how or None,
+                "exit_code": one.error.exit_code if one.error else 0,
+                "seconds": round(one.seconds, 3),
+            }
+        )
+        result = f"{UNICODE.kept if origin.how == 'there' else UNICODE.done} verified"
+        result = f"{UNICODE.failed} failed" if one.error else result
+        source = _FROM.get(origin.how, UNICODE.dash)
+        cells.append((one.name, origin.version or UNICODE.dash, source, duration(one.seconds), result))
+    lines = table(("extension", "version", "from", "time", "result"), cells, right=frozenset({3}))
+    lines += _explained(ended)
+    wheels = [one.origin.wheel for one in ended if one.origin.wheel]
+    lines += [str(display(wheel_dir / wheel.name)) for wheel in wheels if wheel_dir]
+    return _result("install-pyg", environment, {"extensions": rows}, lines, ended)
+
+
+def _row(one: Installation, wheel: str | None) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "version": one.origin.version or None,
+        "wheel": wheel,
+        "notes": list(one.notes),
+        "error": one.error.message if one.error else None,
+        "remedy": (one.error.remedy or None) if one.error else None,
+    }
 
 
 def _result(
@@ -83,14 +105,14 @@ def _result(
     environment: UserEnvironment,
     rows: dict[str, Any],
     lines: Sequence[str],
-    found: Sequence[Installation],
+    installations: Sequence[Installation],
 ) -> Result:
     about = {
         "prefix": str(environment.prefix),
         "python": environment.python,
         **picked(environment, "platform torch_version cuda_version tag devices"),
     }
-    codes = [one.error.exit_code for one in found if one.error]
+    codes = [one.error.exit_code for one in installations if one.error]
     return Result(
         format=name,
         document={"environment": about, **rows, "ok": not codes},
@@ -99,78 +121,19 @@ def _result(
     )
 
 
-def _plan_lines(found: Sequence[Installation]) -> list[str]:
-    """Return what would be done, and below it why."""
-    cells = [
-        (
-            one.name,
-            one.origin.version or UNICODE.dash,
-            f"{UNICODE.failed} nothing" if one.error else _FROM[one.origin.how].replace("source", "compile"),
-            size(one.origin.size) if one.origin.size else UNICODE.dash,
-            UNICODE.dash if seconds is None else f"about {max(1, round(seconds / 60))} min",
-        )
-        for one in found
-        for seconds in [_cpu_seconds(one)]
-    ]
-    heads = ("extension", "version", "from", "size", "CPU time")
-
-    def more(one: Installation) -> Sequence[str]:
-        return _offered(one), f"for {' '.join(one.origin.archs)}" if one.origin.archs else ""
-
-    return [*table(heads, cells, right=frozenset({3, 4})), *_explained(found, more)]
-
-
-def _install_lines(found: Sequence[Installation], wheel_dir: Path | None = None) -> list[str]:
-    """Return the table of results, with notes, and what copied wheels need elsewhere."""
-    cells = [
-        (
-            one.name,
-            one.origin.version or UNICODE.dash,
-            _FROM.get(one.origin.how, UNICODE.dash),
-            duration(one.seconds),
-            f"{UNICODE.failed} failed"
-            if one.error
-            else f"{UNICODE.kept if one.origin.how == 'there' else UNICODE.done} verified",
-        )
-        for one in found
-    ]
-    lines = table(("extension", "version", "from", "time", "result"), cells, right=frozenset({3}))
-    lines += _explained(found)
-    for one in found:
-        if wheel_dir and one.origin.wheel:
-            lines.append(str(display(wheel_dir / one.origin.wheel.name)))
-    return lines
-
-
-def _explained(
-    found: Sequence[Installation], more: Callable[[Installation], Sequence[str]] = lambda _: ()
-) -> list[str]:
+def _explained(installations: Sequence[Installation], *, archs: bool = False) -> list[str]:
     """Return the notes on each extension below a table; what holds for several is said once."""
     names: dict[str, list[str]] = {}
-    for one in found:
-        failed = (one.error.message, one.error.remedy) if one.error else ()
-        for text in dict.fromkeys(filter(None, (*one.notes, *more(one), *failed))):
+    for one in installations:
+        texts = list(one.notes)
+        if archs:
+            texts += [one.origin.offered.name] if one.origin.offered else []
+            texts += [f"for {' '.join(one.origin.archs)}"] if one.origin.archs else []
+        texts += [one.error.message, one.error.remedy] if one.error else []
+        for text in dict.fromkeys(filter(None, texts)):
             names.setdefault(text, []).append(one.name)
     return [
         line
         for text, those in names.items()
         for line in wrapped(f"{', '.join(those)}: {text}", first="  ", rest="    ")
     ]
-
-
-def _offered(one: Installation) -> str:
-    return one.origin.offered.name if one.origin.offered else ""
-
-
-def _cpu_seconds(one: Installation) -> int | None:
-    """Return the CPU time of compiling it, or None if it is not compiled."""
-    compiled = one.origin.how == "source"
-    return one.request.extension.cpu_seconds(len(one.origin.archs)) if compiled else None
-
-
-def _failure(one: Installation) -> dict[str, Any]:
-    return {
-        "notes": list(one.notes),
-        "error": one.error.message if one.error else None,
-        "remedy": (one.error.remedy or None) if one.error else None,
-    }

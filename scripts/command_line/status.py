@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -86,7 +87,10 @@ def _write_page(page: Path, output: Path, configs: Sequence[str]) -> Result:
     if len(names) != 1:
         raise UsageError(f"--page is for one run, there are {len(names)}", f"name one of: {', '.join(names)}")
     files.write(page, run_page(output / names[0]), mode=0o644)
-    return Result(format="page", document={"page": str(page)}, lines=[f"page of {names[0]}: {page}"])
+    result = status_result([read_last_run(output / names[0])], 80, time.time())
+    return replace(
+        result, document={**result.document, "page": str(page)}, lines=[f"page of {names[0]}: {page}"]
+    )
 
 
 def _follow(folders: Sequence[Path], invocation: Invocation) -> list[LastRun]:

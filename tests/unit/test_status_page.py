@@ -7,11 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
+from calling import call
 
-from groundwork.errors import ConfigError, IntegrityError
+from command_line.run_command import Invocation
+from groundwork.errors import ConfigError, IntegrityError, UsageError
 from groundwork.package_id import PackageId
 from megabuild.run.summary import PackageResult, Summary
+from megabuild.status import record as state_file
 from megabuild.status.page import run_page
+from megabuild.status.record import RunRecord
 from megabuild.status.status import Span
 from megabuild.status.trace import SUFFIX, in_rows, ninja_steps, slowest, write_trace
 
@@ -82,3 +86,17 @@ def test_a_damaged_trace_is_named_and_none_is_no_page(folder: Path, tmp_path: Pa
         run_page(folder)
     with pytest.raises(ConfigError):
         run_page(tmp_path / "none")
+
+
+def test_the_command_writes_the_page_of_one_run(folder: Path, tmp_path: Path, invocation: Invocation) -> None:
+    state_file.write(folder, RunRecord(config="linux_64_cpu", status="done", exit_code=0))
+    target = tmp_path / "run.html"
+    line = ["status", folder.name, "-o", str(folder.parent), "--page", str(target)]
+    assert call(invocation, *line).exit_code == 0
+    assert target.read_text().startswith("<!DOCTYPE html>")
+    twin = folder.parent / f"{folder.name}-rehearsal"
+    twin.mkdir()
+    state_file.write(twin, RunRecord(config="x", status="done", exit_code=0))
+    result = call(invocation, *line)
+    assert result.exit_code == UsageError.exit_code
+    assert twin.name in result.stderr

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Sequence
 
-import click
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
@@ -134,16 +133,6 @@ class Screen(logging.Handler):
         self._step = f"{plain(what)} {done}/{total}" if total else plain(what)
         if not self._live and total and (done == total or time.monotonic() - self._told >= _QUIET_SECONDS):
             self._line(self._step)
-
-    def ask(self, question: str) -> bool:
-        """Put a yes-or-no question, with the moving lines out of the way; the default is no."""
-        if self._live:
-            self._live.stop()
-        try:
-            return click.confirm(question, default=False, err=True)
-        finally:
-            if self._live:
-                self._live.start()
 
     def _line(self, text: str, style: str = "") -> None:
         self._told = time.monotonic()

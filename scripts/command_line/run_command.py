@@ -43,7 +43,6 @@ class Invocation:
     json: bool = False  #: stdout belongs to one JSON document
     quiet: bool = False  #: nothing is shown of what goes on
     verbose: bool = False  #: every line of the builds is shown
-    batch: bool = False  #: one of several runs, among which nothing is asked
     log: Path | None = None  #: the log of the run in progress, named beside an error
     after_stop: str = ""  #: what an interrupted command leaves, and how to go on
     show: Callable[[object], None] = _print  #: takes the JSON document

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,6 @@ from pathlib import Path
 from rich.console import Console
 
 from command_line import github
-from command_line.configs import person_present
 from command_line.progress_display import Screen, show
 from command_line.run_command import Invocation
 from groundwork import in_use
@@ -72,7 +71,7 @@ def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
 
             def prepare(report: Notes) -> Plan:
                 with _within(options):
-                    made.append(planning.prepare(plan, report, asking(screen, batch=invocation.batch)))
+                    made.append(planning.prepare(plan, report))
                 return made[-1]
 
             summary = execute(plan, follow, prepare)
@@ -123,15 +122,11 @@ def shown(result: Result, out: Console, invocation: Invocation) -> Result:
 
 
 def planned(options: Options, out: Console, *, only_plan: bool = True) -> Plan:
-    """Make the plan; what the providers do for it is shown meanwhile, and what they ask is put to the user."""
+    """Make the plan; what the providers do for it is shown meanwhile."""
     with Screen(out) as screen, _within(options):
-        return make_plan(options, screen.note, asking(screen), only_plan=only_plan)
+        return make_plan(options, screen.note, only_plan=only_plan)
 
 
 def _within(options: Options) -> AbstractContextManager[object]:
     """Return what ends the making of a plan where the deadline comes."""
     return options.deadline.ends(f"preparing {options.run_name}") if options.deadline else nullcontext()
-
-
-def asking(screen: Screen, *, batch: bool = False) -> Callable[[str], bool]:
-    return lambda question: not batch and person_present() and screen.ask(question)

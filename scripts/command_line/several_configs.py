@@ -116,7 +116,7 @@ def _try(one: Attempt, action: Callable[[Invocation], Result], invocation: Invoc
     Raises KeyboardInterrupt: It was interrupted.
     """
     noted = partial(setattr, one, "result")
-    own = replace(invocation, batch=True, log=None, show=lambda document: None, noted=noted, beside={})
+    own = replace(invocation, log=None, show=lambda document: None, noted=noted, beside={})
     code = outcome(lambda: action(own), own)
     one.log = str(own.log) if own.log else one.log
     if code == Interrupted.exit_code:

@@ -39,7 +39,7 @@ def debian_inputs() -> DebianInputs:
             "mmdebstrap is not installed, and MEGABUILD_TEST_DEBIAN_ROOT and _SOURCE name no root and source"
         )
     try:
-        made = root.make(debian_cache() / "debian", print, lambda _: False)
+        made = root.make(debian_cache() / "debian", print)
     except ProviderError as error:
         pytest.skip(error.message)
     return DebianInputs(root=made.path, source=made.source)
@@ -48,7 +48,7 @@ def debian_inputs() -> DebianInputs:
 def cuda_inputs() -> DebianInputs:
     """The provider's root with CUDA and its source; skips the test where there is none."""
     try:
-        made = root.make(debian_cache() / "debian", print, lambda _: False, cuda=True)
+        made = root.make(debian_cache() / "debian", print, cuda=True)
     except ProviderError as error:
         pytest.skip(error.message)
     return DebianInputs(root=made.path, source=made.source)

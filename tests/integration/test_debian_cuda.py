@@ -48,11 +48,7 @@ def prefix(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     cuda_inputs()
     config = load(repository, "linux_64_cuda124_debian")
     planned = render(config, repository / "recipe" / "recipe.yaml")
-    made = provide(
-        ProviderRequest(
-            config=config, planned=planned, cache=debian_cache(), report=print, ask=lambda _: False
-        )
-    )
+    made = provide(ProviderRequest(config=config, planned=planned, cache=debian_cache(), report=print))
     overrides = VirtualPackageOverrides()
     overrides.libc = Override.string(made.virtual_packages["__glibc"])
     overrides.cuda = Override.string("12.4")

@@ -54,11 +54,7 @@ def environment(name: str) -> Environment:
     config = configs.load(ROOT, name)
     planned = render(config, ROOT / "recipe" / "recipe.yaml")
     try:
-        return provide(
-            ProviderRequest(
-                config=config, planned=planned, cache=CACHE, report=lambda _: None, ask=lambda _: False
-            )
-        )
+        return provide(ProviderRequest(config=config, planned=planned, cache=CACHE, report=lambda _: None))
     except MegabuildError as error:
         pytest.skip(error.message)
 

@@ -31,10 +31,6 @@ pytestmark = [
 ]
 
 
-def _refuse(_: str) -> bool:
-    return False
-
-
 @pytest.fixture(scope="module")
 def cache() -> Path:
     """The user's own cache: a root takes minutes and gigabytes, and the build wants it anyway."""
@@ -48,7 +44,7 @@ def debian(cache: Path) -> DebianRoot:
         apt.debian_lines(root.SUITE)
     except ProviderError as error:
         pytest.skip(error.message)
-    return root.make(cache / "debian", lambda _: None, _refuse)
+    return root.make(cache / "debian", lambda _: None)
 
 
 def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(debian: DebianRoot) -> None:
@@ -83,7 +79,7 @@ def test_the_root_cannot_be_written_to(debian: DebianRoot) -> None:
 
 def test_a_second_time_takes_a_moment(debian: DebianRoot, cache: Path) -> None:
     began = time.monotonic()
-    assert root.make(cache / "debian", lambda _: None, _refuse) == debian
+    assert root.make(cache / "debian", lambda _: None) == debian
     assert time.monotonic() - began < 5
 
 

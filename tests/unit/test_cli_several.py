@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 from calling import call
 from click.testing import Result as CliResult
-from rich.console import Console
 
 from command_line import running, several_configs
 from command_line.main import megabuild
-from command_line.progress_display import Screen
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import BuildError, IsolationError, MegabuildError, ProviderError
 from groundwork.package_id import PackageId
@@ -252,21 +250,6 @@ def test_a_reason_that_several_have_is_told_once_in_the_end(runs: Runs, invocati
     assert closing.count("does not answer") == 1
     assert all(name in closing for name in NAMES[1:])
     assert max(map(len, closing.splitlines())) <= 80
-
-
-def test_nothing_is_asked_among_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "person_present", lambda: True)
-    asked: list[str] = []
-
-    class Terminal(Screen):
-        def ask(self, question: str) -> bool:
-            asked.append(question)
-            return True
-
-    terminal = Terminal(Console(quiet=True))
-    assert not running.asking(terminal, batch=True)("install?")
-    assert running.asking(terminal)("install?")
-    assert asked == ["install?"]
 
 
 def test_plans_of_several_end_with_what_they_take_together(runs: Runs, invocation: Invocation) -> None:

@@ -309,12 +309,9 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     """The run layer replaced: it notes the options it gets and succeeds."""
     noted: list[Options] = []
 
-    def plan(
-        options: Options, report: Callable[[str], None], ask: Callable[[str], bool], *, only_plan: bool
-    ) -> Plan:
+    def plan(options: Options, report: Callable[[str], None], *, only_plan: bool) -> Plan:
         noted.append(options)
         report("indexing the channel")
-        assert not ask("may I?")  # nobody sits at the terminal
         return a_plan(options)
 
     def execute(plan: Plan, follow: Callable[[Status], None], prepare: Prepare) -> Summary:
@@ -355,9 +352,7 @@ def test_plan_builds_nothing(
 def test_without_an_environment_the_plan_still_names_the_packages(
     faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def plan(
-        options: Options, report: Callable[[str], None], ask: Callable[[str], bool], *, only_plan: bool
-    ) -> Plan:
+    def plan(options: Options, report: Callable[[str], None], *, only_plan: bool) -> Plan:
         raise ProviderError("the channel does not answer")
 
     monkeypatch.setattr(running, "make_plan", plan)

@@ -27,7 +27,6 @@ def test_a_run_makes_the_environment_of_its_plan(
 
     def provide(request: ProviderRequest) -> Environment:
         if not request.plan:
-            assert request.ask("install?")
             return real
         download = Download(what="wheels", count=1, size=5)
         return replace(
@@ -45,7 +44,7 @@ def test_a_run_makes_the_environment_of_its_plan(
     assert (planned.environment.ready, planned.environment.to_make) == (False, 9)
     assert bool(planned.staging.dependency) is known
     before = len(rendered)
-    ready = planning.prepare(planned, print, lambda _: True)
+    ready = planning.prepare(planned, print)
     assert (len(rendered) == before) is known
     assert ready.environment.channels == real.channels
     assert (ready.environment.ready, ready.environment.downloads, ready.environment.to_make) == (True, (), 0)

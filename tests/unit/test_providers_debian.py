@@ -14,26 +14,6 @@ from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import provide
 
 
-def test_nothing_is_installed_without_consent_and_the_command_is_shown() -> None:
-    asked: list[str] = []
-
-    def refuse(question: str) -> bool:
-        asked.append(question)
-        return False
-
-    with pytest.raises(ProviderError) as raised:
-        root.require({"no-such-program": "no-such-package"}, lambda _: None, refuse)
-    assert "apt-get install --no-install-recommends no-such-package" in raised.value.remedy
-    assert len(asked) == 1
-
-
-def test_nothing_is_asked_when_everything_is_there() -> None:
-    def fail(_: str) -> bool:
-        raise AssertionError
-
-    root.require({"sh": "dash"}, lambda _: None, fail)
-
-
 def _installed(**depends: str) -> dict[str, libraries.Installed]:
     return {
         name.replace("_", "-"): libraries.Installed(name, "1", "optional", text)
@@ -96,7 +76,6 @@ def ask_for_plan(repository: Path, cache: Path, name: str) -> Environment:
         planned=[],
         cache=cache,
         report=lambda _: None,
-        ask=lambda _: False,
         plan=True,
     )
     return provide(request)
@@ -135,5 +114,5 @@ def test_the_command_is_one_that_this_user_can_run(
     monkeypatch.setattr("os.geteuid", lambda: user)
     monkeypatch.setattr("shutil.which", lambda name: name if name in programs else None)
     with pytest.raises(ProviderError) as raised:
-        root.require({"sh": "dash"}, lambda _: None, lambda _: False)
+        root.require({"sh": "dash"})
     assert raised.value.remedy == f"Run: {shown}"

@@ -73,7 +73,6 @@ def _ask(
             planned=planned,
             cache=tmp_path,
             report=lambda _: None,
-            ask=lambda _: False,
             rehearsal=rehearsal,
         )
     )

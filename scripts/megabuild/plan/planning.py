@@ -44,14 +44,12 @@ Overrides = Mapping[str, Sequence[str]]
 def make_plan(
     options: Options,
     report: Notes,
-    ask: Callable[[str], bool] = lambda question: False,
     *,
     only_plan: bool = False,
 ) -> Plan:
     """Plan a run; writes nothing but caches.
 
-    ``ask`` confirms before anything is installed on the host; where no run follows (``only_plan``), what it would make
-    and download first is left out.
+    With ``only_plan``, what a run would make and download first is left out.
 
     Raises MegabuildError: The config does not render, the provider has no environment, nothing can be built here,
         packages cannot have the date that was asked for.
@@ -66,7 +64,6 @@ def make_plan(
         planned=[*render_recipe(options, wanted), *planner.packages(wanted)],
         cache=options.cache,
         report=report,
-        ask=ask,
         rehearsal=options.rehearse,
         torch_index=options.torch_index,
         plan=only_plan,
@@ -124,14 +121,14 @@ def make_plan(
     )
 
 
-def prepare(plan: Plan, report: Notes, ask: Callable[[str], bool]) -> Plan:
+def prepare(plan: Plan, report: Notes) -> Plan:
     """Return a plan whose environment is made; only where nothing of it could be known, it is planned again.
 
     Raises MegabuildError: As :func:`make_plan`.
     """
     if plan.request is None or not plan.environment.channels:
-        return make_plan(plan.options, report, ask)
-    made = provide(replace(plan.request, report=report, ask=ask, plan=False))
+        return make_plan(plan.options, report)
+    made = provide(replace(plan.request, report=report, plan=False))
     return replace(
         plan,
         environment=replace(plan.environment, channels=made.channels, ready=True, downloads=(), to_make=0),

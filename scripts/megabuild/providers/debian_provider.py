@@ -38,7 +38,7 @@ class DebianProvider(LocalProvider):
         cache, cuda = request.cache / "debian", config.cuda_version is not None
         if request.plan and debian_root.find(cache, cuda=cuda, foreign=foreign) is None:
             return self._without_root()
-        root = debian_root.make(cache, request.report, request.ask, cuda=cuda, foreign=foreign)
+        root = debian_root.make(cache, request.report, cuda=cuda, foreign=foreign)
         triplet = foreign.triplet if foreign else ""
         toolchain = probe(root=root.path, enter=debian_root.enter(root.path), triplet=triplet)
         notes = [f"libraries and source of PyTorch: Debian {root.release}"]

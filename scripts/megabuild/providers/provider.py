@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -44,7 +44,6 @@ class ProviderRequest:
     ]  #: the rendered packages: what they require is what the channel must have
     cache: Path  #: folder for everything that is kept, shared by all configs
     report: Notes  #: gets a line for each step, and how far it is
-    ask: Callable[[str], bool]  #: asked before something is installed on this machine; False is a refusal
     rehearsal: bool = False  #: empty packages may stand in for what this machine does not have
     #: the index of PyTorch's wheels; None for those that pip is configured with, and then upstream's
     torch_index: str | None = None

@@ -7,9 +7,8 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,17 +89,15 @@ class DebianRoot:
 def make(
     cache: Path,
     report: Notes,
-    ask: Callable[[str], bool],
     *,
     cuda: bool = False,
     foreign: Foreign | None = None,
 ) -> DebianRoot:
     """Return the root, from the cache or made anew (one to three minutes and 2 GB; with CUDA five, and 8 GB).
 
-    ``ask`` is asked before something is installed on this machine. Contrib and non-free are enabled for CUDA alone.
+    Contrib and non-free are enabled for CUDA alone. Nothing is installed on this machine.
 
-    Raises ProviderError: A tool is missing and may not be installed, no mirror is configured or answers, or a package
-        is gone.
+    Raises ProviderError: A tool is missing, no mirror is configured or answers, or a package is gone.
     """
     lines, packages, entry = wanted(cache, cuda=cuda, foreign=foreign)
     if found := _read(entry, foreign):
@@ -109,7 +106,7 @@ def make(
     with FileLock(cache / "lock"):
         if found := _read(entry, foreign):
             return found
-        require(_PROGRAMS, report, ask)
+        require(_PROGRAMS)
         for left in cache.glob("tmp-*"):
             _delete(left)
         temporary = cache / f"tmp-{uuid.uuid4().hex}"
@@ -170,26 +167,13 @@ def _command(missing: Sequence[str]) -> str:
     return f"sudo {words}" if shutil.which("sudo") else f"su -c '{words}'"
 
 
-def require(programs: Mapping[str, str], report: Callable[[str], None], ask: Callable[[str], bool]) -> None:
-    """Make sure that programs (each with its Debian package) are installed; the user is asked first.
+def require(programs: Mapping[str, str]) -> None:
+    """Make sure that programs (each with its Debian package) are installed.
 
-    Raises ProviderError: Something is missing and was not installed; the remedy is the command.
+    Raises ProviderError: Something is missing; the remedy is the command that installs it.
     """
-    missing = _missing(programs)
-    if not missing:
-        return
-    needed, shown = " and ".join(missing), _command(missing)
-    if ask(f"{needed} must be installed on this machine for the debian provider. Run: {shown} ?"):
-        report(shown)
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        subprocess.run(
-            ["sh", "-c", shown.replace("install", "install --yes", 1)],
-            env=environment,
-            check=False,
-            stdout=subprocess.DEVNULL,
-        )
-    if any(shutil.which(program) is None for program in programs):
-        raise ProviderError(f"the debian provider needs {needed}", f"Run: {shown}")
+    if missing := _missing(programs):
+        raise ProviderError(f"the debian provider needs {' and '.join(missing)}", f"Run: {_command(missing)}")
 
 
 def enter(root: Path) -> list[str]:

@@ -190,16 +190,6 @@ def test_a_cpu_build_beside_a_cuda_torch_is_found_and_replaced(place: Place) -> 
     assert place.libraries("torch_spline_conv")[0] == "_basis_cuda.so"
 
 
-def test_a_wheel_without_the_arch_of_this_machine_is_passed_over(place: Place) -> None:
-    place.offer("torch_spline_conv", archs=("9.0",))
-    code, rows, said = place.install(
-        "--json", "--pyg", "prebuilt", "--arch-list", "9.0;12.0", *asked("torch_spline_conv")
-    )
-    assert code == 5, said
-    assert "12" in rows["torch_spline_conv"]["error"]
-    assert not (place.site / "torch_spline_conv").exists()
-
-
 def test_without_a_network_every_extension_gets_its_reason(place: Place) -> None:
     environment = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
     words = ["--json", "--arch-list", "9.0", "--pyg-index", "http://127.0.0.1:9/whl"]
@@ -219,17 +209,6 @@ def test_without_archs_nothing_is_compiled_for_cuda_but_the_option_is_named(plac
     assert code != 0, said
     assert "to compile for" in rows["torch_spline_conv"]["error"]
     assert "--arch-list" in rows["torch_spline_conv"]["remedy"]
-
-
-def test_a_wheel_that_does_not_import_is_removed_again(place: Place) -> None:
-    wheel = place.offer("torch_spline_conv")
-    files = torch_model.libraries("torch_spline_conv", place.folder / "again", place.site / "torch", ("9.0",))
-    files["torch_spline_conv/__init__.py"] = b"import a_module_that_nobody_has\n"
-    make_wheel(wheel.parent, wheel.name, files)
-    code, rows, said = place.install("--json", "--pyg", "prebuilt", *asked("torch_spline_conv"))
-    assert code == 5, said
-    assert "No module named 'a_module_that_nobody_has'" in rows["torch_spline_conv"]["error"]
-    assert not (place.site / "torch_spline_conv").exists()
 
 
 def test_in_place_of_a_wheel_that_does_not_import_its_sources_are_compiled(place: Place) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -14,8 +12,6 @@ import built_libraries
 import pytest
 from built_libraries import Cuda, Torch
 
-from command_line.main import megabuild
-from command_line.run_command import Invocation, outcome
 from gpu_tools.verify.check import verify
 from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
 
@@ -117,17 +113,6 @@ def test_a_right_build_passes_with_exactly_its_archs_where_kernels_are(
     assert all(library.python == "3.12" for library in extension(verdict).values())
 
 
-def test_a_cpu_build_in_a_cuda_environment_is_found(torch: Torch, tmp_path: Path) -> None:
-    prefix = environment(torch, tmp_path)
-    install(prefix, for_cpu(torch))
-    found = extension(verify(prefix, expect=EXPECTED))
-    assert len(found) == 3
-    for library in found.values():
-        assert library.reason.startswith("compiled without CUDA: no device code")
-        assert "Not compiled with CUDA support" in library.reason
-        assert 'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST="9.0;12.0"' in library.remedy
-
-
 def test_an_extension_of_another_python_is_found_in_the_library_itself(
     torch: Torch, torch_cpu: Torch, cuda: Cuda, tmp_path: Path
 ) -> None:
@@ -142,16 +127,6 @@ def test_an_extension_of_another_python_is_found_in_the_library_itself(
             library.reason == "built for Python 3.11 (the torch headers it was compiled with), not for 3.12"
         )
         assert "Python 3.12" in library.remedy
-
-
-def test_a_missing_arch_is_found(torch: Torch, cuda: Cuda, tmp_path: Path) -> None:
-    prefix = environment(torch, tmp_path)
-    install(prefix, for_cuda(torch, cuda, "90"))
-    wrong = {name: one for name, one in extension(verify(prefix, expect=EXPECTED)).items() if not one.ok}
-    assert set(wrong) == {"_basis_cuda.so", "_weighting_cuda.so"}
-    for library in wrong.values():
-        assert library.reason == "no code for sm_120 (it has sm_90)"
-        assert library.remedy == 'rebuild with TORCH_CUDA_ARCH_LIST="9.0;12.0"'
 
 
 def test_without_a_list_the_gpus_that_torch_beside_it_runs_on_count(
@@ -185,19 +160,6 @@ def test_a_build_that_needs_what_this_torch_has_not_is_found(torch_cpu: Torch, t
     assert found.reason == "built for another torch: 2.13.0+cpu has no c10::of_another_torch"
 
 
-def test_a_right_cpu_build_passes(torch_cpu: Torch, tmp_path: Path) -> None:
-    prefix = environment(torch_cpu, tmp_path)
-    install(prefix, for_cpu(torch_cpu))
-    verdict = verify(prefix)
-    assert [library.reason for library in verdict.libraries if not library.ok] == []
-
-
-def test_a_cuda_build_in_a_cpu_environment_is_found(torch_cpu: Torch, cuda: Cuda, tmp_path: Path) -> None:
-    prefix = environment(torch_cpu, tmp_path)
-    install(prefix, for_cuda(torch_cpu, cuda, "90", "120"))
-    assert all("compiled with CUDA" in one.reason for one in extension(verify(prefix)).values())
-
-
 @pytest.mark.parametrize(
     ("version", "tag", "reason"),
     [
@@ -219,32 +181,6 @@ def test_a_wheel_for_something_else_is_refused_beside_an_environment(
     found = extension(verify(wheel, beside=torch.prefix, expect=EXPECTED))
     assert found["_basis_cuda.so"].ok == (not reason)
     assert found["_basis_cuda.so"].reason.startswith(reason)
-
-
-def test_the_command_line_says_so_in_json_and_by_its_exit_code(
-    torch: Torch, tmp_path: Path, capsys: pytest.CaptureFixture[str], invocation: Invocation
-) -> None:
-    package, content = tmp_path / "pytorch_spline_conv-1.2.2-cuda130_py312_h1_0.tar.bz2", tmp_path / "content"
-    site = content / "lib/python3.12/site-packages"
-    site.mkdir(parents=True)
-    fill(site, for_cpu(torch))
-    (content / "info").mkdir()
-    depends = ["pytorch 2.13.0 cuda130_wheel_py312_h1_0", "python_abi 3.12.* *_cp312"]
-    index = {
-        "name": "pytorch_spline_conv",
-        "version": "1.2.2",
-        "build": "cuda130_py312_h1_0",
-        "depends": depends,
-    }
-    (content / "info" / "index.json").write_text(json.dumps(index))
-    with tarfile.open(package, "w:bz2") as archive:
-        archive.add(content, ".")
-    arguments = ["verify", "--json", str(package)]
-    code = outcome(lambda: megabuild.main(arguments, standalone_mode=False, obj=invocation), invocation)
-    (answer,) = json.loads(capsys.readouterr().out)["subjects"]
-    assert code == 14
-    assert answer["ok"] is False
-    assert "compiled without CUDA" in answer["libraries"][0]["reason"]
 
 
 @pytest.mark.parametrize("right", [True, False])

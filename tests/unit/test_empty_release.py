@@ -14,12 +14,11 @@ import verify_package
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import IntegrityError
-from groundwork.text import wrapped
 from pyg_extensions.archives import unpack_sources
 from pyg_extensions.contents import check_package, look_inside
 from pyg_extensions.find_wheel import Choice, WantedWheel, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
-from pyg_extensions.table import EXTENSIONS, ExtensionRelease, find, note_on_retired
+from pyg_extensions.table import ExtensionRelease, find
 
 WARNS = b"import warnings\nwarnings.warn('torch-scatter has moved to pyg-lib')\n"
 NOTHING = "no library in it: an empty release, as upstream retires torch_scatter in favour of pyg-lib"
@@ -99,10 +98,6 @@ def test_one_that_is_named_for_this_platform_is_looked_into(tmp_path: Path) -> N
     assert chosen(tmp_path) == Choice(wheel=None, reason=f"the wheel has {NOTHING}")
 
 
-def test_an_installed_one_does_not_count(tmp_path: Path) -> None:
-    assert look_inside(environment(tmp_path), WANTED) == f"has {NOTHING}"
-
-
 def test_a_source_archive_with_nothing_to_compile_is_refused(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     release = ExtensionRelease(name="torch_scatter", version="2.2.0")
@@ -129,14 +124,3 @@ def test_pyg_lib_without_a_library_is_only_broken(tmp_path: Path) -> None:
     assert verify_package.check(tmp_path, "pyg_lib", "cpu", (), "3.12") == [
         "pyg_lib: no library in it\n  get or build it again"
     ]
-
-
-def test_the_four_are_called_what_they_are_and_pyg_lib_comes_first() -> None:
-    assert [extension.conda for extension in EXTENSIONS if not extension.successor] == ["pyg-lib"]
-    assert EXTENSIONS[0].conda == "pyg-lib"
-    assert note_on_retired([find("pyg-lib")]) == ""
-    note = note_on_retired(EXTENSIONS)
-    assert note.startswith(
-        "upstream retires torch_scatter, torch_sparse, torch_cluster, torch_spline_conv in"
-    )
-    assert wrapped(note)

@@ -335,12 +335,6 @@ def invoke(*arguments: str, invocation: Invocation) -> Result:
     return CliRunner().invoke(megabuild, ["install-pyg", *arguments], obj=invocation)
 
 
-def test_help_fits_80_columns(invocation: Invocation) -> None:
-    text = invoke("--help", invocation=invocation).stdout
-    assert max(map(len, text.splitlines())) <= 80
-    assert "--pyg-sources" in text
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -369,12 +363,6 @@ def test_versions_come_from_the_matrix_and_order_from_need(repository: Path) -> 
     assert requests[0].release.sha256 == ""  # the matrix knows the hash of another version
     assert requests[1].release.sha256.startswith("2f14c510")
     assert requested((), variant)[0].extension.name == "pyg_lib"
-
-
-def test_the_entry_point_sets_itself_up_and_names_itself(repository: Path) -> None:
-    entry = repository / "scripts" / "install-pyg"
-    assert os.access(entry, os.X_OK)
-    compile(entry.read_text(), str(entry), "exec")
 
 
 # ---- what is shown -------------------------------------------------------------------------------------------------
@@ -416,17 +404,6 @@ def test_a_plan_names_the_wheel_and_what_compiling_takes(tmp_path: Path) -> None
     assert (document["format"], document["ok"]) == ("megabuild/install-pyg-plan", True)
     rows: Any = document["plan"]
     assert [(row["wheel"], row["cpu_seconds"]) for row in rows] == [(wheel.name, None), (None, 410)]
-
-
-def test_what_was_found_is_said_first() -> None:
-    jobs = Jobs(count=2, reason="2 cores")
-    lines = environment_lines(environment(), ("9.0", "12.0+PTX"), jobs, {})
-    assert lines == [
-        "/e: Python 3.12, linux-64",
-        "PyTorch 2.13.0+cu130, CUDA 13.0",
-        "compiling for 9.0 12.0+PTX (no GPU here)",
-        "2 compile jobs (2 cores)",
-    ]
 
 
 def test_variables_of_other_guides_and_another_accelerator_are_named() -> None:

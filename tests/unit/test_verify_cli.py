@@ -17,7 +17,7 @@ from tiny import make_package
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from gpu_tools.verify import gpu, gpu_probe
-from gpu_tools.verify.report import code_in_short, gpu_lines, verdict_lines
+from gpu_tools.verify.report import gpu_lines
 from gpu_tools.verify.verdict import LibraryVerdict, Verdict
 from megabuild.engine import archive
 from megabuild.plan import published
@@ -96,29 +96,6 @@ def test_a_mistake_is_no_verdict(
 ) -> None:
     assert call(invocation, *arguments) == 2
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_tables_fit_80_columns_and_give_each_reason_once() -> None:
-    every = tuple(f"sm_{arch}" for arch in (75, 80, 86, 90, 100, 110, 120))
-    libraries = tuple(
-        LibraryVerdict(
-            path=f"torch_sparse/_{stem}_cuda.cpython-312-x86_64-linux-gnu.so", module="torch_sparse", archs=every,
-            ptx=("compute_120",), torch="2.13.0", cuda="13", python="3.12", ok=False,
-            reason="built for another torch: its headers differ from 2.13.0+cu130 at c10/util/intrusive_ptr.h:233",
-            remedy="install a build of torch_sparse for torch 2.13.0+cu130, or compile it there: no build isolation",
-        )
-        for stem in ("convert", "neighbor_sample", "spmm")
-    )  # fmt: skip
-    lines = verdict_lines(Verdict(subject="torch_sparse", libraries=libraries))
-    assert max(map(len, lines)) <= 80
-    assert "\n".join(lines).count("another torch") == 1
-
-
-def test_device_code_is_shown_in_short() -> None:
-    assert code_in_short(("sm_90", "sm_120"), ("compute_120",)) == "9.0 12.0 +PTX"
-    assert code_in_short(tuple(f"sm_{n}" for n in (75, 80, 86, 90, 100, 110, 120)), ()) == "7.5 to 12.0 (7)"
-    assert code_in_short(("sm_90a",), ()) == "9.0a"
-    assert code_in_short((), ()) == ""
 
 
 def on_h200(**more: Any) -> dict[str, Any]:

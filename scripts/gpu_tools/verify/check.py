@@ -70,7 +70,7 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
         LibraryVerdict(
             path=path, module=module, ok=False, unknown=True, reason=reason, remedy="install it again"
         )
-        for path, module, reason in {*environment.damaged, *subject.damaged}
+        for path, module, reason in dict.fromkeys((*environment.damaged, *subject.damaged))
     ]
     extensions = subject.built_for.keys() & KERNELS.keys()
     for name in sorted({library.module for library in subject.libraries} | extensions):

@@ -26,7 +26,7 @@ def find_requirers(
     read for ``python`` (``3.12``) on this machine. Returned are, for every package that is required, those that do.
     """
     values = marker_environment(full_version(python))
-    found: dict[str, set[str]] = {}
+    requirers: dict[str, set[str]] = {}
     done: set[tuple[str, str]] = set()
     to_do = [(root, "") for root in roots]
     while to_do:
@@ -38,9 +38,9 @@ def find_requirers(
             requirement = _holding(text, {**values, "extra": extra})
             if requirement is not None:
                 wanted = canonicalize_name(requirement.name)
-                found.setdefault(wanted, set()).add(name)
+                requirers.setdefault(wanted, set()).add(name)
                 to_do += [(wanted, further) for further in ("", *requirement.extras)]
-    return found
+    return requirers
 
 
 def _holding(text: str, environment: Mapping[str, str]) -> Requirement | None:

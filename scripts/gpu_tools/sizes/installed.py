@@ -51,8 +51,8 @@ def measure_environment(prefix: Path) -> Sizes:
     """
     remarks: list[str] = []
     records = [*_conda(prefix, remarks), *_pip(prefix, remarks)]
-    installed = {one.name: one for one in records}
-    owners = {path: one.name for one in records for path in one.files}
+    installed = {record.name: record for record in records}
+    owners = {path: record.name for record in records for path in record.files}
     files: dict[str, list[File]] = {}
     for owner, file in _files(prefix, owners, remarks):
         files.setdefault(owner, []).append(file)
@@ -64,13 +64,13 @@ def measure_environment(prefix: Path) -> Sizes:
     required = _requirers(installed, prefix)
     packages = [
         Package(
-            name=one.name,
-            version=one.version,
-            files=tuple(files.pop(one.name, ())),
-            download=one.download,
-            required_by=tuple(sorted(required.get(one.name, ()))),
+            name=record.name,
+            version=record.version,
+            files=tuple(files.pop(record.name, ())),
+            download=record.download,
+            required_by=tuple(sorted(required.get(record.name, ()))),
         )
-        for one in installed.values()
+        for record in installed.values()
     ]
     packages += [Package(name=NO_PACKAGE, files=tuple(rest)) for rest in files.values()]
     return Sizes(
@@ -84,9 +84,9 @@ def _requirers(installed: Mapping[str, _Installed], prefix: Path) -> dict[str, s
     requirers = find_requirers(
         installed, lambda name: installed[name].requires if name in installed else (), python
     )
-    for one in installed.values():
-        for name in one.depends:
-            requirers.setdefault(name, set()).add(one.name)
+    for record in installed.values():
+        for name in record.depends:
+            requirers.setdefault(name, set()).add(record.name)
     return requirers
 
 
@@ -97,8 +97,8 @@ def _owner(path: str, owners: Mapping[str, str]) -> str:
 
 def source_of(path: str) -> str:
     """Return the source that byte code was made from; empty for what is none."""
-    found = _BYTE_CODE.fullmatch(path)
-    return f"{found[1]}{found[2]}.py" if found else ""
+    byte_code = _BYTE_CODE.fullmatch(path)
+    return f"{byte_code[1]}{byte_code[2]}.py" if byte_code else ""
 
 
 def _conda(prefix: Path, remarks: list[str]) -> Iterator[_Installed]:
@@ -121,10 +121,10 @@ def _pip(prefix: Path, remarks: list[str]) -> Iterator[_Installed]:
     """Return what pip, uv and the like installed; conda's packages have such metadata, too, and are not theirs."""
     for site in _folders(prefix):
         for path in find_metadata(site):
-            found = Distribution.at(path)
+            distribution = Distribution.at(path)
             try:
-                if (found.read_text("INSTALLER") or "").strip() != "conda":
-                    yield _distribution(found, site, prefix)
+                if (distribution.read_text("INSTALLER") or "").strip() != "conda":
+                    yield _distribution(distribution, site, prefix)
             # metadata may be anything, and importlib has no errors of its own
             except Exception as error:
                 remarks.append(f"{path} cannot be read: {error or type(error).__name__}")
@@ -135,13 +135,13 @@ def _folders(prefix: Path) -> list[Path]:
     return [prefix, *(site.folder for site in find_site_packages(prefix))]
 
 
-def _distribution(found: Distribution, site: Path, prefix: Path) -> _Installed:
-    files = (os.path.relpath(os.path.normpath(site / str(file)), prefix) for file in found.files or ())
+def _distribution(distribution: Distribution, site: Path, prefix: Path) -> _Installed:
+    files = (os.path.relpath(os.path.normpath(site / str(file)), prefix) for file in distribution.files or ())
     return _Installed(
-        name=canonicalize_name(found.metadata["Name"]),
-        version=found.version,
+        name=canonicalize_name(distribution.metadata["Name"]),
+        version=distribution.version,
         files=tuple(files),
-        requires=tuple(found.requires or ()),
+        requires=tuple(distribution.requires or ()),
     )
 
 
@@ -152,16 +152,16 @@ def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Itera
     def refused(error: OSError) -> None:
         unread[error.strerror or str(error)] += 1
 
-    found: list[tuple[str, str, os.stat_result]] = []
+    files: list[tuple[str, str, os.stat_result]] = []
     for folder, _, names in os.walk(prefix, onerror=refused):
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), prefix)
             with suppress(OSError):  # gone since
-                found.append((_owner(path, owners), path, os.lstat(prefix / path)))
+                files.append((_owner(path, owners), path, os.lstat(prefix / path)))
     # of hard links, one that belongs to a package counts: conda's cache may lie in the same folder
-    found.sort(key=lambda one: one[0] == NO_PACKAGE)
+    files.sort(key=lambda file: file[0] == NO_PACKAGE)
     seen: set[tuple[int, int]] = set()
-    for owner, path, status in found:
+    for owner, path, status in files:
         inode = (status.st_dev, status.st_ino)
         if not stat.S_ISREG(status.st_mode) or inode in seen:
             continue

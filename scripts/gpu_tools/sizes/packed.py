@@ -33,7 +33,7 @@ def measure_wheel(path: Path) -> Package:
         version = str(parsed)
     with explain_damage(path), zipfile.ZipFile(path) as archive:
         # of two members of one name the later one is installed
-        members = {one.filename: one for one in archive.infolist() if not one.is_dir()}
+        members = {member.filename: member for member in archive.infolist() if not member.is_dir()}
         files = []
         for member in members.values():
             with archive.open(member) as stream:
@@ -74,17 +74,20 @@ def measure_conda_package(path: Path) -> tuple[Package, tuple[str, ...]]:
 
 def measure_channel(folder: Path) -> Sizes:
     """Measure every package of a channel; one that cannot be read is a remark."""
-    found, remarks = [], []
+    measured, remarks = [], []
     for path in find_packages(folder):
         try:
-            found.append(measure_conda_package(path))
+            measured.append(measure_conda_package(path))
         except IntegrityError as error:
             remarks.append(error.message)
     requirers: dict[str, set[str]] = {}
-    for package, depends in found:
+    for package, depends in measured:
         for name in depends:
             requirers.setdefault(canonicalize_name(name), set()).add(package.name)
-    packages = (replace(one, required_by=tuple(sorted(requirers.get(one.name, ())))) for one, _ in found)
+    packages = (
+        replace(package, required_by=tuple(sorted(requirers.get(package.name, ()))))
+        for package, _ in measured
+    )
     return Sizes(subject=str(folder), kind="channel", packages=sort_by_size(packages), remarks=tuple(remarks))
 
 

@@ -28,15 +28,15 @@ def report_sizes(sizes: Sizes, *, everything: bool) -> Result:
 
 def report_comparison(first: Sizes, second: Sizes, *, everything: bool) -> Result:
     """Return two measurements side by side."""
-    found = find_differences(first, second)
+    differences = find_differences(first, second)
     least = 0.0 if everything else _SMALL * max(first.installed, second.installed)
     return Result(
         format="sizes-comparison",
         document={
             "subjects": [first.to_json(), second.to_json()],
-            "differences": [one.to_json() for one in found],
+            "differences": [difference.to_json() for difference in differences],
         },
-        lines=list(_compared_lines(first, second, found, least)),
+        lines=list(_compared_lines(first, second, differences, least)),
         exit_code=ProviderError.exit_code if first.lacking or second.lacking else 0,
     )
 
@@ -61,11 +61,13 @@ def _lines(sizes: Sizes, least: float) -> Iterator[str]:
     yield from _left_open(sizes)
 
 
-def _compared_lines(first: Sizes, second: Sizes, found: Sequence[Difference], least: float) -> Iterator[str]:
-    for name, one in (("first", first), ("second", second)):
-        yield from wrapped(f"{name}: {one.subject}, {_totals(one)}")
+def _compared_lines(
+    first: Sizes, second: Sizes, differences: Sequence[Difference], least: float
+) -> Iterator[str]:
+    for name, sizes in (("first", first), ("second", second)):
+        yield from wrapped(f"{name}: {sizes.subject}, {_totals(sizes)}")
     for what in ("package", "part"):
-        every = [row for row in found if row.what == what]
+        every = [row for row in differences if row.what == what]
         rows = [(row.name, row.first, row.second) for row in every if max(row.first, row.second) >= least]
         if hidden := [row for row in every if max(row.first, row.second) < least]:
             sums = (sum(row.first for row in hidden), sum(row.second for row in hidden))
@@ -102,7 +104,8 @@ def _part_rows(parts: Mapping[ContentPart, int], least: float, whole: int) -> li
         archs = kinds.get(kind, {})
         if any(archs) and max(archs.values()) >= least:
             rows += [
-                (f"    {arch}", size(one), _share(one, whole), "", "") for arch, one in _large(archs, least)
+                (f"    {arch}", size(part), _share(part, whole), "", "")
+                for arch, part in _large(archs, least)
             ]
     return rows
 

@@ -37,47 +37,47 @@ def measure_requirements(texts: Sequence[str], python: str) -> Sizes:
     """
     version = full_version(python)
     wanted = [
-        one
-        for one in map(Requirement, texts)
-        if one.marker is None or one.marker.evaluate(marker_environment(version))
+        need
+        for need in map(Requirement, texts)
+        if need.marker is None or need.marker.evaluate(marker_environment(version))
     ]
     subject = " ".join(texts)
     if not wanted:
         raise ProviderError(f"{subject} asks for nothing on this machine", _REMEDY)
-    if addressed := [one.name for one in wanted if one.url]:
+    if addressed := [need.name for need in wanted if need.url]:
         raise ProviderError(f"{addressed[0]} is asked for by its address, which is not looked at", _REMEDY)
     where = index.places()
     chosen, lacking = _resolve(wanted, Target(version=version), where)
     contents = Contents(where, None)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         looked = pool.map(lambda file: (file, contents.of(file)), chosen)
-        found = {file.project: (file, content) for file, content in looked}
+        wheels = {file.project: (file, content) for file, content in looked}
 
     def requires(name: str) -> list[str]:
         if not name:
             return [*map(str, wanted)]
-        return [str(one) for one in required(found[name][1])] if name in found else []
+        return [str(need) for need in required(wheels[name][1])] if name in wheels else []
 
     by = find_requirers([""], requires, python)
     missing = tuple(name for name in by if name in lacking)
     return Sizes(
         subject=subject,
         kind="requirement",
-        packages=sort_by_size(_package(name, found.get(name), by[name] - {""}) for name in by),
+        packages=sort_by_size(_package(name, wheels.get(name), by[name] - {""}) for name in by),
         fetched=contents.fetched,
         lacking=missing,
-        remarks=(*(lacking[name] for name in missing), *_unknown_extras(wanted, found)),
+        remarks=(*(lacking[name] for name in missing), *_unknown_extras(wanted, wheels)),
     )
 
 
 def _unknown_extras(
-    wanted: Iterable[Requirement], found: Mapping[str, tuple[File, Content]]
+    wanted: Iterable[Requirement], wheels: Mapping[str, tuple[File, Content]]
 ) -> Iterator[str]:
-    for one in wanted:
-        if (name := canonicalize_name(one.name)) in found:
-            file, content = found[name]
+    for need in wanted:
+        if (name := canonicalize_name(need.name)) in wheels:
+            file, content = wheels[name]
             provided = parse_email(content.metadata)[0].get("provides_extra", [])
-            for extra in {*map(canonicalize_name, one.extras)} - {*map(canonicalize_name, provided)}:
+            for extra in {*map(canonicalize_name, need.extras)} - {*map(canonicalize_name, provided)}:
                 yield f"{name} {file.version} has no extra {extra}"
 
 
@@ -91,7 +91,7 @@ def _resolve(
             return resolver.resolve([*map(str, wanted)], target, where, without=lacking), lacking
         except ProviderError as error:
             more = _find_lacking(error.message, target, where)
-            own = {canonicalize_name(one.name) for one in wanted}
+            own = {canonicalize_name(need.name) for need in wanted}
             if not more or not more.keys().isdisjoint(own | lacking.keys()):
                 if isinstance(error, Unsatisfied):
                     reason = _shorten(error.message, wanted[0] if len(wanted) == 1 else None, target)
@@ -105,9 +105,9 @@ def _find_lacking(said: str, target: Target, where: Configured) -> dict[str, str
     if by_address := _BY_ADDRESS.search(said):
         name = canonicalize_name(by_address[1])
         return {name: f"{name} is asked for by its address, which is not looked at"}
-    for one in dict.fromkeys(_DEPENDS.findall(said)):
+    for text in dict.fromkeys(_DEPENDS.findall(said)):
         try:
-            need = Requirement(one.rstrip(".,"))
+            need = Requirement(text.rstrip(".,"))
             resolver.resolve([str(need)], target, where, dependencies=False)
         except Unsatisfied as error:
             return {canonicalize_name(need.name): _shorten(error.message, need, target)}
@@ -119,8 +119,8 @@ def _find_lacking(said: str, target: Target, where: Configured) -> dict[str, str
 def _shorten(said: str, need: Requirement | None, target: Target) -> str:
     """Return in a sentence what uv said; where several are needed together its own words."""
     reason = said.partition(": ")[2]
-    if found := _WITHOUT_WHEEL.fullmatch(reason):
-        several, name = found.groups()
+    if without := _WITHOUT_WHEEL.fullmatch(reason):
+        several, name = without.groups()
         where = f" for Python {target.python} on this machine" if several else ", only a source archive"
         return f"{name} has no wheel{where}"
     if need and re.search(r"matching .* tag|usable wheels", reason):
@@ -130,11 +130,11 @@ def _shorten(said: str, need: Requirement | None, target: Target) -> str:
     return reason
 
 
-def _package(name: str, found: tuple[File, Content] | None, by: Iterable[str]) -> Package:
+def _package(name: str, wheel: tuple[File, Content] | None, by: Iterable[str]) -> Package:
     """Return a package; one that cannot be had has no files."""
-    if found is None:
+    if wheel is None:
         return Package(name=name, required_by=tuple(sorted(by)))
-    file, content = found
+    file, content = wheel
     files = (SizedFile(path=path, parts=parts_by_path(path, size)) for path, size in content.members.items())
     return Package(
         name=name,

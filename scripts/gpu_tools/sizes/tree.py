@@ -165,9 +165,9 @@ def find_differences(*subjects: Sizes) -> list[Difference]:
         packages.append(_sum({package.name: package.installed} for package in subject.packages))
         parts.append(Counter({str(part): octets for part, octets in subject.parts.items()}))
     rows = [
-        Difference(what=what, name=name, first=one[name], second=other[name])
-        for what, (one, other) in (("package", packages), ("part", parts))
-        for name in one.keys() | other.keys()
+        Difference(what=what, name=name, first=first[name], second=second[name])
+        for what, (first, second) in (("package", packages), ("part", parts))
+        for name in first.keys() | second.keys()
     ]
     return sorted(rows, key=lambda row: (row.what, -abs(row.second - row.first), -row.first, row.name))
 
@@ -184,8 +184,8 @@ def sort_parts(parts: Mapping[ContentPart, int]) -> list[tuple[ContentPart, int]
 
 def _sum(counts: Iterable[Mapping[Named, int]]) -> Counter[Named]:
     total: Counter[Named] = Counter()
-    for one in counts:
-        total.update(one)
+    for count in counts:
+        total.update(count)
     return total
 
 

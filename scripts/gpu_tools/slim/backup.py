@@ -79,15 +79,17 @@ class Backup:
     def size(self) -> int:
         """Bytes of the originals."""
         files = (path.lstat() for path in self._originals.rglob("*"))
-        return sum(one.st_size for one in files if not stat.S_ISDIR(one.st_mode))
+        return sum(status.st_size for status in files if not stat.S_ISDIR(status.st_mode))
 
     def originals(self) -> dict[str, Path]:
         """Return the originals that can be put back, by path."""
-        others = self._of_others()
+        others = self._lists_of_others()
         return {
-            one.path: self._originals / one.path
-            for one in self._touched
-            if one.record not in others and os.path.lexists(self._originals / one.path) and self._is_ours(one)
+            touched.path: self._originals / touched.path
+            for touched in self._touched
+            if touched.record not in others
+            and os.path.lexists(self._originals / touched.path)
+            and self._is_ours(touched)
         }
 
     def left(self) -> tuple[Touched, ...]:
@@ -121,13 +123,13 @@ class Backup:
         lists = {path: record.path for record in plan.contents.records for path in record.files}
         touched = []
         for path in (*plan.new, *sorted(plan.gone)):
-            one = Touched(path=path, record=lists.get(path) or lists.get(source_of(path), ""))
+            entry = Touched(path=path, record=lists.get(path) or lists.get(source_of(path), ""))
             if path in plan.new:
                 status = plan.new[path].lstat()
                 content = sha256(plan.new[path])
-                one = replace(one, size=status.st_size, when=status.st_mtime_ns, digest=content)
-            touched.append(one)
-        parents = {str(parent) for one in touched for parent in Path(one.path).parents}
+                entry = replace(entry, size=status.st_size, when=status.st_mtime_ns, digest=content)
+            touched.append(entry)
+        parents = {str(parent) for entry in touched for parent in Path(entry.path).parents}
         folders = tuple(map(self._folder_of, sorted(parents)))
         applying = Manifest(state="applying", folders=folders, touched=tuple(touched))
         self._write(applying)
@@ -168,16 +170,21 @@ class Backup:
             self._folder.rmdir()
 
     def _left(self, mine: Collection[str]) -> tuple[Touched, ...]:
-        others = self._of_others()
+        others = self._lists_of_others()
 
-        def is_lost(one: Touched) -> bool:
-            place = self._root / one.path
-            return one.record not in others and not one.comes_again and one.is_at(place, by_date=False)
+        def is_lost(touched: Touched) -> bool:
+            place = self._root / touched.path
+            return (
+                touched.record not in others
+                and not touched.comes_again
+                and touched.is_at(place, by_date=False)
+            )
 
         return tuple(
-            one
-            for one in self._touched
-            if one.path not in mine and (os.path.lexists(self._originals / one.path) or is_lost(one))
+            touched
+            for touched in self._touched
+            if touched.path not in mine
+            and (os.path.lexists(self._originals / touched.path) or is_lost(touched))
         )
 
     @property
@@ -210,40 +217,40 @@ class Backup:
         self._make_folders(original.parent.relative_to(self._root))
         return original
 
-    def _of_others(self) -> set[str]:
+    def _lists_of_others(self) -> set[str]:
         """Return the lists of packages that were installed again or removed since: all of them is left alone."""
-        by_path = {one.path: one for one in self._touched}
+        by_path = {touched.path: touched for touched in self._touched}
         return {
             record
-            for record in {one.record for one in self._touched} - {""}
+            for record in {touched.record for touched in self._touched} - {""}
             if not os.path.lexists(self._root / record)
             or (record in by_path and not self._is_ours(by_path[record]))
         }
 
-    def _is_ours(self, one: Touched) -> bool:
+    def _is_ours(self, touched: Touched) -> bool:
         """Say whether a place is as it was left; what was not touched yet, or is back already, counts as well."""
-        original, place = self._originals / one.path, self._root / one.path
+        original, place = self._originals / touched.path, self._root / touched.path
         if not os.path.lexists(original):
             return True
-        if place.parent.resolve() != self._real_root / Path(one.path).parent:
+        if place.parent.resolve() != self._real_root / Path(touched.path).parent:
             return False  # by a link it may be anybody's
-        return one.is_at(place, by_date=True) or one.comes_again or is_alike(original, place)
+        return touched.is_at(place, by_date=True) or touched.comes_again or is_alike(original, place)
 
     def _folder_of(self, path: str) -> Folder:
         status = (self._root / path).stat()
         return Folder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns)
 
     def _make_folders(self, folder: Path) -> None:
-        modes = {one.path: one.mode for one in self._manifest.folders} if self._manifest else {}
+        modes = {folder.path: folder.mode for folder in self._manifest.folders} if self._manifest else {}
         missing = []
         while not (self._root / folder).is_dir():
             missing.append(folder)
             folder = folder.parent
-        for one in reversed(missing):
-            made = self._root / one
+        for folder in reversed(missing):
+            made = self._root / folder
             made.mkdir()
             _give_to_owner(made, made.parent)
-            made.chmod(modes.get(str(one), 0o755))
+            made.chmod(modes.get(str(folder), 0o755))
 
     def _remove_empty(self, folders: set[str]) -> None:
         for folder in sorted(folders, key=len, reverse=True):

@@ -213,8 +213,8 @@ class Check:
     def _environ(self, home: str | None) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         path = f"{self._root / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}"
-        found = {**kept, "PATH": path, "VIRTUAL_ENV": str(self._root), "PYTHONDONTWRITEBYTECODE": "1"}
-        return {**found, "HOME": home, "XDG_CACHE_HOME": home, "TMPDIR": home} if home else found
+        environ = {**kept, "PATH": path, "VIRTUAL_ENV": str(self._root), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**environ, "HOME": home, "XDG_CACHE_HOME": home, "TMPDIR": home} if home else environ
 
 
 def _ended(status: int) -> str:
@@ -226,7 +226,7 @@ def _ended(status: int) -> str:
 def _modules(contents: Contents, gone: frozenset[str]) -> list[str]:
     """Return the topmost modules and packages of an environment that something is left of, by the names to import."""
     packages: dict[tuple[str, ...], str] = {}
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for path in contents.owners:
         site = _SITE.match(path)
         place = PurePosixPath(path[site.end() :] if site else path)
@@ -235,8 +235,8 @@ def _modules(contents: Contents, gone: frozenset[str]) -> list[str]:
         if place.name == "__init__.py" and all(part.isidentifier() for part in place.parts[:-1]):
             packages[place.parts[:-1]] = path
         elif len(place.parts) == 1 and (module := _MODULE.fullmatch(place.name)):
-            found[module[1]] = path
+            modules[module[1]] = path
     for parts, path in packages.items():
         if not any(parts[:end] in packages for end in range(1, len(parts))):
-            found[".".join(parts)] = path
-    return sorted(name for name, path in found.items() if path not in gone)
+            modules[".".join(parts)] = path
+    return sorted(name for name, path in modules.items() if path not in gone)

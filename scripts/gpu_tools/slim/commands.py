@@ -87,8 +87,8 @@ def write(subject: Path, folder: Path, request: SlimRequest, note: Note, *, for_
         return _result("written", made, lines, output=str(folder))
     if subject.is_dir():
         several = [*repack_channel(find_packages(subject), folder, request, note, for_myself=for_myself)]
-        documents = [{**one.to_json(), "output": str(file)} for one, file in several]
-        rows = [(file.name, size(one.before), size(one.after)) for one, file in several]
+        documents = [{**made.to_json(), "output": str(file)} for made, file in several]
+        rows = [(file.name, size(made.before), size(made.after)) for made, file in several]
         return Result(
             format="slim",
             document={"state": "written", "packages": documents},

@@ -99,10 +99,10 @@ def forget(root: Path) -> int:
 
 
 def _describe_left(left: Collection[Touched]) -> str:
-    packages = dict.fromkeys(one.package for one in left)
+    packages = dict.fromkeys(touched.package for touched in left)
     return (
         f"{len(left)} not, as they were installed anew, changed or removed since, or their originals are gone (of "
-        f"{_name_some(packages)}: {_name_some(one.path for one in left)})"
+        f"{_name_some(packages)}: {_name_some(touched.path for touched in left)})"
     )
 
 

@@ -61,7 +61,9 @@ class Contents:
     @cached_property
     def owners(self) -> Mapping[str, str]:
         """Packages' names by the paths of their files; byte code belongs to its source's."""
-        owners = {path: one.owner for one in self.records for path in one.files if path in self.every}
+        owners = {
+            path: record.owner for record in self.records for path in record.files if path in self.every
+        }
         for path in self.every:
             if path not in owners and (source := source_of(path)) in owners:
                 owners[path] = owners[source]
@@ -80,27 +82,29 @@ class Contents:
     def outside(self) -> Mapping[str, str]:
         """Links of packages, and folders of packages that are links, to places outside: uv's cache, for one."""
         own = os.path.realpath(self.root)
-        found = {}
+        outside = {}
         folders = (os.path.relpath(site.folder, self.root) for site in find_site_packages(self.root))
         for path in (*self.links, *folders):
             to = os.path.realpath(self.every[path].source if path in self.every else self.root / path)
             if not f"{to}/".startswith(f"{own}/"):
-                found[path] = to
-        return found
+                outside[path] = to
+        return outside
 
     @cached_property
     def requires(self) -> Mapping[str, set[str]]:
         """By package: the names of those that it requires, with whatever extra."""
-        found: dict[str, set[str]] = {}
-        for one in self.records:
-            metadata = self.every.get(metadata_path(one.path))
-            found.setdefault(one.owner, set()).update(read_requirements(metadata.source) if metadata else ())
-        return found
+        names: dict[str, set[str]] = {}
+        for record in self.records:
+            metadata = self.every.get(metadata_path(record.path))
+            names.setdefault(record.owner, set()).update(
+                read_requirements(metadata.source) if metadata else ()
+            )
+        return names
 
     @cached_property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(one.size for one in self.every.values())
+        return sum(entry.size for entry in self.every.values())
 
 
 def scan(

@@ -94,7 +94,7 @@ class Manifest:
             return None
         except (ValueError, msgspec.MsgspecError) as error:
             raise IntegrityError(f"{path} cannot be read: {error}", way_out) from error
-        paths = [*(one.path for one in manifest.folders), *(one.path for one in manifest.touched)]
+        paths = [*(entry.path for entry in manifest.folders), *(entry.path for entry in manifest.touched)]
         if manifest.version != _VERSION or any(
             os.path.isabs(named) or os.path.normpath(named).split(os.sep)[0] == os.pardir for named in paths
         ):

@@ -75,7 +75,7 @@ def _holds_tests(path: str, contents: Contents) -> bool:
 
 def _used(contents: Contents, folders: Mapping[str, list[str]]) -> set[str]:
     """Return the folders to which something outside of them leads."""
-    found: set[str] = set()
+    used: set[str] = set()
     beside = {os.path.dirname(folder) for folder in folders}
     for path in contents.owners:
         place = _place(path, contents)
@@ -85,23 +85,23 @@ def _used(contents: Contents, folders: Mapping[str, list[str]]) -> set[str]:
         if not _WORD.search(content):
             continue
         text = content.decode(errors="replace")
-        found |= {name.replace(".", "/") for name in _DOTTED.findall(text)}
+        used |= {name.replace(".", "/") for name in _DOTTED.findall(text)}
         if _IMPORT.search(content) or (str(place.parent) in beside and _STRING.search(content)):
-            found |= set(_named(text, place))
-    return found
+            used |= set(_named(text, place))
+    return used
 
 
 def _named(text: str, place: PurePosixPath) -> Iterator[str]:
     """Return what a module imports, as paths of modules, and the folders beside it that its strings name."""
     for node in ast.walk(parse(text)):
         if isinstance(node, ast.Import):
-            for one in node.names:
-                yield from _upwards(one.name.split("."))
+            for alias in node.names:
+                yield from _upwards(alias.name.split("."))
         elif isinstance(node, ast.ImportFrom):
             parts = list(place.parts[: -node.level]) if node.level else []
             parts += (node.module or "").split(".") if node.module else []
             yield from _upwards(parts)
-            yield from ("/".join([*parts, one.name]) for one in node.names)
+            yield from ("/".join([*parts, alias.name]) for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             name = node.value.partition("/")[0]
             if name in _NAMES:
@@ -148,7 +148,7 @@ def _is_public(content: bytes) -> bool:
 def _imports_a_test(content: bytes) -> bool:
     """Say whether a module needs a test beside it."""
     for node in ast.walk(parse(content)):
-        names = [one.name for one in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         if any(_TEST_MODULE.fullmatch(name.rpartition(".")[2]) for name in names):
             return True
@@ -172,7 +172,7 @@ def is_in_tests(path: str) -> bool:
 
 def _place(path: str, contents: Contents) -> PurePosixPath:
     """Return a file's path below the folder that Python imports from; ``.`` for what lies elsewhere."""
-    found = _SITES.match(path)
-    if found:
-        return PurePosixPath(path[found.end() :])
+    site = _SITES.match(path)
+    if site:
+        return PurePosixPath(path[site.end() :])
     return PurePosixPath(path if contents.kind == "wheel" else "")

@@ -41,13 +41,13 @@ def read_lists(root: Path, original: Callable[[str], Path]) -> Iterator[FileList
     Raises IntegrityError: A list cannot be read.
     """
     # the second is where conda's packages for every Python have theirs
-    for site in (root, root / "site-packages", *(one.folder for one in find_site_packages(root))):
-        for information in find_metadata(site):
+    for folder in (root, root / "site-packages", *(site.folder for site in find_site_packages(root))):
+        for information in find_metadata(folder):
             listed_in = (information / "RECORD").relative_to(root).as_posix()
             if (file := original(listed_in)).is_file():
-                found = (_inside(listed_in, row[0]) for row in _rows(file) if row)
+                inside = (_inside(listed_in, row[0]) for row in _rows(file) if row)
                 owner = canonicalize_name(information.name.partition("-")[0])
-                yield FileList(path=listed_in, owner=owner, files=tuple(one for one in found if one))
+                yield FileList(path=listed_in, owner=owner, files=tuple(path for path in inside if path))
     for path in [*sorted((root / "conda-meta").glob("*.json")), root / PATHS]:
         name = path.relative_to(root).as_posix()
         if (file := original(name)).is_file():
@@ -57,7 +57,7 @@ def read_lists(root: Path, original: Callable[[str], Path]) -> Iterator[FileList
                     listed = [str(entry["_path"]) for entry in document["paths"]]
                     document = _read(root / "info" / "index.json")
                 else:
-                    listed = [str(one) for one in document["files"]]
+                    listed = [str(path) for path in document["files"]]
                 owner = canonicalize_name(str(document["name"]))
             except (LookupError, TypeError) as error:
                 raise _unreadable(file, error) from error
@@ -77,7 +77,7 @@ def read_requirements(file: Path) -> set[str]:
     The file is the one that `metadata_path` names.
     """
     if file.suffix == ".json":
-        specs = [str(one) for one in _read(file).get("depends", ())]
+        specs = [str(spec) for spec in _read(file).get("depends", ())]
     else:
         headers = file.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
         lines = (line.partition(":") for line in headers.splitlines())
@@ -97,7 +97,7 @@ def correct_list(file: Path, path: str, gone: Collection[str], changed: Mapping[
     details = document.get("paths_data") or {} if path != PATHS else document
     entries = details.get("paths", [])
     kept = [entry for entry in entries if entry["_path"] not in gone]
-    files = [one for one in document.get("files", ()) if one not in gone]
+    files = [path for path in document.get("files", ()) if path not in gone]
     touched = [entry for entry in kept if entry["_path"] in changed]
     if len(kept) == len(entries) and not touched and len(files) == len(document.get("files", ())):
         return None

@@ -103,7 +103,7 @@ def repack_channel(
     for package in packages:
         subdir = folder / package.parent.name
         yield repack(package, subdir, request, note, for_myself=for_myself, beside=beside)
-    index(folder, next((one.parent.name for one in packages if one.parent.name != "noarch"), "noarch"))
+    index(folder, next((path.parent.name for path in packages if path.parent.name != "noarch"), "noarch"))
 
 
 def _tag(gpus: Sequence[str]) -> str:
@@ -184,8 +184,8 @@ def _for_archs(gpus: Sequence[str]) -> str:
 
     ``__cuda_arch`` is the virtual package of CEP 46 (https://conda.org/learn/ceps/cep-0046).
     """
-    found = []
+    ranges = []
     for gpu in gpus:
         digits = gpu.removeprefix("sm_").rstrip("af")
-        found.append(f">={digits[:-1]}.{digits[-1]},<{int(digits[:-1]) + 1}.0a0")
-    return "|".join(found)
+        ranges.append(f">={digits[:-1]}.{digits[-1]},<{int(digits[:-1]) + 1}.0a0")
+    return "|".join(ranges)

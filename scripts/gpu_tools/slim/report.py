@@ -33,8 +33,8 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
         for packages, steps in lost_for.items()
     ]
     for what, told in (
-        ("still works:", [_words(plan, one) for one in plan.works]),
-        ("in part:", [_words(plan, one) for one in plan.limited]),
+        ("still works:", [_words(plan, feature) for feature in plan.works]),
+        ("in part:", [_words(plan, feature) for feature in plan.limited]),
         ("lost:", lost),
         ("left as is:", [f"{', '.join(steps)} (for {reason})" for reason, steps in spared.items()]),
         (
@@ -65,21 +65,21 @@ def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
         )
         return
     rows = []
-    for one in plan.gpus:
-        number = int(one.name.removeprefix("sm_"))
-        rows.append((f"{number // 10}.{number % 10}", *(str(len(x)) for x in (one.own, one.ptx, one.none))))
-    if not any(one.own or one.ptx or one.none for one in plan.gpus):
+    for gpu in plan.gpus:
+        number = int(gpu.name.removeprefix("sm_"))
+        rows.append((f"{number // 10}.{number % 10}", *(str(len(x)) for x in (gpu.own, gpu.ptx, gpu.none))))
+    if not any(gpu.own or gpu.ptx or gpu.none for gpu in plan.gpus):
         return
     yield ""
     heads = ("GPU", "libraries with its code", "PTX only", "neither")
     yield from table(heads, rows, right=frozenset({1, 2, 3}))
-    for one, row in zip(plan.gpus, rows, strict=True):
-        if one.none and not (one.own or one.ptx):
+    for gpu, row in zip(plan.gpus, rows, strict=True):
+        if gpu.none and not (gpu.own or gpu.ptx):
             yield from wrapped(
                 f"{UNICODE.warning} nothing here has code for {row[0]}: --apply wants --unsupported-gpu"
             )
-        elif one.none:
-            names = [os.path.basename(path) for path in one.none]
+        elif gpu.none:
+            names = [os.path.basename(path) for path in gpu.none]
             more = ", …" if len(names) > 3 else ""
             yield from wrapped(f"nothing for {row[0]}, before either: {', '.join(names[:3])}{more}")
 
@@ -95,7 +95,7 @@ def _remarks(plan: SlimPlan) -> Iterator[str]:
         if os.path.isdir(to):
             yield from wrapped(f"{UNICODE.warning} {path} is a link: name {to} itself")
     if files := [to for to in outside.values() if not os.path.isdir(to)]:
-        to = os.path.commonpath([os.path.dirname(one) for one in files])
+        to = os.path.commonpath([os.path.dirname(file) for file in files])
         yield from wrapped(
             f"{UNICODE.warning} {counted(len(files), 'link')} of packages to {to}: what lies there is not "
             "touched. Install with copies (uv: --link-mode copy), or use --output, which writes files for links"
@@ -112,7 +112,7 @@ def _words(plan: SlimPlan, feature: Feature) -> str:
 
 
 def _costs(plan: SlimPlan, row: Saving) -> str:
-    names = [one.name for one in row.step.costs if one in plan.features]
-    names += [f"part of {one.name}" for one in row.step.limits if one in plan.features]
+    names = [feature.name for feature in row.step.costs if feature in plan.features]
+    names += [f"part of {feature.name}" for feature in row.step.limits if feature in plan.features]
     text = ", ".join(names).replace("compile-cpu, compile-gpu", "compile")
     return f" [{text}]" if text else ""

@@ -78,23 +78,27 @@ class SlimPlan:
     def features(self) -> tuple[Feature, ...]:
         """What packages like these can do."""
         packages = frozenset(self.contents.owners.values())
-        return tuple(one for one in FEATURES if one.is_in(packages))
+        return tuple(feature for feature in FEATURES if feature.is_in(packages))
 
     @property
     def lost(self) -> tuple[Feature, ...]:
         """What does not work any more."""
-        return tuple(one for one in self.features if any(one in row.step.costs for row in self.rows))
+        return tuple(
+            feature for feature in self.features if any(feature in row.step.costs for row in self.rows)
+        )
 
     @property
     def limited(self) -> tuple[Feature, ...]:
         """What works in part only."""
-        every = {one for row in self.rows for one in row.step.limits}
-        return tuple(one for one in self.features if one in every and one not in self.lost)
+        every = {feature for row in self.rows for feature in row.step.limits}
+        return tuple(feature for feature in self.features if feature in every and feature not in self.lost)
 
     @property
     def works(self) -> tuple[Feature, ...]:
         """What still works, if it did before."""
-        return tuple(one for one in self.features if one not in self.lost and one not in self.limited)
+        return tuple(
+            feature for feature in self.features if feature not in self.lost and feature not in self.limited
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values."""
@@ -110,20 +114,20 @@ class SlimPlan:
                     "saves": row.saves,
                     "files": row.files,
                     "loses": row.step.loses,
-                    "costs": [one.name for one in row.step.costs if one in self.features],
-                    "limits": [one.name for one in row.step.limits if one in self.features],
+                    "costs": [feature.name for feature in row.step.costs if feature in self.features],
+                    "limits": [feature.name for feature in row.step.limits if feature in self.features],
                 }
                 for row in self.rows
             ],
-            "works": [one.name for one in self.works],
-            "limited": [one.name for one in self.limited],
-            "lost": [one.name for one in self.lost],
+            "works": [feature.name for feature in self.works],
+            "limited": [feature.name for feature in self.limited],
+            "lost": [feature.name for feature in self.lost],
             "lost_for": {step: list(packages) for step, packages in self.lost_for.items()},
             "spared": dict(self.spared),
             "unknown": list(self.unknown),
             "gpu_code": [
-                {"gpu": one.name, "own": len(one.own), "ptx": len(one.ptx), "none": list(one.none)}
-                for one in self.gpus
+                {"gpu": gpu.name, "own": len(gpu.own), "ptx": len(gpu.ptx), "none": list(gpu.none)}
+                for gpu in self.gpus
             ],
             "links": len(self.contents.outside),
             "left_alone": [{"path": path, "reason": why} for path, why in self.left_alone.items()],
@@ -137,20 +141,25 @@ def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path |
     """
     steps, spared = select_steps(request, contents)
     note("looking for what nothing needs")
-    gone, rows = _removed(contents, request, steps)
-    looked_at = _libraries(contents, request, steps, gone, note, into)
-    slimmed = {path: one for path, one in looked_at.items() if one.before - one.after >= _LEAST}
-    gpus = tuple(_for_gpu(gpu, looked_at) for gpu in request.gpus)
+    gone, rows = _pick_files(contents, request, steps)
+    libraries = _slim_libraries(contents, request, steps, gone, note, into)
+    slimmed = {
+        path: library for path, library in libraries.items() if library.before - library.after >= _LEAST
+    }
+    gpus = tuple(_judge_gpu(gpu, libraries) for gpu in request.gpus)
     if into is not None and not request.unsupported:
         _refuse_without_code(contents, gpus)
     for step in steps:
         if step.picks is None:
-            saved = [one.gpu_code if step.name == "gpu-code" else one.symbols for one in slimmed.values()]
+            saved = [
+                library.gpu_code if step.name == "gpu-code" else library.symbols
+                for library in slimmed.values()
+            ]
             rows.append(Saving(step=step, saves=sum(saved), files=sum(map(bool, saved))))
     new: dict[str, Path] = {}
     if into is not None:
         new = {path: into / path for path in slimmed}
-        _lists(contents, gone, new, into)
+        _write_lists(contents, gone, new, into)
     return SlimPlan(
         contents=contents,
         request=request,
@@ -158,9 +167,9 @@ def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path |
         gone=frozenset(gone),
         slimmed=slimmed,
         left_alone={
-            path: one.how.partition(": ")[2]
-            for path, one in looked_at.items()
-            if one.how.startswith("left alone")
+            path: library.how.partition(": ")[2]
+            for path, library in libraries.items()
+            if library.how.startswith("left alone")
         },
         gpus=gpus,
         spared=spared,
@@ -170,33 +179,33 @@ def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path |
             if (users := row.step.users_in(contents, request)).trying
         },
         unknown=find_unknown(
-            contents, {contents.owners[path] for path, one in looked_at.items() if one.code}
+            contents, {contents.owners[path] for path, library in libraries.items() if library.code}
         ),
         new=new,
     )
 
 
-def _for_gpu(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> GpuSupport:
-    found: dict[str, list[str]] = {"own": [], "ptx": [], "none": []}
-    for path, one in libraries.items():
-        if one.code:
-            found[code_for(gpu, one.code)].append(path)
-    return GpuSupport(name=gpu, **{what: tuple(paths) for what, paths in found.items()})
+def _judge_gpu(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> GpuSupport:
+    paths: dict[str, list[str]] = {"own": [], "ptx": [], "none": []}
+    for path, library in libraries.items():
+        if library.code:
+            paths[code_for(gpu, library.code)].append(path)
+    return GpuSupport(name=gpu, **{kind: tuple(found) for kind, found in paths.items()})
 
 
 def _refuse_without_code(contents: Contents, gpus: Iterable[GpuSupport]) -> None:
-    for one in gpus:
-        if one.none and not (one.own or one.ptx):
-            number = cuda_archs.number(one.name)
+    for gpu in gpus:
+        if gpu.none and not (gpu.own or gpu.ptx):
+            number = cuda_archs.number(gpu.name)
             raise UsageError(
                 f"nothing in {contents.name} has code for a GPU of {number // 10}.{number % 10}: "
-                f"{counted(len(one.none), 'file')} with code for others",
+                f"{counted(len(gpu.none), 'file')} with code for others",
                 "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv tells); if it is meant so, "
                 "--unsupported-gpu",
             )
 
 
-def _removed(
+def _pick_files(
     contents: Contents, request: SlimRequest, steps: list[SlimStep]
 ) -> tuple[set[str], list[Saving]]:
     gone: set[str] = set()
@@ -216,7 +225,7 @@ def _removed(
     return gone, rows
 
 
-def _libraries(
+def _slim_libraries(
     contents: Contents,
     request: SlimRequest,
     steps: list[SlimStep],
@@ -229,29 +238,29 @@ def _libraries(
     gpus = request.gpus if "gpu-code" in names else ()
     if not gpus and "symbols" not in names:
         return {}
-    looked_at: dict[str, LibrarySlimmed] = {}
-    found = sorted(
+    libraries: dict[str, LibrarySlimmed] = {}
+    paths = sorted(
         path
         for path in contents.owners
         if path not in gone and contents.every[path].size >= _LEAST and contents.every[path].begins_with(ELF)
     )
-    for count, path in enumerate(found, 1):
-        note(f"libraries {count}/{len(found)}: {posixpath.basename(path)}")
+    for count, path in enumerate(paths, 1):
+        note(f"libraries {count}/{len(paths)}: {posixpath.basename(path)}")
         entry = contents.every[path]
         target = None if into is None else into / path
         if target:
             target.parent.mkdir(parents=True, exist_ok=True)
-        one = looked_at[path] = slim_library(
+        library = libraries[path] = slim_library(
             entry.source, target, gpus=gpus, symbols="symbols" in names, keep_lto=request.lto_ir
         )
-        if target and one.before - one.after >= _LEAST:
-            _like(entry, target)
+        if target and library.before - library.after >= _LEAST:
+            _copy_status(entry, target)
         elif target:
             target.unlink(missing_ok=True)
-    return looked_at
+    return libraries
 
 
-def _lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path) -> None:
+def _write_lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path) -> None:
     """Write the installers' lists as they become, into ``into``."""
     for record in contents.records:
         entry = contents.every.get(record.path)
@@ -264,13 +273,13 @@ def _lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path)
             target = into / record.path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
-            _like(entry, target)
+            _copy_status(entry, target)
             # of the same size at times: by date, too, rsync and undoing tell it from the original
             os.utime(target, ns=(entry.status.st_atime_ns, entry.status.st_mtime_ns + 10**9))
             new[record.path] = target
 
 
-def _like(entry: ListedFile, target: Path) -> None:
+def _copy_status(entry: ListedFile, target: Path) -> None:
     """Give a new file mode, dates and owner of the original, and see that it is on the disk."""
     shutil.copystat(entry.source, target)
     if (entry.status.st_uid, entry.status.st_gid) != (os.geteuid(), os.getegid()):

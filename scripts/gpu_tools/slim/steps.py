@@ -74,13 +74,13 @@ def parse_keep(keep: Iterable[str]) -> frozenset[str]:
 
     Raises UsageError: One is neither a feature nor a step.
     """
-    found: set[str] = set()
-    known = [*(one.name for one in FEATURES), *_GROUPS, *(step.name for step in STEPS)]
+    names: set[str] = set()
+    known = [*(feature.name for feature in FEATURES), *_GROUPS, *(step.name for step in STEPS)]
     for name in _words(keep):
         if name not in known:
             raise UsageError(f"there is nothing called {name} to keep", f"choose of {', '.join(known)}")
-        found |= {feature.name for feature in _GROUPS[name]} if name in _GROUPS else {name}
-    return frozenset(found)
+        names |= {feature.name for feature in _GROUPS[name]} if name in _GROUPS else {name}
+    return frozenset(names)
 
 
 def parse_gpus(given: Iterable[str]) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def parse_gpus(given: Iterable[str]) -> tuple[str, ...]:
     Raises NoGpuError: Those of this machine were asked for, and there is none.
     Raises UsageError: Something else than an architecture was given.
     """
-    found: dict[str, None] = {}
+    gpus: dict[str, None] = {}
     for word in _words(given):
         here = archs_here() if word == "native" else word
         if not here:
@@ -102,8 +102,8 @@ def parse_gpus(given: Iterable[str]) -> tuple[str, ...]:
                 raise UsageError(
                     f"{arch} is not a GPU", "write the compute capability of a GPU, such as 9.0 or 12.0"
                 )
-            found[f"sm_{arch.replace('.', '')}"] = None
-    return tuple(found)
+            gpus[f"sm_{arch.replace('.', '')}"] = None
+    return tuple(gpus)
 
 
 def _words(texts: Iterable[str]) -> list[str]:
@@ -118,10 +118,10 @@ def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimSte
     packages = frozenset(contents.owners.values())
     steps, spared = [], {}
     for step in STEPS:
-        features = [one for one in (*step.costs, *step.limits) if one.is_in(packages)]
-        if step.name in request.keep or any(one.name in request.keep for one in features):
+        features = [feature for feature in (*step.costs, *step.limits) if feature.is_in(packages)]
+        if step.name in request.keep or any(feature.name in request.keep for feature in features):
             continue
-        if vital := next((one for one in features if one.is_vital), None):
+        if vital := next((feature for feature in features if feature.is_vital), None):
             if step.gives_something(contents, request):
                 spared[step.name] = vital.name
         elif needing := step.users_in(contents, request).needing:
@@ -177,9 +177,9 @@ def _other_builds(contents: Contents, request: SlimRequest) -> Iterable[str]:
         return
     builds: dict[str, list[tuple[str, str, str]]] = {}
     for path in contents.owners:
-        if found := _BUILD.fullmatch(os.path.basename(path)):
-            kind = "hip" if found[2] == "rocm" else found[2]
-            builds.setdefault(f"{os.path.dirname(path)}/{found[1]}", []).append((path, kind, found[3]))
+        if build := _BUILD.fullmatch(os.path.basename(path)):
+            kind = "hip" if build[2] == "rocm" else build[2]
+            builds.setdefault(f"{os.path.dirname(path)}/{build[1]}", []).append((path, kind, build[3]))
     for several in builds.values():
         fit = {path for path, kind, number in several if kind in torchs and number.startswith(torchs[kind])}
         if fit:
@@ -196,9 +196,9 @@ _NO_DOCUMENTS = (".py", ".pyc", ".pyi", ".so", ".json")
 
 def _documentation(contents: Contents, request: SlimRequest) -> Iterable[str]:
     for path in contents.owners:
-        found = _DOCUMENTS.match(path)
-        if found and not _LEGAL.search(path) and not path.endswith(_NO_DOCUMENTS):
-            package = f"{found[0]}__init__.py" if found["folder"] else ""
+        folder = _DOCUMENTS.match(path)
+        if folder and not _LEGAL.search(path) and not path.endswith(_NO_DOCUMENTS):
+            package = f"{folder[0]}__init__.py" if folder["folder"] else ""
             if package not in contents.every:
                 yield path
 
@@ -244,7 +244,7 @@ STEPS = (
              users=compiler_users),
     SlimStep(name="tests", loses="packages' own tests", picks=lambda contents, request: find_own_tests(contents)),
     SlimStep(name="byte-code", loses="compiled Python, which comes back as it is run",
-             picks=lambda contents, request: (one for one in contents.owners if source_of(one) in contents.every)),
+             picks=lambda contents, request: (path for path in contents.owners if source_of(path) in contents.every)),
     SlimStep(name="documentation", loses="documentation", picks=_documentation),
     SlimStep(name="gpu-code", loses="code for other GPUs"),
     SlimStep(name="symbols", loses="function names in debuggers and native traces"),

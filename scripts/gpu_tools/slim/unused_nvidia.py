@@ -71,9 +71,9 @@ def find_unused(contents: Contents) -> Mapping[str, bool]:
     names = {path: _names(entry) & stems for path, entry in libraries.items()}
     more = {path for path in libraries if path not in theirs}
     while more:  # what names one that is used is used as well
-        found = {stem for path in more for stem in names[path]} - used
-        used |= found
-        more = {path for path, stem in theirs.items() if stem in found}
+        named = {stem for path in more for stem in names[path]} - used
+        used |= named
+        more = {path for path, stem in theirs.items() if stem in named}
     return {path: stem in _MEASURING for path, stem in theirs.items() if stem not in used}
 
 
@@ -88,22 +88,22 @@ def _names(entry: ListedFile) -> frozenset[str]:
 def _strings(library: ElfFile) -> Iterator[str]:
     for name, section in library.every:
         if name.startswith(_STRINGS) and section.size:
-            for found in _NAME.finditer(library.data, section.offset, section.offset + section.size):
-                yield _stem(found[0].decode())
+            for match in _NAME.finditer(library.data, section.offset, section.offset + section.size):
+                yield _stem(match[0].decode())
 
 
 def _named_in_python(contents: Contents, stems: Collection[str]) -> set[str]:
-    found: set[str] = set()
+    named: set[str] = set()
     encoded = {stem: stem.encode() for stem in stems}
     for path, entry in contents.every.items():
         owner = contents.owners.get(path, "")
         if path.endswith(".py") and not entry.is_link and owner != _CATALOGUE and not is_nvidia(owner):
             content = entry.source.read_bytes()
             if b"lib" in content and b".so" in content:
-                found |= {
-                    stem for stem, text in encoded.items() if stem not in found and text + b".so" in content
+                named |= {
+                    stem for stem, text in encoded.items() if stem not in named and text + b".so" in content
                 }
-    return found
+    return named
 
 
 def _stem(path: str) -> str:

@@ -92,7 +92,6 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
     help="Another project's repository; with --ref, and no recipe is needed.",
 )
 @option(WHAT, "--ref", metavar="TAG", help="Of upstream's repository: a tag, or a commit.")
-@option(WHAT, "--repository", metavar="URL", help="Of upstream, or a mirror of it.")
 @option(WHAT, "--bump", metavar="VERSION",
         help="Report what must change for another version, or for the newest.")  # fmt: skip
 @option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked, or a checkout.")
@@ -101,8 +100,6 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="Without the facts that are committed here, which stand in for what cannot be read.")  # fmt: skip
 @option(LOCAL, "--pinning", type=_EITHER, metavar="PATH",
         help="conda-forge-pinning: a conda_build_config.yaml, or a folder with it and migrations.")  # fmt: skip
-@option(LOCAL, "--repodata", type=_FOLDER, metavar="FOLDER",
-        help="The channel: <platform>/repodata.json, or .json.zst.")  # fmt: skip
 @option(LOCAL, "--from", "start", type=_FILE, metavar="REPORT",
         help="Take everything from a report of --json; only what --source names is read anew.")  # fmt: skip
 @option(SHOWN, "--markdown", "form", flag_value="markdown", help="Markdown with every row.")
@@ -113,8 +110,6 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="Put the Markdown between <!-- audit:begin --> and <!-- audit:end --> of a file.")  # fmt: skip
 @option(SHOWN, "--snapshot", is_flag=True,
         help="Write what was read into the committed facts: scripts/pin_audit/releases.")  # fmt: skip
-@option(SHOWN, "--all-rows", "all_rows", is_flag=True,
-        help="Also the rows that need no decision, which are folded on a terminal.")  # fmt: skip
 @option(SHOWN, "--compare", type=_FILE, metavar="REPORT", help="Show what changed since a report of --json.")
 @option(SHOWN, "--fail-on", metavar="STATUS[,STATUS]", shell_complete=status_names,
         help="Fail when a row has one of these; see below.")  # fmt: skip
@@ -123,8 +118,6 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(HOW, "--skip", "skipped", multiple=True, metavar="NAME", shell_complete=source_names,
         help="Do not ask this source.")  # fmt: skip
 @option(HOW, "--offline", is_flag=True, help="Only the cache, however old, and local files.")
-@option(HOW, "--max-age", type=click.FloatRange(min=0), default=24.0, show_default=True, metavar="HOURS",
-        help="How old what is cached may be.")  # fmt: skip
 @option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
         help="For the whole audit; what has not answered by then is a value in its cells.")  # fmt: skip
 @version("audit-pins")

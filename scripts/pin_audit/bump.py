@@ -40,7 +40,6 @@ _SHA256 = re.compile(r"\b[0-9a-f]{64}\b")
 _SHA256_OF = re.compile(r"""^\s*(?:-\s+)?sha256:\s*["']?(\S+.*?)["']?\s*(?:#.*)?$""")
 _REVISION = re.compile(r"""^\s*(?:-\s+)?(?:rev|git_rev):\s*["']?(\S.*?)["']?\s*(?:\s#.*)?$""")
 _COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
-_TOUCHED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _RENDERED = "scripts/test tests/integration/test_render_*.py -k kept --renew-names"
 #: What a command makes from the recipes and the matrix.
 _MADE = {
@@ -148,7 +147,6 @@ def collect(context: BumpContext) -> Bump:
         _requirements,
         _pythons,
         _cuda,
-        _back_end,
         _patches,
         _submodules,
         _made,
@@ -347,26 +345,6 @@ def _cuda(context: BumpContext) -> Iterator[Change]:
                 yield here[after.holds.cuda[0]].change("architectures", PERSON, *texts, place_of(after.where))
 
 
-def _back_end(context: BumpContext) -> Iterator[Change]:
-    """Yield what another build back end means for requirements and build scripts."""
-    was, now = context.old.back_end, context.new.back_end
-    if not now.value or not was.value or was.value == now.value or context.requirements(now.value):
-        return
-    folder, asked = (context.root / context.recipe[0].file).parent, context.requirements(was.value)
-    scripts = [
-        f"{path.relative_to(context.root)}:{number}"
-        for path in sorted(folder.iterdir())
-        if path.suffix in (".sh", ".bat")
-        for number, text in enumerate(read_text(path, context.root).splitlines(), start=1)
-        if "setup.py" in text.partition("#")[0]
-    ]
-    note = (
-        f"requirement of host; what runs setup.py: {', '.join(scripts)}" if scripts else "requirement of host"
-    )
-    line = asked[0][0] if asked else Line(context.recipe[0].file, 0, "")
-    yield line.change("back end", PERSON, was.value, now.value, now.source, note)
-
-
 def _listed_patches(context: BumpContext) -> Iterator[tuple[Line, Path]]:
     for line in context.recipe:
         found = _PATCH.match(line.text)
@@ -395,13 +373,9 @@ def _applies(patch: Path, tree: Path | None, *more: str) -> bool:
 
 
 def _submodules(context: BumpContext) -> Iterator[Change]:
-    """Yield the submodules that moved, those that a patch touches apart; one name for one commit, as in the table."""
+    """Yield the submodules that moved; one name for one commit, as in the table."""
     was, now = ({one.name: one for one in release.all(Submodule)} for release in (context.old, context.new))
-    touched: dict[str, str] = {}
-    for _, path in _listed_patches(context):
-        text = (files.read_untrusted(path, below=context.root) or b"").decode("utf-8", errors="replace")
-        touched |= dict.fromkeys(_TOUCHED.findall(text), path.name)
-    whole, moved = Line(context.recipe[0].file, 0, ""), []
+    moved = []
     for name in sorted(was.keys() | now.keys()):
         before, after = was.get(name), now.get(name)
         if before and after:
@@ -409,12 +383,10 @@ def _submodules(context: BumpContext) -> Iterator[Change]:
         else:  # what is not there says nothing, unless all was read
             known = (context.new if before else context.old).complete("submodules")
         values = before.text if before else "", after.text if after else ""
-        patches = sorted({patch for file, patch in touched.items() if file.startswith(f"{name}/")})
-        if known and patches:
-            yield whole.change("submodule", PERSON, *values, name, f"{', '.join(patches)} touches it")
-        elif known:
+        if known:
             moved.append(f"{name} {values[0] or 'new'} -> {values[1] or 'gone'}")
     if moved:
+        whole = Line(context.recipe[0].file, 0, "")
         yield whole.change("submodules", PERSON, f"{len(moved)} moved", "", "", "; ".join(moved))
 
 

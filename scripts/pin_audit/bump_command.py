@@ -101,7 +101,7 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
 
     def asked(version: str | None, local: AuditOptions) -> AuditRequest:
         if own:
-            one = target(package, kept, root, version=version, repository=options.repository)
+            one = target(package, kept, root, version=version)
         else:
             one = feedstock.target(root, kept, upstream=None, ref=None, version=version)
         return make_request(one, local, kept, services, root, foreign=not own)

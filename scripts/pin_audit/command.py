@@ -118,5 +118,5 @@ def _render(report: Report, options: AuditOptions, tell: Callable[[str], None]) 
         return [], code
     if options.form is None and options.write is not None:
         return [], code
-    folded = options.form is None and not options.all_rows
+    folded = options.form is None
     return markdown(report, folded=folded, separator="<br>" if options.form else "; ").splitlines(), code

@@ -40,16 +40,13 @@ class AuditOptions:
     patterns: tuple[str, ...] = ()
     upstream: str | None = None  #: of another project; with `ref`
     ref: str | None = None
-    repository: str | None = None
     tree: Path | None = None
     wheel: Path | None = None
     pinning: Path | None = None
-    repodata: Path | None = None
     start: Path | None = None  #: ``--from``; with ``only``, those sources are read anew
     only: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     offline: bool = False
-    max_age: float = 24.0  #: hours
     timeout: float = 300.0  #: seconds
     form: str | None = None  #: ``markdown`` or ``json``
     output: Path | None = None
@@ -58,7 +55,6 @@ class AuditOptions:
     fail_on: str | None = None  #: statuses with commas between them
     live: bool = False  #: without committed facts
     snapshot: bool = False  #: commit what is read
-    all_rows: bool = False  #: on a terminal also those that need no decision
     bump: str | None = None  #: the version for which to say what must change
 
 
@@ -98,7 +94,6 @@ def make(
                 configs,
                 root,
                 version=_version(options, one, configs, services),
-                repository=options.repository,
             )
             for one in _packages(options)
         ]
@@ -133,7 +128,6 @@ def _named(options: AuditOptions) -> set[str]:
         "upstream_archs": options.tree,
         "wheel_metadata": options.wheel,
         "pinning": options.pinning,
-        "channel": options.repodata,
     }
     return {source for source, path in given.items() if path is not None}
 
@@ -152,7 +146,7 @@ def _check(options: AuditOptions) -> None:
     if options.every and options.package_words:
         raise UsageError("--all and --package exclude each other", "leave one out")
     if options.every or len(options.package_words) > 1:
-        for name in ("release", "repository", "tree", "wheel", "upstream"):
+        for name in ("release", "tree", "wheel", "upstream"):
             if getattr(options, name):
                 raise UsageError(f"--{name} is about one package", "name it with --package, without --all")
 
@@ -186,7 +180,7 @@ def _only(report: Report, options: AuditOptions) -> Report:
 
 def _refresh_target(old: AuditTarget, configs: tuple[Config, ...], root: Path) -> AuditTarget:
     """Return a report's target as this repository has it now."""
-    again = target(find(old.package), configs, root, version=old.version, repository=old.repository)
+    again = target(find(old.package), configs, root, version=old.version)
     return structs.replace(again, tag=old.tag)
 
 
@@ -222,7 +216,6 @@ def make_services(options: AuditOptions, report: Callable[[str, str], None]) -> 
         cache_folder(os.environ) / "audit",
         offline=options.offline,
         seconds=options.timeout,
-        max_age=options.max_age * 3600.0,
         report=report,
     )
 
@@ -254,7 +247,6 @@ def make_request(
             wheel=options.wheel,
             tree=options.tree,
             pinning=options.pinning,
-            repodata=options.repodata,
         ),
         foreign=foreign,
         names=names().wanted(one.package, recipe, submodules=foreign),

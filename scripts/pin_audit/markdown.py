@@ -112,11 +112,11 @@ def _audit(audit: Audit, report: Report, level: int, folded: bool, separator: st
     )
     unknown = audit.with_status([Status.UNKNOWN])
     if folded and unknown:
-        yield f"{counted(len(unknown), 'row')} could not be judged, --all-rows says why: " + escaped(
+        yield f"{counted(len(unknown), 'row')} could not be judged, --markdown says why: " + escaped(
             f"{', '.join(unknown)}."
         )
     left = len(audit.rows) + len(audit.archs) - len(chosen) - len(archs) - len(unknown)
-    more = f"; {counted(left, 'row')} without a decision: --all-rows, --json" if folded and left else ""
+    more = f"; {counted(left, 'row')} without a decision: --markdown, --json" if folded and left else ""
     yield f"{audit.counts()}{more}."
     counts = count_cells((*audit.rows, *audit.archs))
     yield (

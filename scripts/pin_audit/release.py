@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,24 +9,18 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from packaging.metadata import parse_email
-from packaging.version import Version
 
-from groundwork import redact
-from groundwork.errors import AuditError, MegabuildError
-from groundwork.network import core_metadata
-from groundwork.network.index import best_first, local_path
+from groundwork.errors import MegabuildError
 from megabuild.configs.tarballs import TARBALLS
 from pin_audit import snapshots
 from pin_audit.claims import cuda_of_wheel
-from pin_audit.facts import CiPin, Fact, Requirement, SourceOutcome, TagCommit, Where
+from pin_audit.facts import CiPin, Requirement, SourceOutcome, TagCommit, Where
 from pin_audit.gather import gather, sources
 from pin_audit.request import AuditRequest
 from pin_audit.sources.wheel_metadata import files_of
 
 _ASSET = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/([^/]+)/([^/?#]+)")
-#: Of the wheel that is read; all of a release say the same of what is asked here.
-_PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "linux_x86_64", "any")
+
 Kind = TypeVar("Kind", bound=Fact)
 
 
@@ -44,7 +37,6 @@ class Release:
 
     version: str
     outcomes: tuple[SourceOutcome, ...]
-    back_end: SourcedValue  #: what made the wheel: ``scikit-build-core``
     unread: tuple[str, ...]  #: what could not be read, or is a snapshot's
 
     def all(self, kind: type[Kind]) -> list[Kind]:
@@ -89,13 +81,7 @@ def read(request: AuditRequest) -> Release:
     unread = [
         f"{one.source} of {target.version}: {one.trouble}" for one in outcomes if one.applies and one.trouble
     ]
-    back_end = SourcedValue("")
-    try:
-        if target.wheel:
-            back_end = _back_end(request)
-    except MegabuildError as error:
-        unread.append(f"the build back end of {target.version}: {error.message}")
-    return Release(version=target.version, outcomes=outcomes, back_end=back_end, unread=tuple(unread))
+    return Release(version=target.version, outcomes=outcomes, unread=tuple(unread))
 
 
 def place_of(where: Where) -> str:
@@ -137,39 +123,3 @@ def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
         except (msgspec.MsgspecError, KeyError, TypeError):
             reasons.append("GitHub's answer is not the list of a release's files")
     return SourcedValue("", "; ".join(dict.fromkeys(reasons)) or "nobody is known to publish one")
-
-
-def _back_end(request: AuditRequest) -> SourcedValue:
-    """Return what made a wheel of the release, by its file WHEEL; raises MegabuildError."""
-    version, local = Version(request.target.version), request.local.wheel
-    more = r"[^/]+\.dist-info/WHEEL"
-    try:
-        if local is not None:
-            name, found = local.name, core_metadata.of_file(local, more)
-        else:
-            torch = next((config.torch_version for config in request.configs), "")
-            every, _, client = files_of(request.target.wheel, request.target.index, torch, request.services)
-            files = [one for one in every if one.tags and Version(one.version.public) == version]
-            plain = [one for one in files if one.version.local is None] or files
-            chosen = next(iter(best_first(plain, "3.12", _PLATFORMS) or plain), None)
-            if chosen is None:
-                raise AuditError(
-                    f"no index has a wheel of {request.target.wheel} {version}", "check the version"
-                )
-            name = f"{chosen.project} {chosen.version}"
-            if urlsplit(chosen.url).scheme == "file":
-                found = core_metadata.of_file(local_path(chosen.url), more)
-            else:
-                key = f"WHEEL of {chosen.name} {chosen.sha256 or redact.address(chosen.url)}"
-                entry = request.services.cached(
-                    key, math.inf, lambda: b"".join(core_metadata.inside(client, chosen, more).more.values())
-                )
-                return _generator(entry.data, name)
-    except (OSError, *core_metadata.BROKEN) as error:
-        raise AuditError(f"cannot read the wheel: {error}", "check it") from error
-    return _generator(b"".join(found.more.values()), name)
-
-
-def _generator(content: bytes, name: str) -> SourcedValue:
-    maker = parse_email(content)[1].get("generator", [""])[0]
-    return SourcedValue(re.split(r"[\s(]", maker.strip(), maxsplit=1)[0], f"WHEEL of {name}")

@@ -44,7 +44,6 @@ class Local:
     wheel: Path | None = None  #: of the package
     tree: Path | None = None  #: a folder with upstream's files, or a checkout
     pinning: Path | None = None  #: a ``conda_build_config.yaml`` or a folder with one and with migrations
-    repodata: Path | None = None  #: a folder with ``<platform>/repodata.json`` or ``repodata.json.zst``
 
 
 class LocalTree:

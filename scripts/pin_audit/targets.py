@@ -63,7 +63,6 @@ def target(
     root: Path,
     *,
     version: str | None = None,
-    repository: str | None = None,
 ) -> AuditTarget:
     """Return what is audited of a package, at the configs' version or at another one of upstream's.
 
@@ -85,7 +84,7 @@ def target(
     return AuditTarget(
         package=package.name,
         version=wanted,
-        repository=repository or package.repository,
+        repository=package.repository,
         tag=package.tag.format(version=wanted),
         wheel=package.wheel,
         index=package.index,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from audit_site import Answer, config, die, endless, hang, request, services, se
 
 from groundwork.network import channels
 from pin_audit.facts import Newest, SourceOutcome
-from pin_audit.request import Local
 from pin_audit.services import Services
 from pin_audit.sources import channel as channel_source
 
@@ -46,8 +44,8 @@ def values(outcome: SourceOutcome) -> list[tuple[str, str, str]]:
     return [(one.name, one.value, ", ".join(one.holds.platforms)) for one in outcome.facts]
 
 
-def ask(given: Services, names: tuple[str, ...] = NAMES, repodata: Path | None = None) -> SourceOutcome:
-    return channel_source.read(request(given, configs=CONFIGS, names=names, local=Local(repodata=repodata)))
+def ask(given: Services, names: tuple[str, ...] = NAMES) -> SourceOutcome:
+    return channel_source.read(request(given, configs=CONFIGS, names=names))
 
 
 EXPECTED = [
@@ -180,56 +178,6 @@ def test_credentials_of_a_channel_stay_secret(tmp_path: Path, monkeypatch: pytes
     outcome = ask(services(tmp_path, told))
     assert outcome.trouble
     assert "s3cret" not in repr((outcome, told))
-
-
-def plain(channel: Path) -> None:
-    """Leave the repodata as JSON only."""
-    for file in [*channel.rglob("*.zst"), *channel.rglob("*.tar.bz2")]:
-        file.unlink()
-
-
-def packed(channel: Path) -> None:
-    """Leave the repodata as zstd only."""
-    pytest.importorskip("zstandard")
-    for file in [
-        *channel.rglob("repodata.json"),
-        *channel.rglob("*shards*.zst"),
-        *channel.rglob("*.tar.bz2"),
-    ]:
-        file.unlink()
-
-
-@pytest.mark.parametrize("left", [plain, packed])
-def test_a_folder_with_repodata_needs_no_channel(
-    root: Path, tmp_path: Path, left: Callable[[Path], None]
-) -> None:
-    channel = shutil.copytree(root / "conda-forge", tmp_path / "channel")
-    left(channel)
-    before = sorted(channel.rglob("*"))
-    outcome = ask(services(tmp_path / "cache", offline=True), repodata=channel)
-    assert values(outcome) == EXPECTED
-    assert not outcome.facts[0].where.fetched
-    assert str(tmp_path) not in repr(outcome.facts)
-    assert sorted(channel.rglob("*")) == before
-
-
-@pytest.mark.parametrize("name", ["repodata.json", "repodata.json.zst"])
-@pytest.mark.parametrize("content", [b"garbage", b"", b"{}"], ids=["garbage", "empty", "no packages"])
-def test_a_broken_repodata_file_is_told(root: Path, tmp_path: Path, name: str, content: bytes) -> None:
-    if name.endswith("zst"):
-        pytest.importorskip("zstandard")
-    channel = shutil.copytree(root / "conda-forge", tmp_path / "channel")
-    (channel / "linux-64" / "repodata.json").unlink()
-    (channel / "linux-64" / name).write_bytes(content)
-    outcome = ask(services(tmp_path / "cache"), repodata=channel)
-    assert ("libfoo", "1.8", "osx-arm64") in values(outcome)
-    assert "linux-64" in outcome.trouble or content == b"{}"
-
-
-def test_a_folder_without_repodata_is_told(tmp_path: Path) -> None:
-    outcome = ask(services(tmp_path), repodata=tmp_path / "none")
-    assert "has no repodata.json" in outcome.trouble
-    assert "has no repodata.json" in outcome.facts[0].trouble
 
 
 def test_without_names_nothing_is_asked(tmp_path: Path) -> None:

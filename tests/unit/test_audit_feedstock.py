@@ -119,7 +119,7 @@ def run_audit(
 ) -> str:
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
     call: Callable[[], object] = lambda: megabuild.main(  # noqa: E731
-        ["audit", "--offline", "--all-rows", *arguments], standalone_mode=False, obj=invocation
+        ["audit", "--offline", "--markdown", *arguments], standalone_mode=False, obj=invocation
     )
     assert outcome(call, invocation) == 0
     return capsys.readouterr().out
@@ -207,7 +207,7 @@ def test_without_arguments_the_repository_around_is_audited(
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(root / "recipe")
     call: Callable[[], object] = lambda: megabuild.main(  # noqa: E731
-        ["audit", "--offline", "--all-rows"], standalone_mode=False, obj=invocation
+        ["audit", "--offline", "--markdown"], standalone_mode=False, obj=invocation
     )
     assert outcome(call, invocation) == 0
     text = capsys.readouterr().out

@@ -242,7 +242,8 @@ def test_ctrl_c_ends_it_at_once_and_quietly(tmp_path: Path, repository: Path) ->
         "import socket, sys, threading\n"
         "server = socket.create_server(('127.0.0.1', 0)); port = server.getsockname()[1]\n"
         "threading.Thread(target=lambda: (server.accept(), print('asked', flush=True)), daemon=True).start()\n"
-        "sys.argv[1:] = ['audit', '--source', 'submodules', '--repository', f'http://127.0.0.1:{port}/x.git']\n"
+        "url = f'http://127.0.0.1:{port}/x.git'\n"
+        "sys.argv[1:] = ['audit', '--source', 'submodules', '--upstream', url, '--ref', 'v1']\n"
         "from command_line.main import main\n"
         "main()\n"
     )

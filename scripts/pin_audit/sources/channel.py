@@ -1,10 +1,9 @@
-"""The newest version of each package on conda-forge, per platform: through py-rattler, or from a folder."""
+"""The newest version of each package on conda-forge, per platform, through py-rattler."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
-import zstandard
 from packaging.version import InvalidVersion
 from packaging.version import Version as PythonVersion
 from rattler import Channel, Gateway, RepoDataRecord, SourceConfig, Version
@@ -60,13 +58,6 @@ def read(request: AuditRequest) -> SourceOutcome:
     every: tuple[str, ...] = (*platforms, _NOARCH)
     found: dict[str, _Found] = {}
     reasons: dict[str, list[str]] = {}
-    folder = request.local.repodata
-    if folder is not None:
-        present = tuple(platform for platform in every if _repodata(folder, platform))
-        if not present:
-            nothing = f"{folder} has no repodata.json or repodata.json.zst in {' or '.join(sorted(every))}"
-            reasons[nothing] = [*every]
-        every = present
     ask = functools.partial(_look_up, names=names, request=request)
     with ThreadPoolExecutor(max_workers=len(platforms) + 1) as pool:
         for platform, answer in zip(every, pool.map(ask, every), strict=True):
@@ -92,11 +83,9 @@ def newest(platform: str, names: Collection[str], services: Services) -> tuple[s
 
 def _look_up(platform: str, *, names: tuple[str, ...], request: AuditRequest) -> _Found | str:
     """Return the newest packages of a platform, from the cache if that is fresh, or the reason for a failure."""
-    services, folder = request.services, request.local.repodata
+    services = request.services
     key = f"newest {redact.address(channel_url(CONDA_FORGE))} {platform} {names}"
     try:
-        if folder is not None:
-            return {one.name: (one, "") for one in _in_folder(folder, platform, names, services)}
         entry = services.cached(
             key, services.max_age, lambda: msgspec.json.encode(newest(platform, names, services)[1])
         )
@@ -128,34 +117,6 @@ def _facts(name: str, platforms: Sequence[str], found: Mapping[str, _Found], tro
         where = Where(file=package.file, index=CONDA_FORGE, package=name, version=version, fetched=when)
         facts.append(Newest(name=name, value=version, holds=Holds(platforms=only), where=where))
     return facts
-
-
-def _repodata(folder: Path, platform: str) -> Path | None:
-    files = (folder / platform / f"repodata.json{end}" for end in ("", ".zst"))
-    return next((file for file in files if file.is_file()), None)
-
-
-def _in_folder(
-    folder: Path, platform: str, names: Collection[str], services: Services
-) -> list[NewestPackage]:
-    """Return what a folder's repodata has; rattler does not unpack what is packed."""
-    file = _repodata(folder, platform)
-    with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as scratch:
-        copy = Path(scratch, platform, "repodata.json")
-        copy.parent.mkdir()
-        try:
-            if file is None:
-                raise FileNotFoundError("it has no repodata")
-            if file.suffix == ".json":
-                copy.symlink_to(file.absolute())
-            else:
-                with file.open("rb") as packed, zstandard.open(packed) as stream, copy.open("wb") as target:
-                    shutil.copyfileobj(stream, target, 1 << 20)
-            return _newest(Path(scratch).as_uri(), platform, names, services.remaining())
-        except (OSError, zstandard.ZstdError, NetworkError) as error:
-            raise NetworkError(
-                f"cannot read {file}: {error}", "check the folder named by --repodata"
-            ) from error
 
 
 def _newest(url: str, platform: str, names: Collection[str], seconds: float) -> list[NewestPackage]:

@@ -24,9 +24,9 @@ from groundwork.errors import (
     NotReadError,
 )
 from groundwork.result import Result
-from pin_audit.claims import STATUSES
+from pin_audit.constraints import STATUSES
 from pin_audit.feedstock import around
-from pin_audit.gather import SOURCES
+from pin_audit.run_sources import SOURCES
 from pin_audit.targets import packages
 
 EXAMPLES = f"""

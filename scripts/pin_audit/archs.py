@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pin_audit.claims import AuditRow, Status, Verdict
+from pin_audit.constraints import AuditRow, Status, Verdict
 from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs
-from pin_audit.names import Dependency
+from pin_audit.name_map import Dependency
 
 NOT_SHIPPED = "upstream ships nothing for it"
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
@@ -32,7 +32,7 @@ def arch_rows(
             everywhere.append(fact)
     built = {build.cuda for build in target.builds if build.cuda}
     here = [_order(cuda) for cuda in built | {cuda for cuda, (_, recipes) in rows.items() if recipes}]
-    ships = any(one.archs for upstream, _ in rows.values() for one in (*upstream, *everywhere))
+    ships = any(fact.archs for upstream, _ in rows.values() for fact in (*upstream, *everywhere))
     found = []
     for cuda, (listed, recipes) in sorted(rows.items(), key=lambda item: _order(item[0])):
         upstream = [*listed, *everywhere]
@@ -74,9 +74,9 @@ def _verdict(
 ) -> Verdict:
     own = [one for one in recipes if one.recipe == target.package]
     others = _others(own, [one for one in recipes if one not in own])
-    known = [one for one in upstream if not one.trouble]
+    known = [fact for fact in upstream if not fact.trouble]
     if not known:
-        reason = next((one.trouble for one in upstream if one.trouble), "")
+        reason = next((fact.trouble for fact in upstream if fact.trouble), "")
         reason = reason or (f"upstream's lists were not read: {trouble}" if trouble else "")
         return Status.UNKNOWN, "; ".join([reason or "upstream's CI builds nothing for it", *others])
     if not any(one.archs for one in known):
@@ -84,7 +84,7 @@ def _verdict(
     lacking: dict[str, list[str]] = {}
     more: dict[str, list[str]] = {}
     for ours in own:
-        here = {build.platform for build in target.builds if ours.holds.met(build)}
+        here = {build.platform for build in target.builds if ours.holds.matches(build)}
         for platforms in dict.fromkeys(one.holds.platforms for one in known):
             if platforms and not set(platforms) & here:
                 continue

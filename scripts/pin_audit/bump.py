@@ -20,9 +20,9 @@ from groundwork import files, process
 from groundwork.errors import ConfigError
 from megabuild.configs.config import CONFIG_FOLDER, python_version
 from megabuild.configs.matrix import MATRIX_FILE, PROVIDERS
-from pin_audit.claims import is_optional
+from pin_audit.constraints import is_optional
 from pin_audit.facts import CiPin, Requirement, Submodule, UpstreamArchs
-from pin_audit.names import names
+from pin_audit.name_map import names
 from pin_audit.release import Release, SourcedValue, find_sha256, place_of
 from pin_audit.request import AuditRequest
 from pin_audit.texts import read_text
@@ -123,7 +123,7 @@ class BumpContext:
     key: str = ""  #: of conda_build_config.yaml, where that has the version
 
     def requirements(self, row: str) -> list[tuple[Line, str]]:
-        """Return the recipe's lines that ask for a row of names.yaml, each with the constraint."""
+        """Return the recipe's lines that ask for a row of name_map.yaml, each with the constraint."""
         entry = names().entries.get(row)
         words = "|".join(map(re.escape, (row, *(entry.conda if entry else ()))))
         asked = re.compile(rf"""(?:-|then:|else:)\s+["']?(?:{words})(?:\s+([^#"'\[]+?))?["']?\s*(?:#.*)?$""")
@@ -152,7 +152,7 @@ def collect(context: BumpContext) -> Bump:
         _made,
     )
     changes = [change for step in steps for change in step(context)]
-    covered = {(one.file, one.line) for one in changes}
+    covered = {(change.file, change.line) for change in changes}
     changes += _mentions(context, covered)
     return Bump(
         package=context.request.target.package,
@@ -219,8 +219,8 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
             key = re.fullmatch(r"\$?\{\{\s*(\w+)\s*\}\}", found[1])
             setting = re.compile(rf"^\s*{key[1]}\s*[:=]" if key else "(?!)")
             places = [line] if not key else [
-                one for one in (*context.matrix, *context.recipe)
-                if _SHA256.search(one.text) and (one.key == key[1] or setting.match(one.text))
+                line for line in (*context.matrix, *context.recipe)
+                if _SHA256.search(line.text) and (line.key == key[1] or setting.match(line.text))
             ]  # fmt: skip
             for place in places if any(new in url for url in urls) else ():
                 hashed = _SHA256.search(place.text)
@@ -232,15 +232,15 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
 
 def _commits(context: BumpContext) -> Iterator[Change]:
     """Yield the commits that a recipe takes from git: upstream's own, and those of its submodules."""
-    now = {one.name: one for one in context.new.all(Submodule)}
+    now = {fact.name: fact for fact in context.new.all(Submodule)}
     moved = {context.old.commit: SourcedValue(context.new.commit, f"the tag of {context.new.version}")}
-    for one in context.old.all(Submodule):
-        if one.name in now:
-            moved[one.commit] = SourcedValue(now[one.name].commit, one.name)
+    for fact in context.old.all(Submodule):
+        if fact.name in now:
+            moved[fact.commit] = SourcedValue(now[fact.name].commit, fact.name)
     for line in context.recipe:
         if taken := _REVISION.match(line.text):
             key = re.fullmatch(r"\$?\{\{\s*(\w+)\s*\}\}", taken[1])
-            for place in [one for one in context.matrix if one.key == key[1]] if key else [line]:
+            for place in [line for line in context.matrix if line.key == key[1]] if key else [line]:
                 if commit := _COMMIT.search(place.text):
                     unknown = SourcedValue("", f"the commit that {context.new.version} has was not read")
                     said = moved.get(commit[0]) or unknown
@@ -250,7 +250,11 @@ def _commits(context: BumpContext) -> Iterator[Change]:
 def _requirements(context: BumpContext) -> Iterator[Change]:
     """Yield what the wheel's metadata require otherwise, at the recipe's lines."""
     old, new = (
-        {names().by_distribution(one.name): one for one in release.all(Requirement) if not is_optional(one)}
+        {
+            names().by_distribution(fact.name): fact
+            for fact in release.all(Requirement)
+            if not is_optional(fact)
+        }
         for release in (context.old, context.new)
     )
     for row in dict.fromkeys((*new, *old)) if old and new else ():
@@ -330,8 +334,8 @@ def _cuda(context: BumpContext) -> Iterator[Change]:
     if old.cuda and new.cuda and old.cuda != new.cuda and here and new.cuda not in here:
         note = f"of upstream's wheels; here {', '.join(here)}: conda-forge's pinning decides"
         yield next(reversed(here.values())).change("CUDA", PERSON, old.cuda, new.cuda, "", note)
-    lists = (one for one in new.all(UpstreamArchs) if one.holds.cuda)
-    pins = (one for one in new.all(CiPin) if (one.name, one.what) == ("cuda", "of the wheels"))
+    lists = (fact for fact in new.all(UpstreamArchs) if fact.holds.cuda)
+    pins = (fact for fact in new.all(CiPin) if (fact.name, fact.what) == ("cuda", "of the wheels"))
     shipped = {cuda for fact in (*lists, *pins) for cuda in fact.holds.cuda}
     for cuda, line in here.items():
         if shipped and cuda not in shipped:
@@ -374,7 +378,9 @@ def _applies(patch: Path, tree: Path | None, *more: str) -> bool:
 
 def _submodules(context: BumpContext) -> Iterator[Change]:
     """Yield the submodules that moved; one name for one commit, as in the table."""
-    was, now = ({one.name: one for one in release.all(Submodule)} for release in (context.old, context.new))
+    was, now = (
+        {fact.name: fact for fact in release.all(Submodule)} for release in (context.old, context.new)
+    )
     moved = []
     for name in sorted(was.keys() | now.keys()):
         before, after = was.get(name), now.get(name)

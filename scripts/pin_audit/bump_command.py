@@ -95,7 +95,7 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
     package = find(options.package_words[0]) if options.package_words else packages()[0]
     own = feedstock.is_own(root) and (root / package.recipe).is_file()
     configs = tuple(load(root, name) for name in available(root)) if own else feedstock.configs(root)
-    kept = tuple(one for one in configs if one.provider == "conda-forge")
+    kept = tuple(config for config in configs if config.provider == "conda-forge")
     recipe, matrix = _lines(root, package.recipe if own else "")
     old = _built(recipe, matrix, configs if own else (), package.key)
 
@@ -147,7 +147,9 @@ def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
 def _built(recipe: tuple[Line, ...], matrix: tuple[Line, ...], configs: tuple[Config, ...], key: str) -> str:
     """Return the version that a recipe is at: that of most configs, or as it is written."""
     if configs:
-        built = Counter(one.variant.get(key, ("",))[0] for one in configs if one.provider == "conda-forge")
+        built = Counter(
+            config.variant.get(key, ("",))[0] for config in configs if config.provider == "conda-forge"
+        )
         return built.most_common(1)[0][0]
     for line in recipe:
         if found := re.match(

@@ -6,20 +6,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pin_audit.claims import AuditRow, Status, excludes, is_optional
 from pin_audit.commits import short_revision
+from pin_audit.constraints import AuditRow, Status, excludes, is_optional
 from pin_audit.facts import (
     UPSTREAM,
     Build,
     CiPin,
     FeedstockPin,
     GlobalPin,
-    Holds,
     Migration,
     Newest,
     RecipeArchs,
     RecipeCommit,
     RecipePin,
+    Scope,
     Submodule,
     TagCommit,
     UpstreamArchs,
@@ -74,7 +74,7 @@ def count_cells(rows: Iterable[AuditRow]) -> dict[str, int]:
             missed = column == "upstream" and (
                 row.status is Status.UNKNOWN or (bool(row.use) and "submodules" in row.troubles)
             )
-            missed |= column == "conda-forge" and any(one.trouble for one in row.all(Newest))
+            missed |= column == "conda-forge" and any(fact.trouble for fact in row.all(Newest))
             found[NOT_READ] += not known and (bool(parts) or bool(missed))
             found["filled"] += bool(known)
             found[INFERRED] += any(INFERRED in part.notes for part in known)
@@ -133,22 +133,22 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
 
 def _asking(row: AuditRow) -> list[Build]:
     """Return the configs for which the recipe asks for it."""
-    return [build for build in row.builds if any(one.holds.met(build) for one in row.all(RecipePin))]
+    return [build for build in row.builds if any(fact.holds.matches(build) for fact in row.all(RecipePin))]
 
 
 def _recipe(row: AuditRow) -> Sequence[CellPart]:
     """Return what the recipe asks for; a bare name beside pinned ones, and build strings that differ, are left out."""
-    found = [one for one in row.all(RecipePin) if not one.trouble and not excludes(one)]
+    found = [fact for fact in row.all(RecipePin) if not fact.trouble and not excludes(fact)]
     pinned = [one for one in found if one.value != "*"]
-    covered = {config for one in pinned for config in one.holds.configs}
+    covered = {config for fact in pinned for config in fact.holds.configs}
     rest = [one for one in found if one.value == "*" and set(one.holds.configs) - covered]
     values: dict[str, list[RecipePin]] = {}
-    for one in [*pinned, *rest]:
-        text = _ANY if one.value == "*" else one.value.partition(" ")[0]
+    for fact in [*pinned, *rest]:
+        text = _ANY if fact.value == "*" else fact.value.partition(" ")[0]
         if text == "*":  # any version, of one build
-            text = one.value
-        values.setdefault(text, []).append(one)
-    commits = [_commit(one, row) for one in row.all(RecipeCommit)]
+            text = fact.value
+        values.setdefault(text, []).append(fact)
+    commits = [_commit(fact, row) for fact in row.all(RecipeCommit)]
     if row.name == "python":
         return [*_python_parts(values, row), *commits]
     scopes = {
@@ -195,9 +195,9 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
     """
     here = {build.platform for build in _asking(row)}
     parts: list[CellPart] = []
-    asked = [Spec(one.value) for one in row.all(RecipePin) if one.value != "*"]
+    asked = [Spec(fact.value) for fact in row.all(RecipePin) if fact.value != "*"]
     pinned = row.all(GlobalPin)
-    pins = [pin(value) for one in pinned if not isinstance(one, Migration) for value in one.values]
+    pins = [pin(value) for fact in pinned if not isinstance(fact, Migration) for value in fact.values]
     readable = [one for one in pins if one.readable]
     ahead = [one for one in asked if one.readable and not any(common([one, other]) for other in readable)]
     for fact in pinned:
@@ -207,7 +207,7 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
             continue
         notes = [f"migration {fact.migration}" if isinstance(fact, Migration) else "pin"]
         if fact.holds.cuda:
-            notes[0] += f" for {Holds(cuda=fact.holds.cuda).words(())}"
+            notes[0] += f" for {Scope(cuda=fact.holds.cuda).words(())}"
         wanted = any(common([one, pin(value)]) for one in ahead for value in fact.values)
         if isinstance(fact, Migration) and fact.paused and not wanted:
             continue
@@ -220,9 +220,13 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
     shown = {part.text for part in parts}
     for own in row.all(FeedstockPin):  # as far as it is not rendered with the pins as they are
         text = _python(own.value) if row.name == "python" else own.value
-        if own.value != "None" and text not in shown and any(own.holds.met(build) for build in row.builds):
+        if (
+            own.value != "None"
+            and text not in shown
+            and any(own.holds.matches(build) for build in row.builds)
+        ):
             words = filter(
-                None, (*short_platforms(own.holds.platforms), Holds(cuda=own.holds.cuda).words(()))
+                None, (*short_platforms(own.holds.platforms), Scope(cuda=own.holds.cuda).words(()))
             )
             parts.append(CellPart(text=text, notes=(" ".join(("feedstock", *words)),), url=own.where.url))
     return [*_merge_notes(parts), *_newest(row)]
@@ -230,13 +234,13 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
 
 def _newest(row: AuditRow) -> list[CellPart]:
     by_version: dict[str, list[Newest]] = {}
-    for one in row.all(Newest):
-        if not one.trouble:
-            by_version.setdefault(one.value, []).append(one)
+    for fact in row.all(Newest):
+        if not fact.trouble:
+            by_version.setdefault(fact.value, []).append(fact)
     best = newest(by_version)
     parts = []
     for version, facts in sorted(by_version.items(), key=lambda item: item[0] != best):
-        where = {name for one in facts for name in one.holds.platforms}
+        where = {name for fact in facts for name in fact.holds.platforms}
         read = facts[0].where
         newest_on = f"newest on {read.fetched[:10]}" if read.inferred else "newest"
         notes = (newest_on, *(() if version == best else short_platforms(where)))
@@ -247,16 +251,16 @@ def _newest(row: AuditRow) -> list[CellPart]:
 def _upstream_archs(row: AuditRow) -> Sequence[CellPart]:
     return [
         CellPart(
-            text=" ".join(one.archs) or one.value,
+            text=" ".join(fact.archs) or fact.value,
             notes=(
-                *(["wheel" if one.where.index else "CI"] if one.archs else []),
-                *one.holds.platforms,
-                *([INFERRED] if one.where.inferred else []),
+                *(["wheel" if fact.where.index else "CI"] if fact.archs else []),
+                *fact.holds.platforms,
+                *([INFERRED] if fact.where.inferred else []),
             ),
-            url=one.where.url,
+            url=fact.where.url,
         )
-        for one in row.all(UpstreamArchs)
-        if (one.archs or one.value) and not one.trouble
+        for fact in row.all(UpstreamArchs)
+        if (fact.archs or fact.value) and not fact.trouble
     ]
 
 

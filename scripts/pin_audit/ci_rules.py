@@ -19,7 +19,7 @@ from pin_audit.ci_readers import Reader, lines, literal
 class CiRule:
     """Where one dependency's version is written in one respect."""
 
-    name: str  #: of the dependency, as in names.yaml
+    name: str  #: of the dependency, as in name_map.yaml
     what: str  #: what the value is to upstream, for people: ``in the builder image``
     file: str  #: path in upstream's tree; ``*`` takes all that fit
     read: Reader

@@ -16,7 +16,7 @@ from groundwork.errors import (
 )
 from groundwork.result import Result
 from groundwork.wording import counted, meant
-from pin_audit.claims import STATUSES, Status
+from pin_audit.constraints import STATUSES, Status
 from pin_audit.make_report import AuditOptions, make
 from pin_audit.markdown import changes_markdown, insert, markdown
 from pin_audit.report_file import Report, compare, read, result, text, write

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from groundwork.errors import AuditError
-from pin_audit.claims import GRAVITY, AuditRow, Status, Verdict
+from pin_audit.constraints import GRAVITY, AuditRow, Status, Verdict
 from pin_audit.facts import AnyFact, AuditTarget, RecipeCommit, Submodule, TagCommit, config_words
-from pin_audit.names import Names
+from pin_audit.name_map import Names
 from pin_audit.repositories import parse_address
 from pin_audit.targets import packages
 from pin_audit.versions import Spec, is_version
@@ -27,7 +27,7 @@ def short_revision(revision: str) -> str:
     return revision[:_SHOWN] if _COMMIT.fullmatch(revision) else revision
 
 
-def by_row(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[tuple[str, AnyFact]]:
+def assign_rows(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[tuple[str, AnyFact]]:
     """Return what goes into which row: a row's name and a fact, in the order of the facts.
 
     Commits that other packages' recipes pin count where upstream's repository is theirs, or where upstream vendors the
@@ -35,28 +35,28 @@ def by_row(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[
     """
     own = _own(target)
     vendored: dict[str, dict[str, None]] = {}
-    for one in facts:
-        if isinstance(one, Submodule):
-            vendored.setdefault(_plain(one.address), {})[names.by_submodule(one.name)] = None
+    for fact in facts:
+        if isinstance(fact, Submodule):
+            vendored.setdefault(_plain(fact.address), {})[names.by_submodule(fact.name)] = None
     found: list[tuple[str, AnyFact]] = []
-    for one in facts:
-        if not isinstance(one, RecipeCommit):
+    for fact in facts:
+        if not isinstance(fact, RecipeCommit):
             continue
-        where = _plain(one.address)
+        where = _plain(fact.address)
         if where in own:
-            found.append((target.package, one))
+            found.append((target.package, fact))
         elif where in vendored:
-            found += [(row, one) for row in vendored[where]]
-        elif one.recipe == target.package:
-            found.append((names.by_conda(one.name), one))
+            found += [(row, fact) for row in vendored[where]]
+        elif fact.recipe == target.package:
+            found.append((names.by_conda(fact.name), fact))
     if any(row == target.package for row, _ in found):
-        found += [(target.package, one) for one in facts if isinstance(one, TagCommit)]
+        found += [(target.package, fact) for fact in facts if isinstance(fact, TagCommit)]
     return found
 
 
 def verdict(row: AuditRow, target: AuditTarget) -> Verdict | None:
     """Return what there is to say of the commits of a row, or None where no recipe pins one."""
-    judged = [_verdict(one, row, target) for one in row.all(RecipeCommit)]
+    judged = [_verdict(fact, row, target) for fact in row.all(RecipeCommit)]
     if not judged:
         return None
     worst = min((status for status, _ in judged), key=GRAVITY.index)
@@ -69,10 +69,10 @@ def _verdict(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdic
     scope = config_words(pinned.holds.configs, row.builds)
     where = f" [{scope}]" if scope else ""
     if own:
-        commits = {one.value: "" for one in row.all(TagCommit) if one.value}
+        commits = {fact.value: "" for fact in row.all(TagCommit) if fact.value}
         has = f"upstream's {target.tag} is"
     else:
-        theirs = [one for one in row.all(Submodule) if _plain(one.address) == _plain(pinned.address)]
+        theirs = [fact for fact in row.all(Submodule) if _plain(fact.address) == _plain(pinned.address)]
         commits = {one.commit: one.text for one in theirs if one.commit}
         has = "upstream vendors"
     if own and pinned.value in (target.tag, f"refs/tags/{target.tag}"):
@@ -98,7 +98,7 @@ def _verdict(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdic
 
 def _own(target: AuditTarget) -> set[str]:
     """Return upstream's repository as it is known here, and the mirror of it that is asked, if there is one."""
-    known = [one.repository for one in packages() if one.name == target.package]
+    known = [package.repository for package in packages() if package.name == target.package]
     return {_plain(address) for address in (*known, target.repository)} - {""}
 
 

@@ -47,7 +47,7 @@ class Build(Struct, frozen=True, kw_only=True):
         )
 
 
-class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The condition under which a fact holds; an empty field does not restrict it."""
 
     configs: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Holds(Struct, frozen=True, kw_only=True, omit_defaults=True):
         ]
         return ", ".join(filter(None, parts))
 
-    def met(self, build: Build) -> bool:
+    def matches(self, build: Build) -> bool:
         """Whether a fact holds for a config, apart from markers, Pythons and PyTorch's version."""
         return (
             (not self.configs or build.name in self.configs)
@@ -150,7 +150,7 @@ class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
 
     name: str  #: as the source calls it: ``third_party/fmt``, ``typing-extensions``, ``libprotobuf``
     value: str = ""  #: as it is shown: ``v2.1.0-705-ga6bfc23``, ``>=4.10.0``, ``*`` for any version
-    holds: Holds = Holds()
+    holds: Scope = Scope()
     where: Where = Where()
     trouble: str = ""  #: why it has no value: a sentence for the cell
 
@@ -301,7 +301,7 @@ class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether nothing could be read from it that holds today."""
         if self.snapshot and self.source in MOVING:
             return True
-        return self.applies and bool(self.trouble or self.facts) and all(one.trouble for one in self.facts)
+        return self.applies and bool(self.trouble or self.facts) and all(fact.trouble for fact in self.facts)
 
 
 class AuditTarget(Struct, frozen=True, kw_only=True):

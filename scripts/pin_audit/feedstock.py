@@ -92,7 +92,9 @@ def target(
     text = read_text(recipe, root) if recipe is not None and upstream is None else ""
     fields = _fields(text)
     name = fields.get("name", "").lower()
-    known = next((one for one in packages() if one.name == name or f"name: {one.name}\n" in text), None)
+    known = next(
+        (package for package in packages() if package.name == name or f"name: {package.name}\n" in text), None
+    )
     released = version or fields.get("version", "")
     repository, tag, wheel = _upstream(fields)
     if known is not None:

@@ -16,13 +16,13 @@ from groundwork.network.cache import now
 from megabuild.configs.config import Config, available, load, select
 from pin_audit import feedstock, repositories, snapshots
 from pin_audit.facts import AuditTarget, SourceOutcome
-from pin_audit.gather import OWN, SOURCES, gather, sources
 from pin_audit.meta_yaml import names_of
-from pin_audit.names import names
+from pin_audit.name_map import names
 from pin_audit.recipe_lines import names_in, requirement_lines
 from pin_audit.report_file import Report, read
 from pin_audit.repositories import open_tree
 from pin_audit.request import AuditRequest, Lazy, Local
+from pin_audit.run_sources import OWN, SOURCES, gather, sources
 from pin_audit.services import Services
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
@@ -112,7 +112,9 @@ def make(
         if not options.live:
             known = (snapshots.load(one.package, one.version) if _is_upstreams(one) else None, channel)
             named = _named(options)
-            outcomes = tuple(one if one.source in named else snapshots.fill(one, known) for one in outcomes)
+            outcomes = tuple(
+                outcome if outcome.source in named else snapshots.fill(outcome, known) for outcome in outcomes
+            )
         for before in old.audits if old else ():
             if before.target.package == one.package:
                 outcomes += tuple(outcome for outcome in before.outcomes if outcome.source not in reads)

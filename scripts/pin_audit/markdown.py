@@ -10,10 +10,10 @@ from typing import Any
 from groundwork.errors import UsageError
 from groundwork.network.cache import age
 from groundwork.wording import counted
-from pin_audit.advice import DECISIONS
 from pin_audit.cells import CellPart, cells, count_cells, has_no_version
-from pin_audit.claims import AuditRow, Status
+from pin_audit.constraints import AuditRow, Status
 from pin_audit.report_file import Comparison, Report, write
+from pin_audit.suggestions import DECISIONS
 from pin_audit.table import Audit
 
 BEGIN, END = "<!-- audit:begin -->", "<!-- audit:end -->"
@@ -148,7 +148,7 @@ def _part(part: CellPart, labels: dict[str, str], package: str) -> str:
 
 def _days(audit: Audit, report: Report) -> str:
     """Return of which day the report is, and its look at conda-forge's pins where a snapshot stands in for them."""
-    pinnings = (one for one in audit.outcomes if one.source == "pinning" and one.snapshot)
+    pinnings = (outcome for outcome in audit.outcomes if outcome.source == "pinning" and outcome.snapshot)
     days = [fact.where.fetched[:10] for outcome in pinnings for fact in outcome.facts]
     pins = f", conda-forge's pins of {max(days)}" if days else ""
     return f"made {report.made[:10]}{pins}"
@@ -157,8 +157,8 @@ def _days(audit: Audit, report: Report) -> str:
 def _cached(audit: Audit) -> str:
     """Return how old the cached data are."""
     read = []
-    for outcome in (one for one in audit.outcomes if not one.snapshot):
-        fetched = [one.where.fetched for one in outcome.facts if "T" in one.where.fetched]
+    for outcome in (outcome for outcome in audit.outcomes if not outcome.snapshot):
+        fetched = [fact.where.fetched for fact in outcome.facts if "T" in fact.where.fetched]
         oldest = max(map(age, fetched), default=0.0)
         if oldest > _FRESH:
             read.append(f"{outcome.source} cached {oldest / 3600:.1f} h ago")

@@ -13,10 +13,10 @@ import msgspec
 from groundwork.errors import MegabuildError
 from megabuild.configs.tarballs import TARBALLS
 from pin_audit import snapshots
-from pin_audit.claims import cuda_of_wheel
-from pin_audit.facts import CiPin, Requirement, SourceOutcome, TagCommit, Where
-from pin_audit.gather import gather, sources
+from pin_audit.constraints import cuda_of_wheel
+from pin_audit.facts import CiPin, Fact, Requirement, SourceOutcome, TagCommit, Where
 from pin_audit.request import AuditRequest
+from pin_audit.run_sources import gather, sources
 from pin_audit.sources.wheel_metadata import files_of
 
 _ASSET = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/([^/]+)/([^/?#]+)")
@@ -46,24 +46,24 @@ class Release:
 
     def complete(self, source: str) -> bool:
         """Whether all was read that a source has, so that what is not there is known not to be there."""
-        outcome = next(one for one in self.outcomes if one.source == source)
-        return bool(outcome.facts) and not outcome.trouble and all(not one.trouble for one in outcome.facts)
+        outcome = next(outcome for outcome in self.outcomes if outcome.source == source)
+        return bool(outcome.facts) and not outcome.trouble and all(not fact.trouble for fact in outcome.facts)
 
     @property
     def commit(self) -> str:
         """The commit of its tag, or an empty string."""
-        return next((one.value for one in self.all(TagCommit)), "")
+        return next((fact.value for fact in self.all(TagCommit)), "")
 
     @property
     def requires_python(self) -> SourcedValue:
         """The Pythons that it is for: ``>=3.11``."""
-        found = (one for one in self.all(Requirement) if one.name == "python")
+        found = (fact for fact in self.all(Requirement) if fact.name == "python")
         return next((SourcedValue(one.value, place_of(one.where)) for one in found), SourcedValue(""))
 
     @property
     def pythons(self) -> tuple[str, ...]:
         """The Pythons that its wheels are for: ``3.12``, ``3.14t``."""
-        found = (one for one in self.all(CiPin) if one.name == "python" and one.where.package)
+        found = (fact for fact in self.all(CiPin) if fact.name == "python" and fact.where.package)
         return tuple(python for one in found for python in one.value.split(", "))
 
     @property
@@ -79,7 +79,9 @@ def read(request: AuditRequest) -> Release:
     found = gather([request], sources(snapshots.OF_RELEASE))[target.package]
     outcomes = tuple(snapshots.fill(one, [snapshot]) for one in found)
     unread = [
-        f"{one.source} of {target.version}: {one.trouble}" for one in outcomes if one.applies and one.trouble
+        f"{outcome.source} of {target.version}: {outcome.trouble}"
+        for outcome in outcomes
+        if outcome.applies and outcome.trouble
     ]
     return Release(version=target.version, outcomes=outcomes, unread=tuple(unread))
 

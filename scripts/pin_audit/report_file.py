@@ -13,9 +13,8 @@ import msgspec
 from groundwork import files
 from groundwork.errors import UsageError
 from groundwork.result import Result
-from pin_audit.advice import advice
 from pin_audit.cells import cells
-from pin_audit.claims import AuditRow
+from pin_audit.constraints import AuditRow
 from pin_audit.facts import (
     UPSTREAM,
     AuditTarget,
@@ -30,8 +29,9 @@ from pin_audit.facts import (
     UpstreamArchs,
     resolve_types,
 )
-from pin_audit.gather import OWN
-from pin_audit.names import names
+from pin_audit.name_map import names
+from pin_audit.run_sources import OWN
+from pin_audit.suggestions import suggest
 from pin_audit.table import Audit, tabulate
 
 _FORMAT, _VERSION = "audit", 3
@@ -146,9 +146,9 @@ def _package(audit: Audit) -> PackageDocument:
             why=row.why,
             status=row.status.value,
             sentence=row.sentence,
-            todo=advice(row),
+            todo=suggest(row),
             cells={
-                name: [places[id(one)] for one in row.facts if isinstance(one, _COLUMNS[name])]
+                name: [places[id(fact)] for fact in row.facts if isinstance(fact, _COLUMNS[name])]
                 for name in columns
             },
         )
@@ -182,13 +182,14 @@ def compare(old: Report, new: Report) -> Comparison:
     asked = common = False
     for name in (one for one in now if one in was):
         before, after = (
-            {one.source: one for one in audit.outcomes if not one.unread} for audit in (was[name], now[name])
+            {outcome.source: outcome for outcome in audit.outcomes if not outcome.unread}
+            for audit in (was[name], now[name])
         )
         both = before.keys() & after.keys()
         unread |= dict.fromkeys(
-            sorted({one.source for one in was[name].outcomes} | after.keys() - both - both)
+            sorted({outcome.source for outcome in was[name].outcomes} | after.keys() - both - both)
         )
-        asked |= any(one.source not in OWN for one in now[name].outcomes)
+        asked |= any(outcome.source not in OWN for outcome in now[name].outcomes)
         common |= any(before[source].applies for source in both - set(OWN))
         sides = (before, after)
         gone = {(s, f.name) for s in both for side in sides for f in side[s].facts if f.trouble}

@@ -82,7 +82,7 @@ def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> Source
         held = snapshot.facts(outcome.source)
         whole = outcome.unread or (bool(outcome.trouble) and outcome.source in OF_RELEASE)
         if not whole:
-            gone = tuple(one.name for one in outcome.facts if one.trouble)
+            gone = tuple(fact.name for fact in outcome.facts if fact.trouble)
             held = tuple(one for one in held if any(f"{one.name}/".startswith(f"{name}/") for name in gone))
         if held:
             names = {one.name for one in held}
@@ -99,7 +99,7 @@ def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> Source
 
 def of(target: AuditTarget, outcomes: Iterable[SourceOutcome], made: str) -> Iterator[Snapshot]:
     """Yield what was found about a target: of its release, and of the channel."""
-    read = [one for one in outcomes if any(not fact.trouble for fact in one.facts)]
+    read = [outcome for outcome in outcomes if any(not fact.trouble for fact in outcome.facts)]
     for package, version, sources in (
         (target.package, target.version, OF_RELEASE),
         (CHANNEL, "", OF_CHANNEL),
@@ -132,7 +132,7 @@ def save(new: Snapshot, folder: Path = FOLDER) -> Path:
 
 def _without_trouble(outcome: SourceOutcome) -> SourceOutcome:
     # what is known not to be known has an address that says so
-    facts = tuple(one for one in outcome.facts if not one.trouble or one.where.url)
+    facts = tuple(fact for fact in outcome.facts if not fact.trouble or fact.where.url)
     return SourceOutcome(source=outcome.source, facts=facts)
 
 

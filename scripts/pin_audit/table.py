@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pin_audit.advice import advice
 from pin_audit.archs import arch_rows
-from pin_audit.claims import GRAVITY, AuditRow, Status, cuda_of_wheel, excludes
-from pin_audit.commits import by_row, verdict
+from pin_audit.commits import assign_rows, verdict
+from pin_audit.compatibility import judge
+from pin_audit.constraints import GRAVITY, AuditRow, Status, cuda_of_wheel, excludes
 from pin_audit.facts import (
     UPSTREAM,
     AnyFact,
@@ -26,9 +26,9 @@ from pin_audit.facts import (
     TagCommit,
     sanitized,
 )
-from pin_audit.gather import OWN, SOURCES
-from pin_audit.judge import judge
-from pin_audit.names import Dependency, Names
+from pin_audit.name_map import Dependency, Names
+from pin_audit.run_sources import OWN, SOURCES
+from pin_audit.suggestions import suggest
 from pin_audit.versions import Spec
 
 _OFF = frozenset({"0", "OFF", "NO", "FALSE", "N"})  # what PyTorch's setup.py takes for off
@@ -51,7 +51,7 @@ class Audit:
 
     def not_read(self) -> list[str]:
         """Return the sources outside this repository that were asked, and of which nothing could be read."""
-        return [one.source for one in self.outcomes if one.source not in OWN and one.unread]
+        return [outcome.source for outcome in self.outcomes if outcome.source not in OWN and outcome.unread]
 
     def counts(self) -> str:
         """Return how many rows have each status, in words: ``1 conflict, 20 in step``."""
@@ -66,17 +66,17 @@ class Audit:
         found: dict[tuple[Status, str], list[str]] = {}
         for row in sorted((*self.rows, *self.archs), key=lambda row: GRAVITY.index(row.status)):
             if row.status not in (Status.IN_STEP, Status.UNPINNED):
-                text = f"{row.sentence}. To do: {todo}" if (todo := advice(row)) else row.sentence
+                text = f"{row.sentence}. To do: {todo}" if (todo := suggest(row)) else row.sentence
                 found.setdefault((row.status, text), []).append(row.name)
         return found
 
     def unread(self) -> dict[str, str]:
         """Return what each source could not read: as a whole, or by the names of single values."""
         found = {}
-        for outcome in (one for one in self.outcomes if one.applies):
-            single = sorted({one.name for one in outcome.facts if one.trouble})
+        for outcome in (outcome for outcome in self.outcomes if outcome.applies):
+            single = sorted({fact.name for fact in outcome.facts if fact.trouble})
             texts = [outcome.trouble] if outcome.trouble else []
-            if single and len(single) < len({one.name for one in outcome.facts}):
+            if single and len(single) < len({fact.name for fact in outcome.facts}):
                 texts.append(f"not found: {', '.join(single)}")
             if texts or single:
                 found[outcome.source] = "; ".join(texts or ["nothing of it was found"])
@@ -90,7 +90,7 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
     ordered = tuple(sorted(map(sanitized, outcomes), key=lambda outcome: outcome.source))
     facts = [fact for outcome in ordered for fact in outcome.facts]
     switches = [fact for fact in facts if isinstance(fact, Switch)]
-    drafts = _drafts(facts, names, by_row(facts, target, names))
+    drafts = _drafts(facts, names, assign_rows(facts, target, names))
     _merge_followers(drafts, names)
     troubles = _troubles(ordered)
     wheel_cuda, torch = cuda_of_wheel(facts), _torch(facts)
@@ -112,8 +112,10 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
             troubles=troubles,
         )
         rows.append(_with_verdict(row, target))
-    commits = [one.value for one in facts if isinstance(one, TagCommit)]
-    commits += [one.where.commit for one in facts if isinstance(one, Submodule) and not one.where.inferred]
+    commits = [fact.value for fact in facts if isinstance(fact, TagCommit)]
+    commits += [
+        fact.where.commit for fact in facts if isinstance(fact, Submodule) and not fact.where.inferred
+    ]
     return Audit(
         target=target,
         commit=next(filter(None, commits), ""),
@@ -162,12 +164,14 @@ def _row_of(fact: AnyFact, names: Names) -> str:
 
 
 def _torch(facts: Iterable[AnyFact]) -> str:
-    asked = (Spec(one.value).exact for one in facts if isinstance(one, RecipePin) and one.name == "pytorch")
+    asked = (
+        Spec(fact.value).exact for fact in facts if isinstance(fact, RecipePin) and fact.name == "pytorch"
+    )
     return next(filter(None, asked), "")
 
 
 def _unlisted(name: str, draft: Sequence[AnyFact], names: Names) -> Dependency:
-    """Return an entry for what names.yaml does not have: a submodule's submodules are used as that one is."""
+    """Return an entry for what name_map.yaml does not have: a submodule's submodules are used as that one is."""
     paths = [one.name for one in draft if isinstance(one, Submodule)]
     if not paths:
         return Dependency(name=name, conda=(name,))
@@ -197,7 +201,7 @@ def _use(
 
     Without a recipe nothing says whether a copy is compiled.
     """
-    if not entry.submodules and not any(isinstance(one, Submodule) for one in facts):
+    if not entry.submodules and not any(isinstance(fact, Submodule) for fact in facts):
         return "", ""
     if not compiles:
         return "listed", ""
@@ -227,7 +231,7 @@ def _switch_origin(switch: Switch) -> str:
 
 
 def _trouble_of(outcomes: Iterable[SourceOutcome], source: str) -> str:
-    return next((one.trouble for one in outcomes if one.source == source), "not asked")
+    return next((outcome.trouble for outcome in outcomes if outcome.source == source), "not asked")
 
 
 def _troubles(outcomes: Iterable[SourceOutcome]) -> dict[str, str]:
@@ -235,6 +239,6 @@ def _troubles(outcomes: Iterable[SourceOutcome]) -> dict[str, str]:
     troubles = dict.fromkeys(SOURCES, "not asked")
     for outcome in outcomes:
         troubles.pop(outcome.source, None)
-        if outcome.applies and outcome.trouble and all(one.trouble for one in outcome.facts):
+        if outcome.applies and outcome.trouble and all(fact.trouble for fact in outcome.facts):
             troubles[outcome.source] = outcome.trouble
     return troubles

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget, Build, resolve_types
-from pin_audit.names import plain
+from pin_audit.name_map import plain
 
 _FILE = Path(__file__).with_name("packages.yaml")
 
@@ -46,10 +46,10 @@ def find(name: str) -> AuditedPackage:
 
     Raises UsageError if there is none.
     """
-    word, names = plain(name), [one.name for one in packages()]
-    for one in packages():
-        if word in (plain(one.name), plain(one.wheel), plain(one.name).removeprefix("pytorch_")):
-            return one
+    word, names = plain(name), [package.name for package in packages()]
+    for package in packages():
+        if word in (plain(package.name), plain(package.wheel), plain(package.name).removeprefix("pytorch_")):
+            return package
     close = difflib.get_close_matches(word, names, n=1)
     raise UsageError(
         f"'{name}' is not a package of this repository",
@@ -76,7 +76,9 @@ def target(
     built = {config.name: config.variant.get(package.key, ("",))[0] for config in configs}
     usual, _ = Counter(built.values()).most_common(1)[0]
     wanted = version or usual
-    looked_at = [one for one in configs if built[one.name] == (wanted if wanted in built.values() else usual)]
+    looked_at = [
+        config for config in configs if built[config.name] == (wanted if wanted in built.values() else usual)
+    ]
     if package.key != "torch_version":  # an extension: beside the PyTorch that most configs have
         torch, _ = Counter(config.torch_version for config in looked_at).most_common(1)[0]
         looked_at = [config for config in looked_at if config.torch_version == torch]

@@ -12,10 +12,10 @@ from git_world import Repo, without_settings
 from msgspec import structs
 
 from megabuild.configs.config import Config, available, load
-from pin_audit.claims import Status
-from pin_audit.facts import Holds, RecipeCommit, SourceOutcome
+from pin_audit.constraints import Status
+from pin_audit.facts import RecipeCommit, Scope, SourceOutcome
 from pin_audit.markdown import markdown
-from pin_audit.names import names
+from pin_audit.name_map import names
 from pin_audit.report_file import Report
 from pin_audit.repositories import open_tree
 from pin_audit.request import AuditRequest, Local
@@ -56,7 +56,7 @@ def test_the_real_recipes_pin_commits_by_keys_of_the_matrix(
     found = {(one.name, one.recipe): one for one in commits(outcome)}
     assert set(found) == {("pyg-lib", "pyg-lib"), ("METIS", "pytorch_sparse")}
     for one in found.values():
-        assert (one.where.file, one.holds) == ("conda_build_config.yaml", Holds())
+        assert (one.where.file, one.holds) == ("conda_build_config.yaml", Scope())
         assert one.where.line is not None
         line = (repository / one.where.file).read_text().splitlines()[one.where.line - 1]
         assert line.strip() == f"- {one.value}"

@@ -19,9 +19,9 @@ from git_world import Repo, daemon, git, modules, status, without_settings
 
 from groundwork.errors import AuditError
 from pin_audit.facts import AuditTarget, SourceOutcome, Submodule
-from pin_audit.gather import outcome_of
 from pin_audit.repositories import open_tree, page, parse_address, run_git
 from pin_audit.request import AuditRequest, Local
+from pin_audit.run_sources import outcome_of
 from pin_audit.services import Services
 from pin_audit.sources import submodules
 from pin_audit.sources.submodules import parse_modules

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pin_audit.claims import AuditRow
+from pin_audit.constraints import AuditRow
 from pin_audit.facts import (
     AnyFact,
     AuditTarget,
     Build,
     CiPin,
     GlobalPin,
-    Holds,
     Migration,
     Newest,
     RecipeArchs,
     RecipeCommit,
     RecipePin,
     Requirement,
+    Scope,
     SourceOutcome,
     Submodule,
     Switch,
@@ -25,9 +25,9 @@ from pin_audit.facts import (
     UpstreamArchs,
     Where,
 )
-from pin_audit.gather import SOURCES
-from pin_audit.names import names
+from pin_audit.name_map import names
 from pin_audit.report_file import Report
+from pin_audit.run_sources import SOURCES
 from pin_audit.table import Audit, tabulate
 
 CONFIGS = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "linux_aarch64_cuda130", "osx_arm64_cpu")
@@ -79,7 +79,7 @@ def wheel(name: str, value: str, marker: str = "") -> Requirement:
     return Requirement(
         name=name,
         value=value,
-        holds=Holds(marker=marker),
+        holds=Scope(marker=marker),
         where=Where(file="METADATA", line=7, url="https://index.example/torch/2.13.0/"),
     )
 
@@ -91,7 +91,7 @@ def asks(
     return RecipePin(
         name=name,
         value=value,
-        holds=Holds(configs=tuple(configs)),
+        holds=Scope(configs=tuple(configs)),
         sections=tuple(sections),
         where=Where(file="recipe/recipe.yaml", line=12),
     )
@@ -102,7 +102,7 @@ def switch(name: str, value: str, configs: Sequence[str] = CONFIGS) -> Switch:
     return Switch(
         name=name,
         value=value,
-        holds=Holds(configs=tuple(configs)),
+        holds=Scope(configs=tuple(configs)),
         where=Where(file="recipe/build_env.sh", line=30),
     )
 
@@ -115,13 +115,13 @@ def vendors(path: str, value: str, commit: str = "", url: str = "") -> Submodule
 def ci_has(name: str, value: str, *cuda: str, python: str = "", torch: str = "") -> CiPin:
     """What upstream's CI has."""
     return CiPin(
-        name=name, value=value, holds=Holds(cuda=cuda, pythons=(python,) if python else (), torch=torch)
+        name=name, value=value, holds=Scope(cuda=cuda, pythons=(python,) if python else (), torch=torch)
     )
 
 
 def pinned(name: str, value: str, *platforms: str, migration: str = "") -> GlobalPin:
     """A pin of conda-forge's, or where it is migrated to."""
-    fields = {"name": name, "value": value, "values": (value,), "holds": Holds(platforms=platforms)}
+    fields = {"name": name, "value": value, "values": (value,), "holds": Scope(platforms=platforms)}
     return Migration(**fields, migration=migration) if migration else GlobalPin(**fields)  # type: ignore[arg-type]
 
 

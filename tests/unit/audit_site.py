@@ -13,9 +13,9 @@ from pathlib import Path
 from groundwork.network.client import Timeouts
 from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget, SourceOutcome
-from pin_audit.gather import outcome_of
 from pin_audit.repositories import Repository
 from pin_audit.request import AuditRequest, Local
+from pin_audit.run_sources import outcome_of
 from pin_audit.services import Services
 
 #: For servers that answer, however busy the machine is.
@@ -209,5 +209,5 @@ def request(
 
 
 def heard(read: Callable[[AuditRequest], SourceOutcome], asked: AuditRequest) -> SourceOutcome:
-    """Ask a source as the audit does: what it raises is the trouble of its outcome."""
+    """RecipeRequirement a source as the audit does: what it raises is the trouble of its outcome."""
     return outcome_of(asked, "it", read)

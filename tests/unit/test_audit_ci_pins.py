@@ -10,8 +10,8 @@ from audit_trees import INSTALL_CUDA, MATRIX, NEW, MemoryTree, about, request, v
 
 from groundwork.errors import AuditError
 from pin_audit.facts import CiPin, SourceOutcome, UpstreamArchs
-from pin_audit.gather import gather
 from pin_audit.repositories import Repository
+from pin_audit.run_sources import gather
 from pin_audit.sources import ci_pins
 
 TRITON = ".ci/docker/triton_version.txt"

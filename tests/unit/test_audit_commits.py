@@ -6,8 +6,8 @@ import pytest
 from audit_samples import audit, has
 
 from pin_audit.cells import cells
-from pin_audit.claims import AuditRow, Status
-from pin_audit.facts import AnyFact, Holds, Newest, RecipeCommit, Submodule, TagCommit, Where
+from pin_audit.constraints import AuditRow, Status
+from pin_audit.facts import AnyFact, Newest, RecipeCommit, Scope, Submodule, TagCommit, Where
 
 ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
 PYG, METIS = "https://github.com/pyg-team/pyg-lib.git", "https://github.com/KarypisLab/METIS.git"
@@ -21,7 +21,7 @@ def pins(
     return RecipeCommit(
         name=address.rpartition("/")[2].removesuffix(".git"),
         value=commit,
-        holds=Holds(configs=(config,) if config else ()),
+        holds=Scope(configs=(config,) if config else ()),
         address=address,
         recipe=whose,
         version=version,

@@ -11,7 +11,7 @@ from audit_wheels import configured_by_the_test
 
 from pin_audit import snapshots
 from pin_audit.cells import INFERRED, NOT_READ, count_cells
-from pin_audit.claims import AuditRow, Status
+from pin_audit.constraints import AuditRow, Status
 from pin_audit.facts import Newest, RecipePin, Submodule
 from pin_audit.make_report import AuditOptions, make
 from pin_audit.markdown import BEGIN, END, markdown

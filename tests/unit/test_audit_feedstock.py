@@ -14,12 +14,12 @@ from command_line.run_command import Invocation, outcome
 from groundwork.errors import AuditError, UsageError
 from megabuild.configs.config import Config
 from pin_audit import feedstock
-from pin_audit.advice import advice
 from pin_audit.build_scripts import arch_list
-from pin_audit.claims import Status
+from pin_audit.constraints import Status
 from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.meta_yaml import names_of, needs
-from pin_audit.names import names
+from pin_audit.name_map import names
+from pin_audit.suggestions import suggest
 from pin_audit.table import tabulate
 
 VARIANT = """\
@@ -292,7 +292,7 @@ def test_a_rendering_behind_the_pin_is_no_conflict(name: str) -> None:
     key = "c_compiler_version" if name == "gcc" else name.replace("-", "_")
     found = row(name, ask, pinned(key, "15"))
     assert found.status is Status.OLDER
-    assert "rerender" in advice(found)
+    assert "rerender" in suggest(found)
     assert row(name, asks(name, "14.*"), pinned(key, "15")).status is Status.CONFLICT
 
 

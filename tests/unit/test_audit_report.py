@@ -24,12 +24,12 @@ from groundwork.errors import (
     NotReadError,
     UsageError,
 )
-from pin_audit.claims import Status
-from pin_audit.facts import AnyFact, Holds, RecipePin, UpstreamArchs
-from pin_audit.gather import OWN, SOURCES
+from pin_audit.constraints import Status
+from pin_audit.facts import AnyFact, RecipePin, Scope, UpstreamArchs
 from pin_audit.markdown import BEGIN, END, insert, markdown
-from pin_audit.names import names, plain
+from pin_audit.name_map import names, plain
 from pin_audit.report_file import Report, compare, read, result, text, write
+from pin_audit.run_sources import OWN, SOURCES
 
 CONFLICT = (wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3"))
 FINDINGS = (
@@ -43,7 +43,7 @@ FINDINGS = (
     vendors("third_party/fmt", "12.1.0-3-gabc1234", commit="abc1234" + "0" * 33),
     pinned("nccl", "2"),
     has("nccl", "2.30.1"),
-    UpstreamArchs(name="archs", archs=("9.0", "12.0+PTX"), holds=Holds(cuda=("13.0",))),
+    UpstreamArchs(name="archs", archs=("9.0", "12.0+PTX"), holds=Scope(cuda=("13.0",))),
     switch("USE_SYSTEM_NCCL", "1"),
 )
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from audit_samples import audit
 
 from pin_audit.archs import split
-from pin_audit.claims import AuditRow, Status
-from pin_audit.facts import AnyFact, Holds, RecipeArchs, UpstreamArchs
+from pin_audit.constraints import AuditRow, Status
+from pin_audit.facts import AnyFact, RecipeArchs, Scope, UpstreamArchs
 
 
 def ours(
     cuda: str, archs: str, recipe: str = "pytorch", config: str = "linux_64_cuda130", platform: str = ""
 ) -> RecipeArchs:
-    holds = Holds(cuda=(cuda,), configs=(config,), platforms=(platform,) if platform else ())
+    holds = Scope(cuda=(cuda,), configs=(config,), platforms=(platform,) if platform else ())
     return RecipeArchs(name=f"CUDA {cuda}", archs=split(archs), recipe=recipe, holds=holds)
 
 
 def theirs(cuda: str, archs: str, platform: str = "") -> UpstreamArchs:
-    holds = Holds(cuda=(cuda,), platforms=(platform,) if platform else ())
+    holds = Scope(cuda=(cuda,), platforms=(platform,) if platform else ())
     return UpstreamArchs(name="gpu-architectures", archs=split(archs), holds=holds)
 
 

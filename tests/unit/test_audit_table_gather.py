@@ -11,9 +11,9 @@ from audit_samples import target
 
 from groundwork.errors import AuditError
 from pin_audit.facts import SourceOutcome
-from pin_audit.gather import SOURCES, gather, sources
 from pin_audit.repositories import Repository
 from pin_audit.request import AuditRequest
+from pin_audit.run_sources import SOURCES, gather, sources
 from pin_audit.services import Services
 
 

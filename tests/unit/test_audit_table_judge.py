@@ -6,9 +6,9 @@ import pytest
 from audit_samples import CONFIGS, asks, audit, ci_has, has, pinned, row, switch, target, vendors, wheel
 from msgspec import structs
 
-from pin_audit.claims import Status
+from pin_audit.constraints import Status
 from pin_audit.facts import AnyFact, CiPin, GlobalPin, SourceOutcome
-from pin_audit.names import names
+from pin_audit.name_map import names
 from pin_audit.table import tabulate
 
 CUDA129, CUDA130 = ("linux_64_cuda129",), ("linux_64_cuda130", "linux_aarch64_cuda130")

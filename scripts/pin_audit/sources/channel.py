@@ -20,7 +20,7 @@ from groundwork import redact
 from groundwork.errors import MegabuildError
 from groundwork.network.channels import channel_url, why_unreachable
 from groundwork.network.client import NetworkError, run_with_deadline
-from pin_audit.facts import Holds, Newest, SourceOutcome, Where, resolve_types
+from pin_audit.facts import Newest, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 
@@ -115,7 +115,7 @@ def _facts(name: str, platforms: Sequence[str], found: Mapping[str, _Found], tro
         package, when = next(iter(having.values()))
         only = () if len(having) == len(platforms) else tuple(having)
         where = Where(file=package.file, index=CONDA_FORGE, package=name, version=version, fetched=when)
-        facts.append(Newest(name=name, value=version, holds=Holds(platforms=only), where=where))
+        facts.append(Newest(name=name, value=version, holds=Scope(platforms=only), where=where))
     return facts
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pin_audit.archs import split
 from pin_audit.ci_readers import CiValue, NotInFile
 from pin_audit.ci_rules import ARCH_LISTS, PINS, CiRule
-from pin_audit.facts import CiPin, Holds, SourceOutcome, UpstreamArchs, Where
+from pin_audit.facts import CiPin, Scope, SourceOutcome, UpstreamArchs, Where
 from pin_audit.repositories import Repository
 from pin_audit.request import AuditRequest, LocalTree
 
@@ -57,10 +57,10 @@ def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[st
     found = tree.read(sorted({path for rule in ours for path in _paths(rule, names)}))
     texts = {path: content.decode("utf-8", errors="replace") for path, content in found.items()}
     for (name, what), alike in groupby(ours, key=lambda rule: (rule.name, rule.what)):
-        reasons: dict[str, Holds] = {}
+        reasons: dict[str, Scope] = {}
         for rule in alike:
             values, problem = _read(rule, texts, tree)
-            reasons[problem] = Holds(platforms=rule.platforms)
+            reasons[problem] = Scope(platforms=rule.platforms)
             for path, value in values:
                 where = Where(file=path, line=value.line, url=tree.url(path, value.line), commit=tree.commit)
                 yield (
@@ -95,7 +95,7 @@ def _read(
     return found, problems[0] if problems else f"{rule.file} is not in {where}"
 
 
-def _holds(rule: CiRule, path: str, value: CiValue) -> Holds:
+def _holds(rule: CiRule, path: str, value: CiValue) -> Scope:
     """Write conditions as the audit does: ``130`` is CUDA 13.0, ``12\\.[1-2]`` of a script 12.1 and 12.2."""
     match = re.search(rule.where, path)
     known = {**(match.groupdict() if match else {}), **value.groups}
@@ -106,7 +106,7 @@ def _holds(rule: CiRule, path: str, value: CiValue) -> Holds:
     span = re.fullmatch(r"(\d+\.)\[(\d)-(\d)\]", cuda)
     versions = [f"{span[1]}{last}" for last in range(int(span[2]), int(span[3]) + 1)] if span else [cuda]
     platform = _PLATFORMS.get(known.get("machine", ""))
-    return Holds(
+    return Scope(
         platforms=(platform,) if platform else rule.platforms,
         cuda=tuple(filter(None, versions)),
         torch=known.get("torch_version", ""),

@@ -6,7 +6,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from pin_audit.facts import FeedstockPin, Holds, SourceOutcome, Where
+from pin_audit.facts import FeedstockPin, Scope, SourceOutcome, Where
 from pin_audit.meta_yaml import variants
 from pin_audit.repositories import Repositories, parse_address
 from pin_audit.request import AuditRequest
@@ -18,7 +18,10 @@ _CONFIG = re.compile(r"\.ci_support/(?P<name>(?P<platform>(?:linux|osx)_[a-z0-9]
 
 def read(request: AuditRequest) -> SourceOutcome:
     """Return the values of the request's names, and of every key of its configs, with where they hold."""
-    known = next((one for one in packages() if one.name == request.target.package and one.feedstock), None)
+    known = next(
+        (package for package in packages() if package.name == request.target.package and package.feedstock),
+        None,
+    )
     if known is None:
         return SourceOutcome(source=SOURCE, applies=False)
     tree = Repositories(request.services).open(parse_address(known.feedstock), "HEAD")
@@ -29,7 +32,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     made = set()
     with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
         for path, content in sorted(
-            tree.read([one for one in tree.names() if _CONFIG.fullmatch(one)]).items()
+            tree.read([name for name in tree.names() if _CONFIG.fullmatch(name)]).items()
         ):
             file = Path(folder, "config.yaml")
             file.write_bytes(content)
@@ -50,7 +53,7 @@ def read(request: AuditRequest) -> SourceOutcome:
             FeedstockPin(
                 name=key,
                 value=value,
-                holds=Holds(
+                holds=Scope(
                     platforms=tuple(sorted(platforms)) if platforms != {one for one, _ in made} else (),
                     cuda=tuple(sorted(cuda))
                     if set(having) != {one for one in made if one[0] in platforms}

@@ -18,7 +18,7 @@ from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, Varian
 
 from groundwork.errors import AuditError
 from groundwork.network.client import run_with_deadline
-from pin_audit.facts import GlobalPin, Holds, Migration, SourceOutcome, Where, resolve_types
+from pin_audit.facts import GlobalPin, Migration, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 from pin_audit.sources.channel import CONDA_FORGE, newest
@@ -122,7 +122,7 @@ def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) 
             name=key,
             value=", ".join(values),
             values=values,
-            holds=Holds(
+            holds=Scope(
                 platforms=tuple(having) if len(having) < len(platforms) else (),
                 cuda=versions,
             ),

@@ -15,7 +15,7 @@ from megabuild.configs.config import Config
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.archs import split
 from pin_audit.build_scripts import arch_list
-from pin_audit.facts import Holds, RecipeArchs, SourceOutcome, Where
+from pin_audit.facts import RecipeArchs, Scope, SourceOutcome, Where
 from pin_audit.recipe_lines import key_lines
 from pin_audit.request import AuditRequest
 from pin_audit.targets import packages
@@ -30,7 +30,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     if request.foreign:
         return _of_feedstock(request)
     lines = key_lines(request.root).get(_KEY, {})
-    recipes = {one.name: request.root / one.recipe for one in packages()}
+    recipes = {package.name: request.root / package.recipe for package in packages()}
     floors = {name: _floor(recipe) for name, recipe in recipes.items() if recipe.is_file()}
     found: dict[tuple[str, str, str], list[Config]] = {}
     places: dict[tuple[str, str, str], Where] = {}
@@ -53,7 +53,9 @@ def _of_feedstock(request: AuditRequest) -> SourceOutcome:
     found: dict[tuple[str, str, str], list[Config]] = {}
     places: dict[tuple[str, str, str], Where] = {}
     unread: dict[str, None] = {}
-    configs = [one for one in request.configs if one.cuda_version and not one.platform.startswith("win-")]
+    configs = [
+        config for config in request.configs if config.cuda_version and not config.platform.startswith("win-")
+    ]
     for config in configs:
         cuda = config.cuda_version or ""
         if known := arch_list(request.root, config):
@@ -79,8 +81,8 @@ def _facts(
     facts = []
     for (cuda, recipe, archs), configs in found.items():
         here = {config.platform for config in configs}
-        elsewhere = {one.platform for one in request.configs if one.cuda_version == cuda} - here
-        holds = Holds(
+        elsewhere = {config.platform for config in request.configs if config.cuda_version == cuda} - here
+        holds = Scope(
             configs=tuple(config.name for config in configs),
             # if other platforms with this CUDA version have another list
             platforms=tuple(sorted(here)) if elsewhere else (),

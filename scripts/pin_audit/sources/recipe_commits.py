@@ -12,7 +12,7 @@ from groundwork import redact
 from groundwork.errors import AuditError, ConfigError
 from megabuild.configs.config import Config
 from megabuild.configs.render import render
-from pin_audit.facts import Holds, RecipeCommit, SourceOutcome
+from pin_audit.facts import RecipeCommit, Scope, SourceOutcome
 from pin_audit.recipe_lines import git_lines, key_lines, place
 from pin_audit.request import AuditRequest
 from pin_audit.targets import packages
@@ -21,7 +21,9 @@ from pin_audit.targets import packages
 def read(request: AuditRequest) -> SourceOutcome:
     """Render every recipe that takes something from git."""
     target = request.target
-    recipes = {} if request.foreign else {one.name: request.root / one.recipe for one in packages()}
+    recipes = (
+        {} if request.foreign else {package.name: request.root / package.recipe for package in packages()}
+    )
     if target.recipe is not None and target.recipe.name == "recipe.yaml":
         recipes[target.package] = target.recipe
     facts: list[RecipeCommit] = []
@@ -47,7 +49,7 @@ def _of_recipe(name: str, recipe: Path, request: AuditRequest) -> list[RecipeCom
         for taken in dict.fromkeys(pair for package in kept for pair in package.git):
             found.setdefault(taken, []).append(config)
     keys = key_lines(request.root)
-    key = next((one.key for one in packages() if one.name == request.target.package), "")
+    key = next((package.key for package in packages() if package.name == request.target.package), "")
     facts = []
     for (address, revision), configs in found.items():
         shown = redact.address(address) if "://" in address else address
@@ -57,7 +59,7 @@ def _of_recipe(name: str, recipe: Path, request: AuditRequest) -> list[RecipeCom
             RecipeCommit(
                 name=shown.rstrip("/").removesuffix(".git").rpartition("/")[2],
                 value=revision,
-                holds=Holds() if everywhere else Holds(configs=tuple(config.name for config in configs)),
+                holds=Scope() if everywhere else Scope(configs=tuple(config.name for config in configs)),
                 where=place(address, revision, lines, keys, request.shown(recipe)),
                 address=shown,
                 recipe=name,

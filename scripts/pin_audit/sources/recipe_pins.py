@@ -14,9 +14,9 @@ from pathlib import Path
 from groundwork.errors import AuditError, ConfigError
 from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.configs.render import PlannedPackage, render
-from pin_audit.facts import AnyFact, Holds, RecipePin, SourceOutcome, Switch, Where
+from pin_audit.facts import AnyFact, RecipePin, Scope, SourceOutcome, Switch, Where
 from pin_audit.meta_yaml import needs
-from pin_audit.names import names
+from pin_audit.name_map import names
 from pin_audit.recipe_lines import is_rendered, key_lines, place, requirement_lines
 from pin_audit.request import AuditRequest
 from pin_audit.switches import SCRIPT, switches
@@ -114,7 +114,7 @@ def _pins(
         RecipePin(
             name=name,
             value=value,
-            holds=Holds(configs=tuple(met.configs)),
+            holds=Scope(configs=tuple(met.configs)),
             where=where(name, value, met),
             sections=tuple(sorted(met.sections)),
             rendered=met.rendered,
@@ -150,6 +150,6 @@ def _switches(request: AuditRequest, script: Path) -> tuple[list[Switch], str]:
         return [], error.message
     file = request.shown(script)
     return [
-        Switch(name=name, value=value, holds=Holds(configs=tuple(where)), where=Where(file=file, line=line))
+        Switch(name=name, value=value, holds=Scope(configs=tuple(where)), where=Where(file=file, line=line))
         for (name, value, line), where in found.items()
     ], ""

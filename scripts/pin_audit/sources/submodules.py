@@ -115,7 +115,7 @@ def parse_modules(content: bytes) -> dict[str, dict[str, str]]:
 
 
 def _of_checkout(folder: Path) -> SourceOutcome:
-    """Ask git in a checkout; a folder of another user git refuses itself."""
+    """RecipeRequirement git in a checkout; a folder of another user git refuses itself."""
     told = run_git(folder, "submodule", "status", "--recursive")
     facts = tuple(
         Submodule(

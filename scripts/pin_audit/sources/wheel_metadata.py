@@ -35,7 +35,7 @@ from groundwork.network.index import (
     offered,
     parsed,
 )
-from pin_audit.facts import CiPin, Holds, Requirement, SourceOutcome, Where
+from pin_audit.facts import CiPin, Requirement, Scope, SourceOutcome, Where
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 
@@ -128,8 +128,8 @@ def _newest(files: Sequence[File]) -> Version:
     """Return the newest version that is neither a pre-release nor yanked, or else the newest."""
     if not files:
         raise AuditError("no index has a wheel of it", "check pip's configuration (pip config list)")
-    good = [one for one in files if not one.version.is_prerelease and not one.yanked]
-    return Version(max(one.version for one in good or files).public)
+    good = [file for file in files if not file.version.is_prerelease and not file.yanked]
+    return Version(max(file.version for file in good or files).public)
 
 
 def _pythons(files: Sequence[File]) -> str:
@@ -263,7 +263,7 @@ def _facts(found: Sequence[_Metadata]) -> tuple[Requirement, ...]:
     facts = []
     for text, having in places.items():
         platforms = tuple(dict.fromkeys(platform for platform, _ in having))
-        holds = Holds(platforms=platforms if len(platforms) < len(found) else ())
+        holds = Scope(platforms=platforms if len(platforms) < len(found) else ())
         try:
             known = Parsed(text)
         except InvalidRequirement:

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pin_audit.ci_rules import NAMED
-from pin_audit.claims import (
+from pin_audit.constraints import (
     GRAVITY,
-    Ask,
     AuditRow,
-    Claim,
+    Constraint,
+    RecipeRequirement,
     Status,
     Verdict,
-    asks_of,
     best_for,
-    claims_of,
+    constraints_of,
     is_floor,
     is_optional,
     of_nvidia,
     pins,
+    requirements_of,
 )
 from pin_audit.facts import UPSTREAM, CiPin, RecipePin, Requirement, Submodule, config_words
 from pin_audit.versions import Spec, admits_older, common, lowest, pin, side, within
@@ -28,15 +28,15 @@ _MOST_SENTENCES = 2
 #: A value of .ci_support, which a new rendering changes.
 RENDERED = "the rendered configs have"
 #: With the requirement of the recipe, or None if it has none.
-_Problem = tuple[Status, str, Ask | None]
+_Problem = tuple[Status, str, RecipeRequirement | None]
 
 
 def judge(row: AuditRow) -> Verdict:
     """Return a row's status and the sentence that explains it."""
-    asks = asks_of(row)
+    asks = requirements_of(row)
     if not asks and (judged := _without_recipe(row)):
         return judged
-    claimed = claims_of(row)
+    claimed = constraints_of(row)
     if row.use in ("vendored", "listed") and (judged := _vendored(row, asks)):
         return judged
     found = list(_problems(row, asks, claimed))
@@ -46,7 +46,7 @@ def judge(row: AuditRow) -> Verdict:
             return Status.UNKNOWN, reason
         return _no_problem(row, asks, claimed)
     worst = min((status for status, _, _ in found), key=GRAVITY.index)
-    about: dict[str, list[Ask]] = {}
+    about: dict[str, list[RecipeRequirement]] = {}
     for status, text, ask in found:
         if status is worst:
             about.setdefault(text, []).extend([ask] if ask else [])
@@ -55,7 +55,9 @@ def judge(row: AuditRow) -> Verdict:
     return worst, "; ".join(sentences[:_MOST_SENTENCES]) + more
 
 
-def _problems(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Iterator[_Problem]:
+def _problems(
+    row: AuditRow, asks: Sequence[RecipeRequirement], claimed: Sequence[Constraint]
+) -> Iterator[_Problem]:
     hard = [claim for claim in claimed if claim.hard]
     soft = [claim for claim in claimed if not claim.hard]
     at_run = [ask for ask in asks if "run" in ask.fact.sections] or list(asks)
@@ -80,7 +82,7 @@ def _problems(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> I
             yield *verdict, ask
 
 
-def _where(row: AuditRow, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
+def _where(row: AuditRow, those: Sequence[RecipeRequirement], asks: Sequence[RecipeRequirement]) -> str:
     """Return in brackets where something holds; nothing if that is everywhere the recipe asks for it."""
     covered = frozenset[str]().union(*(ask.configs for ask in those))
     if covered >= frozenset[str]().union(*(ask.configs for ask in asks)):
@@ -89,8 +91,8 @@ def _where(row: AuditRow, those: Sequence[Ask], asks: Sequence[Ask]) -> str:
     return f" [{', '.join(filter(None, scopes))}]" if any(scopes) else ""
 
 
-def _no_problem(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) -> Verdict:
-    texts: dict[str, list[Ask]] = {}
+def _no_problem(row: AuditRow, asks: Sequence[RecipeRequirement], claimed: Sequence[Constraint]) -> Verdict:
+    texts: dict[str, list[RecipeRequirement]] = {}
     for ask in asks:
         texts.setdefault(ask.text, []).append(ask)
     asked = ", ".join(text + _where(row, those, asks) for text, those in texts.items()) or "any version"
@@ -101,7 +103,7 @@ def _no_problem(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) ->
     if not claimed and (news := _of_newer_cuda(row, asks)):
         return news
     if not claimed:
-        elsewhere = any(one.value not in ("", "*") for one in row.all(*UPSTREAM))
+        elsewhere = any(fact.value not in ("", "*") for fact in row.all(*UPSTREAM))
         if elsewhere and not asks:
             return Status.IN_STEP, "upstream needs it for builds that are not made here"
         here = " for these builds" if elsewhere else ""
@@ -110,9 +112,11 @@ def _no_problem(row: AuditRow, asks: Sequence[Ask], claimed: Sequence[Claim]) ->
     return Status.IN_STEP, f"upstream has {names}, the recipe asks for {asked}"
 
 
-def _of_newer_cuda(row: AuditRow, asks: Sequence[Ask]) -> Verdict | None:
+def _of_newer_cuda(row: AuditRow, asks: Sequence[RecipeRequirement]) -> Verdict | None:
     """Judge what the wheel needs beside a CUDA newer than any that is made here."""
-    needed = [one for one in row.all(Requirement) if of_nvidia(one) and not is_optional(one) and one.value]
+    needed = [
+        fact for fact in row.all(Requirement) if of_nvidia(fact) and not is_optional(fact) and fact.value
+    ]
     made = [build.cuda for build in row.builds if build.cuda]
     if not needed or not made or not all(Spec(f"<{row.wheel_cuda}").admits(cuda) for cuda in made):
         return None
@@ -136,19 +140,19 @@ def _without_recipe(row: AuditRow) -> Verdict | None:
         return Status.IN_STEP, f"not compiled here: {row.why}"
     if "recipe_pins" in row.troubles and row.use != "listed":
         return Status.UNKNOWN, f"the recipe was not read: {row.troubles['recipe_pins']}"
-    if upstream and all(is_optional(one) for one in upstream):
+    if upstream and all(is_optional(fact) for fact in upstream):
         return Status.IN_STEP, "upstream needs it for an extra only"
-    if upstream and not row.use and all(isinstance(one, CiPin) for one in upstream):
+    if upstream and not row.use and all(isinstance(fact, CiPin) for fact in upstream):
         return Status.UNKNOWN, "only upstream's CI names it, the recipe does not ask for it"
     return None
 
 
-def _vendored(row: AuditRow, asks: Sequence[Ask]) -> Verdict | None:
+def _vendored(row: AuditRow, asks: Sequence[RecipeRequirement]) -> Verdict | None:
     copies = row.all(Submodule)
     note = f"; {row.entry.note}" if row.entry.note else ""
     if not note and asks:
         note = "; the recipe asks for a package of this name as well"
-    if value := next((one.text for one in copies if one.value), ""):
+    if value := next((fact.text for fact in copies if fact.value), ""):
         known = "upstream vendors" if row.use == "listed" else "upstream's copy is compiled in,"
         return Status.IN_STEP, f"{known} {value}{note}"
     if copies:
@@ -161,10 +165,10 @@ def _vendored(row: AuditRow, asks: Sequence[Ask]) -> Verdict | None:
 
 def _why_unknown(row: AuditRow) -> str:
     """Return why upstream's version is unknown, or an empty string if it was read."""
-    broken = [one for one in row.all(*UPSTREAM) if one.trouble]
+    broken = [fact for fact in row.all(*UPSTREAM) if fact.trouble]
     if broken:
         return broken[0].trouble
-    sections = {section for one in row.all(RecipePin) for section in one.sections}
+    sections = {section for fact in row.all(RecipePin) for section in fact.sections}
     if row.entry.submodules and "submodules" in row.troubles:
         return "upstream's submodules were not read"
     if "wheel_metadata" in row.troubles and "run" in sections:
@@ -177,7 +181,7 @@ def _why_unknown(row: AuditRow) -> str:
 # ---- comparisons: a status and a sentence, or None if both sides agree ------------------------
 
 
-def _against_wheel(row: AuditRow, ask: Ask, claim: Claim) -> Verdict | None:
+def _against_wheel(row: AuditRow, ask: RecipeRequirement, claim: Constraint) -> Verdict | None:
     needs, asks = claim.spec.text, ask.text
     if common([claim.spec, ask.spec]) is None:
         return _conflict(f"the wheel needs {needs}, the recipe asks for {asks}")
@@ -194,7 +198,7 @@ def _against_wheel(row: AuditRow, ask: Ask, claim: Claim) -> Verdict | None:
     return Status.MISSING, f"the recipe's {asks} admits versions that the wheel's {needs} excludes"
 
 
-def _against_known(row: AuditRow, ask: Ask, claim: Claim) -> Verdict | None:
+def _against_known(row: AuditRow, ask: RecipeRequirement, claim: Constraint) -> Verdict | None:
     """Compare with what upstream vendors or tests with."""
     shipped = isinstance(claim.fact, CiPin) and claim.fact.shipped
     what = "upstream's wheels have" if shipped else "upstream's CI has"
@@ -218,7 +222,7 @@ def _against_known(row: AuditRow, ask: Ask, claim: Claim) -> Verdict | None:
             return Status.CONFLICT, f"{what} {shown}, which the recipe's {ask.text} leaves out"
 
 
-def _against_unpinned(row: AuditRow, claim: Claim, what: str) -> Verdict | None:
+def _against_unpinned(row: AuditRow, claim: Constraint, what: str) -> Verdict | None:
     """Judge a dependency without a constraint by the version that the channel would provide."""
     best = best_for(row)
     if best and not claim.version and not claim.hard and claim.spec.admits(best):
@@ -236,16 +240,16 @@ def _against_unpinned(row: AuditRow, claim: Claim, what: str) -> Verdict | None:
     return status, f"{what} {claim.text}; the recipe takes the newest, {best}"
 
 
-def _beyond_conda_forge(row: AuditRow, claim: Claim) -> Verdict | None:
+def _beyond_conda_forge(row: AuditRow, claim: Constraint) -> Verdict | None:
     """Compare what the wheel needs with what conda-forge pins, and with what it has at all."""
     pinned = [pin(value) for value in pins(row, claim.configs)]
-    if pinned and all(common([claim.spec, one]) is None for one in pinned):
-        texts = ", ".join(dict.fromkeys(one.text for one in pinned))
+    if pinned and all(common([claim.spec, fact]) is None for fact in pinned):
+        texts = ", ".join(dict.fromkeys(fact.text for fact in pinned))
         return _conflict(f"the wheel needs {claim.spec.text}, conda-forge pins {texts}")
     return _beyond_channel(row, claim, f"the wheel needs {claim.spec.text}")
 
 
-def _by_pins(row: AuditRow, ask: Ask) -> Iterator[Ask]:
+def _by_pins(row: AuditRow, ask: RecipeRequirement) -> Iterator[RecipeRequirement]:
     """Yield what the recipe asks for, once for the configs that conda-forge pins alike: CUDA versions may differ."""
     alike: dict[tuple[str, ...], set[str]] = {}
     for config in sorted(ask.configs):
@@ -254,7 +258,7 @@ def _by_pins(row: AuditRow, ask: Ask) -> Iterator[Ask]:
         yield replace(ask, configs=frozenset(configs))
 
 
-def _against_pin(row: AuditRow, ask: Ask) -> Verdict | None:
+def _against_pin(row: AuditRow, ask: RecipeRequirement) -> Verdict | None:
     """Compare with conda-forge's pin; a migration in progress counts as well as what it migrates from."""
     if not set(ask.fact.sections) & {"build", "host"}:
         return None
@@ -264,10 +268,10 @@ def _against_pin(row: AuditRow, ask: Ask) -> Verdict | None:
     if not pinned:
         return None
     if ask.spec.any:
-        if ask.fact.value != "*" or row.entry.tool or all(one.any for one in pinned):
+        if ask.fact.value != "*" or row.entry.tool or all(fact.any for fact in pinned):
             return None
         return Status.MISSING, f"conda-forge pins {texts}, the recipe asks for any version"
-    if any(common([ask.spec, one]) for one in pinned):
+    if any(common([ask.spec, fact]) for fact in pinned):
         return None
     both = f"the recipe asks for {ask.text}, conda-forge pins {texts}"
     if ask.fact.rendered:
@@ -275,15 +279,15 @@ def _against_pin(row: AuditRow, ask: Ask) -> Verdict | None:
     elif "host" in ask.fact.sections:
         return _conflict(both)
     floor = lowest(ask.spec)  # empty where no version at all is admitted
-    older = bool(floor) and any(side(one, floor) == "newer" for one in pinned)
+    older = bool(floor) and any(side(fact, floor) == "newer" for fact in pinned)
     return (Status.OLDER if older else Status.NEWER), both
 
 
-def _against_channel(row: AuditRow, ask: Ask) -> Verdict | None:
+def _against_channel(row: AuditRow, ask: RecipeRequirement) -> Verdict | None:
     return None if ask.spec.any else _beyond_channel(row, ask, f"the recipe asks for {ask.text}")
 
 
-def _beyond_channel(row: AuditRow, wanted: Ask | Claim, text: str) -> Verdict | None:
+def _beyond_channel(row: AuditRow, wanted: RecipeRequirement | Constraint, text: str) -> Verdict | None:
     """Return a conflict if the channel has nothing new enough."""
     best = best_for(row, wanted.configs)
     if (

@@ -1,4 +1,4 @@
-"""The mapping from upstream's names to conda-forge's: names.yaml."""
+"""The mapping from upstream's names to conda-forge's: name_map.yaml."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ruamel.yaml import YAML
 
 from pin_audit.facts import resolve_types
 
-_FILE = Path(__file__).with_name("names.yaml")
+_FILE = Path(__file__).with_name("name_map.yaml")
 _FOLDERS = re.compile(r"(?:^|/)(?:third_party|third-party|external|libs|android/libs|deps|submodules)/")
 
 
 @resolve_types
 class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row's names; the fields are those of names.yaml, whose head describes them."""
+    """One row's names; the fields are those of name_map.yaml, whose head describes them."""
 
     name: str
     conda: tuple[str, ...] = ()
@@ -57,11 +57,11 @@ class Names:
     def __init__(self, text: str) -> None:
         document = YAML(typ="safe", pure=True).load(text)
         entries = ({"conda": [name], **fields, "name": name} for name, fields in document.items())
-        self.entries = {one["name"]: msgspec.convert(one, Dependency) for one in entries}
+        self.entries = {entry["name"]: msgspec.convert(entry, Dependency) for entry in entries}
         every = self.entries.values()
-        self._conda = {plain(name): one.name for one in every for name in (one.name, *one.conda)}
-        self._distributions = {plain(name): one.name for one in every for name in one.distributions}
-        self._ci = {plain(name): one.name for one in every for name in one.ci}
+        self._conda = {plain(name): file.name for file in every for name in (file.name, *file.conda)}
+        self._distributions = {plain(name): file.name for file in every for name in file.distributions}
+        self._ci = {plain(name): file.name for file in every for name in file.ci}
 
     def by_conda(self, name: str) -> str:
         """Return the row of a conda package or of a key of conda_build_config.yaml."""
@@ -100,7 +100,7 @@ class Names:
         `recipe` is what that asks for; with `submodules`, those that any project may vendor are among them.
         """
         rows = {self.by_conda(name) for name in recipe}
-        rows |= {one.name for one in self.entries.values() if submodules and one.submodules}
+        rows |= {entry.name for entry in self.entries.values() if submodules and entry.submodules}
         rows |= {entry.name for entry in self.entries.values() if package in entry.of}
         first = (self.entries[row].conda[:1] if row in self.entries else (row,) for row in rows)
         return tuple(sorted({name for names in first for name in names}))
@@ -118,5 +118,5 @@ def plain(name: str) -> str:
 
 @cache
 def names() -> Names:
-    """Return the names of names.yaml."""
+    """Return the names of name_map.yaml."""
     return Names(_FILE.read_text(encoding="utf-8"))

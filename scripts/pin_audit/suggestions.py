@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 
 from pin_audit.archs import NOT_SHIPPED
-from pin_audit.claims import AuditRow, Claim, Status, best_for, claims_of
+from pin_audit.compatibility import RENDERED
+from pin_audit.constraints import AuditRow, Constraint, Status, best_for, constraints_of
 from pin_audit.facts import RecipeArchs, RecipeCommit, RecipePin, Requirement, Submodule, UpstreamArchs
-from pin_audit.judge import RENDERED
 from pin_audit.versions import Spec, common, pin
 
 #: Rows that need somebody's decision.
 DECISIONS = (Status.CONFLICT, Status.OLDER, Status.NEWER, Status.MISSING)
 
 
-def advice(row: AuditRow) -> str:
+def suggest(row: AuditRow) -> str:
     """Return what to do; nothing for a row that needs no decision."""
     if row.status not in DECISIONS:
         return ""
@@ -23,7 +23,7 @@ def advice(row: AuditRow) -> str:
     here = _place(row)
     if row.all(RecipeCommit) and "commit" in row.sentence:
         return f"take upstream's commit{here}, or say in the recipe why not"
-    claimed = claims_of(row)
+    claimed = constraints_of(row)
     needed = [claim for claim in claimed if claim.hard]
     known = _known(claimed)
     named = re.search(r"conda-forge pins ([^;\[]+)", row.sentence)
@@ -57,20 +57,20 @@ def _archs(row: AuditRow) -> str:
         return "make a config for it, or leave it to upstream's wheels"
     if NOT_SHIPPED in row.sentence:
         return "keep it as long as conda-forge pins this CUDA"
-    place = next((one.where for one in row.all(RecipeArchs) if one.where.line), None)
+    place = next((fact.where for fact in row.all(RecipeArchs) if fact.where.line), None)
     where = f" ({place.file}:{place.line})" if place else ""
     return f"take upstream's list, or keep the difference on purpose{where}"
 
 
 def _place(row: AuditRow) -> str:
     """Return where the recipe asks for it: the line that the sentence is about, if it can be told."""
-    found = [one for one in row.all(RecipePin) if one.where.file and one.where.line]
+    found = [fact for fact in row.all(RecipePin) if fact.where.file and fact.where.line]
     named = [one for one in found if one.value != "*" and one.value.partition(" ")[0] in row.sentence]
     where = (named or found)[:1]
     return f" ({where[0].where.file}:{where[0].where.line})" if where else ""
 
 
-def _known(claimed: list[Claim]) -> str:
+def _known(claimed: list[Constraint]) -> str:
     """Return the version that upstream is known to work with."""
     soft = [claim.version for claim in claimed if claim.version and not claim.hard]
     return next(iter(soft), "")
@@ -78,9 +78,9 @@ def _known(claimed: list[Claim]) -> str:
 
 def _elsewhere(row: AuditRow) -> str:
     """Return what the wheel needs for a CUDA version that is not made here."""
-    specs = [Spec(one.value, pep440=True) for one in row.all(Requirement) if one.value not in ("", "*")]
+    specs = [Spec(fact.value, pep440=True) for fact in row.all(Requirement) if fact.value not in ("", "*")]
     return specs[0].text if specs and common(specs) and not row.all(Submodule) else ""
 
 
 def _of_cuda(row: AuditRow) -> bool:
-    return any(one.name.startswith(("nvidia-", "cuda-")) for one in row.all(Requirement))
+    return any(fact.name.startswith(("nvidia-", "cuda-")) for fact in row.all(Requirement))

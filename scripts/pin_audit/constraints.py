@@ -22,7 +22,7 @@ from pin_audit.facts import (
     Requirement,
     Submodule,
 )
-from pin_audit.names import Dependency
+from pin_audit.name_map import Dependency
 from pin_audit.versions import Spec, described, newest, pin
 
 _CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
@@ -75,7 +75,7 @@ class AuditRow:
 
     def all(self, *kinds: type[Kind]) -> list[Kind]:
         """Return the facts of some kinds."""
-        return [one for one in self.facts if isinstance(one, kinds)]
+        return [fact for fact in self.facts if isinstance(fact, kinds)]
 
     def platforms(self, configs: Collection[str]) -> frozenset[str]:
         """Return conda's platforms of some configs."""
@@ -83,7 +83,7 @@ class AuditRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
+class RecipeRequirement:
     """What the recipe asks for, for some configs."""
 
     fact: RecipePin
@@ -99,7 +99,7 @@ class Ask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Constraint:
     """A version, or a range of versions, that upstream names for some configs."""
 
     fact: Fact
@@ -115,19 +115,23 @@ def excludes(fact: Fact) -> bool:
     return isinstance(fact, RecipePin) and fact.value.startswith("<0.0a")
 
 
-def asks_of(row: AuditRow) -> list[Ask]:
+def requirements_of(row: AuditRow) -> list[RecipeRequirement]:
     """Return what the recipe asks for; a bare name counts only where no other requirement of the row has a version."""
     found = [
-        Ask(fact=one, spec=Spec(one.value), configs=frozenset(b.name for b in row.builds if one.holds.met(b)))
-        for one in row.all(RecipePin)
-        if not excludes(one) and Spec(one.value).readable
+        RecipeRequirement(
+            fact=fact,
+            spec=Spec(fact.value),
+            configs=frozenset(b.name for b in row.builds if fact.holds.matches(b)),
+        )
+        for fact in row.all(RecipePin)
+        if not excludes(fact) and Spec(fact.value).readable
     ]
     pinned = frozenset[str]().union(*(ask.configs for ask in found if not ask.spec.any))
     left = (replace(ask, configs=ask.configs - pinned) if ask.spec.any else ask for ask in found)
     return [ask for ask in left if ask.configs or not ask.spec.any]
 
 
-def claims_of(row: AuditRow) -> list[Claim]:
+def constraints_of(row: AuditRow) -> list[Constraint]:
     """Return upstream's claims for the audited configs; a fact without a version is not a claim."""
     found = []
     for fact in row.all(*UPSTREAM):
@@ -139,7 +143,9 @@ def claims_of(row: AuditRow) -> list[Claim]:
             spec = Spec(row.entry.counted(fact.value), pep440=True)
             if spec.readable and not spec.any:
                 found.append(
-                    Claim(fact=fact, spec=spec, version=spec.exact, hard=hard, configs=where, text=fact.value)
+                    Constraint(
+                        fact=fact, spec=spec, version=spec.exact, hard=hard, configs=where, text=fact.value
+                    )
                 )
         elif not (isinstance(fact, Submodule) and fact.untagged):
             shown = fact.text if isinstance(fact, Submodule) else fact.value
@@ -149,7 +155,9 @@ def claims_of(row: AuditRow) -> list[Claim]:
                     text = shown if version == tag else f"{shown} ({version})"
                     spec = Spec(f"=={version}")
                     found.append(
-                        Claim(fact=fact, spec=spec, version=version, hard=False, configs=where, text=text)
+                        Constraint(
+                            fact=fact, spec=spec, version=version, hard=False, configs=where, text=text
+                        )
                     )
     return found
 
@@ -175,10 +183,10 @@ def pins(row: AuditRow, configs: frozenset[str], of: str = "") -> list[str]:
     word = of.replace("-", "_")
     return [
         value
-        for one in row.all(GlobalPin)
-        if any(one.holds.met(build) for build in builds)
-        if not word or one.name.replace("-", "_") == word or one.name in row.entry.keys
-        for value in one.values
+        for fact in row.all(GlobalPin)
+        if any(fact.holds.matches(build) for build in builds)
+        if not word or fact.name.replace("-", "_") == word or fact.name in row.entry.keys
+        for value in fact.values
         if value != "None" and pin(value).readable
     ]
 
@@ -188,16 +196,16 @@ def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
     first = row.entry.conda[:1] or (row.entry.name,)
     wanted = None if configs is None else row.platforms(configs) | {"noarch"}
     return newest(
-        one.value
-        for one in row.all(Newest)
-        if not one.trouble and one.name in first
-        if wanted is None or not one.holds.platforms or set(one.holds.platforms) & wanted
+        fact.value
+        for fact in row.all(Newest)
+        if not fact.trouble and fact.name in first
+        if wanted is None or not fact.holds.platforms or set(fact.holds.platforms) & wanted
     )
 
 
 def is_floor(row: AuditRow, version: str) -> bool:
     """Whether a newest version is only the least that the channel is known to have: an older snapshot's."""
-    return any(one.value == version and one.where.inferred for one in row.all(Newest))
+    return any(fact.value == version and fact.where.inferred for fact in row.all(Newest))
 
 
 def of_nvidia(fact: Fact) -> bool:
@@ -208,7 +216,7 @@ def of_nvidia(fact: Fact) -> bool:
 def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
     if of_nvidia(fact) and build.cuda != wheel_cuda:
         return False
-    return fact.holds.met(build) and _marker_holds(fact.holds.marker, build.platform)
+    return fact.holds.matches(build) and _marker_holds(fact.holds.marker, build.platform)
 
 
 def _marker_holds(text: str, platform: str) -> bool:

@@ -68,10 +68,11 @@ def gather(
         if requests[0].services.remaining() <= 0:
             end = min(end, time.monotonic() + _GRACE)
     return {
-        one.target.package: tuple(
-            found.get((one.target.package, name), SourceOutcome(source=name, trouble=_LATE)) for name in reads
+        request.target.package: tuple(
+            found.get((request.target.package, name), SourceOutcome(source=name, trouble=_LATE))
+            for name in reads
         )
-        for one in requests
+        for request in requests
     }
 
 

@@ -1,4 +1,4 @@
-"""The live feedstock with contrib's series applied, and its build.sh on the CMake graph of real PyTorch 2.6.0."""
+"""The live feedstock with a patch of contrib, and its build.sh on the CMake graph of real PyTorch 2.6.0."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from real_graph import DEPFILES, RECIPE, TOOLS, TREE, RealGraph, announced_swap
+from real_graph import DEPFILES, RECIPE, TOOLS, TREE, RealGraph
 
 CLONE = "MEGABUILD_TEST_FEEDSTOCK"
+#: The commit of the feedstock's main branch that the patches are for, of 2026-08-13: PyTorch 2.13.0, build 2.
+MADE_FOR = "74dd3d46ff0c3d05053197961386b5a2018cf3d1"
 #: The last line of build.sh before it begins to build; its second half is what runs here.
 BUILDS = "\ncase ${PKG_NAME} in\n"
 #: conda-forge's build.sh turns on what Debian's source lacks: its third_party is empty.
@@ -32,30 +33,18 @@ def feedstock() -> Path:
     return Path(named)
 
 
-def applied(clone: Path, ref: str, patches: list[Path], folder: Path) -> Path:
-    """Apply complete patches as a maintainer would; gives the work tree."""
+def applied(patch: Path, folder: Path) -> Path:
+    """Apply a patch as a maintainer would, to the commit that it was made for; gives the recipe."""
     git = ["git", "-c", "user.name=a test", "-c", "user.email=test@localhost", "-C", str(folder)]
-    subprocess.run(["git", "clone", "-q", "--shared", "-n", str(clone), str(folder)], check=True)
-    subprocess.run([*git, "checkout", "-q", "-b", "series", ref], check=True)
-    subprocess.run([*git, "am", "-q", *map(str, patches)], check=True)
-    return folder
+    subprocess.run(["git", "clone", "-q", "--shared", "-n", str(feedstock()), str(folder)], check=True)
+    subprocess.run([*git, "checkout", "-q", "-b", "patched", MADE_FOR], check=True)
+    subprocess.run([*git, "am", "-q", str(patch)], check=True)
+    return folder / "recipe"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Built:
-    """One run of build.sh."""
-
-    said: str
-
-    @property
-    def announced(self) -> tuple[int, int]:
-        """Steps and core objects of the swap."""
-        return announced_swap(self.said)
-
-    @property
-    def steps(self) -> int:
-        """Steps that ninja finished, in all its runs."""
-        return len(re.findall(r"^ *\[\d+/\d+\]", self.said, re.MULTILINE))
+def steps(said: str) -> int:
+    """Steps that ninja finished, in all its runs."""
+    return len(re.findall(r"^ *\[\d+/\d+\]", said, re.MULTILINE))
 
 
 def lay_out(graph: RealGraph, recipe: Path, debian_patches: Path) -> None:
@@ -119,7 +108,8 @@ def build(graph: RealGraph, python: str, package: str) -> subprocess.CompletedPr
     return graph.run(python, command, environment=environment, writable=True)
 
 
-def must_build(graph: RealGraph, python: str, package: str) -> Built:
+def must_build(graph: RealGraph, python: str, package: str) -> int:
+    """Build a package; returns ninja's steps."""
     result = build(graph, python, package)
     assert result.returncode == 0, result.stdout[-6000:]
-    return Built(said=result.stdout)
+    return steps(result.stdout)

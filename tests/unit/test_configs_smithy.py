@@ -138,3 +138,13 @@ def test_zips_of_the_file_beside_the_recipe_are_checked_with_the_config(feedstoc
     )
     with pytest.raises(ConfigError, match=r"linux_64_a\.yaml: .*a has 1, b has 2"):
         config(feedstock, "a: ['1']\ntarget_platform: [linux-64]\n")
+
+
+@pytest.mark.parametrize(("test", "needs"), [("", ("pip",)), (", pip_check: false", ())])
+def test_a_test_of_python_needs_pip_unless_it_says_otherwise(
+    test: str, needs: tuple[str, ...], feedstock: Path
+) -> None:
+    recipe = feedstock / "recipe" / "recipe.yaml"
+    recipe.write_text(f"{RECIPE}tests:\n  - python: {{imports: [taken]{test}}}\n")
+    made = config(feedstock, SMITHY + "own_version: ['1']\n")
+    assert render(made, recipe)[0].test == needs

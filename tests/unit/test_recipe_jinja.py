@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from megabuild.configs.config import load
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES = sorted((ROOT / "recipe").rglob("recipe.yaml"))
+RECIPES = [*sorted((ROOT / "recipe").rglob("recipe.yaml")), *(ROOT / "contrib").rglob("recipe.yaml")]
 
 
 def environment(variant: Mapping[str, str]) -> SandboxedEnvironment:
@@ -59,7 +59,7 @@ def render(recipe: Path, variant: Mapping[str, str]) -> list[str]:
     context: dict[str, str] = {}
     for key, value in document["context"].items():
         context[key] = reader.from_string(str(value)).render(context)
-    for condition in conditions(document["outputs"]):
+    for condition in conditions(document.get("outputs", [])):
         reader.compile_expression(condition)
     return [reader.from_string(text).render(context) for text in texts(document)]
 

@@ -166,7 +166,7 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
     build, needs = recipe["build"], recipe.get("requirements", {})
     build_string = str(build["string"])
     used_python = variant.recipe.used_variant.get("python")
-    tests = [test.get("requirements", {}) for test in recipe.get("tests", [])]
+    tests = [_test_needs(test) for test in recipe.get("tests", [])]
     caches = recipe.get("staging_caches", [])
     staging = [cache.get("requirements", {}) for cache in caches]
     pinned = dict(variant.variant)
@@ -204,6 +204,12 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
 def _git(parts: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
     found = (source for part in parts for source in part.get("source") or () if "git" in source)
     return tuple(dict.fromkeys((str(source["git"]), str(source.get("rev") or "")) for source in found))
+
+
+def _test_needs(test: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a test installs; the engine adds pip where a test of Python runs `pip check`."""
+    checks = "python" in test and test["python"].get("pip_check", True)
+    return {"run": ["pip"]} if checks else test.get("requirements", {})
 
 
 def _archives(parts: Iterable[Mapping[str, Any]]) -> Iterator[SourceArchive]:

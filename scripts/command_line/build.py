@@ -37,7 +37,6 @@ EXAMPLES = """
 {prog} 'linux_64_*' --provider conda-forge  several, one by one
 {prog} --all --exclude '*_generic' --plan   what they take together
 {prog} linux_64_cpu --deadline 5h30m        in time; again goes on
-{prog} linux_64_cpu --status                where its runs stand
 {prog} --root ../zstd-feedstock linux_64_   another feedstock's
 """
 CHOICE = "Choosing what is built"
@@ -48,7 +47,7 @@ DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "pyg_pin",
-    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline", "keep_work",
+    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline",
 )  # fmt: skip
 
 
@@ -78,8 +77,6 @@ _TAKEN = (
 @option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
 @option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
-@option(SHOW, "--status", is_flag=True, help="Show where the runs of CONFIG, or of all, stand, and end.")
-@option(SHOW, "--quiet", "-q", is_flag=True, help="Nothing of what goes on: errors, and what came of it.")
 @option(
     SHOW,
     "--verbose",
@@ -130,8 +127,6 @@ _TAKEN = (
 @option(PYG, "--arch-list", metavar="LIST", help="CUDA architectures in place of the config's: '9.0;12.0'.")
 @option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
         help="Most memory for compilers together, PyTorch's as well.  [default: what is free]")  # fmt: skip
-@option(DEBUG, "--keep-work", is_flag=True,
-        help="End at the first failure; keep finished packages' work folders, too, until the next run.")  # fmt: skip
 @option(DEBUG, "--debug", is_flag=True, help="Make the build environment and print how to enter it.")
 @option(DEBUG, "--output-id", metavar="NAME",
         help="With --debug: which package's.  [default: the staging output's]")  # fmt: skip
@@ -145,21 +140,12 @@ def build(context: click.Context, /, **given: Any) -> Result:
     """
     invocation: Invocation = context.obj
     invocation.json = as_json = given["as_json"]
-    invocation.quiet, invocation.verbose = given["quiet"], given["verbose"]
-    invocation.after_stop = "finished packages are kept; run again to continue"
-    if invocation.quiet and invocation.verbose:
-        raise click.UsageError("--quiet and --verbose exclude each other")
+    invocation.verbose = given["verbose"]
     root, pattern = feedstock(given["root"]), given["pattern"]
     if given["output"] == "":
         raise click.UsageError("--output names no folder")
     folder = output_folder(given["output"], root)
     invocation.log_folder = folder / "logs"
-    if given["status"]:
-        from command_line.status import show
-
-        return show(invocation, folder, given["configs"])
-    if given["keep_work"] and given["keep_going"]:
-        raise click.UsageError("--keep-work ends at the first failure, --keep-going does not")
     if not given["debug"]:
         if given["output_id"]:
             raise click.UsageError("--output-id goes with --debug")

@@ -41,7 +41,6 @@ class Invocation:
 
     log_folder: Path  #: where a crash file goes, and where logs of a failed run lie
     json: bool = False  #: stdout belongs to one JSON document
-    quiet: bool = False  #: nothing is shown of what goes on
     verbose: bool = False  #: every line of the builds is shown
     log: Path | None = None  #: the log of the run in progress, named beside an error
     after_stop: str = ""  #: what an interrupted command leaves, and how to go on

@@ -109,9 +109,8 @@ def debug(options: Options, output: str | None) -> Result:
 
 
 def console(invocation: Invocation) -> Console:
-    """Return where progress is shown: standard output, unless a document goes there, or nowhere."""
-    plain = False if invocation.quiet else None
-    return Console(stderr=invocation.json, soft_wrap=True, quiet=invocation.quiet, force_terminal=plain)
+    """Return where progress is shown: standard output, unless a document goes there."""
+    return Console(stderr=invocation.json, soft_wrap=True)
 
 
 def shown(result: Result, out: Console, invocation: Invocation) -> Result:

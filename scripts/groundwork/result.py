@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Result:
     """The outcome of a command that came to its end, well or not."""
 
-    format: str  #: Names the document: ``slim``; one name for one set of keys (docs/json.md).
+    format: str  #: Names the document: ``slim``; one name for a command (docs/json.md).
     format_version: int = 1  #: Counted up when a key changes its meaning or goes.
     document: Mapping[str, object]  #: What ``--json`` prints; what it is made of is JSON's.
     lines: Sequence[str] = ()  #: What people read, with Unicode signs; standard output may get others.

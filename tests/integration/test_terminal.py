@@ -150,13 +150,7 @@ def test_too_little_disk_for_the_downloads_is_said_before_them(tmp_path: Path, c
     assert (state.status, state.exit_code) == ("failed", 12)
 
 
-def test_a_quiet_run_says_what_came_of_it_and_a_verbose_one_every_line(tmp_path: Path, channel: Path) -> None:
-    quiet = run_on_terminal(command(tmp_path, channel, "--quiet"), width=80, environ=environ(tmp_path))
-    assert quiet.exit_code == 0
-    seen = "\n".join(line for frame in quiet.frames for line in frame)
-    assert not re.search("tiny-build: compile|checked |testing |needs about", seen)
-    assert "tinylib 1.0" in quiet.last
-    assert "log: " in quiet.last
+def test_a_verbose_run_says_every_line(tmp_path: Path, channel: Path) -> None:
     verbose = subprocess.run(
         command(tmp_path, channel, "--verbose", "--output", str(tmp_path / "other")),
         env=environ(tmp_path), capture_output=True, text=True, check=True,

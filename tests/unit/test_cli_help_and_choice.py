@@ -90,7 +90,7 @@ def test_configs_table_has_aligned_columns(invocation: Invocation) -> None:
 
 def test_configs_check_passes_here(invocation: Invocation) -> None:
     result = invoke("configs", "--check", "--json", invocation=invocation)
-    document = {"format": "megabuild/configs-check", "format_version": 1, "outdated": {}}
+    document = {"format": "megabuild/configs", "format_version": 1, "outdated": {}}
     assert (result.exit_code, json.loads(result.stdout)) == (0, document)
 
 

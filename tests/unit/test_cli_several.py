@@ -295,7 +295,6 @@ def test_configs_are_chosen_by_provider_and_some_left_out(
         ),
         (("linux_64_cpu", "--provider", "debian"), "linux_64_cpu is for the provider conda-forge"),
         (("osx_*", "--provider", "debian"), "no config matches 'osx_*'"),
-        (("linux_64_cpu", "--keep-work", "--keep-going"), "--keep-work ends at the first failure"),
     ],
 )
 def test_a_choice_that_leaves_nothing_is_a_mistake(

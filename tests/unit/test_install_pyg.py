@@ -401,7 +401,7 @@ def test_a_plan_names_the_wheel_and_what_compiling_takes(tmp_path: Path) -> None
     ]
     assert result.lines[4:] == [f"  torch_scatter: {wheel.name}"]
     document = result.to_json()
-    assert (document["format"], document["ok"]) == ("megabuild/install-pyg-plan", True)
+    assert (document["format"], document["ok"]) == ("megabuild/install-pyg", True)
     rows: Any = document["plan"]
     assert [(row["wheel"], row["cpu_seconds"]) for row in rows] == [(wheel.name, None), (None, 410)]
 

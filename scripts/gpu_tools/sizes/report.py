@@ -31,7 +31,7 @@ def report_comparison(first: Sizes, second: Sizes, *, everything: bool) -> Resul
     differences = find_differences(first, second)
     least = 0.0 if everything else _SMALL * max(first.installed, second.installed)
     return Result(
-        format="sizes-comparison",
+        format="sizes",
         document={
             "subjects": [first.to_json(), second.to_json()],
             "differences": [difference.to_json() for difference in differences],

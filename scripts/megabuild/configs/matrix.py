@@ -138,7 +138,7 @@ def compared(root: Path, *, mend: bool) -> Result:
             "  run: python scripts/megabuild configs --write",
         ]
     code = ConfigError.exit_code if failed else 0
-    return Result(format="configs-check", document={"outdated": states}, lines=lines, exit_code=code)
+    return Result(format="configs", document={"outdated": states}, lines=lines, exit_code=code)
 
 
 def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]], list[list[str]]]:

@@ -29,7 +29,6 @@ class Options:
     pythons: tuple[str, ...] = ()  #: narrow to these (``3.12``); empty for all of the config
     engine: str | None = None  #: isolation by name, or None for the one that fits
     keep_going: bool = False  #: go on with other packages where one fails
-    keep_work: bool = False  #: leave work folders and environments of finished packages, too
     optimization: str | None = None  #: ``0`` or ``2`` in place of the config's
     upstream_tests: bool = False  #: the package with PyTorch's own tests, too
     cpu_count: int | None = None  #: compile jobs, or None for what cores and memory allow

@@ -166,5 +166,4 @@ def job(
         named=any(item.package.names_channels for item in plan.all_items),
         env={"CPU_COUNT": str(jobs), **env, **seen.environment},
         tests=tests,
-        keep_build=plan.options.keep_work,
     )

@@ -59,7 +59,7 @@ def plan_result(environment: UserEnvironment, planned: Sequence[Installation]) -
         cells.append((one.name, origin.version or UNICODE.dash, source, time))
     lines = table(("extension", "version", "from", "CPU time"), cells, right=frozenset({3}))
     lines += _explained(planned, archs=True)
-    return _result("install-pyg-plan", environment, {"plan": rows}, lines, planned)
+    return _result("install-pyg", environment, {"plan": rows}, lines, planned)
 
 
 def install_result(

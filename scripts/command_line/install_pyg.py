@@ -21,7 +21,7 @@ from groundwork.network.index import PYG_INDEX
 from groundwork.resources.machine import measure
 from groundwork.result import Result
 from groundwork.text import wrapped
-from pyg_extensions.table import EXTENSIONS, note_on_retired
+from pyg_extensions.table import EXTENSIONS, describe_retired
 
 EXAMPLES = """
 {prog}                        all, into the active environment
@@ -97,8 +97,8 @@ def install_pyg(
     one that was there before.
     """
     # not before: other commands need none of it
-    from pyg_extensions.install.compile_wheel import jobs_for
-    from pyg_extensions.install.installation import InstallOptions, requested
+    from pyg_extensions.install.compile_wheel import choose_jobs
+    from pyg_extensions.install.installation import InstallOptions, parse_requests
     from pyg_extensions.install.installer import install, plan
     from pyg_extensions.install.report import environment_lines, install_result, plan_result
     from pyg_extensions.install.user_environment import interpreter, look
@@ -108,16 +108,16 @@ def install_pyg(
     invocation: Invocation = context.obj
     invocation.json = as_json
     invocation.after_stop = "what was installed or compiled by then stays; run again for the rest"
-    requests = requested(extensions, matrix())
+    requests = parse_requests(extensions, matrix())
     native = arch_list == "native"
     archs = () if native else cuda_archs(arch_list or "")
     environment = look(interpreter(python, os.environ))
     if native and not environment.devices:
         raise NoGpuError("PyTorch sees no GPU here", "name those to compile for: --arch-list 12.0")
-    fitting = jobs_for(environment, measure(), jobs)
+    fitting = choose_jobs(environment, measure(), jobs)
     lines = environment_lines(environment, environment.archs(archs), fitting)
     if not extensions:  # nobody asked for these very ones
-        lines += wrapped(note_on_retired(EXTENSIONS), rest="")
+        lines += wrapped(describe_retired(EXTENSIONS), rest="")
     click.echo("\n".join(lines), err=True)
     with Screen(Console(stderr=True, soft_wrap=True)) as shown:
         options = InstallOptions(

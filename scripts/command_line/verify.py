@@ -57,7 +57,7 @@ def verify(
         raise UsageError("--arch-list asks for CUDA, --accelerator for the CPU", "leave one of the two out")
     for subject in subjects:
         _check_published(subject)
-    return report.of_verdicts([check(subject, beside=beside, expect=expect) for subject in subjects])
+    return report.verdict_result([check(subject, beside=beside, expect=expect) for subject in subjects])
 
 
 def _check_published(subject: Path) -> None:
@@ -82,4 +82,4 @@ def verify_gpu(context: click.Context, environment: Path, as_json: bool) -> Resu
     from gpu_tools.verify.gpu import examine
 
     context.obj.json = as_json
-    return report.of_gpus(examine(environment))
+    return report.gpu_result(examine(environment))

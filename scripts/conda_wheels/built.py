@@ -75,7 +75,7 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
     known_records = published.records(channel)
     every = _newest(_read(channel, record) for record in known_records.values())
     # upstream's own wheel is on upstream's index already
-    candidates = [one for one in every if one.project != TORCH or not one.official]
+    candidates = [package for package in every if package.project != TORCH or not package.official]
     if not candidates:
         config = channel.name.partition("-")[0]
         remedy = f"build some: python3 build-locally.py {config} --pyg source"
@@ -85,17 +85,17 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
             f"{channel.name} has neither extensions nor a PyTorch that was compiled here, and only these become wheels",
             remedy,
         )
-    found = [one for one in candidates if one.python in (None, *pythons) or not pythons]
+    found = [package for package in candidates if package.python in (None, *pythons) or not pythons]
     if pythons and not found:
-        known = sorted({one.python for one in candidates if one.python}, key=_number)
+        known = sorted({package.python for package in candidates if package.python}, key=_number)
         raise UsageError(
             f"{channel.name} has nothing for Python {', '.join(pythons)}", f"it has {', '.join(known)}"
         )
     wanted = {canonicalize_name(_PROJECTS.get(name, name)) for name in names}
-    if unknown := wanted - {canonicalize_name(one.project) for one in candidates}:
-        known = sorted({one.project for one in candidates})
+    if unknown := wanted - {canonicalize_name(package.project) for package in candidates}:
+        known = sorted({package.project for package in candidates})
         raise UsageError(f"{channel.name} has no {', '.join(sorted(unknown))}", f"it has {', '.join(known)}")
-    return tuple(one for one in found if canonicalize_name(one.project) in wanted or not names)
+    return tuple(package for package in found if canonicalize_name(package.project) in wanted or not names)
 
 
 def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | None:
@@ -130,10 +130,11 @@ def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | N
 
 def _newest(packages: Iterable[BuiltPackage | None]) -> list[BuiltPackage]:
     chosen: dict[tuple[str, str | None], BuiltPackage] = {}
-    for one in sorted(filter(None, packages), key=lambda one: one.path.stat().st_mtime):
-        chosen[one.project, one.python] = one
+    for package in sorted(filter(None, packages), key=lambda package: package.path.stat().st_mtime):
+        chosen[package.project, package.python] = package
     return sorted(
-        chosen.values(), key=lambda one: (one.project != TORCH, one.project, _number(one.python or "3.0"))
+        chosen.values(),
+        key=lambda package: (package.project != TORCH, package.project, _number(package.python or "3.0")),
     )
 
 

@@ -15,7 +15,7 @@ from rattler.package_streaming import extract
 
 from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
 from conda_wheels.built import TORCH, BuiltPackage, find
-from conda_wheels.report import MadeWheel, WheelIndex
+from conda_wheels.report import WheelIndex, WheelResult
 from groundwork import files, wheel_file
 from groundwork.errors import BusyError, IntegrityError, ProviderError
 from groundwork.files import FileLock
@@ -75,13 +75,13 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
             for one in indexed
             if one.package in published_hashes
         }
-        made: list[MadeWheel] = []
+        made: list[WheelResult] = []
         for number, one in enumerate(wanted):
             root = _root(request, one)
             inputs = _inputs(one, root, channel, [_FORMAT, programs, request.date])
             former = next((wheel for wheel in wheels if wheel.package == one.sha256), None)
             if former and former.inputs == inputs:
-                made.append(MadeWheel(wheel=former, kept=True, torch_pin=one.torch_pin))
+                made.append(WheelResult(wheel=former, kept=True, torch_pin=one.torch_pin))
                 continue
             published.check(one.path)
             path = _WheelBuild(request, channel, one, root, folder=work / str(number), report=report).wheel()
@@ -90,7 +90,7 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
             )
             same = {known for known in wheels if (known.project, known.python) == (one.project, one.python)}
             wheels = {known: at for known, at in wheels.items() if known not in same} | {wheel: path}
-            made.append(MadeWheel(wheel=wheel, kept=False, torch_pin=one.torch_pin))
+            made.append(WheelResult(wheel=wheel, kept=False, torch_pin=one.torch_pin))
         if {*wheels} != {*indexed}:
             simple_index.publish(folder, wheels)
     return WheelIndex(

@@ -16,7 +16,7 @@ _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeWheel:
+class WheelResult:
     """A requested wheel."""
 
     wheel: IndexedWheel
@@ -35,7 +35,7 @@ class WheelIndex:
 
     config: str
     folder: Path
-    made: tuple[MadeWheel, ...]
+    made: tuple[WheelResult, ...]
     others: int  #: earlier wheels that are also in it
 
 
@@ -43,12 +43,12 @@ def result(index: WheelIndex, seconds: float) -> Result:
     """Return what was made in so many seconds."""
     rows = [
         (
-            UNICODE.kept if one.kept else UNICODE.done,
-            one.wheel.name,
-            size(one.wheel.size),
-            f"glibc {one.glibc}" if one.glibc else "",
+            UNICODE.kept if item.kept else UNICODE.done,
+            item.wheel.name,
+            size(item.wheel.size),
+            f"glibc {item.glibc}" if item.glibc else "",
         )
-        for one in index.made
+        for item in index.made
     ]
     others = f", beside {counted(index.others, 'other')} in the index" if index.others else ""
     command = _install_command(index)
@@ -63,7 +63,7 @@ def result(index: WheelIndex, seconds: float) -> Result:
 
 def _install_command(index: WheelIndex) -> str:
     newest = index.made[-1].wheel.python
-    chosen = {one.wheel.project: one.wheel for one in index.made if one.wheel.python in (None, newest)}
+    chosen = {item.wheel.project: item.wheel for item in index.made if item.wheel.python in (None, newest)}
     exact = [f"{wheel.project}=={wheel.version}" for wheel in chosen.values()]
     return shlex.join(["pip", "install", "--extra-index-url", index.folder.as_uri(), *exact])
 
@@ -73,17 +73,17 @@ def _document(index: WheelIndex, command: str) -> dict[str, object]:
         "index": index.folder.as_uri(),
         "wheels": [
             {
-                "file": str(index.folder / one.wheel.place),
-                "project": one.wheel.project,
-                "version": one.wheel.version,
-                "python": one.wheel.python,
-                "torch": one.torch_pin,
-                "glibc": one.glibc,
-                "bytes": one.wheel.size,
-                "sha256": one.wheel.sha256,
-                "made": not one.kept,
+                "file": str(index.folder / item.wheel.place),
+                "project": item.wheel.project,
+                "version": item.wheel.version,
+                "python": item.wheel.python,
+                "torch": item.torch_pin,
+                "glibc": item.glibc,
+                "bytes": item.wheel.size,
+                "sha256": item.wheel.sha256,
+                "made": not item.kept,
             }
-            for one in index.made
+            for item in index.made
         ],
         "others": index.others,
         "use": command,

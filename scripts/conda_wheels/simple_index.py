@@ -59,13 +59,13 @@ def read(folder: Path) -> tuple[IndexedWheel, ...]:
     """Return the wheels of the index in a config's folder that are still intact; none if it has no index."""
     try:
         listed = json.loads((folder / SIMPLE / _RECORDS).read_text())
-        known = [IndexedWheel(**one) for one in listed]
+        known = [IndexedWheel(**wheel) for wheel in listed]
     except (OSError, ValueError, TypeError):
         return ()
     return tuple(
-        one
-        for one in known
-        if files.intact(folder / SIMPLE / one.place, digest=one.sha256, size=one.size, when=0)
+        wheel
+        for wheel in known
+        if files.intact(folder / SIMPLE / wheel.place, digest=wheel.sha256, size=wheel.size, when=0)
     )
 
 
@@ -75,14 +75,14 @@ def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
     ``wheels`` are all wheels with their files, which may be those of the previous index. The caller holds the folder's
     lock.
     """
-    listed = sorted(wheels, key=lambda one: one.place)
+    listed = sorted(wheels, key=lambda wheel: wheel.place)
     new = Path(tempfile.mkdtemp(dir=folder, prefix=_HIDDEN))
     new.chmod(0o755)
-    for one in listed:
-        files.link(wheels[one], new / one.place)
-        (new / one.place).chmod(0o644)
+    for wheel in listed:
+        files.link(wheels[wheel], new / wheel.place)
+        (new / wheel.place).chmod(0o644)
     _write_pages(new, listed)
-    (new / _RECORDS).write_text(json.dumps([asdict(one) for one in listed], indent=1))
+    (new / _RECORDS).write_text(json.dumps([asdict(wheel) for wheel in listed], indent=1))
     with files.scratch(folder) as empty:
         (empty / SIMPLE).symlink_to(new.name)
         (empty / SIMPLE).replace(folder / SIMPLE)

@@ -8,10 +8,10 @@ from cuda_code.judge import empty
 from gpu_tools.verify.check import verify
 from gpu_tools.verify.verdict import Expectation
 from groundwork.errors import IntegrityError
-from pyg_extensions.find_wheel import WantedWheel
+from pyg_extensions.find_wheel import WheelRequirements
 
 
-def look_inside(path: Path, wanted: WantedWheel) -> str:
+def find_fault(path: Path, wanted: WheelRequirements) -> str:
     """Return what is wrong with a wheel, or with one extension in an environment; an empty string if nothing is.
 
     Raises UsageError: The environment cannot be looked into, which is no fault of the extension's.

@@ -31,7 +31,7 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WantedWheel:
+class WheelRequirements:
     """The requirements on a wheel's libraries."""
 
     extension: Extension
@@ -45,11 +45,11 @@ class WantedWheel:
 
 
 #: Verifies a wheel: returns an empty string if it fits, else what is wrong.
-Judge = Callable[[Path, WantedWheel], str]
+Judge = Callable[[Path, WheelRequirements], str]
 
 
 def find_wheel(
-    wanted: WantedWheel,
+    wanted: WheelRequirements,
     version: str,
     *,
     index: PygIndex,
@@ -78,7 +78,7 @@ def find_wheel(
     return Choice(wheel=None, reason=problem)
 
 
-def offers(wanted: WantedWheel, version: str, index: PygIndex) -> Fit:
+def offers(wanted: WheelRequirements, version: str, index: PygIndex) -> Fit:
     """Return the wheels that fit by their names, the best first; like :func:`find_wheel` without fetching."""
     target = wanted.target
     try:

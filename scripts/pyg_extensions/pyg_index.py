@@ -71,7 +71,7 @@ def cuda_tag(cuda_version: str | None) -> str:
     return "cu" + "".join(cuda_version.split(".")[:2]) if cuda_version else "cpu"
 
 
-def built_for(wheel: File) -> tuple[str, str] | None:
+def parse_local_version(wheel: File) -> tuple[str, str] | None:
     """Return PyTorch's minor version and the CUDA tag that a wheel's version names: ``("2.13", "cu130")``."""
     match = _BUILT_FOR.fullmatch(wheel.version.local or "")
     return (f"{match['major']}.{match['minor']}", match["tag"]) if match else None
@@ -172,7 +172,7 @@ def _misfit(
     """Return how far a wheel is from fitting, and why it does not fit."""
     if name in KERNELS and all(tag.platform == "any" for tag in wheel.tags):
         return 0, f"({wheel.version}) has {empty(name).reason}"
-    its = built_for(wheel)
+    its = parse_local_version(wheel)
     if its is not None and its != (target.torch_minor, target.tag):
         return 3, f"is for torch {its[0]} {its[1]}"
     if version is not None and wheel.version.public != Version(version).public:

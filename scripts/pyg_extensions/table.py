@@ -168,7 +168,7 @@ class ExtensionRelease:
         return next((folder / place for place in places if (folder / place).is_file()), None)
 
 
-def note_on_retired(extensions: Collection[Extension]) -> str:
+def describe_retired(extensions: Collection[Extension]) -> str:
     """Return a sentence on those that upstream retires; an empty string where none of them is such a one."""
     retired = [extension for extension in extensions if extension.successor]
     if not retired:

@@ -86,7 +86,7 @@ def for_cuda(torch: Torch, cuda: Cuda, *archs: str) -> dict[str, Path]:
     }
 
 
-def for_cpu(torch: Torch, *flags: str) -> dict[str, Path]:
+def judge_for_cpu(torch: Torch, *flags: str) -> dict[str, Path]:
     """Build a CPU build of torch_spline_conv."""
     return {f"_{stem}_cpu.so": torch.build("cpu", *flags) for stem in (*KERNELS, "version")}
 
@@ -143,7 +143,7 @@ def test_a_build_against_another_torch_is_found_in_the_library_itself(
     torch_cpu: Torch, torch_newer: Torch, tmp_path: Path
 ) -> None:
     prefix = environment(torch_cpu, tmp_path)
-    install(prefix, for_cpu(torch_newer))
+    install(prefix, judge_for_cpu(torch_newer))
     found = extension(verify(prefix))
     assert len(found) == 3
     for library in found.values():
@@ -155,7 +155,7 @@ def test_a_build_against_another_torch_is_found_in_the_library_itself(
 
 def test_a_build_that_needs_what_this_torch_has_not_is_found(torch_cpu: Torch, tmp_path: Path) -> None:
     prefix = environment(torch_cpu, tmp_path)
-    install(prefix, for_cpu(torch_cpu, "-DOF_ANOTHER_TORCH"))
+    install(prefix, judge_for_cpu(torch_cpu, "-DOF_ANOTHER_TORCH"))
     found = extension(verify(prefix))["_basis_cpu.so"]
     assert found.reason == "built for another torch: 2.13.0+cpu has no c10::of_another_torch"
 

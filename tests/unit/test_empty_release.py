@@ -15,15 +15,15 @@ from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import IntegrityError
 from pyg_extensions.archives import unpack_sources
-from pyg_extensions.contents import check_package, look_inside
-from pyg_extensions.find_wheel import Choice, WantedWheel, find_wheel
+from pyg_extensions.contents import check_package, find_fault
+from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import ExtensionRelease, find
 
 WARNS = b"import warnings\nwarnings.warn('torch-scatter has moved to pyg-lib')\n"
 NOTHING = "no library in it: an empty release, as upstream retires torch_scatter in favour of pyg-lib"
 TARGET = WheelTarget(python="3.12", torch_version="2.13.0", cuda_version=None, platform="linux-64")
-WANTED = WantedWheel(extension=find("scatter"), target=TARGET)
+WANTED = WheelRequirements(extension=find("scatter"), target=TARGET)
 
 
 def wheel(folder: Path, tag: str = "py3-none-any") -> Path:
@@ -84,7 +84,7 @@ def chosen(folder: Path) -> Choice:
     index = folder / "index"
     make_page(index, "2.13.0", "cpu", [path.name for path in sorted(index.glob("*.whl"))])
     return find_wheel(
-        WANTED, "", index=PygIndex(str(index)), cache=folder / "cache", report=lambda text: None, judge=look_inside
+        WANTED, "", index=PygIndex(str(index)), cache=folder / "cache", report=lambda text: None, judge=find_fault
     )  # fmt: skip
 
 

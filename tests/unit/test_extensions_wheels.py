@@ -12,14 +12,14 @@ from wheel_files import make_page, make_wheel
 
 from groundwork.errors import ProviderError, UsageError
 from pyg_extensions import pyg_index as indexing
-from pyg_extensions.find_wheel import Choice, WantedWheel, find_wheel
+from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import EXTENSIONS, find
 
 KERNELS = b"kernels for sm_90"
 
 
-def judge(wheel: Path, wanted: WantedWheel) -> str:
+def judge(wheel: Path, wanted: WheelRequirements) -> str:
     """Takes a wheel for good when its library has what stands for kernels here."""
     with zipfile.ZipFile(wheel) as archive:
         inside = archive.read(f"{wanted.extension.name}/_version_cuda.so")
@@ -50,7 +50,7 @@ class Place:
         index = changes.pop("index", None) or PygIndex(str(self.index))
         values: dict[str, Any] = {"torch_version": "2.13.0", "cuda_version": "13.0", **changes}
         return find_wheel(
-            WantedWheel(
+            WheelRequirements(
                 extension=find(extension),
                 target=WheelTarget(python="3.12", platform="linux-64", **values),
                 archs=("9.0",),

@@ -32,18 +32,18 @@ from groundwork.resources.jobs import Jobs
 from groundwork.resources.machine import Machine
 from megabuild.configs.config import load
 from pyg_extensions.install import user_environment
-from pyg_extensions.install.compile_wheel import Workshop, jobs_for
-from pyg_extensions.install.installation import ExtensionRequest, Installation, Origin, requested
-from pyg_extensions.install.pip import Pip, last_words
+from pyg_extensions.install.compile_wheel import Workshop, choose_jobs
+from pyg_extensions.install.installation import ExtensionRequest, Installation, Origin, parse_requests
+from pyg_extensions.install.pip import Pip, extract_errors
 from pyg_extensions.install.report import environment_lines, install_result, plan_result
 from pyg_extensions.install.toolchain import check_cpp, cuda_home
 from pyg_extensions.install.user_environment import (
     UserEnvironment,
-    archs_from_flags,
     clean,
+    find_import_fault,
     interpreter,
     look,
-    why_unfit,
+    parse_arch_flags,
 )
 from pyg_extensions.table import ExtensionRelease, find
 
@@ -125,8 +125,8 @@ def test_a_torch_that_does_not_import_is_told_from_none(tmp_path: Path) -> None:
 
 
 def test_archs_of_torch_as_an_arch_list() -> None:
-    assert archs_from_flags(["sm_75", "sm_90a", "sm_120", "compute_120"]) == ("7.5", "9.0a", "12.0+PTX")
-    assert archs_from_flags(["gfx90a"]) == ()
+    assert parse_arch_flags(["sm_75", "sm_90a", "sm_120", "compute_120"]) == ("7.5", "9.0a", "12.0+PTX")
+    assert parse_arch_flags(["gfx90a"]) == ()
 
 
 def test_archs_are_asked_for_or_those_of_the_gpus_or_torchs_own() -> None:
@@ -141,8 +141,8 @@ def test_jobs_fit_into_memory(cuda: str | None, jobs: int, monkeypatch: pytest.M
     for name in ("MAX_JOBS", "CPU_COUNT"):
         monkeypatch.delenv(name, raising=False)
     machine = Machine(cores=16, memory=16 * 10**9, memory_free=8 * 10**9)
-    assert jobs_for(environment(cuda_version=cuda), machine, None).count == jobs
-    assert jobs_for(environment(cuda_version=cuda), machine, 7).count == 7
+    assert choose_jobs(environment(cuda_version=cuda), machine, None).count == jobs
+    assert choose_jobs(environment(cuda_version=cuda), machine, 7).count == 7
 
 
 def test_nvcc_is_found_in_nvidias_wheels(tmp_path: Path) -> None:
@@ -181,12 +181,12 @@ def test_no_nvcc_names_what_to_install(tmp_path: Path) -> None:
 )
 def test_pips_errors_come_with_the_reason(reason: str) -> None:
     said = f"WARNING: Retrying after {reason}\nERROR: Could not find a version\nERROR: No match\n[notice] new pip\n"
-    assert last_words(said) == f"{reason}; ERROR: Could not find a version; ERROR: No match"
+    assert extract_errors(said) == f"{reason}; ERROR: Could not find a version; ERROR: No match"
 
 
 def test_of_a_program_without_errors_the_last_lines_are_kept() -> None:
-    assert last_words("WARNING: old\nit stopped\n") == "it stopped"
-    assert last_words("\n") == "it printed nothing"
+    assert extract_errors("WARNING: old\nit stopped\n") == "it stopped"
+    assert extract_errors("\n") == "it printed nothing"
 
 
 @pytest.mark.parametrize(
@@ -261,12 +261,12 @@ def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(
 ) -> None:
     monkeypatch.setattr("pyg_extensions.install.user_environment._SECONDS", 0.2)
     with pytest.raises(PreflightError, match="takes more than"):
-        why_unfit(
+        find_import_fault(
             find("torch_scatter"), environment(interpreter=fake_python(tmp_path / "slow", "exec sleep 9"))
         )
     killed = fake_python(tmp_path / "killed", "kill -9 $$")
     with pytest.raises(KilledError):
-        why_unfit(find("torch_scatter"), environment(interpreter=killed))
+        find_import_fault(find("torch_scatter"), environment(interpreter=killed))
 
 
 def test_an_interrupted_compile_leaves_no_compiler_behind(tmp_path: Path) -> None:
@@ -355,14 +355,14 @@ def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str,
 
 def test_versions_come_from_the_matrix_and_order_from_need(repository: Path) -> None:
     variant = load(repository, "linux_64_cpu").variant
-    requests = requested(("torch_sparse", "scatter==2.1.1"), variant)
+    requests = parse_requests(("torch_sparse", "scatter==2.1.1"), variant)
     assert [(request.extension.name, request.version, request.release.version) for request in requests] == [
         ("torch_scatter", "2.1.1", "2.1.1"),
         ("torch_sparse", "", "0.6.18"),
     ]
     assert requests[0].release.sha256 == ""  # the matrix knows the hash of another version
     assert requests[1].release.sha256.startswith("2f14c510")
-    assert requested((), variant)[0].extension.name == "pyg_lib"
+    assert parse_requests((), variant)[0].extension.name == "pyg_lib"
 
 
 # ---- what is shown -------------------------------------------------------------------------------------------------

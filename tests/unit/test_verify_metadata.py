@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cuda_code.torch_abi import c_symbols, cpp_symbols, readable
-from gpu_tools.verify.built_for import fits_torch, from_conda, from_wheel, same_torch
-from gpu_tools.verify.inspected_package import module_of, open_subject
+from gpu_tools.verify.build_target import fits_torch, read_conda_index, read_wheel_metadata, same_torch
+from gpu_tools.verify.inspected_package import find_module, open_subject
 from gpu_tools.verify.installed_torch import TorchBeside, parse_torch
 from gpu_tools.verify.verdict import Expectation
 from groundwork.errors import IntegrityError, UsageError
@@ -106,7 +106,7 @@ def test_symbols_are_shown_as_names(symbol: str, name: str) -> None:
 
 def test_a_conda_package_says_torch_cuda_and_python_in_its_dependencies() -> None:
     depends = ["python", "pytorch 2.13.0 cuda130_wheel_py312_h1_300", "python_abi 3.12.* *_cp312"]
-    found = from_conda({"name": "pytorch_scatter", "build": "cuda130_py312_h1_0", "depends": depends})
+    found = read_conda_index({"name": "pytorch_scatter", "build": "cuda130_py312_h1_0", "depends": depends})
     assert (found.torch, found.cuda, found.python) == ("2.13.0", "13.0", "3.12")
 
 
@@ -120,7 +120,9 @@ def test_a_conda_package_says_torch_cuda_and_python_in_its_dependencies() -> Non
     ],
 )
 def test_the_one_python_that_dependencies_allow_is_the_one_it_was_built_for(spec: str, python: str) -> None:
-    assert from_conda({"name": "pytorch_scatter", "build": "cpu_h1_0", "depends": [spec]}).python == python
+    assert (
+        read_conda_index({"name": "pytorch_scatter", "build": "cpu_h1_0", "depends": [spec]}).python == python
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,9 @@ def test_the_one_python_that_dependencies_allow_is_the_one_it_was_built_for(spec
 def test_pins_on_one_build_on_one_minor_version_and_on_every_later_one_are_told_apart(
     depends: list[str], torch: str | None, later: bool
 ) -> None:
-    found = from_conda({"name": "pytorch_scatter", "build": "cuda130_mkl_py312_h1_319", "depends": depends})
+    found = read_conda_index(
+        {"name": "pytorch_scatter", "build": "cuda130_mkl_py312_h1_319", "depends": depends}
+    )
     assert (found.torch, found.later) == (torch, later)
 
 
@@ -159,7 +163,7 @@ def test_what_keeps_to_the_stable_abi_goes_with_later_torches_only(
 
 def test_a_conda_package_for_every_python_says_so() -> None:
     depends = ["python >=3.10", "libtorch 2.13.0 cpu_generic_h1_0"]
-    found = from_conda({"name": "pyg-lib", "build": "cpu_h1_0", "depends": depends})
+    found = read_conda_index({"name": "pyg-lib", "build": "cpu_h1_0", "depends": depends})
     assert (found.torch, found.cuda, found.python) == ("2.13.0", "cpu", "abi3")
 
 
@@ -173,7 +177,9 @@ def test_a_conda_package_for_every_python_says_so() -> None:
     ],
 )
 def test_a_wheel_says_torch_cuda_and_python(version: str, tag: str, expected: tuple[str | None, ...]) -> None:
-    found = from_wheel(f"Name: torch_scatter\nVersion: {version}\n", f"Wheel-Version: 1.0\nTag: {tag}\n")
+    found = read_wheel_metadata(
+        f"Name: torch_scatter\nVersion: {version}\n", f"Wheel-Version: 1.0\nTag: {tag}\n"
+    )
     assert (found.torch, found.cuda, found.python) == expected
 
 
@@ -214,7 +220,7 @@ def test_an_expectation_that_means_nothing_is_refused(name: str, archs: tuple[st
     ],
 )
 def test_a_library_belongs_to_the_module_of_its_folder(path: str, module: str) -> None:
-    assert module_of(path) == module
+    assert find_module(path) == module
 
 
 def test_a_damaged_wheel_is_an_error_with_a_remedy(tmp_path: Path) -> None:

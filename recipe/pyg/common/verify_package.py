@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from cuda_code.judge import Judgement, Wanted, empty, judge, wrong_abi
+from cuda_code.judge import Judgement, Wanted, empty, judge, judge_abi
 from cuda_code.kernels import KERNELS
 from cuda_code.library_facts import LibraryFacts, read
 
@@ -56,7 +56,7 @@ def check(
         judge(module, libraries, wanted, unread=list(unread)) if libraries or unread else [empty(module)]
     )
     if torch_pin == "stable":
-        judged += filter(None, map(wrong_abi, libraries))
+        judged += filter(None, map(judge_abi, libraries))
     return [f"{found.path}: {found.reason}\n  {found.remedy}" for found in judged if not found.ok]
 
 

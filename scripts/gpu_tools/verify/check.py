@@ -9,29 +9,29 @@ from pathlib import Path
 from cuda_code.judge import (
     Judgement,
     Wanted,
-    blank_code,
     empty,
-    for_archs,
-    for_cpu,
     judge,
-    wrong_abi,
-    wrong_python,
-    wrong_runtime,
+    judge_abi,
+    judge_archs,
+    judge_blank_code,
+    judge_for_cpu,
+    judge_python,
+    judge_runtime,
 )
 from cuda_code.kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS
 from cuda_code.library_facts import LibraryFacts, read
 from cuda_code.torch_abi import readable
-from gpu_tools.verify.built_for import BuiltFor, fits_torch
+from gpu_tools.verify.build_target import BuildTarget, fits_torch
 from gpu_tools.verify.inspected_package import Library, Subject, open_subject
 from gpu_tools.verify.installed_torch import library_name
-from gpu_tools.verify.unchecked_expectations import (
-    ComparedModule,
-    built_with,
+from gpu_tools.verify.module_context import (
+    ModuleContext,
+    find_accelerator,
+    find_open_question,
+    judge_machine,
+    judge_torch_part,
     other_accelerator,
     remedy,
-    unanswered,
-    wrong_machine,
-    wrong_torch,
 )
 from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
 from groundwork.arch_list import accelerator
@@ -72,16 +72,16 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
         )
         for path, module, reason in dict.fromkeys((*environment.damaged, *subject.damaged))
     ]
-    extensions = subject.built_for.keys() & KERNELS.keys()
+    extensions = subject.targets.keys() & KERNELS.keys()
     for name in sorted({library.module for library in subject.libraries} | extensions):
         libraries = [library for library in subject.libraries if library.module == name]
-        said = subject.built_for.get(name, BuiltFor(source=""))
+        said = subject.targets.get(name, BuildTarget(source=""))
         if subject is environment:
             said = replace(said, python=said.python or subject.python)
             if torch is not None and name == "torch":
                 said = replace(said, torch=torch.version, cuda=None if torch.other else torch.cuda or "cpu")
         verdicts += _judged(
-            ComparedModule(
+            ModuleContext(
                 name=name,
                 names=frozenset(library_name(library.path) for library in libraries),
                 asked=asked,
@@ -96,7 +96,7 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
     return Verdict(subject=subject.name, libraries=tuple(verdicts), notes=tuple(notes))
 
 
-def _judged(module: ComparedModule, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
+def _judged(module: ModuleContext, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
     found: dict[str, LibraryFacts] = {}
     unread: list[str] = []
     for library in libraries:
@@ -122,14 +122,14 @@ def _judged(module: ComparedModule, libraries: Sequence[Library]) -> Iterator[Li
         if facts is None:
             yield _without_facts(module, judgement)
             continue
-        judgement = wrong_machine(module, facts, machine) or other_accelerator(module, facts) or judgement
+        judgement = judge_machine(module, facts, machine) or other_accelerator(module, facts) or judgement
         if judgement.ok:
-            more = wrong_torch if module.name == "torch" else _beside
+            more = judge_torch_part if module.name == "torch" else _beside
             judgement = more(module, facts) or judgement
         yield _library(module, facts, judgement)
 
 
-def _wanted(module: ComparedModule) -> Wanted:
+def _wanted(module: ModuleContext) -> Wanted:
     expected, said = module.expected, module.said
     cuda_version = expected.cuda_version or (said.cuda if said.cuda not in (None, "cpu") else None)
     cuda = expected.cuda if module.wants_cuda is None else module.wants_cuda
@@ -146,22 +146,22 @@ def _wanted(module: ComparedModule) -> Wanted:
     )
 
 
-def _other(module: ComparedModule, facts: LibraryFacts, wanted: Wanted) -> Judgement:
+def _other(module: ModuleContext, facts: LibraryFacts, wanted: Wanted) -> Judgement:
     """Judge a library of torch's, or of a module not in the table: only what holds for all."""
     if module.name == "torch":
         return _torch(facts, wanted)
-    wrong = wrong_python(facts, wanted.python) or wrong_runtime(facts, wanted.cuda_major)
-    wrong = wrong or blank_code(facts)
+    wrong = judge_python(facts, wanted.python) or judge_runtime(facts, wanted.cuda_major)
+    wrong = wrong or judge_blank_code(facts)
     if wrong is None and module.asked.archs and facts.units:
-        wrong = for_archs(facts, wanted)
+        wrong = judge_archs(facts, wanted)
     if wrong is None and module.asked.cuda is False:
-        wrong = for_cpu(facts)
+        wrong = judge_for_cpu(facts)
     return wrong or Judgement(path=facts.path)
 
 
 def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     name = library_name(facts.path)
-    if wrong := wrong_runtime(facts, wanted.cuda_major):
+    if wrong := judge_runtime(facts, wanted.cuda_major):
         return wrong
     if name not in TORCH_KERNELS | TORCH_MAY_HAVE_KERNELS or wanted.cuda is False:
         return Judgement(path=facts.path)
@@ -173,9 +173,9 @@ def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     archs = tuple(arch.removesuffix("+PTX") for arch in wanted.archs)
     own = {name.rstrip("af") for name in facts.archs}  # 9.0a alone will do for 9.0
     if not wanted.exact or {f"sm_{arch.replace('.', '')}" for arch in archs} <= own:
-        judgement = for_archs(facts, replace(wanted, archs=archs, exact=False))
+        judgement = judge_archs(facts, replace(wanted, archs=archs, exact=False))
     else:
-        judgement = for_archs(facts, replace(wanted, archs=archs))
+        judgement = judge_archs(facts, replace(wanted, archs=archs))
     if judgement.ok:
         return judgement
     if name in TORCH_MAY_HAVE_KERNELS:  # the official wheels leave some out
@@ -183,14 +183,14 @@ def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     return replace(judgement, remedy=f"build libtorch again: {judgement.remedy}")
 
 
-def _beside(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
+def _beside(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
     """Judge a library against the torch beside it and what its metadata say; None where all is well."""
     said, expected, torch = module.said, module.expected, module.beside
     reason, python = "", expected.python
     build = f"a build of {module.name} for torch {expected.torch_version}"
     remedy = f"install {build}, or compile it there: no build isolation"
     wanted_cuda = expected.cuda_version or "cpu"
-    if said.later and (wrong := wrong_abi(facts)):
+    if said.later and (wrong := judge_abi(facts)):
         return wrong
     if (
         said.torch
@@ -220,13 +220,17 @@ def _processor(cuda: str) -> str:
     return "the CPU" if cuda == "cpu" else f"CUDA {cuda}"
 
 
-def _without_facts(module: ComparedModule, one: Judgement) -> LibraryVerdict:
-    return LibraryVerdict(path=one.path, module=module.name, ok=False, reason=one.reason, remedy=one.remedy)
+def _without_facts(module: ModuleContext, judgement: Judgement) -> LibraryVerdict:
+    return LibraryVerdict(
+        path=judgement.path, module=module.name, ok=False, reason=judgement.reason, remedy=judgement.remedy
+    )
 
 
-def _library(module: ComparedModule, facts: LibraryFacts, one: Judgement) -> LibraryVerdict:
+def _library(module: ModuleContext, facts: LibraryFacts, judgement: Judgement) -> LibraryVerdict:
     said = module.said
-    question = one.reason if one.unknown else unanswered(module, facts) if one.ok else ""
+    question = (
+        judgement.reason if judgement.unknown else find_open_question(module, facts) if judgement.ok else ""
+    )
     return LibraryVerdict(
         path=facts.path,
         module=module.name,
@@ -235,10 +239,10 @@ def _library(module: ComparedModule, facts: LibraryFacts, one: Judgement) -> Lib
         needed=facts.needed,
         torch=said.torch,
         stable_abi=facts.stable_abi,
-        cuda=built_with(module, facts),
+        cuda=find_accelerator(module, facts),
         python=facts.pythons[0][0] if facts.pythons and said.python != "abi3" else said.python,
-        ok=one.ok and not question,
+        ok=judgement.ok and not question,
         unknown=bool(question),
-        reason=question or one.reason or one.note,
-        remedy=remedy(module) if question and not one.unknown else one.remedy,
+        reason=question or judgement.reason or judgement.note,
+        remedy=remedy(module) if question and not judgement.unknown else judgement.remedy,
     )

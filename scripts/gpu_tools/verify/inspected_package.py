@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from cuda_code.elf_file import opened
 from cuda_code.kernels import KERNELS
-from gpu_tools.verify.built_for import BuiltFor, from_conda, from_wheel
+from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.installed_torch import TorchBeside, library_name, parse_torch
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import unpack
@@ -45,7 +45,7 @@ class Subject:
     #: Libraries of torch and of its extensions; in a package, all of its libraries.
     libraries: tuple[Library, ...]
     #: What metadata say, per module; of an extension also if it has no library.
-    built_for: dict[str, BuiltFor] = field(default_factory=dict)
+    targets: dict[str, BuildTarget] = field(default_factory=dict)
     torch: TorchBeside | None = None  #: The torch in it, for an environment.
     python: str | None = None  #: An environment's Python, ``3.12``.
     machine: str = ""  #: The processor that an environment's Python is for: ``x86_64``.
@@ -71,7 +71,7 @@ def open_subject(path: Path) -> Iterator[Subject]:
     with tempfile.TemporaryDirectory(prefix="megabuild-verify-") as folder:
         unpacked = Path(folder)
         try:
-            built_for = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
+            targets = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
             files = [one for one in unpacked.rglob("*.so*") if one.is_file() and not one.is_symlink()]
         except IntegrityError:
             raise
@@ -80,7 +80,7 @@ def open_subject(path: Path) -> Iterator[Subject]:
             raise IntegrityError(f"{path} cannot be read: {words}", "get or build it again") from error
         libraries = _named(unpacked, files)
         modules = {library.module for library in libraries} | ({_own_module(path)} & KERNELS.keys())
-        yield Subject(name=path.name, libraries=libraries, built_for=dict.fromkeys(modules, built_for))
+        yield Subject(name=path.name, libraries=libraries, targets=dict.fromkeys(modules, targets))
 
 
 def _own_module(path: Path) -> str:
@@ -89,17 +89,17 @@ def _own_module(path: Path) -> str:
     return _module_named(path.name.partition("-")[0] if wheel else path.name.rsplit("-", 2)[0])
 
 
-def _package(path: Path, folder: Path) -> BuiltFor:
+def _package(path: Path, folder: Path) -> BuildTarget:
     if path.suffix == ".conda":
         from rattler.package_streaming import extract
 
         extract(path, folder)
     else:
         unpack(path, folder)
-    return from_conda(json.loads((folder / "info" / "index.json").read_text(encoding="utf-8")))
+    return read_conda_index(json.loads((folder / "info" / "index.json").read_text(encoding="utf-8")))
 
 
-def _wheel(path: Path, folder: Path) -> BuiltFor:
+def _wheel(path: Path, folder: Path) -> BuildTarget:
     with zipfile.ZipFile(path) as archive:
         archive.extractall(
             folder, [name for name in archive.namelist() if ".so" in name or ".dist-info/" in name]
@@ -110,12 +110,12 @@ def _wheel(path: Path, folder: Path) -> BuiltFor:
     return _dist_info(information.parent)
 
 
-def _dist_info(folder: Path) -> BuiltFor:
+def _dist_info(folder: Path) -> BuildTarget:
     tags = folder / "WHEEL"  # absent where conda installed it
     texts = [
         path.read_text(errors="replace") if path.is_file() else "" for path in (folder / "METADATA", tags)
     ]
-    return from_wheel(*texts)
+    return read_wheel_metadata(*texts)
 
 
 def site_packages(prefix: Path) -> tuple[Path, str]:
@@ -164,26 +164,26 @@ def _environment(prefix: Path) -> Subject:
     files = [path for module in modules for path in (site / module).rglob("*.so*") if path.is_file()]
     shared = (path for path in prefix.glob("lib/*.so*") if not path.is_symlink())
     files += [path for path in shared if _TORCH_LIBRARY.fullmatch(library_name(path.name))]
-    built_for: dict[str, BuiltFor] = {}
+    targets: dict[str, BuildTarget] = {}
     for information in sorted(site.glob("*.dist-info")):
         module = _module_named(information.name.partition("-")[0])
         # without a folder or a file of its own it is installed from where it is developed
         there = (site / module).is_dir() or (site / f"{module}.py").is_file()
         if module in modules and there and (information / "METADATA").is_file():
             checked(information / "METADATA", module, str)
-            built_for[module] = _dist_info(information)
+            targets[module] = _dist_info(information)
     for record in sorted((prefix / "conda-meta").glob("*.json")):
         module = _module_named(record.name.rpartition("-")[0].rpartition("-")[0])
         if module in KERNELS and (site / module).is_dir():
-            conda = checked(record, module, lambda text: from_conda(json.loads(text)))
-            built_for |= {module: conda} if conda else {}
+            conda = checked(record, module, lambda text: read_conda_index(json.loads(text)))
+            targets |= {module: conda} if conda else {}
     torch, package = None, site / "torch"
     if (package / "version.py").is_file():
         torch = checked(package / "version.py", "torch", partial(parse_torch, package, prefix))
     return Subject(
         name=str(prefix),
         libraries=_named(prefix, files),
-        built_for=built_for,
+        targets=targets,
         torch=torch,
         python=python,
         machine=_machine(prefix),
@@ -228,12 +228,12 @@ def _module_named(name: str) -> str:
 
 def _named(folder: Path, files: Sequence[Path]) -> tuple[Library, ...]:
     return tuple(
-        Library(file=file, path=(path := file.relative_to(folder).as_posix()), module=module_of(path))
+        Library(file=file, path=(path := file.relative_to(folder).as_posix()), module=find_module(path))
         for file in sorted(files)
     )
 
 
-def module_of(path: str) -> str:
+def find_module(path: str) -> str:
     """Return the module that a library belongs to, by its path in a package, a wheel or an environment."""
     if path.rpartition("/")[0] in ("", "lib") and _TORCH_LIBRARY.fullmatch(library_name(path)):
         return "torch"

@@ -12,7 +12,7 @@ from cuda_code import cuda_archs
 from cuda_code.elf_file import NotElf, opened
 from cuda_code.kernels import TORCH_KERNELS
 from cuda_code.torch_abi import c_symbols
-from gpu_tools.verify.built_for import other_accelerator
+from gpu_tools.verify.build_target import other_accelerator
 
 _FILE_VERSION = re.compile(r"(?<=\.so)(?:\.\d+)+$")
 _VERSION = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)

@@ -14,7 +14,7 @@ _NAME_WIDTH = 27
 _CODE_WIDTH = 22
 
 
-def of_verdicts(verdicts: Sequence[Verdict]) -> Result:
+def verdict_result(verdicts: Sequence[Verdict]) -> Result:
     """Return verdicts about several subjects; the exit code is that of the worst."""
     lines = [line for verdict in verdicts for line in ("", *verdict_lines(verdict))]
     code = 0
@@ -26,7 +26,7 @@ def of_verdicts(verdicts: Sequence[Verdict]) -> Result:
     return Result(format="verify", document=document, lines=lines[1:], exit_code=code)
 
 
-def of_gpus(report: GpuReport) -> Result:
+def gpu_result(report: GpuReport) -> Result:
     """Return what was tried on the GPUs here, or why nothing was."""
     lines = gpu_lines(report)
     code = 0 if report.ok else VerdictError.exit_code
@@ -103,18 +103,18 @@ def gpu_lines(report: GpuReport) -> list[str]:
     lines += [f"GPU: {device.name}, {device.arch}" for device in report.devices] or [unused]
     if report.libraries:
         rows = [
-            (_short(one.path), one.device, code_in_short(one.archs, one.ptx), one.runs)
-            for one in report.libraries
+            (_short(entry.path), entry.device, code_in_short(entry.archs, entry.ptx), entry.runs)
+            for entry in report.libraries
         ]
         lines += ["", *table(("library", "GPU", "device code", "runs"), rows)]
     if report.operations:
         tried = [
-            (one.name, f"{UNICODE.done} as on the CPU" if one.ok else f"{UNICODE.failed} no")
-            for one in report.operations
+            (entry.name, f"{UNICODE.done} as on the CPU" if entry.ok else f"{UNICODE.failed} no")
+            for entry in report.operations
         ]
         lines += ["", *table(("operation on the GPU", "result"), tried)]
-        for one in report.operations:
-            lines += wrapped(f"{UNICODE.failed} {one.name}: {one.error}") if not one.ok else []
+        for entry in report.operations:
+            lines += wrapped(f"{UNICODE.failed} {entry.name}: {entry.error}") if not entry.ok else []
     for fault in report.faults:
         lines += ["", *wrapped(f"{UNICODE.failed} {fault}")]
     return lines

@@ -20,9 +20,9 @@ from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
 from pyg_extensions import sources
 from pyg_extensions.archives import download
-from pyg_extensions.find_wheel import Choice, WantedWheel, find_wheel
+from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
-from pyg_extensions.table import archs_of, find, note_on_retired, recipes, release
+from pyg_extensions.table import archs_of, describe_retired, find, recipes, release
 
 Overrides = Mapping[str, tuple[str, ...]]
 #: Looks for a wheel of an extension for one Python.
@@ -77,7 +77,7 @@ class ExtensionPlanner:
         """Sentences for the plan."""
         notes = [note for extension, note in self.sources.notes.items() if extension in self.wanted]
         if self.recipes and not self.options.extensions:  # nobody asked for these very ones
-            notes.append(note_on_retired([find(name) for name in self.wanted]))
+            notes.append(describe_retired([find(name) for name in self.wanted]))
         return tuple(dict.fromkeys(filter(None, notes)))
 
     def packages(self, overrides: Overrides) -> tuple[PlannedPackage, ...]:
@@ -184,7 +184,7 @@ def choose_source(task: Task, mode: str, lacking: str, choose_wheel: WheelChoose
 
 def wheel_chooser(config: Config, options: Options, report: Callable[[str], None]) -> WheelChooser:
     """Return what looks for prebuilt wheels for a config with everything that was chosen for this run."""
-    from pyg_extensions.contents import look_inside  # not before: it takes a moment to import
+    from pyg_extensions.contents import find_fault  # not before: it takes a moment to import
 
     index = PygIndex(options.pyg_index or PYG_INDEX)
 
@@ -198,12 +198,12 @@ def wheel_chooser(config: Config, options: Options, report: Callable[[str], None
         )
         extension = find(name)
         return find_wheel(
-            WantedWheel(extension=extension, target=target, archs=archs_of(config.variant)),
+            WheelRequirements(extension=extension, target=target, archs=archs_of(config.variant)),
             release(extension, config.variant).version,
             index=index,
             cache=options.cache,
             report=report,
-            judge=look_inside,
+            judge=find_fault,
         )
 
     return look

@@ -40,7 +40,7 @@ _LOOK_SECONDS = 0.2  # between two looks at a log
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 
 
-def jobs_for(environment: UserEnvironment, machine: Machine, asked: int | None) -> Jobs:
+def choose_jobs(environment: UserEnvironment, machine: Machine, asked: int | None) -> Jobs:
     """Return how many compile jobs fit into the machine."""
     per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
     return compile_jobs(machine, bytes_per_job=per_job, requested=asked, environ=os.environ)

@@ -98,7 +98,7 @@ class Installation:
             self.seconds += time.monotonic() - started
 
 
-def requested(words: Sequence[str], variant: Variant) -> tuple[ExtensionRequest, ...]:
+def parse_requests(words: Sequence[str], variant: Variant) -> tuple[ExtensionRequest, ...]:
     """Return a request for each of the words, ``torch_scatter`` or ``torch_scatter==2.1.2``; without any, for all.
 
     Each appears once, in the order of their dependencies.

@@ -51,7 +51,7 @@ class Pip:
             raise self._failure(what, done.stdout + done.stderr)
 
     def _failure(self, what: str, text: str) -> MegabuildError:
-        message, site = f"{what}: {last_words(text)}", self.environment.site
+        message, site = f"{what}: {extract_errors(text)}", self.environment.site
         if _FULL.search(text):
             return OutOfSpaceError(message, f"free some space in {site} and {self.temporary or 'TMPDIR'}")
         if _REFUSED.search(text):
@@ -73,7 +73,7 @@ class Pip:
         )
 
 
-def last_words(text: str) -> str:
+def extract_errors(text: str) -> str:
     """Return what matters of a failed program's output, in one line: its errors, else its last lines.
 
     Why an index gave nothing is in one of pip's warnings.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu_tools.verify.built_for import other_accelerator
+from gpu_tools.verify.build_target import other_accelerator
 from groundwork.resources.jobs import Jobs
 from groundwork.result import Result
 from groundwork.text import UNICODE, display, duration, picked, table, wrapped
@@ -42,21 +42,25 @@ def environment_lines(
 def plan_result(environment: UserEnvironment, planned: Sequence[Installation]) -> Result:
     """Return what would be done, and below it why."""
     rows, cells = [], []
-    for one in planned:
-        origin, extension = one.origin, one.request.extension
+    for installation in planned:
+        origin, extension = installation.origin, installation.request.extension
         seconds = extension.cpu_seconds(len(origin.archs)) if origin.how == "source" else None
         wheel = str(origin.wheel) if origin.wheel else origin.offered.name if origin.offered else None
         rows.append(
             {
-                **_row(one, wheel),
+                **_row(installation, wheel),
                 "how": origin.how or None,
                 "archs": list(origin.archs),
                 "cpu_seconds": seconds,
             }
         )
-        source = f"{UNICODE.failed} nothing" if one.error else _FROM[origin.how].replace("source", "compile")
+        source = (
+            f"{UNICODE.failed} nothing"
+            if installation.error
+            else _FROM[origin.how].replace("source", "compile")
+        )
         time = UNICODE.dash if seconds is None else f"about {max(1, round(seconds / 60))} min"
-        cells.append((one.name, origin.version or UNICODE.dash, source, time))
+        cells.append((installation.name, origin.version or UNICODE.dash, source, time))
     lines = table(("extension", "version", "from", "CPU time"), cells, right=frozenset({3}))
     lines += _explained(planned, archs=True)
     return _result("install-pyg", environment, {"plan": rows}, lines, planned)
@@ -67,36 +71,44 @@ def install_result(
 ) -> Result:
     """Return what was done, and below it why, and where the wheels were copied to."""
     rows, cells = [], []
-    for one in ended:
-        origin = one.origin
+    for installation in ended:
+        origin = installation.origin
         rows.append(
             {
-                **_row(one, str(origin.wheel) if origin.wheel else None),
-                "ok": not one.error,
+                **_row(installation, str(origin.wheel) if origin.wheel else None),
+                "ok": not installation.error,
                 "source": origin.how or None,
-                "exit_code": one.error.exit_code if one.error else 0,
-                "seconds": round(one.seconds, 3),
+                "exit_code": installation.error.exit_code if installation.error else 0,
+                "seconds": round(installation.seconds, 3),
             }
         )
         result = f"{UNICODE.kept if origin.how == 'there' else UNICODE.done} verified"
-        result = f"{UNICODE.failed} failed" if one.error else result
+        result = f"{UNICODE.failed} failed" if installation.error else result
         source = _FROM.get(origin.how, UNICODE.dash)
-        cells.append((one.name, origin.version or UNICODE.dash, source, duration(one.seconds), result))
+        cells.append(
+            (
+                installation.name,
+                origin.version or UNICODE.dash,
+                source,
+                duration(installation.seconds),
+                result,
+            )
+        )
     lines = table(("extension", "version", "from", "time", "result"), cells, right=frozenset({3}))
     lines += _explained(ended)
-    wheels = [one.origin.wheel for one in ended if one.origin.wheel]
+    wheels = [installation.origin.wheel for installation in ended if installation.origin.wheel]
     lines += [str(display(wheel_dir / wheel.name)) for wheel in wheels if wheel_dir]
     return _result("install-pyg", environment, {"extensions": rows}, lines, ended)
 
 
-def _row(one: Installation, wheel: str | None) -> dict[str, Any]:
+def _row(installation: Installation, wheel: str | None) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "version": one.origin.version or None,
+        "name": installation.name,
+        "version": installation.origin.version or None,
         "wheel": wheel,
-        "notes": list(one.notes),
-        "error": one.error.message if one.error else None,
-        "remedy": (one.error.remedy or None) if one.error else None,
+        "notes": list(installation.notes),
+        "error": installation.error.message if installation.error else None,
+        "remedy": (installation.error.remedy or None) if installation.error else None,
     }
 
 
@@ -112,7 +124,7 @@ def _result(
         "python": environment.python,
         **picked(environment, "platform torch_version cuda_version tag devices"),
     }
-    codes = [one.error.exit_code for one in installations if one.error]
+    codes = [installation.error.exit_code for installation in installations if installation.error]
     return Result(
         format=name,
         document={"environment": about, **rows, "ok": not codes},
@@ -124,14 +136,14 @@ def _result(
 def _explained(installations: Sequence[Installation], *, archs: bool = False) -> list[str]:
     """Return the notes on each extension below a table; what holds for several is said once."""
     names: dict[str, list[str]] = {}
-    for one in installations:
-        texts = list(one.notes)
+    for installation in installations:
+        texts = list(installation.notes)
         if archs:
-            texts += [one.origin.offered.name] if one.origin.offered else []
-            texts += [f"for {' '.join(one.origin.archs)}"] if one.origin.archs else []
-        texts += [one.error.message, one.error.remedy] if one.error else []
+            texts += [installation.origin.offered.name] if installation.origin.offered else []
+            texts += [f"for {' '.join(installation.origin.archs)}"] if installation.origin.archs else []
+        texts += [installation.error.message, installation.error.remedy] if installation.error else []
         for text in dict.fromkeys(filter(None, texts)):
-            names.setdefault(text, []).append(one.name)
+            names.setdefault(text, []).append(installation.name)
     return [
         line
         for text, those in names.items()

@@ -172,7 +172,7 @@ def look(python: Path) -> UserEnvironment:
         glibc=facts["glibc"] or "2.17",
         torch_version=torch["version"],
         cuda_version=torch["cuda"],
-        torch_archs=archs_from_flags(torch["archs"]),
+        torch_archs=parse_arch_flags(torch["archs"]),
         devices=tuple(dict.fromkeys(torch["devices"])),
         distributions=facts["distributions"],
         managed=facts["managed"],
@@ -188,7 +188,7 @@ def _torch_elsewhere(python: Path) -> str:
     return str(Path(origin).parent.parent) if origin else ""
 
 
-def archs_from_flags(flags: list[str]) -> tuple[str, ...]:
+def parse_arch_flags(flags: list[str]) -> tuple[str, ...]:
     """Return ``("9.0", "12.0+PTX")`` for ``["sm_90", "sm_120", "compute_120"]``."""
     archs: dict[str, str] = {}
     for flag in flags:
@@ -221,7 +221,7 @@ def _query(python: Path) -> dict[str, Any]:
     return facts
 
 
-def why_unfit(extension: Extension, environment: UserEnvironment) -> str:
+def find_import_fault(extension: Extension, environment: UserEnvironment) -> str:
     """Import an installed extension with its PyTorch and check it; return why it does not work, or an empty string.
 
     Raises PreflightError: It takes too long.

@@ -85,29 +85,29 @@ def _file_name(stem: str, table: Module, cuda: bool) -> str:
 
 def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted: Wanted) -> Judgement:
     stem, flavour = split(facts.path.rpartition("/")[2])
-    if wrong := wrong_python(facts, wanted.python):
+    if wrong := judge_python(facts, wanted.python):
         return wrong
     if not cuda:
-        return for_cpu(facts)
+        return judge_for_cpu(facts)
     if flavour == "cpu" and f"_{stem}_cuda.so" in names:
         return Judgement(path=facts.path, note=f"_{stem}_cuda.so is loaded in its place")
     archs = tuple(arch for arch in wanted.archs if _as_number(arch) >= _as_number(table.oldest))
-    if wrong := blank_code(facts):
+    if wrong := judge_blank_code(facts):
         return wrong
     if flavour == "cpu" or (stem in table.kernels and not facts.units):
         return _without_cuda(facts, flavour, archs)
-    if wrong := wrong_runtime(facts, wanted.cuda_major):
+    if wrong := judge_runtime(facts, wanted.cuda_major):
         return wrong
     if stem in table.plain and facts.units:
         return Judgement(path=facts.path, note="carries device code, though upstream has none for it")
     return (
-        for_archs(facts, replace(wanted, archs=archs))
+        judge_archs(facts, replace(wanted, archs=archs))
         if stem in table.kernels
         else Judgement(path=facts.path)
     )
 
 
-def for_cpu(facts: LibraryFacts) -> Judgement:
+def judge_for_cpu(facts: LibraryFacts) -> Judgement:
     """Judge whether a library is one for a torch without CUDA."""
     _, flavour = split(facts.path.rpartition("/")[2])
     if not (facts.units or facts.links_cuda or flavour == "cuda"):
@@ -136,7 +136,7 @@ def _without_cuda(facts: LibraryFacts, flavour: str, archs: Sequence[str]) -> Ju
     )
 
 
-def for_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
+def judge_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     """Judge whether a library has code for the architectures that are wanted."""
     archs, exact = wanted.archs, wanted.exact
     wanted_sm, wanted_ptx = cuda_archs.wanted(archs)
@@ -174,7 +174,7 @@ def for_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     return Judgement(path=facts.path, note=", ".join(runs_as) if wanted.explain else "")
 
 
-def blank_code(facts: LibraryFacts) -> Judgement | None:
+def judge_blank_code(facts: LibraryFacts) -> Judgement | None:
     """Say whether a library's device code was overwritten."""
     if not facts.blank:
         return None
@@ -185,7 +185,7 @@ def blank_code(facts: LibraryFacts) -> Judgement | None:
     )
 
 
-def wrong_runtime(facts: LibraryFacts, major: int | None) -> Judgement | None:
+def judge_runtime(facts: LibraryFacts, major: int | None) -> Judgement | None:
     """Say whether a library links to another CUDA runtime than ``major``."""
     if major is None or facts.cuda_runtime in (None, major):
         return None
@@ -196,7 +196,7 @@ def wrong_runtime(facts: LibraryFacts, major: int | None) -> Judgement | None:
     )
 
 
-def wrong_python(facts: LibraryFacts, python: str | None) -> Judgement | None:
+def judge_python(facts: LibraryFacts, python: str | None) -> Judgement | None:
     """Say whether a library names another Python than ``python``; None: any will do."""
     others = [(version, evidence) for version, evidence in facts.pythons if version != python]
     if python is None or not others or any(version == "abi3" for version, _ in others):
@@ -209,7 +209,7 @@ def wrong_python(facts: LibraryFacts, python: str | None) -> Judgement | None:
     )
 
 
-def wrong_abi(facts: LibraryFacts) -> Judgement | None:
+def judge_abi(facts: LibraryFacts) -> Judgement | None:
     """Say whether a library that is to run with every later torch needs more than torch's stable ABI."""
     needed = cpp_symbols(facts.undefined)
     if not needed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cuda_code.judge import Judgement
 from cuda_code.kernels import KERNELS, split
 from cuda_code.library_facts import LibraryFacts
-from gpu_tools.verify.built_for import BuiltFor, same_torch
+from gpu_tools.verify.build_target import BuildTarget, same_torch
 from gpu_tools.verify.installed_torch import TorchBeside, library_name
 from gpu_tools.verify.verdict import Expectation
 
@@ -17,7 +17,7 @@ _PARTS = frozenset({"libtorch_cpu.so", "libtorch_python.so"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedModule:
+class ModuleContext:
     """What the libraries of one module are compared with."""
 
     name: str
@@ -26,7 +26,7 @@ class ComparedModule:
     asked: Expectation
     expected: Expectation
     beside: TorchBeside | None
-    said: BuiltFor
+    said: BuildTarget
     machine: str = ""  #: The processor of the environment beside it: ``x86_64``.
 
     @property
@@ -35,7 +35,7 @@ class ComparedModule:
         return True if self.asked.archs else self.asked.cuda
 
 
-def remedy(module: ComparedModule) -> str:
+def remedy(module: ModuleContext) -> str:
     """Return what to do about a question without an answer."""
     if module.name == "torch":
         return "ask all of torch: the environment that it is in, or libtorch's package"
@@ -45,7 +45,7 @@ def remedy(module: ComparedModule) -> str:
     )
 
 
-def unanswered(module: ComparedModule, facts: LibraryFacts) -> str:
+def find_open_question(module: ModuleContext, facts: LibraryFacts) -> str:
     """Return what was asked of a library and cannot be told, as a sentence; empty where everything can."""
     name = library_name(facts.path)
     if module.name != "torch":
@@ -57,7 +57,7 @@ def unanswered(module: ComparedModule, facts: LibraryFacts) -> str:
     return f"nothing here tells {', or '.join(open_questions)}" if open_questions else ""
 
 
-def _of_extension(module: ComparedModule, facts: LibraryFacts) -> Iterator[str]:
+def _of_extension(module: ModuleContext, facts: LibraryFacts) -> Iterator[str]:
     asked, said, torch = module.asked, module.said, module.beside
     # beside the very torch that was asked for, its symbols and its headers' assertions were compared
     compared = torch and asked.torch_version and same_torch(asked.torch_version, torch.version)
@@ -70,13 +70,13 @@ def _of_extension(module: ComparedModule, facts: LibraryFacts) -> Iterator[str]:
         table and split(facts.path.rpartition("/")[2])[0] in table.kernels | table.plain
     ):
         return
-    if (built := built_with(module, facts)) is None:
+    if (built := find_accelerator(module, facts)) is None:
         yield "whether it was compiled with CUDA"
     elif module.wants_cuda and not facts.units and (asked.archs or built == "cpu"):
         yield "whether it should have device code: it has none"
 
 
-def _of_torch(module: ComparedModule, facts: LibraryFacts) -> Iterator[str]:
+def _of_torch(module: ModuleContext, facts: LibraryFacts) -> Iterator[str]:
     asked, said = module.asked, module.said
     if asked.torch_version and said.torch is None:
         yield "which torch it is"
@@ -91,7 +91,7 @@ def _of_torch(module: ComparedModule, facts: LibraryFacts) -> Iterator[str]:
         yield "which device code there is: it is in libtorch"
 
 
-def wrong_torch(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
+def judge_torch_part(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
     """Judge a library of torch's by what was asked of torch as a whole; None where nothing is wrong."""
     asked, said, names = module.asked, module.said, module.names
     if library_name(facts.path) not in _PARTS:
@@ -114,7 +114,7 @@ def wrong_torch(module: ComparedModule, facts: LibraryFacts) -> Judgement | None
     )
 
 
-def wrong_machine(module: ComparedModule, facts: LibraryFacts, machine: str) -> Judgement | None:
+def judge_machine(module: ModuleContext, facts: LibraryFacts, machine: str) -> Judgement | None:
     """Judge whether a library is for the processor that it should be for, and for that of the environment."""
     wanted = next((name for name in (machine, module.machine) if name and name != facts.machine), "")
     if not wanted:
@@ -126,7 +126,7 @@ def wrong_machine(module: ComparedModule, facts: LibraryFacts, machine: str) -> 
     )
 
 
-def other_accelerator(module: ComparedModule, facts: LibraryFacts) -> Judgement | None:
+def other_accelerator(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
     """Judge a library for an accelerator other than CUDA, or beside a torch for one; None where all is for CUDA or CPU.
 
     It is wrong where another one was asked for. Else nothing here can tell whether it works.
@@ -147,7 +147,7 @@ def other_accelerator(module: ComparedModule, facts: LibraryFacts) -> Judgement 
     )
 
 
-def built_with(module: ComparedModule, facts: LibraryFacts) -> str | None:
+def find_accelerator(module: ModuleContext, facts: LibraryFacts) -> str | None:
     """Return the CUDA that a library tells of, another accelerator, ``cpu``, or else what metadata say."""
     if other := facts.other or ((module.said.other,) if module.said.other else None):
         return other[0]

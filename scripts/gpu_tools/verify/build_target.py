@@ -18,7 +18,7 @@ _TORCH_PACKAGES = ("pytorch", "libtorch")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuiltFor:
+class BuildTarget:
     """What metadata say."""
 
     source: str  #: Where it stands, for people.
@@ -31,7 +31,7 @@ class BuiltFor:
     other: str = ""  #: An accelerator that is not judged here: ``ROCm``.
 
 
-def from_conda(index: Mapping[str, Any]) -> BuiltFor:
+def read_conda_index(index: Mapping[str, Any]) -> BuildTarget:
     """Read a package's ``index.json``, or its record in ``conda-meta``."""
     torch: dict[str, str] = {}
     cuda: str | None = None
@@ -53,7 +53,7 @@ def from_conda(index: Mapping[str, Any]) -> BuiltFor:
         torch.setdefault("exact", str(index.get("version")))
     python = python or _only_python(index)
     narrowest = next((kind for kind in ("exact", "minor", "later") if kind in torch), "none")
-    return BuiltFor(
+    return BuildTarget(
         source="the package's dependencies",
         torch=torch.get(narrowest),
         later=narrowest == "later",
@@ -95,7 +95,7 @@ def _only_python(index: Mapping[str, Any]) -> str | None:
     return "abi3" if specs else None
 
 
-def from_wheel(metadata: str, wheel: str) -> BuiltFor:
+def read_wheel_metadata(metadata: str, wheel: str) -> BuildTarget:
     """Read ``METADATA`` and ``WHEEL`` of a wheel's ``.dist-info``."""
     headers, tags = HeaderParser().parsestr(metadata), HeaderParser().parsestr(wheel).get_all("Tag") or ()
     name, version = str(headers["Name"] or "").lower(), str(headers["Version"] or "")
@@ -106,7 +106,7 @@ def from_wheel(metadata: str, wheel: str) -> BuiltFor:
     for requirement in headers.get_all("Requires-Dist") or ():
         if torch is None and (exact := re.match(r"torch\s*\(?===?\s*([\d.]+)", requirement)):
             torch = exact[1].rstrip(".")
-    return BuiltFor(
+    return BuildTarget(
         source="the wheel's tags and version",
         torch=torch,
         cuda=cuda,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -83,29 +83,22 @@ class Backup:
 
     def originals(self) -> dict[str, Path]:
         """Return the originals that can be put back, by path."""
-        others = self._lists_of_others()
-        return {
-            touched.path: self._originals / touched.path
-            for touched in self._touched
-            if touched.record not in others
-            and os.path.lexists(self._originals / touched.path)
-            and self._is_ours(touched)
-        }
+        return {file.path: self._originals / file.path for file in self._sort()[0]}
 
     def left(self) -> tuple[Touched, ...]:
         """Return what cannot be put back: its place or package was changed by others since, or its original is gone."""
-        return self._left(self.originals())
+        return self._sort()[1]
 
     def put_back(self) -> tuple[Touched, ...]:
         """Put the originals back, with modes and dates of folders; return what was left, which stays as it is."""
         if self._manifest is None:
             return ()
-        mine = self.originals()
-        left = self._left(mine)
+        mine, left = self._sort()
         self._note(replace(self._manifest, state="applying"))
-        for path, original in mine.items():
-            self._make_folders(Path(path).parent)
-            os.replace(original, self._root / path)
+        for file in mine:
+            original = self._originals / file.path
+            self._make_folders(Path(file.path).parent)
+            os.replace(original, self._root / file.path)
             original.unlink(missing_ok=True)  # two links to one file: renaming leaves both
         for folder in self._manifest.folders:
             if (place := self._root / folder.path).is_dir():
@@ -130,15 +123,25 @@ class Backup:
                 entry = replace(entry, size=status.st_size, when=status.st_mtime_ns, digest=content)
             touched.append(entry)
         parents = {str(parent) for entry in touched for parent in Path(entry.path).parents}
-        folders = tuple(map(self._folder_of, sorted(parents)))
-        applying = Manifest(state="applying", folders=folders, touched=tuple(touched))
+        folders = []
+        for path in sorted(parents):
+            status = (self._root / path).stat()
+            folders.append(Folder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns))
+        applying = Manifest(state="applying", folders=tuple(folders), touched=tuple(touched))
         self._write(applying)
         try:
-            for path, file in plan.new.items():
-                self._replace(path, file)
+            for path, new in plan.new.items():
+                os.link(self._root / path, self._original(path), follow_symlinks=False)
+                os.replace(new, self._root / path)
             for path in sorted(plan.gone):
                 os.replace(self._root / path, self._original(path))
             self._remove_empty({os.path.dirname(path) for path in plan.gone})
+        except PermissionError as error:
+            self.put_back()
+            raise PreflightError(
+                f"an original cannot be linked or moved: {error.strerror} ({error.filename})",
+                "use --output DIR",
+            ) from error
         except BaseException:
             self.put_back()
             raise
@@ -169,27 +172,26 @@ class Backup:
         with suppress(OSError), _keep_date(self._root):  # something is left in it
             self._folder.rmdir()
 
-    def _left(self, mine: Collection[str]) -> tuple[Touched, ...]:
-        others = self._lists_of_others()
-
-        def is_lost(touched: Touched) -> bool:
-            place = self._root / touched.path
-            return (
-                touched.record not in others
-                and not touched.comes_again
-                and touched.is_at(place, by_date=False)
-            )
-
-        return tuple(
-            touched
-            for touched in self._touched
-            if touched.path not in mine
-            and (os.path.lexists(self._originals / touched.path) or is_lost(touched))
-        )
-
-    @property
-    def _touched(self) -> tuple[Touched, ...]:
-        return self._manifest.touched if self._manifest else ()
+    def _sort(self) -> tuple[tuple[Touched, ...], tuple[Touched, ...]]:
+        """Return what can be put back, and what cannot; what is back already, or comes again, is neither."""
+        touched = self._manifest.touched if self._manifest else ()
+        by_path = {file.path: file for file in touched}
+        # of packages that were installed again or removed since, all is left alone
+        others = {
+            record
+            for record in {file.record for file in touched} - {""}
+            if not os.path.lexists(self._root / record)
+            or (record in by_path and not self._is_ours(by_path[record]))
+        }
+        mine: list[Touched] = []
+        left: list[Touched] = []
+        for file in touched:
+            is_others = file.record in others
+            if os.path.lexists(self._originals / file.path):
+                (left if is_others or not self._is_ours(file) else mine).append(file)
+            elif not (is_others or file.comes_again) and file.is_at(self._root / file.path, by_date=False):
+                left.append(file)  # its original is gone
+        return tuple(mine), tuple(left)
 
     def _write(self, manifest: Manifest) -> None:
         manifest.write(self._path)
@@ -202,43 +204,19 @@ class Backup:
         with suppress(OSError):
             self._write(manifest)
 
-    def _replace(self, path: str, file: Path) -> None:
-        original = self._original(path)
-        try:
-            os.link(self._root / path, original, follow_symlinks=False)
-        except PermissionError as error:
-            raise PreflightError(
-                f"{path}: the original cannot be linked: {error.strerror}", "use --output DIR"
-            ) from error
-        os.replace(file, self._root / path)
-
     def _original(self, path: str) -> Path:
         original = self._originals / path
         self._make_folders(original.parent.relative_to(self._root))
         return original
 
-    def _lists_of_others(self) -> set[str]:
-        """Return the lists of packages that were installed again or removed since: all of them is left alone."""
-        by_path = {touched.path: touched for touched in self._touched}
-        return {
-            record
-            for record in {touched.record for touched in self._touched} - {""}
-            if not os.path.lexists(self._root / record)
-            or (record in by_path and not self._is_ours(by_path[record]))
-        }
-
-    def _is_ours(self, touched: Touched) -> bool:
+    def _is_ours(self, file: Touched) -> bool:
         """Say whether a place is as it was left; what was not touched yet, or is back already, counts as well."""
-        original, place = self._originals / touched.path, self._root / touched.path
+        original, place = self._originals / file.path, self._root / file.path
         if not os.path.lexists(original):
             return True
-        if place.parent.resolve() != self._real_root / Path(touched.path).parent:
+        if place.parent.resolve() != self._real_root / Path(file.path).parent:
             return False  # by a link it may be anybody's
-        return touched.is_at(place, by_date=True) or touched.comes_again or is_alike(original, place)
-
-    def _folder_of(self, path: str) -> Folder:
-        status = (self._root / path).stat()
-        return Folder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns)
+        return file.is_at(place, by_date=True) or file.comes_again or is_alike(original, place)
 
     def _make_folders(self, folder: Path) -> None:
         modes = {folder.path: folder.mode for folder in self._manifest.folders} if self._manifest else {}

@@ -324,9 +324,9 @@ def test_what_the_place_or_the_judge_cannot_do_costs_no_kept_wheel(place: Place)
     assert (code, rows["torch_spline_conv"]["source"]) == (0, "source"), said
     (kept,) = (place.folder / "cache/pyg-compiled").glob("*/*.whl")
     before = kept.stat()
-    (place.venv / "lib/python3.99/site-packages/torch").mkdir(
-        parents=True
-    )  # an environment that cannot be judged
+    # an environment that cannot be judged: two Pythons have torch
+    (place.venv / "lib/python3.99/site-packages/torch").mkdir(parents=True)
+    (place.venv / "bin/python3.99").touch()
     code, rows, said = place.install(*words)
     assert (code, rows["torch_spline_conv"]["source"]) == (0, "kept"), said
     assert "not looked into" in rows["torch_spline_conv"]["notes"][0]

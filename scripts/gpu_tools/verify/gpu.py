@@ -11,7 +11,7 @@ from typing import Any
 from cuda_code import cuda_archs
 from gpu_tools.verify import gpu_probe
 from gpu_tools.verify.check import verify
-from gpu_tools.verify.inspected_package import site_packages
+from gpu_tools.verify.inspected_package import find_python
 from groundwork.errors import UsageError
 
 _SECONDS = 600  # the first use of PTX-only code compiles all of it
@@ -84,8 +84,7 @@ def examine(environment: Path) -> GpuReport:
 
 def probe(environment: Path) -> dict[str, Any]:
     """Run :mod:`gpu_tools.verify.gpu_probe` in an environment and return what it printed."""
-    _, version = site_packages(environment)
-    names = ("python", f"python{version}", "python3")
+    names = ("python", f"python{find_python(environment).python}", "python3")
     interpreter = next((path for name in names if (path := environment / "bin" / name).exists()), None)
     if interpreter is None:
         raise UsageError(

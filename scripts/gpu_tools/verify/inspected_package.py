@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from cuda_code.elf_file import opened
 from cuda_code.kernels import KERNELS
+from gpu_tools.site_packages import SitePackages, find_site_packages
 from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.installed_torch import TorchBeside, library_name, parse_torch
 from groundwork.errors import IntegrityError, UsageError
@@ -23,7 +24,6 @@ from groundwork.files import unpack
 
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/]+)/")
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
-_PYTHON_FOLDER = re.compile(r"python(\d\.\d+t?)")
 _Read = TypeVar("_Read")
 _KINDS = ".conda, .tar.bz2, .whl, or the folder of an environment"
 
@@ -118,38 +118,28 @@ def _dist_info(folder: Path) -> BuildTarget:
     return read_wheel_metadata(*texts)
 
 
-def site_packages(prefix: Path) -> tuple[Path, str]:
-    """Return an environment's site-packages and its Python's version.
+def find_python(prefix: Path) -> SitePackages:
+    """Return an environment's Python: the one that has torch, if there are several.
 
-    Raises UsageError: The folder has no Python, or several of them without torch.
+    Raises UsageError: The folder has no Python, or several that could be meant.
     """
-    found: dict[
-        Path, tuple[Path, str]
-    ] = {}  # by its real path: lib64 and conda-forge's lib/python3.1 are links
-    for name in ("site-packages", "dist-packages"):
-        for folder in sorted(prefix.glob(f"lib*/python3.*/{name}")):
-            linked = folder.parent.is_symlink() or folder.parent.parent.is_symlink()
-            if (version := _PYTHON_FOLDER.search(folder.parent.name)) and not (
-                linked and folder.resolve() in found
-            ):
-                found[folder.resolve()] = (folder, version[1])
-    chosen = list(found.values())
-    for part_of_the_one in ("torch", "../os.py"):
-        if len(chosen) > 1:
-            chosen = [
-                (site, version) for site, version in chosen if (site / part_of_the_one).exists()
-            ] or chosen
-    if len(chosen) != 1:
-        count = f"{len(chosen)} Pythons" if chosen else "no Python"
+    sites = find_site_packages(prefix)
+    with_torch = [site for site in sites if (site.folder / "torch").is_dir()] or sites
+    installed = [
+        site for site in with_torch if (prefix / "bin" / f"python{site.python}").exists()
+    ] or with_torch
+    if len(installed) != 1:
+        count = f"{len(installed)} Pythons" if installed else "no Python"
         raise UsageError(
             f"{prefix} is not an environment: {count} in it",
             "give the folder of a conda environment or a venv",
         )
-    return chosen[0]
+    return installed[0]
 
 
 def _environment(prefix: Path) -> Subject:
-    site, python = site_packages(prefix)
+    python = find_python(prefix)
+    site = python.folder
     damaged: list[tuple[str, str, str]] = []
 
     def checked(path: Path, module: str, read: Callable[[str], _Read]) -> _Read | None:
@@ -185,7 +175,7 @@ def _environment(prefix: Path) -> Subject:
         libraries=_named(prefix, files),
         targets=targets,
         torch=torch,
-        python=python,
+        python=python.python,
         machine=_machine(prefix),
         damaged=tuple(damaged),
         notes=tuple(_notes(prefix, torch)),

@@ -53,7 +53,10 @@ class Screen:
         elif command == "K":
             self.lines[self.row] = [] if argument == "2" else self.lines[self.row][: self.column]
         elif command == "m":
-            classes = [_CLASSES[code] for code in argument.split(";") if code in _CLASSES]
+            codes = (
+                ["32"] if argument.startswith("38;") else argument.split(";")
+            )  # any other colour: of a bar
+            classes = [_CLASSES[code] for code in codes if code in _CLASSES]
             kept = [] if argument in ("", "0") else self.style.split()
             self.style = " ".join(dict.fromkeys([*kept, *classes]))
 
@@ -72,10 +75,8 @@ class Screen:
                 self.column += 1
 
     def shown(self) -> list[list[Cell]]:
-        """Return the lines that are to be seen; the last ones, for further programs, name folders of this machine."""
-        texts = ["".join(sign for sign, _ in line) for line in self.lines]
-        end = next((n for n, text in enumerate(texts) if text.startswith("  micromamba ")), len(texts))
-        end -= not texts[end - 1]
+        """Return the lines that are to be seen."""
+        end = len(self.lines) - (not self.lines[-1])
         return self.lines[max(0, end - HEIGHT) : end]
 
 
@@ -135,7 +136,7 @@ def picture(seen: list[tuple[float, list[list[Cell]]]]) -> str:
     frames = [f'<g>{back}<g transform="translate(12 6)">{drawn(moments[-1])}</g></g>']
     share = 100 / (FRAMES + 4)  # the last one stays
     for number, lines in enumerate(moments[:-1]):
-        delay = f"animation-delay:{number * SECONDS / (FRAMES + 4):.1f}s"
+        delay = f"animation-delay:{(number + 4) * SECONDS / (FRAMES + 4):.1f}s"  # the last one is the still
         frames.append(
             f'<g class="f" style="{delay}">{back}<g transform="translate(12 6)">{drawn(lines)}</g></g>'
         )

@@ -109,7 +109,7 @@ def _needs(plan: Plan) -> list[str]:
     if figures.memory_of_extensions:
         kind = "compiler of the extensions" if found else "compiler"
         found.append(f"{size(figures.memory_of_extensions)} {'' if found else 'of memory '}per {kind}")
-    return [f"{size(figures.disk)} of disk", *found]
+    return [f"{size(figures.disk + plan.environment.to_make)} of disk", *found]
 
 
 def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> list[str]:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import shutil
-import subprocess
-import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
-import zstandard
 from gpu_library import MACHINE_CODE, build, entry, fatbin
 from rattler.package import IndexJson, PathsJson
 from rattler.package_streaming import extract
 from slim_world import SITE, environment, library, tree, wrong_in_records
 from test_sizes_cli import call
+from tiny import make_package
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
@@ -51,16 +46,11 @@ def test_a_copy_is_smaller_and_the_environment_untouched(tmp_path: Path, invocat
     assert wrong_in_records(copy) == []
     assert call(invocation, "slim", str(env), "--output", str(copy)) == UsageError.exit_code
     assert call(invocation, "slim", str(env), "--output", str(env / "in")) == UsageError.exit_code
-
-
-def test_a_copy_of_what_was_slimmed_in_place_begins_with_the_originals(
-    tmp_path: Path, invocation: Invocation
-) -> None:
-    env = environment(tmp_path / "env")
+    # of what was slimmed in place, with the originals
     assert call(invocation, "slim", str(env), "--apply") == 0
-    assert call(invocation, "slim", str(env), "--keep", "compile", "--output", str(tmp_path / "copy")) == 0
-    assert (tmp_path / "copy" / SITE / "triton/__init__.py").exists()
-    assert wrong_in_records(tmp_path / "copy") == []
+    assert call(invocation, "slim", str(env), "--keep", "compile", "--output", str(tmp_path / "other")) == 0
+    assert (tmp_path / "other" / SITE / "triton/__init__.py").exists()
+    assert wrong_in_records(tmp_path / "other") == []
 
 
 @pytest.fixture
@@ -74,7 +64,7 @@ def made_wheel(tmp_path: Path) -> Path:
     return make_wheel(tmp_path, "torch_mine-1.0-cp312-cp312-linux_x86_64.whl", files)
 
 
-def test_a_wheel_gets_a_build_tag_and_is_installed_by_pip(
+def test_a_wheel_gets_a_build_tag(
     made_wheel: Path, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -91,16 +81,9 @@ def test_a_wheel_gets_a_build_tag_and_is_installed_by_pip(
     assert measure_wheel(file).installed < measure_wheel(made_wheel).installed - 4096
     with zipfile.ZipFile(file) as archive:
         assert "Build: 1slim" in archive.read("torch_mine-1.0.dist-info/WHEEL").decode()
-        rows = csv.reader(io.StringIO(archive.read("torch_mine-1.0.dist-info/RECORD").decode()))
-        assert {row[0] for row in rows} == set(archive.namelist())
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-compile"]
-    pip += ["--platform", "linux_x86_64", "--python-version", "3.12", "--only-binary=:all:"]
-    if subprocess.run(
-        [sys.executable, "-m", "pip", "--version"], capture_output=True, check=False
-    ).returncode:
-        pytest.skip("needs pip")
-    site = tmp_path / "env" / SITE
-    subprocess.run([*pip, "--target", site, file], check=True)
+        archive.extractall(tmp_path / "env" / SITE)
+        listed = (tmp_path / "env" / SITE / "torch_mine-1.0.dist-info/RECORD").read_text().splitlines()
+        assert {row.partition(",")[0] for row in listed} == set(archive.namelist())
     assert wrong_in_records(tmp_path / "env") == []
 
 
@@ -123,35 +106,7 @@ def test_nvidia_s_libraries_are_not_put_into_a_package_for_others(
 def make_conda(folder: Path, library_content: bytes) -> Path:
     """Write a conda package with a library and a header."""
     files = {"lib/libtorch.so": library_content, "include/torch/torch.h": b"/* torch */\n" * 99}
-    return pack(folder, "libtorch", files, ["__glibc >=2.28"])
-
-
-def pack(folder: Path, name: str, files: dict[str, bytes], depends: list[str]) -> Path:
-    """Write a conda package of version 2.6.0 and build h1_0."""
-    stem = f"{name}-2.6.0-h1_0"
-    paths = [{"_path": path, "path_type": "hardlink", "sha256": "0" * 64, "size_in_bytes": len(data)}
-             for path, data in files.items()]  # fmt: skip
-    index = {
-        "name": name,
-        "version": "2.6.0",
-        "build": "h1_0",
-        "build_number": 0,
-        "depends": depends,
-        "subdir": "linux-64",
-    }
-    info = {"info/index.json": json.dumps(index).encode(),
-            "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}).encode()}  # fmt: skip
-    with zipfile.ZipFile(folder / f"{stem}.conda", "w") as outer:
-        outer.writestr("metadata.json", json.dumps({"conda_pkg_format_version": 2}))
-        for kind, members in (("pkg", files), ("info", info)):
-            content = io.BytesIO()
-            with tarfile.open(fileobj=content, mode="w") as tar:
-                for path, data in members.items():
-                    member = tarfile.TarInfo(path)
-                    member.size, member.mode, member.mtime = len(data), 0o755, 1_000_000_000
-                    tar.addfile(member, io.BytesIO(data))
-            outer.writestr(f"{kind}-{stem}.tar.zst", zstandard.compress(content.getvalue()))
-    return folder / f"{stem}.conda"
+    return make_package(folder, "libtorch", "2.6.0", "h1_0", files, ["__glibc >=2.28"])
 
 
 def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: Invocation) -> None:
@@ -179,7 +134,8 @@ def test_packages_of_a_channel_go_on_asking_for_one_another(tmp_path: Path, invo
     code = fatbin(*(entry(MACHINE_CODE, arch) for arch in (80, 90, 120)))
     make_conda(subdir, build(tmp_path, [code]).read_bytes())
     depends = ["libtorch ==2.6.0 h1_0", "libtorch >=2.6.0,<2.7.0a0", "python 3.12.* *_cp312"]
-    pack(subdir, "pytorch", {"lib/python3.12/site-packages/torch/__init__.py": b""}, depends)
+    files = {"lib/python3.12/site-packages/torch/__init__.py": b""}
+    make_package(subdir, "pytorch", "2.6.0", "h1_0", files, depends)
     out = tmp_path / "slim"
     assert call(invocation, "slim", str(subdir.parent), "--arch-list", "9.0", "--output", str(out)) == 0
     listed = json.loads((out / "linux-64" / "repodata.json").read_text())["packages.conda"]

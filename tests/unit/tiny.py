@@ -37,7 +37,7 @@ def make_package(
     name: str,
     version: str,
     build: str,
-    files: Mapping[str, str] | None = None,
+    files: Mapping[str, str | bytes] | None = None,
     depends: Sequence[str] = (),
 ) -> Path:
     """Write a package file, empty but for ``files``."""
@@ -45,7 +45,7 @@ def make_package(
     content = folder / f".content-{name}-{version}-{build}"
     for path, text in (files or {f"share/{name}/note": version}).items():
         (content / path).parent.mkdir(parents=True, exist_ok=True)
-        (content / path).write_text(text)
+        (content / path).write_bytes(text.encode() if isinstance(text, str) else text)
     made = assemble_package(
         name=name, version=version, build_string=build, target_platform="linux-64", output_dir=folder,
         files_dir=content, compression_level=1, detect_prefix=False, depends=list(depends),

@@ -213,6 +213,19 @@ def test_a_place_that_is_full_or_closed_is_told_from_an_index(
         pip.run("install", "x", what="pip does not install x")
 
 
+def test_a_cache_where_no_program_starts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def install(*_: object, **__: object) -> None:
+        (tmp_path / "tools/bin").mkdir(parents=True)
+        (tmp_path / "tools/bin/ninja").touch()  # as on a disk that is mounted noexec
+
+    monkeypatch.setattr(Pip, "run", install)
+    monkeypatch.setenv("PATH", "/nowhere")
+    there = environment()
+    workshop = Workshop(environment=there, jobs=1, folder=tmp_path, objects=tmp_path)
+    with pytest.raises(PreflightError, match="cannot be started there: Permission denied"):
+        workshop.prepare(find("torch_scatter"), Pip(environment=there))
+
+
 def test_programs_whose_words_are_read_speak_english() -> None:
     kept = clean({"LANG": "de_DE.UTF-8", "LANGUAGE": "de", "LC_MESSAGES": "fr_FR.UTF-8", "PYTHONPATH": "/x"})
     assert (kept["LC_ALL"], "LANGUAGE" in kept, "PYTHONPATH" in kept) == ("C.UTF-8", False, False)

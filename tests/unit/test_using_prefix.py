@@ -388,21 +388,6 @@ def test_what_was_not_built_or_lost_its_channel_says_so(output: Path) -> None:
         prefix.solve(wanted(output, "greeting"))
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("linux_64_cpu", "build-locally.py linux_64_cpu,"),
-        ("linux_64_cpu-rehearsal", "build-locally.py linux_64_cpu --rehearse,"),
-        ("linux_64_cpu_wheel-2.14.1", "build-locally.py linux_64_cpu_wheel --torch 2.14.1,"),
-        ("linux_64_cpu-2.14.1-rehearsal", "build-locally.py linux_64_cpu --torch 2.14.1 --rehearse,"),
-    ],
-)
-def test_the_line_that_builds_what_is_missing_can_be_pasted(tmp_path: Path, name: str, line: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        prefix.find(tmp_path, name)
-    assert line in raised.value.remedy
-
-
 def test_the_command_plans_and_makes(output: Path, tmp_path: Path, invocation: Invocation) -> None:
     folder = tmp_path / "env"
     arguments = ["env", "create", str(folder), "greeting", "--from", NAME, "-o", str(output), "-p", "3.11"]

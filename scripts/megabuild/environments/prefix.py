@@ -51,21 +51,9 @@ def find(output: Path, name: str) -> Path:
     if published.records(channel):
         return channel
     there = sorted(path.parent.name for path in channel.parent.glob(f"*/{published.RECORDS}"))
-    remedy = f"build it first: python3 build-locally.py {_arguments(name)}"
-    raise ConfigError(
-        f"{channel.parent} has no packages of {name}",
-        f"{remedy}; or take what is there: {', '.join(there)}"
-        if there
-        else f"{remedy}, or name its --output",
-    )
-
-
-def _arguments(name: str) -> str:
-    """Return what has a run of that name built: a config's name, a release's where it has one, and how it was made."""
-    config, *more = name.split("-")
-    rehearse = more[-1:] == ["rehearsal"]
-    release = "-".join(more[: len(more) - rehearse])
-    return f"{config}{f' --torch {release}' if release else ''}{' --rehearse' if rehearse else ''}"
+    other = f"take what is there: {', '.join(there)}" if there else "name its --output"
+    build = f"python3 build-locally.py {name.replace('-rehearsal', ' --rehearse')}"
+    raise ConfigError(f"{channel.parent} has no packages of {name}", f"build it first: {build}; or {other}")
 
 
 def requested(

@@ -95,7 +95,6 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(WHAT, "--bump", metavar="VERSION",
         help="Report what must change for another version, or for the newest.")  # fmt: skip
 @option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked, or a checkout.")
-@option(LOCAL, "--wheel", type=_FILE, metavar="FILE", help="A wheel of the package.")
 @option(LOCAL, "--no-snapshots", "live", is_flag=True,
         help="Without the facts that are committed here, which stand in for what cannot be read.")  # fmt: skip
 @option(LOCAL, "--pinning", type=_EITHER, metavar="PATH",

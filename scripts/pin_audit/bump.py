@@ -10,16 +10,15 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from groundwork import files, process
+from groundwork import process
 from groundwork.errors import ConfigError
 from megabuild.configs.config import CONFIG_FOLDER, python_version
-from megabuild.configs.matrix import MATRIX_FILE, PROVIDERS
+from megabuild.configs.matrix import PROVIDERS
 from pin_audit.constraints import is_optional
 from pin_audit.facts import CiPin, Requirement, Submodule, UpstreamArchs
 from pin_audit.name_map import names
@@ -48,9 +47,6 @@ _MADE = {
     "tests/data/rendered_pyg.json": _RENDERED,
     "docs/dependencies.md": "python scripts/megabuild audit --write docs/dependencies.md",
 }
-_TEXTS = ("*.md", "*.yaml", "*.yml", "*Containerfile", "*Dockerfile")
-_HISTORY = ("CHANGELOG.md", "docs/lab/*", "docs/dependencies.md", "tests/*", "scripts/pin_audit/releases/*",
-            f"{CONFIG_FOLDER}/*", f"recipe/{MATRIX_FILE}")  # fmt: skip
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -152,8 +148,6 @@ def collect(context: BumpContext) -> Bump:
         _made,
     )
     changes = [change for step in steps for change in step(context)]
-    covered = {(change.file, change.line) for change in changes}
-    changes += _mentions(context, covered)
     return Bump(
         package=context.request.target.package,
         old=context.old.version,
@@ -402,21 +396,3 @@ def _made(context: BumpContext) -> Iterator[Change]:
     for name, command in commands.items():
         if (context.root / name).exists():
             yield Line(name, 0, "").change("generated", CERTAIN, note=command)
-
-
-def _mentions(context: BumpContext, covered: set[tuple[str, int | None]]) -> Iterator[Change]:
-    """Yield text that names the old version: does it speak of what is built now?"""
-    pattern = re.compile(rf"(?<![\w.]){re.escape(context.old.version)}(?![\w]|\.\d)")
-    argv = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "ls-files", "-z"]
-    done = process.run(argv, timeout=60, folder=context.root)
-    for name in sorted(filter(None, done.stdout.split("\0"))) if done.returncode == 0 else ():
-        if any(fnmatchcase(name, one) for one in _TEXTS) and not any(
-            fnmatchcase(name, one) for one in _HISTORY
-        ):
-            text = (files.read_untrusted(context.root / name, below=context.root) or b"").decode(
-                errors="replace"
-            )
-            found = (n for n, line in enumerate(text.splitlines(), 1) if pattern.search(line))
-            if lines := [n for n in found if (name, n) not in covered]:
-                note = f"in lines {', '.join(map(str, lines))}"
-                yield Line(name, lines[0], "").change("text", PERSON, context.old.version, note=note)

@@ -243,8 +243,8 @@ def _against_unpinned(row: AuditRow, claim: Constraint, what: str) -> Verdict | 
 def _beyond_conda_forge(row: AuditRow, claim: Constraint) -> Verdict | None:
     """Compare what the wheel needs with what conda-forge pins, and with what it has at all."""
     pinned = [pin(value) for value in pins(row, claim.configs)]
-    if pinned and all(common([claim.spec, fact]) is None for fact in pinned):
-        texts = ", ".join(dict.fromkeys(fact.text for fact in pinned))
+    if pinned and all(common([claim.spec, spec]) is None for spec in pinned):
+        texts = ", ".join(dict.fromkeys(spec.text for spec in pinned))
         return _conflict(f"the wheel needs {claim.spec.text}, conda-forge pins {texts}")
     return _beyond_channel(row, claim, f"the wheel needs {claim.spec.text}")
 
@@ -268,10 +268,10 @@ def _against_pin(row: AuditRow, ask: RecipeRequirement) -> Verdict | None:
     if not pinned:
         return None
     if ask.spec.any:
-        if ask.fact.value != "*" or row.entry.tool or all(fact.any for fact in pinned):
+        if ask.fact.value != "*" or row.entry.tool or all(spec.any for spec in pinned):
             return None
         return Status.MISSING, f"conda-forge pins {texts}, the recipe asks for any version"
-    if any(common([ask.spec, fact]) for fact in pinned):
+    if any(common([ask.spec, spec]) for spec in pinned):
         return None
     both = f"the recipe asks for {ask.text}, conda-forge pins {texts}"
     if ask.fact.rendered:
@@ -279,7 +279,7 @@ def _against_pin(row: AuditRow, ask: RecipeRequirement) -> Verdict | None:
     elif "host" in ask.fact.sections:
         return _conflict(both)
     floor = lowest(ask.spec)  # empty where no version at all is admitted
-    older = bool(floor) and any(side(fact, floor) == "newer" for fact in pinned)
+    older = bool(floor) and any(side(spec, floor) == "newer" for spec in pinned)
     return (Status.OLDER if older else Status.NEWER), both
 
 

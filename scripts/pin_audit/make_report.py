@@ -41,7 +41,6 @@ class AuditOptions:
     upstream: str | None = None  #: of another project; with `ref`
     ref: str | None = None
     tree: Path | None = None
-    wheel: Path | None = None
     pinning: Path | None = None
     start: Path | None = None  #: ``--from``; with ``only``, those sources are read anew
     only: tuple[str, ...] = ()
@@ -128,7 +127,6 @@ def _named(options: AuditOptions) -> set[str]:
     given = {
         "ci_pins": options.tree,
         "upstream_archs": options.tree,
-        "wheel_metadata": options.wheel,
         "pinning": options.pinning,
     }
     return {source for source, path in given.items() if path is not None}
@@ -148,7 +146,7 @@ def _check(options: AuditOptions) -> None:
     if options.every and options.package_words:
         raise UsageError("--all and --package exclude each other", "leave one out")
     if options.every or len(options.package_words) > 1:
-        for name in ("release", "tree", "wheel", "upstream"):
+        for name in ("release", "tree", "upstream"):
             if getattr(options, name):
                 raise UsageError(f"--{name} is about one package", "name it with --package, without --all")
 
@@ -246,7 +244,6 @@ def make_request(
         configs=tuple(config for config in configs if config.name in {build.name for build in one.builds}),
         root=root,
         local=Local(
-            wheel=options.wheel,
             tree=options.tree,
             pinning=options.pinning,
         ),

@@ -41,7 +41,6 @@ class Lazy(Generic[Made]):
 class Local:
     """Local files to use instead; None for the network or the cache."""
 
-    wheel: Path | None = None  #: of the package
     tree: Path | None = None  #: a folder with upstream's files, or a checkout
     pinning: Path | None = None  #: a ``conda_build_config.yaml`` or a folder with one and with migrations
 

@@ -39,7 +39,7 @@ from audit_wheels import (
 
 from groundwork.network.index import configured, links
 from pin_audit.facts import Requirement, SourceOutcome
-from pin_audit.request import AuditRequest, Local
+from pin_audit.request import AuditRequest
 from pin_audit.sources import wheel_metadata
 from pin_audit.sources.wheel_metadata import newest_version
 
@@ -168,45 +168,18 @@ def test_what_was_read_once_is_there_offline_with_its_date(pip: SimpleNamespace,
     assert "--offline" in read(request(services(tmp_path / "empty", offline=True))).trouble
 
 
-def test_a_local_wheel_needs_no_index(pip: SimpleNamespace, tmp_path: Path) -> None:
-    path = tmp_path / LINUX.replace("1.2-", "1.2+cpu-")
-    path.write_bytes(wheel(metadata(*REQUIRES, version="1.2+cpu")))
-    outcome = read(request(services(tmp_path), local=Local(wheel=path)))
-    assert values(outcome) == EXPECTED
-    assert str(tmp_path) not in repr(outcome.facts)
-
-
-def test_a_requirement_that_cannot_be_understood_is_a_fact_with_trouble(tmp_path: Path) -> None:
-    (tmp_path / LINUX).write_bytes(
-        wheel(metadata("numpy (>=1)(", "pkg @ https://example.org/p.whl", "good>1"))
-    )
-    broken, *others = read(request(services(tmp_path), local=Local(wheel=tmp_path / LINUX))).facts
+def test_a_requirement_that_cannot_be_understood_is_a_fact_with_trouble(
+    pip: SimpleNamespace, tmp_path: Path
+) -> None:
+    text = metadata("numpy (>=1)(", "pkg @ https://example.org/p.whl", "good>1")
+    with index(pip, page(LINUX), **{f"{LINUX}.metadata": text}):
+        broken, *others = read(request(services(tmp_path))).facts
     assert (broken.name, broken.value) == ("numpy", "")
     assert "is not a valid requirement" in broken.trouble
-    assert [(one.name, one.value) for one in others] == [
+    assert [(one.name, one.value) for one in others[:2]] == [
         ("pkg", "@ https://example.org/p.whl"),
         ("good", ">1"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "told"),
-    [
-        ("thing-1.3-py3-none-any.whl", wheel(metadata(version="1.3")), "not a wheel of thing 1.2"),
-        ("other-1.2-py3-none-any.whl", wheel(metadata(name="other")), "not a wheel of thing 1.2"),
-        ("thing-1.2-py3-none-any.whl", wheel(metadata(name="other")), "not the metadata of thing 1.2"),
-        ("thing-1.2-py3-none-any.whl", wheel(metadata(*REQUIRES))[:-200], "is not a wheel, or a broken one"),
-        ("thing-1.2-py3-none-any.whl", wheel(metadata("a") + b"x" * (8 << 20)), "unreasonably long"),
-        ("thing-1.2-py3-none-any.whl", None, "cannot read"),
-        ("thing.zip", b"", "not named like a wheel"),
-    ],
-)
-def test_a_local_wheel_that_is_none_is_told(
-    tmp_path: Path, name: str, content: bytes | None, told: str
-) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    assert told in read(request(services(tmp_path), local=Local(wheel=tmp_path / name))).trouble
 
 
 def test_metadata_with_a_wrong_hash_is_not_papered_over(pip: SimpleNamespace, tmp_path: Path) -> None:

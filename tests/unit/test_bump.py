@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,7 +98,6 @@ def test_this_repository_by_its_snapshots(changes: Callable[..., Any], repositor
     assert any(
         "protobuf v3.13.0.1 -> v21.12" in one["note"] for one in found["submodules"]
     )  # as in the table
-    assert not any(one["file"].startswith(("tests/", "docs/lab")) for one in found["text"])
 
 
 @pytest.mark.parametrize(("name", "text"), [("meta.yaml", META), ("recipe.yaml", V1)])
@@ -107,11 +105,6 @@ def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp
     root = tmp_path / "feedstock"
     (root / "recipe").mkdir(parents=True)
     (root / "recipe" / name).write_text(text, encoding="utf-8")
-    (root / "README.md").write_text(
-        "PyTorch 2.13.0 is built, not 12.13.0 or 2.13.0.1.\n2.13.01\n", encoding="utf-8"
-    )
-    for words in (["init", "-q"], ["add", "-A"]):
-        subprocess.run(["git", *words], cwd=root, check=True)
     found = changes("--root", str(root), "--bump", "2.14.1")
     expected = {"version": "2.14.1", "build number": "0", "triton": "3.8.0" if name == "recipe.yaml" else "~=3.8.0",
                 "sha256": "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"}  # fmt: skip
@@ -120,7 +113,6 @@ def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp
         assert (one["kind"], one["new"]) == ("certain", new), topic
         assert one["old"] in text.splitlines()[one["line"] - 1], topic
     assert "typing_extensions" not in found
-    assert [(one["file"], one["line"]) for one in found["text"]] == [("README.md", 1)]
 
 
 def test_patches_are_tried_on_a_tree(changes: Callable[..., Any], tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
@@ -33,7 +32,6 @@ from groundwork.network.index import (
     configured,
     local_path,
     offered,
-    parsed,
 )
 from pin_audit.facts import CiPin, Requirement, Scope, SourceOutcome, Where
 from pin_audit.request import AuditRequest
@@ -60,9 +58,6 @@ def read(request: AuditRequest) -> SourceOutcome:
     """Return what the target's wheels require, one fact each, and the Pythons for which there are wheels."""
     if not request.target.wheel:
         return SourceOutcome(source=SOURCE, applies=False)
-    local = request.local.wheel
-    if local is not None:
-        return SourceOutcome(source=SOURCE, facts=_facts([_local(local, request)]))
     found, pythons, troubles = _from_index(request)
     tags = [
         CiPin(name="python", what="of the wheels", value=pythons, where=where)
@@ -197,7 +192,7 @@ def _remote(platform: str, file: File, request: AuditRequest, client: Client) ->
         return content
 
     if urlsplit(file.url).scheme == "file":
-        return _local(local_path(file.url), request, platform)
+        return _of_file(file, platform)
     key = f"wheel metadata {file.name} {file.sha256 or redact.address(file.url)}"
     entry = request.services.cached(key, math.inf, make)
     pyg = request.target.index == "pyg"
@@ -212,26 +207,15 @@ def _remote(platform: str, file: File, request: AuditRequest, client: Client) ->
     return platform, _required(entry.data, file.project, file.version), where
 
 
-def _local(path: Path, request: AuditRequest, platform: str = "") -> _Metadata:
-    """Return the metadata of a wheel on this machine, if it is one of the target."""
-    known = parsed(path.name)
-    if known is None or not known[2]:
-        raise AuditError(f"{path.name} is not named like a wheel", "name a file *.whl: --wheel FILE")
-    project, version, _ = known
-    target = request.target
-    wanted = canonicalize_name(target.wheel or project)
-    if project != wanted or version.public != target.version:
-        reason = f"{path.name} is not a wheel of {wanted} {target.version}"
-        raise AuditError(reason, "name the right one: --wheel FILE")
+def _of_file(file: File, platform: str) -> _Metadata:
+    """Return the metadata of a wheel on this machine."""
+    path = local_path(file.url)
     try:
         content = of_file(path).content
-    except OSError as error:
-        reason = f"cannot read {path}: {error.strerror or error}"
-        raise AuditError(reason, "check the file named by --wheel") from error
-    except BROKEN as error:
+    except (OSError, *BROKEN) as error:
         raise AuditError(f"{path} is not a wheel, or a broken one: {error}", "check the wheel") from error
-    where = Where(file=_inside(path.name), package=project, version=str(version))
-    return platform, _required(content, project, version), where
+    where = Where(file=_inside(path.name), package=file.project, version=str(file.version))
+    return platform, _required(content, file.project, file.version), where
 
 
 def _inside(wheel: str) -> str:

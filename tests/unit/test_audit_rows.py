@@ -1,0 +1,247 @@
+"""Facts in, a row's status and sentence out; values of real releases where a verdict was once wrong."""
+
+from __future__ import annotations
+
+import pytest
+from audit_samples import CONFIGS, asks, audit, ci_has, has, pinned, row, switch, target, vendors, wheel
+from msgspec import structs
+
+from pin_audit.archs import split
+from pin_audit.constraints import AuditRow, Status
+from pin_audit.facts import AnyFact, CiPin, GlobalPin, RecipeArchs, Scope, SourceOutcome, UpstreamArchs
+from pin_audit.name_map import names
+from pin_audit.table import tabulate
+
+CUDA129, CUDA130 = ("linux_64_cuda129",), ("linux_64_cuda130", "linux_aarch64_cuda130")
+LINUX = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "linux_aarch64_cuda130")
+CONFLICT, OLDER, NEWER, MISSING, UNKNOWN, UNPINNED, IN_STEP = Status
+TOOLKIT, NEWER_TOOLKIT = wheel("cuda-toolkit", "==13.0.3"), wheel("cuda-toolkit", "==13.2.2")
+NCCL = (TOOLKIT, wheel("nvidia-nccl-cu13", "==2.29.7"), asks("nccl", "2.*", configs=CUDA130))
+SLEEF = (
+    vendors("third_party/sleef", "3.8-12-gabc1234", commit="abc1234" + "0" * 33),
+    switch("USE_SYSTEM_SLEEF", "1"),
+)
+PYBIND = (
+    vendors("third_party/pybind11", "v2.13.6"),
+    switch("USE_SYSTEM_PYBIND11", "1"),
+    asks("pybind11", "*"),
+)
+PROTOBUF = (
+    vendors("third_party/protobuf", "v21.12", commit="f0dc78d7" + "0" * 32),
+    switch("BUILD_CUSTOM_PROTOBUF", "OFF"),
+)
+PYTHONS = [asks("python", f"3.{minor}.* *_cpython") for minor in range(10, 15)]
+CI_PACKAGING = (ci_has("packaging", ">=24.2"), asks("packaging", "*", sections=("host",)))
+CI_NUMPY = (ci_has("numpy", "1.26.2", python="3.12"), ci_has("numpy", "2.3.4", python="3.14"))
+SILENT = {"ci_pins": "github.com: no answer", "submodules": "github.com: no answer"}
+
+
+def gcc_pin(version: str, *cuda: str, migration: str = "") -> GlobalPin:
+    pin = pinned("c_compiler_version", version, "linux-64", "linux-aarch64", migration=migration)
+    return structs.replace(pin, holds=structs.replace(pin.holds, cuda=cuda))
+
+
+GCC_PINS = (gcc_pin("15", "None"), gcc_pin("14", "12.9"), gcc_pin("15", "13.0", migration="cuda130"))
+VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
+    # the wheel against the recipe
+    ("sympy", [wheel("sympy", ">=1.13.3"), asks("sympy", ">=1.13.3")], IN_STEP, ""),
+    ("sympy", [wheel("sympy", ">=1.13.3"), asks("sympy", ">=1.14")], IN_STEP, ""),
+    ("sympy", [wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3")], CONFLICT, "no version satisfies both"),
+    ("setuptools", [wheel("setuptools", ">=77.0.3"), asks("setuptools", "<82")], OLDER, "admits versions older"),
+    ("networkx", [wheel("networkx", ">=2.5.1"), asks("networkx", "*")], MISSING, "any version"),
+    ("networkx", [wheel("networkx", ">=2.5.1,<4"), asks("networkx", ">=2.5.1")], MISSING, "excludes"),
+    ("cuda-bindings", [TOOLKIT, wheel("cuda-bindings", ">=13.0.3,<14")], MISSING, "does not ask for it"),
+    ("opt_einsum", [wheel("opt-einsum", ">=3.3", 'extra == "opt-einsum"')], IN_STEP, "extra"),
+    ("optree", [wheel("optree", ">=0.13", 'extra == "optree"'), asks("optree", "<0.12")], CONFLICT, ""),
+    ("colorama", [wheel("colorama", ">=99", 'platform_system == "Windows"'), asks("colorama", "<1")], UNPINNED, ""),
+    ("python", [wheel("python", ">=3.11"), ci_has("python", "3.11, 3.14t, 3.15"), *PYTHONS], CONFLICT, "3.10.*"),
+    ("python", [wheel("python", ">=3.10"), ci_has("python", "3.10, 3.11, 3.12, 3.13, 3.14"), *PYTHONS], IN_STEP, ""),
+    # CUDA
+    ("nccl", [*NCCL, asks("nccl", "<2.29", configs=CUDA129)], IN_STEP, ""),
+    ("nccl", [*NCCL, asks("nccl", "<2.29", configs=CUDA130)], CONFLICT, ""),
+    ("libnvshmem", [wheel("nvidia-cuda-runtime-cu12", "==12.8.90"), wheel("nvidia-nvshmem-cu12", "==3.3.20")],
+     IN_STEP, ""),
+    ("libcublas", [wheel("nvidia-cublas", "==13.1.0.3"), TOOLKIT, asks("libcublas-dev", "13.*", configs=CUDA130),
+                   asks("cuda-version", "13.0.*", configs=CUDA130)], IN_STEP, "cuda-version decides"),
+    ("cuda-version", [TOOLKIT, asks("cuda-version", "13.0", configs=CUDA130)], IN_STEP, ""),
+    ("cuda-version", [TOOLKIT, asks("cuda-version", "12.9", configs=CUDA130)], CONFLICT, ""),
+    ("cuda-bindings", [NEWER_TOOLKIT, wheel("cuda-bindings", "<14,>=13.2.0")], MISSING, "newer than any here"),
+    ("cuda-version", [NEWER_TOOLKIT, asks("cuda-version", "13.0.*", configs=CUDA130)], OLDER, ""),
+    ("cudnn", [NEWER_TOOLKIT, wheel("nvidia-cudnn-cu13", "==9.24.0.43"), asks("libcudnn-dev", "9.*", configs=CUDA130)],
+     IN_STEP, ""),
+    ("cudnn", [ci_has("cudnn", "8.9.2", "11.8"), asks("libcudnn-dev", "9.*", configs=CUDA130)], UNPINNED, ""),
+    ("cudnn", [ci_has("cudnn", "8.9.2", "13"), asks("libcudnn-dev", "9.*", configs=CUDA130)], NEWER, ""),
+    # conda-forge
+    ("numpy", [wheel("numpy", ">=2.1"), asks("numpy", ">=2.1"), pinned("numpy", "1.26")], CONFLICT, "pins 1.26"),
+    ("pybind11-abi", [asks("pybind11-abi", "11.*"), pinned("pybind11_abi", "4")], CONFLICT, ""),
+    ("pybind11-abi", [asks("pybind11-abi", "11.*"), pinned("pybind11_abi", "4"),
+                      pinned("pybind11_abi", "11", migration="pybind11_abi11")], UNPINNED, ""),
+    ("mkl", [asks("mkl-devel", "2026.*", configs=LINUX[:1]), pinned("mkl_devel", "2023", "osx-64")], UNPINNED, ""),
+    ("gcc", [asks("gcc", "14.*", sections=("build",)), pinned("c_compiler_version", "15")], OLDER, ""),
+    ("gcc", [asks("gcc", "14.*", sections=("build",), configs=LINUX), *GCC_PINS], OLDER, "pins 15 ["),
+    ("gcc", [asks("gcc", "14.*", sections=("build",), configs=CUDA129), *GCC_PINS], UNPINNED, ""),
+    ("triton", [asks("triton", "==3.7.1"), has("triton", "3.6.0")], CONFLICT, "nothing newer than 3.6.0"),
+    ("triton", [asks("triton", "==3.7.1"), has("triton", "3.8.0")], UNPINNED, ""),
+    ("zlib", [asks("zlib", "*"), pinned("zlib", "1")], MISSING, "pins 1"),
+    ("libuv", [asks("libuv", "*")], UNPINNED, "names no version"),
+    # what upstream vendors and builds with
+    ("sleef", [*SLEEF, asks("sleef", "<3.7")], OLDER, ""),
+    ("sleef", [*SLEEF, asks("sleef", ">=3.9")], NEWER, ""),
+    ("sleef", [*SLEEF, asks("sleef", "3.8.*")], IN_STEP, ""),
+    ("pybind11", [*PYBIND, has("pybind11", "3.0.1")], NEWER, "the newest, 3.0.1"),
+    ("pybind11", [*PYBIND, has("pybind11", "2.13.6")], IN_STEP, ""),
+    ("pybind11", [*PYBIND, has("pybind11", "2.12.0")], OLDER, ""),
+    ("pybind11", [*PYBIND], UNKNOWN, ""),
+    ("packaging", [*CI_PACKAGING, has("packaging", "25.0")], IN_STEP, ""),
+    ("packaging", [*CI_PACKAGING, has("packaging", "23.0")], MISSING, ""),
+    ("packaging", [*CI_PACKAGING], IN_STEP, ""),
+    ("numpy", [ci_has("numpy", ">=2.2"), asks("numpy", "*", sections=("host",))], MISSING, ""),
+    ("numpy", [*CI_NUMPY, asks("numpy", "2.*")], IN_STEP, ""),
+    ("numpy", [*CI_NUMPY, asks("numpy", "3.*")], NEWER, ""),
+    ("ninja", [ci_has("ninja", "1.11.1.4"), asks("ninja", "*", sections=("build",)), has("ninja", "1.10")], OLDER, ""),
+    ("eigen", [ci_has("eigen", "5.0.1"), asks("eigen", "*", sections=("host",)), has("eigen", "5.0.1")], IN_STEP, ""),
+    ("libprotobuf", [*PROTOBUF, asks("libprotobuf", "3.21.12.*")], IN_STEP, ""),
+    ("libprotobuf", [*PROTOBUF, asks("libprotobuf", "7.35.1.*")], NEWER, "v21.12 (3.21.12)"),
+    ("libcudss", [CiPin(name="cudss", trouble="no such script"), asks("libcudss-dev", "<0.8", configs=CUDA130)],
+     UNKNOWN, "no such script"),
+    ("newlib", [vendors("third_party/newlib", "v1.0")], IN_STEP, "compiled in"),
+    ("ittapi", [vendors("third_party/ittapi", "v3.2"), switch("USE_ITT", "0")], IN_STEP, "USE_ITT=0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "facts", "status", "words"), VERDICTS)
+def test_status_of_a_row(name: str, facts: list[AnyFact], status: Status, words: str) -> None:
+    found = row(name, *facts)
+    assert found.status is status, found.sentence
+    assert words in found.sentence
+
+
+@pytest.mark.parametrize(("name", "facts", "status"), [
+    ("pybind11", PYBIND, UNKNOWN), ("nccl", [asks("nccl", "2.*"), pinned("nccl", "2")], UNKNOWN),
+    ("cuda-version", [asks("cuda-version", "13.0.*")], UNKNOWN), ("numpy", [asks("numpy", "2.*")], UNPINNED),
+    ("gcc", [asks("gcc", "14.*", sections=("build",), configs=LINUX), *GCC_PINS], OLDER),
+])  # fmt: skip
+def test_a_source_that_failed_makes_its_rows_unknown(name: str, facts: list[AnyFact], status: Status) -> None:
+    left = [fact for fact in facts if fact.kind not in ("submodule", "ci-pin")]
+    assert row(name, *left, troubles=SILENT).status is status
+    outcome = SourceOutcome(source="recipe_pins", facts=(asks("sympy", ">=1", sections=("run",)),))
+    assert [one.status for one in tabulate(target(), [outcome], names()).rows] == [UNKNOWN]
+
+
+def test_a_vendored_library_is_marked_by_the_switch_that_says_so() -> None:
+    copy, protobuf = vendors("third_party/sleef", "3.8"), vendors("third_party/protobuf", "v3.13.0")
+    system = row("sleef", copy, switch("USE_SYSTEM_SLEEF", "1"))
+    assert (system.use, system.why) == ("system", "USE_SYSTEM_SLEEF=1, recipe/build_env.sh:30")
+    assert row("sleef", copy, switch("USE_SYSTEM_SLEEF", "0")).use == "vendored"
+    assert row("sleef", copy).use == "vendored"
+    assert row("libprotobuf", protobuf, switch("BUILD_CUSTOM_PROTOBUF", "OFF")).use == "system"
+    assert row("libprotobuf", protobuf, switch("BUILD_CUSTOM_PROTOBUF", "ON")).use == "vendored"
+    off, on = switch("USE_CUDA", "0", CONFIGS[:1]), switch("USE_CUDA", "1", CONFIGS[1:2])
+    assert row("cutlass", vendors("third_party/cutlass", "v4.2.1"), off, on).use == "vendored"
+    nested = vendors("third_party/kineto/libkineto/third_party/dynolog", "d2ffe0a")
+    assert row("kineto/libkineto/dynolog", nested).vendored_only
+
+
+def test_what_has_a_row_of_its_own() -> None:
+    cuda = asks("cuda-version", "13.0.*", configs=CUDA130)
+    followers = [
+        asks(name, "*", configs=CUDA130) for name in ("libcufft-dev", "libcufile-dev", "cuda-cupti-dev")
+    ]
+    table = audit(cuda, *followers, CiPin(name="cufile", trouble="x"), ci_has("cupti", "13.0.85", "13.0"))
+    assert [one.name for one in table.rows] == ["cuda-version"]
+    table = audit(asks("libmagma", "<0.0a0", sections=("constraint",)), asks("libmagma-devel", "2.10.0.*"))
+    assert [(one.name, one.status) for one in table.rows] == [("magma", UNPINNED)]
+    assert (names().by_ci("protobuf"), names().by_submodule("third_party/protobuf")) == (
+        "protobuf",
+        "libprotobuf",
+    )
+
+
+@pytest.mark.parametrize(
+    ("tag", "ours"), [("3.20.3", "3.20.3"), ("21.12", "3.21.12"), ("25.3", "4.25.3"), ("35.1", "7.35.1")]
+)
+def test_protobufs_scheme(tag: str, ours: str) -> None:
+    assert names().entries["libprotobuf"].release(tag) == ours
+
+
+def test_a_commit_without_a_tag_names_no_version() -> None:
+    copy = structs.replace(
+        vendors("third_party/XNNPACK", "51a0103", commit="51a0103" + "0" * 33), day="2024-12-02"
+    )
+    assert copy.text == "51a0103, 2024-12-02"
+    on = switch("USE_SYSTEM_XNNPACK", "1")
+    assert row("xnnpack", copy, on, asks("xnnpack", "*"), has("xnnpack", "2024.8")).status is UNPINNED
+
+
+# ---- lists of CUDA architectures ------------------------------------------------------------------------------------
+
+
+def ours(
+    cuda: str, archs: str, recipe: str = "pytorch", config: str = "linux_64_cuda130", platform: str = ""
+) -> RecipeArchs:
+    holds = Scope(cuda=(cuda,), configs=(config,), platforms=(platform,) if platform else ())
+    return RecipeArchs(name=f"CUDA {cuda}", archs=split(archs), recipe=recipe, holds=holds)
+
+
+def theirs(cuda: str, archs: str, platform: str = "") -> UpstreamArchs:
+    holds = Scope(cuda=(cuda,), platforms=(platform,) if platform else ())
+    return UpstreamArchs(name="gpu-architectures", archs=split(archs), holds=holds)
+
+
+def only(*facts: AnyFact, package: str = "pytorch") -> AuditRow:
+    (found,) = audit(*facts, package=package).archs
+    return found
+
+
+@pytest.mark.parametrize(("upstream", "recipe", "status", "words"), [
+    (["7.5 9.0 12.0+PTX"], "7.5;9.0;12.0+PTX", IN_STEP, "the same"),
+    (["7.5;9.0;12.0+PTX"], "7.5;11.0;12.0+PTX", OLDER, "9.0 is upstream's, not the recipe's; 11.0 is the recipe's"),
+    (["9.0;12.0+PTX"], "9.0;12.0", OLDER, "12.0+PTX is upstream's"),
+    (["9.0"], "9.0;11.0", NEWER, "11.0 is the recipe's"),
+    # upstream's nightly builds have PTX, the released wheels leave it out: no difference
+    (["9.0;12.0"], "9.0;12.0+PTX", IN_STEP, ""), (["9.0;12.0", "9.0;12.0+PTX"], "9.0;12.0+PTX", IN_STEP, ""),
+    (["9.0;12.0", "9.0;12.0+PTX"], "9.0;12.0", IN_STEP, ""),
+])  # fmt: skip
+def test_lists_of_architectures(upstream: list[str], recipe: str, status: Status, words: str) -> None:
+    found = only(*(theirs("13.0", archs) for archs in upstream), ours("13.0", recipe))
+    assert found.status is status
+    assert words in found.sentence
+
+
+def test_lists_are_compared_by_platform_and_recipe() -> None:
+    found = only(
+        theirs("13.0", "7.5;9.0", "linux-64"), theirs("13.0", "9.0;11.0", "linux-aarch64"),
+        ours("13.0", "7.5;9.0", platform="linux-64"),
+        ours("13.0", "8.7;9.0;11.0", config="linux_aarch64_cuda130", platform="linux-aarch64"),
+    )  # fmt: skip
+    assert found.sentence == "8.7 is the recipe's, not upstream's [linux-aarch64]"
+    found = only(theirs("12.9", "5.0;6.0"), ours("12.9", "5.0;6.0"), ours("12.9", "6.0", recipe="pyg-lib"))
+    assert (found.status, "pyg-lib leaves out 5.0" in found.sentence) == (IN_STEP, True)
+    found = only(ours("12.9", "5.0"), ours("12.9", "6.0", recipe="pyg-lib"), package="pyg-lib")
+    assert [fact.recipe for fact in found.facts if isinstance(fact, RecipeArchs)] == ["pyg-lib"]
+
+
+def test_rows_of_cuda_versions() -> None:
+    rows = audit(
+        theirs("13.2", "9.0"), theirs("11.8", "6.0"), ours("13.0", "9.0"), theirs("13.0", "9.0")
+    ).archs
+    assert [(one.name, one.status) for one in rows] == [
+        ("CUDA 11.8", IN_STEP),
+        ("CUDA 13.0", IN_STEP),
+        ("CUDA 13.2", OLDER),
+    ]
+    rows = audit(theirs("13.0", "9.0"), ours("13.0", "9.0"), ours("12.9", "9.0")).archs
+    assert (rows[0].status, rows[0].sentence) == (NEWER, "upstream ships nothing for it")
+    (unread,) = audit(ours("13.0", "9.0"), troubles={"upstream_archs": "no tree"}).archs
+    assert (unread.status, "no tree" in unread.sentence) == (UNKNOWN, True)
+    (unread,) = audit(theirs("13.0", "9.0"), troubles={"recipe_archs": "build.sh computes it"}).archs
+    assert (unread.status, "build.sh computes it" in unread.sentence) == (UNKNOWN, True)
+    middle = audit(theirs("13.2", "9.0"), ours("13.0", "9.0"), ours("13.4", "9.0")).archs[1]
+    assert (middle.name, middle.status) == ("CUDA 13.2", IN_STEP)  # a newer 13.x is made here
+    rule = UpstreamArchs(name="gpu-architectures", value="those of the PyTorch it is built against")
+    assert {one.status for one in audit(rule, ours("12.9", "9.0"), ours("13.0", "9.0")).archs} == {IN_STEP}
+
+
+def test_a_list_is_split_whatever_is_between() -> None:
+    assert split("7.5;9.0a, 10.0  12.0+PTX") == ("7.5", "9.0a", "10.0", "12.0+PTX")
+    assert split("none of these") == ()

@@ -176,16 +176,6 @@ def _crashed(error: Exception, invocation: Invocation) -> int:
     return CRASHED
 
 
-def as_told(error: BaseException, invocation: Invocation) -> tuple[int, str, dict[str, object]]:
-    """Return the exit code of an exception that ends a command, what is said of it, and the document."""
-    told = _stopped(error, invocation) if isinstance(error, KeyboardInterrupt) else error
-    if isinstance(told, MegabuildError):
-        return told.exit_code, told.message, document_of(told, invocation)
-    message = f"unexpected {type(error).__name__}: {error}"
-    document = _document(type(error).__name__, message, "", CRASHED, invocation)
-    return CRASHED, message, {**document, **invocation.beside}
-
-
 def document_of(error: MegabuildError, invocation: Invocation) -> dict[str, object]:
     """Return an error as a document."""
     document = _document(type(error).__name__, error.message, error.remedy, error.exit_code, invocation)

@@ -22,8 +22,6 @@ class Signs:
     failed: str
     kept: str
     warning: str
-    full: str
-    empty: str
     dash: str
     cut: str
 
@@ -32,7 +30,7 @@ class Signs:
         """Return the signs for a stream: ASCII unless it says that it takes Unicode."""
         if (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf"):
             return UNICODE
-        return cls(done="+", failed="x", kept="=", warning="!", full="#", empty=".", dash="-", cut="~")
+        return cls(done="+", failed="x", kept="=", warning="!", dash="-", cut="~")
 
     def in_place_of_unicode(self, text: str) -> str:
         """Return a text with these signs where it has those of :data:`UNICODE`."""
@@ -40,7 +38,7 @@ class Signs:
         return text.translate({ord(sign): own for sign, own in pairs})
 
 
-UNICODE = Signs(done="✓", failed="✗", kept="=", warning="!", full="█", empty="░", dash="-", cut="…")
+UNICODE = Signs(done="✓", failed="✗", kept="=", warning="!", dash="-", cut="…")
 
 
 def size(octets: float) -> str:

@@ -30,7 +30,7 @@ def test_signs_are_ascii_where_the_stream_is() -> None:
     utf8_stream = io.TextIOWrapper(io.BytesIO(), encoding="UTF-8")
     plain = Signs.of(ascii_stream)
     assert all(sign.isascii() for sign in vars(plain).values())
-    assert Signs.of(utf8_stream).full == "█"
+    assert Signs.of(utf8_stream).done == "✓"
     assert Signs.of(io.StringIO()) == plain
 
 

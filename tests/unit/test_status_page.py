@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -45,6 +46,11 @@ def test_ninja_s_log_gives_the_steps_of_this_run_and_nothing_that_is_no_step(tmp
     assert slowest(steps, 1) == {"a.o": 9.0}
     assert [len(row) for row in in_rows(steps)] == [1, 1], "they overlap"
     assert ninja_steps(tmp_path / "none", BEGAN) == []
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / ".ninja_log")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("pipe", "link"):
+        assert ninja_steps(tmp_path / name, BEGAN) == [], "a build made it"
 
 
 @pytest.fixture

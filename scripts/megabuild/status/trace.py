@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from groundwork import files
+from groundwork.errors import IntegrityError
 from groundwork.wording import plain
 from megabuild.status.status import Span
 
@@ -18,9 +20,15 @@ _MOST_BYTES, _LONGEST_NAME = 64 << 20, 300
 
 def ninja_steps(build: Path, since: float) -> list[Span]:
     """Return the steps that ninja has run in a build folder since a point in time, by its untrusted log."""
-    content = files.read_untrusted(build / ".ninja_log", below=build.parent) or b""
+    content = b""
+    path = build / ".ninja_log"
+    with (
+        contextlib.suppress(OSError, IntegrityError),
+        files.open_regular(path, below=build.parents[1]) as file,
+    ):
+        content = file.read(_MOST_BYTES)
     steps: dict[tuple[str, str, str], Span] = {}
-    for line in content[:_MOST_BYTES].decode(errors="replace").splitlines()[1:]:
+    for line in content.decode(errors="replace").splitlines()[1:]:
         fields = line.split("\t")
         if len(fields) != 5 or not all(field.isdigit() and len(field) < 20 for field in fields[:3]):
             continue

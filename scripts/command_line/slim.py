@@ -35,12 +35,8 @@ DO = "What to do"
 @option(WHAT, "--keep", multiple=True, metavar="LIST",
         help="Leave out the steps that cost these: compile, compile-cpu, compile-gpu, extensions, distributed, "
         "profiler; or steps by their name.")  # fmt: skip
-@option(WHAT, "--unsupported-gpu", "unsupported", is_flag=True,
-        help="Go on although nothing there has code for a GPU that is named.")  # fmt: skip
 @option(WHAT, "--drop-lto-ir", is_flag=True,
         help="Take LTO-IR from libraries, too, which they may compile at run time.")  # fmt: skip
-@option(DO, "--plan", is_flag=True,
-        help="Say what each step would give and cost; nothing is touched. The default.")  # fmt: skip
 @option(DO, "--apply", is_flag=True,
         help="Slim an environment in place, import all that is in it, and undo it if something fails. Originals are "
         "kept.")  # fmt: skip
@@ -62,9 +58,7 @@ def slim(
     subject: Path,
     gpus: tuple[str, ...],
     keep: tuple[str, ...],
-    unsupported: bool,
     drop_lto_ir: bool,
-    plan: bool,
     apply: bool,
     checks: tuple[str, ...],
     no_check: bool,
@@ -83,7 +77,7 @@ def slim(
     from gpu_tools.slim.steps import SlimRequest, parse_gpus, parse_keep
 
     context.obj.json = as_json
-    _one_of(plan=plan, apply=apply, output=output is not None, undo=undo, forget=forget and not apply)
+    _one_of(apply=apply, output=output is not None, undo=undo, forget=forget and not apply)
     commands.check_subject(subject, in_place=apply or undo or forget, writes=output is not None)
     if (checks or no_check) and not apply:
         raise UsageError("only what is slimmed in place is checked", "add --apply")
@@ -93,9 +87,7 @@ def slim(
         return commands.undo(subject)
     if forget and not apply:
         return commands.forget(subject)
-    request = SlimRequest(
-        gpus=parse_gpus(gpus), keep=parse_keep(keep), lto_ir=not drop_lto_ir, unsupported=unsupported
-    )
+    request = SlimRequest(gpus=parse_gpus(gpus), keep=parse_keep(keep), lto_ir=not drop_lto_ir)
     with Screen(Console(stderr=True, soft_wrap=True)) as shown:
         if output is not None:
             return commands.write(subject, output, request, shown.note, for_myself=for_myself)

@@ -113,7 +113,7 @@ class Check:
     def _too_far(self, what: str) -> SlimmedTooFarError:
         return SlimmedTooFarError(
             f"{self._root}: when it was slimmed, {what}; it was undone",
-            "find the step that takes what this needs, and leave it out: --keep STEP (--plan lists them)",
+            "find the step that takes what this needs, and leave it out: --keep STEP (slim without --apply lists them)",
         )
 
     def _answers(

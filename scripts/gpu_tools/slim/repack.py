@@ -80,7 +80,9 @@ def repack(
                 "you, --for-myself",
             )
         if not plan.rows and not beside:
-            raise UsageError(f"nothing can be taken away from {package.name}", "see --plan")
+            raise UsageError(
+                f"nothing can be taken away from {package.name}", "slim without --output lists the steps"
+            )
         for path in plan.gone:
             (contents.root / path).unlink()
         for path, new in plan.new.items():

@@ -75,9 +75,7 @@ def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
     yield from table(heads, rows, right=frozenset({1, 2, 3}))
     for gpu, row in zip(plan.gpus, rows, strict=True):
         if gpu.none and not (gpu.own or gpu.ptx):
-            yield from wrapped(
-                f"{UNICODE.warning} nothing here has code for {row[0]}: --apply wants --unsupported-gpu"
-            )
+            yield from wrapped(f"{UNICODE.warning} nothing here has code for {row[0]}: --apply refuses")
         elif gpu.none:
             names = [os.path.basename(path) for path in gpu.none]
             more = ", …" if len(names) > 3 else ""

@@ -147,7 +147,7 @@ def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path |
         path: library for path, library in libraries.items() if library.before - library.after >= _LEAST
     }
     gpus = tuple(_judge_gpu(gpu, libraries) for gpu in request.gpus)
-    if into is not None and not request.unsupported:
+    if into is not None:
         _refuse_without_code(contents, gpus)
     for step in steps:
         if step.picks is None:
@@ -200,8 +200,7 @@ def _refuse_without_code(contents: Contents, gpus: Iterable[GpuSupport]) -> None
             raise UsageError(
                 f"nothing in {contents.name} has code for a GPU of {number // 10}.{number % 10}: "
                 f"{counted(len(gpu.none), 'file')} with code for others",
-                "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv tells); if it is meant so, "
-                "--unsupported-gpu",
+                "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv tells), or leave it out",
             )
 
 

@@ -40,7 +40,6 @@ class SlimRequest:
     gpus: tuple[str, ...] = ()  #: To keep code for, ``sm_120``; none: for all.
     keep: frozenset[str] = frozenset()  #: Names of features, and of steps, that are not to be lost or taken.
     lto_ir: bool = True  #: It stays.
-    unsupported: bool = False  #: Go on for a GPU for which nothing there has code.
 
 
 Picker = Callable[[Contents, SlimRequest], Iterable[str]]

@@ -135,11 +135,7 @@ def test_a_key_that_is_repeated_for_a_zip_does_not_hide_the_other_configs(make: 
     found = list_configs(root, available(root))
     document: Any = found.document
     assert [row["cuda_version"] for row in document["configs"]] == [None, "12.9"]
-    assert found.lines[0].split() == [
-        "config",
-        "accelerator",
-        "provider",
-    ]  # none has PyTorch, BLAS or Pythons
+    assert "Pythons" not in found.lines[0].split()  # a column that no config has something for
 
 
 # ------------------------------------------------------------------------------------------------ what is asked of it
@@ -185,7 +181,7 @@ def test_the_plan_of_another_recipe_speaks_of_no_pytorch(make: Make, monkeypatch
     assert lines[0] == f"{SINGLE}: builds small-feedstock's recipe for {MACHINE}"
     assert [item.package.name for item in plan.items] == ["small"]
     assert "torch" not in "\n".join(lines).lower()
-    assert lines[-1].startswith("how much it takes is known after the first run")
+    assert "no estimate yet" in lines[-1]
     assert (plan.stages, plan.staging_decision.decision, plan.rounds) == (False, "none", 1)
 
 

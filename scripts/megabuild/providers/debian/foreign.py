@@ -73,11 +73,6 @@ class Foreign:
         """Return the names of packages with the architecture, as apt wants them."""
         return tuple(f"{package}:{self.arch}" for package in packages)
 
-    @property
-    def python_packages(self) -> tuple[str, ...]:
-        """Debian packages of the Pythons."""
-        return self.qualified(part.format(python) for python in PYTHONS for part in _PARTS)
-
     def unpack_pythons(self, folder: str) -> Iterator[str]:
         """Yield shell commands that unpack the Pythons into a folder of a root; nothing of them is run."""
         for python in PYTHONS:

@@ -20,7 +20,7 @@ from groundwork.deadline import deadline
 from groundwork.result import Result
 from groundwork.text import size
 from megabuild.configs.config import Config, available, list_configs, load, of_provider, select, without
-from megabuild.plan import habits
+from megabuild.plan import conda_smithy_env
 
 if TYPE_CHECKING:
     from megabuild.plan.options import Options
@@ -149,7 +149,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
     if not given["debug"]:
         if given["output_id"]:
             raise click.UsageError("--output-id goes with --debug")
-        given["debug"], given["output_id"] = habits.debug(os.environ)
+        given["debug"], given["output_id"] = conda_smithy_env.wants_debug(os.environ)
     known = available(root)
     names = without(known, given["excluded"], known)
     if given["provider"] and not set(known) >= set(
@@ -201,7 +201,7 @@ def _build(
     def one(chosen: Options, own: Invocation) -> Result:
         result = plan_and_build(chosen, own, plan_only=given["plan_only"])
         if given["remove_trees"] and not given["plan_only"] and result.exit_code == 0:
-            from megabuild.run.tidy import remove_trees
+            from megabuild.run.cleanup import remove_trees
 
             lines = ["", f"work trees removed: {size(remove_trees(chosen))}", *result.lines]
             return replace(result, lines=lines)

@@ -13,11 +13,11 @@ from megabuild.configs.config import Config
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
-from megabuild.plan import habits
+from megabuild.plan import conda_smithy_env
 from megabuild.providers.environment import Environment
 
 AUTO = "auto"
-ENGINES = (AUTO, "host", "bubblewrap", *habits.CONTAINERS)
+ENGINES = (AUTO, "host", "bubblewrap", *conda_smithy_env.CONTAINERS)
 _REHEARSAL_SOURCE = ("model",)
 _LOCAL_SOURCES = (("model",), ("debian",))
 
@@ -69,7 +69,7 @@ def _create(engine: str, config: Config, environment: Environment, *, network: b
         return Host()
     if engine == "bubblewrap":
         return Bubblewrap(root=environment.root or Path("/"), network=network, emulator=environment.emulator)
-    image, more = habits.image(os.environ), habits.run_arguments(os.environ)
+    image, more = conda_smithy_env.chosen_image(os.environ), conda_smithy_env.read_run_arguments(os.environ)
     if not image and _is_rehearsal(environment):
         return Container(
             name=engine,
@@ -94,7 +94,7 @@ def _first_that_works(
     alternatives: Callable[[], Sequence[str]],
 ) -> Isolation:
     problems = []
-    for engine in habits.engines(os.environ):
+    for engine in conda_smithy_env.list_engines(os.environ):
         isolation = create(engine, config, environment)
         try:
             isolation.check()

@@ -12,7 +12,7 @@ from pathlib import Path
 from groundwork.progress import MARKER, Phases
 from groundwork.wording import counted
 from megabuild.engine.logs import UNKNOWN, ScriptLine
-from megabuild.run.tail import Tail
+from megabuild.run.growing_file import GrowingFile
 
 _STAGING_SCRIPT = ("build", "", "")
 STAGING = "staging"
@@ -120,7 +120,7 @@ class Objects:
     """Counts objects that did not have to be compiled: those that the tree kept, those that the object cache had."""
 
     def __init__(self, state: Path) -> None:
-        self._stats = Tail(state / STATS, state)
+        self._stats = GrowingFile(state / STATS, state)
         #: compiles that the object cache answered so far, those that it did not, and of the former what others shared
         self.hits = self.misses = self.shared = 0
         self._tree = state / "tree"

@@ -16,12 +16,12 @@ _DEBUG, _OUTPUT = "BUILD_WITH_CONDA_DEBUG", "BUILD_OUTPUT_ID"
 _NO = frozenset({"", "0", "false", "no", "off"})
 
 
-def image(environ: Mapping[str, str]) -> str:
+def chosen_image(environ: Mapping[str, str]) -> str:
     """Return the container image that was chosen in place of the config's, or nothing."""
     return environ.get(_IMAGE, "").strip()
 
 
-def engines(environ: Mapping[str, str]) -> Sequence[str]:
+def list_engines(environ: Mapping[str, str]) -> Sequence[str]:
     """Return the container engines to try: the one that ``DOCKER_EXECUTABLE`` names, else docker, then podman.
 
     Raises UsageError: It names another program.
@@ -38,7 +38,7 @@ def engines(environ: Mapping[str, str]) -> Sequence[str]:
     return (name,)
 
 
-def run_arguments(environ: Mapping[str, str]) -> tuple[str, ...]:
+def read_run_arguments(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return further arguments of ``docker run``.
 
     Raises UsageError: They cannot be taken apart as a shell would.
@@ -49,7 +49,7 @@ def run_arguments(environ: Mapping[str, str]) -> tuple[str, ...]:
         raise UsageError(f"{_RUN_ARGS} cannot be read: {error}", "quote it as for a shell") from error
 
 
-def debug(environ: Mapping[str, str]) -> tuple[bool, str | None]:
+def wants_debug(environ: Mapping[str, str]) -> tuple[bool, str | None]:
     """Return whether ``BUILD_WITH_CONDA_DEBUG`` asks for what ``--debug`` does, and of which output."""
     wanted = environ.get(_DEBUG, "").strip().lower() not in _NO
     return wanted, environ.get(_OUTPUT) or None

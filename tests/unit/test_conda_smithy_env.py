@@ -8,34 +8,36 @@ import pytest
 
 from groundwork.errors import UsageError
 from megabuild.isolation.container import Container
-from megabuild.plan import habits
+from megabuild.plan import conda_smithy_env
 
 
 def test_without_them_the_defaults_hold() -> None:
-    assert list(habits.engines({})) == ["docker", "podman"]
-    assert habits.run_arguments({}) == ()
-    assert habits.debug({}) == (False, None)
+    assert list(conda_smithy_env.list_engines({})) == ["docker", "podman"]
+    assert conda_smithy_env.read_run_arguments({}) == ()
+    assert conda_smithy_env.wants_debug({}) == (False, None)
 
 
 def test_the_engine_of_conda_smithys_variable_is_the_only_one_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert habits.engines({"DOCKER_EXECUTABLE": "podman"}) == ("podman",)
+    assert conda_smithy_env.list_engines({"DOCKER_EXECUTABLE": "podman"}) == ("podman",)
     podman = tmp_path / "podman"
     podman.write_text("#!/bin/sh\n")
     podman.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert habits.engines({"DOCKER_EXECUTABLE": str(podman)}) == ("podman",)
+    assert conda_smithy_env.list_engines({"DOCKER_EXECUTABLE": str(podman)}) == ("podman",)
 
 
 @pytest.mark.parametrize("program", ["nerdctl", "/nowhere/podman", "podman-remote"])
 def test_a_program_that_is_not_driven_is_refused(program: str) -> None:
     with pytest.raises(UsageError, match="DOCKER_EXECUTABLE"):
-        habits.engines({"DOCKER_EXECUTABLE": program})
+        conda_smithy_env.list_engines({"DOCKER_EXECUTABLE": program})
 
 
 def test_arguments_of_docker_run_stand_before_the_image() -> None:
-    more = habits.run_arguments({"CONDA_FORGE_DOCKER_RUN_ARGS": "--memory 32g -e 'NAME=two words'"})
+    more = conda_smithy_env.read_run_arguments(
+        {"CONDA_FORGE_DOCKER_RUN_ARGS": "--memory 32g -e 'NAME=two words'"}
+    )
     assert more == ("--memory", "32g", "-e", "NAME=two words")
     container = Container(name="docker", image="image", network=False, made_here="here", more=more)
     vars(container)["_rootless"] = False
@@ -45,10 +47,10 @@ def test_arguments_of_docker_run_stand_before_the_image() -> None:
 
 def test_arguments_that_no_shell_would_read_are_refused() -> None:
     with pytest.raises(UsageError, match="No closing quotation"):
-        habits.run_arguments({"CONDA_FORGE_DOCKER_RUN_ARGS": "-e 'NAME"})
+        conda_smithy_env.read_run_arguments({"CONDA_FORGE_DOCKER_RUN_ARGS": "-e 'NAME"})
 
 
 @pytest.mark.parametrize(("value", "wanted"), [("1", True), ("True", True), ("0", False), ("", False)])
 def test_the_variable_for_debugging_means_the_option(value: str, wanted: bool) -> None:
     environ = {"BUILD_WITH_CONDA_DEBUG": value, "BUILD_OUTPUT_ID": "pytorch"}
-    assert habits.debug(environ) == (wanted, "pytorch")
+    assert conda_smithy_env.wants_debug(environ) == (wanted, "pytorch")

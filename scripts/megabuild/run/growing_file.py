@@ -12,7 +12,7 @@ from groundwork.errors import IntegrityError
 _MOST_BYTES = 256 << 10
 
 
-class Tail:
+class GrowingFile:
     """The lines that are new in a file below a folder, the file and the folders in between being a build's."""
 
     def __init__(self, path: Path, below: Path) -> None:

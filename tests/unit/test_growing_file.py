@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.run.build_output import STATS, Objects
-from megabuild.run.tail import Tail
+from megabuild.run.growing_file import GrowingFile
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def add(path: Path, text: str) -> None:
 
 
 def test_a_file_that_is_begun_anew_is_read_from_its_start(tmp_path: Path, notes: Path) -> None:
-    tail = Tail(notes, tmp_path)
+    tail = GrowingFile(notes, tmp_path)
     add(notes, "one\ntwo\n")
     assert tail.lines() == [b"one", b"two"]
     assert tail.lines() == []
@@ -46,11 +46,11 @@ def test_what_is_no_file_is_not_read(tmp_path: Path, notes: Path, how: str) -> N
         os.mkfifo(notes)
     else:
         notes.mkdir()
-    assert Tail(notes, tmp_path).lines() == []
+    assert GrowingFile(notes, tmp_path).lines() == []
 
 
 def test_a_line_without_an_end_is_skipped_in_pieces(tmp_path: Path, notes: Path) -> None:
-    tail = Tail(notes, tmp_path)
+    tail = GrowingFile(notes, tmp_path)
     add(notes, "x" * 600_000)
     for _ in range(4):
         assert tail.lines() == []

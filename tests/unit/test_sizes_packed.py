@@ -15,7 +15,7 @@ from wheel_files import make_wheel
 
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import ContentPart, Kind
-from groundwork.errors import IntegrityError, UsageError
+from groundwork.errors import IntegrityError
 
 NAME = "torch-2.0-cp312-cp312-linux_x86_64.whl"
 LIBRARY = elf([(".text", b"t" * 3000), (".nv_fatbin", GPU_CODE)])
@@ -153,15 +153,3 @@ def test_a_channel_is_the_sum_of_its_packages(tmp_path: Path) -> None:
     assert sizes.installed == len(LIBRARY) + 50 + 1000 + 500
     assert len(sizes.remarks) == 1
     assert "broken-1-0.conda cannot be read" in sizes.remarks[0]
-
-
-@pytest.mark.parametrize("name", ["missing.whl", "folder/missing", "a b c", ""])
-def test_what_is_neither_there_nor_a_requirement_is_a_mistake(name: str) -> None:
-    with pytest.raises(UsageError):
-        measure(name)
-
-
-def test_another_file_is_a_mistake(tmp_path: Path) -> None:
-    (tmp_path / "x.zip").write_bytes(b"")
-    with pytest.raises(UsageError, match="cannot be measured"):
-        measure(str(tmp_path / "x.zip"))

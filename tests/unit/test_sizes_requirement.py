@@ -82,14 +82,6 @@ def test_the_tree_of_a_requirement_is_found_without_fetching_a_wheel(tmp_path: P
     assert not sizes.remarks
 
 
-def test_a_wheel_that_says_itself_that_it_is_for_another_python_is_passed_over(tmp_path: Path) -> None:
-    made(tmp_path, "thing", "1.0")
-    made(tmp_path, "thing", "2.0", python=">=3.13")
-    with index(tmp_path):
-        assert versions(measured("thing")) == {"thing": "1.0"}
-        assert versions(measured("thing", python="3.13")) == {"thing": "2.0"}
-
-
 def test_two_packages_that_exclude_each_other_are_an_error_that_names_them(tmp_path: Path) -> None:
     made(tmp_path, "thing", "1.0", "left", "right")
     made(tmp_path, "left", "1.0", "third<2")
@@ -98,49 +90,6 @@ def test_two_packages_that_exclude_each_other_are_an_error_that_names_them(tmp_p
         made(tmp_path, "third", version)
     with index(tmp_path), pytest.raises(ProviderError, match=r"left depend on third<2"):
         measured("thing")
-
-
-def test_an_older_version_is_taken_where_the_newest_ones_exclude_each_other(tmp_path: Path) -> None:
-    made(tmp_path, "thing", "1.0", "left", "right")
-    made(tmp_path, "left", "1.0")
-    made(tmp_path, "left", "2.0", "third<2")
-    made(tmp_path, "right", "1.0", "third>=2")
-    for version in ("1.0", "2.0"):
-        made(tmp_path, "third", version)
-    with index(tmp_path):
-        assert versions(measured("thing")) == {"thing": "1.0", "left": "1.0", "right": "1.0", "third": "2.0"}
-
-
-def test_a_requirement_found_later_counts_for_what_was_chosen_before(tmp_path: Path) -> None:
-    made(tmp_path, "thing", "1.2", "first", "second")
-    made(tmp_path, "first", "1.0")
-    made(tmp_path, "first", "2.0", "gone")
-    made(tmp_path, "gone", "1.0")
-    made(tmp_path, "second", "1.0", "third")
-    made(tmp_path, "third", "1.0", "first<2")
-    with index(tmp_path):
-        sizes = measured("thing")
-    assert versions(sizes) == {"thing": "1.2", "first": "1.0", "second": "1.0", "third": "1.0"}
-
-
-def test_wheels_for_other_machines_and_pythons_are_passed_over(tmp_path: Path) -> None:
-    made(tmp_path, "thing", "1.0", tag="cp312-cp312-manylinux_2_17_x86_64.manylinux_2_17_aarch64")
-    made(tmp_path, "thing", "2.0", tag="cp312-cp312-win_amd64")
-    made(tmp_path, "thing", "3.0", tag="cp313-cp313-manylinux_2_17_x86_64.manylinux_2_17_aarch64")
-    with index(tmp_path):
-        assert versions(measured("thing")) == {"thing": "1.0"}
-
-
-def test_withdrawn_wheels_are_taken_only_by_name(tmp_path: Path) -> None:
-    made(tmp_path, "thing", "1.0")
-    withdrawn = made(tmp_path, "thing", "2.0")
-    with index(tmp_path) as site:
-        names = {
-            path.name: "data-yanked" if path.name == withdrawn else "" for path in tmp_path.glob("*.whl")
-        }
-        site.answers["/simple/thing/"] = html(names)
-        assert versions(measured("thing")) == {"thing": "1.0"}
-        assert versions(measured("thing==2.0")) == {"thing": "2.0"}
 
 
 def test_a_dependency_that_cannot_be_had_is_a_remark(tmp_path: Path) -> None:

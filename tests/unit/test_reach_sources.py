@@ -12,6 +12,7 @@ from audit_site import Site, serving
 
 from groundwork.errors import PreflightError
 from megabuild.configs.render import SourceArchive
+from megabuild.plan import stored
 from megabuild.run import preflight
 
 NOWHERE = "http://127.0.0.1:9/there-1.tar.gz"
@@ -23,10 +24,20 @@ def site() -> Iterator[Site]:
         yield running
 
 
-def reach(state: Path, *urls: str) -> str:
-    package = SimpleNamespace(archives=(SourceArchive(urls, "5" * 64),))
-    plan: Any = SimpleNamespace(missing=(package,), options=SimpleNamespace(state=state))
+def reach(state: Path, *urls: str, decision: str = "none") -> str:
+    of_staging = (SourceArchive(urls, "5" * 64),)
+    package = SimpleNamespace(archives=() if decision == "reuse" else of_staging, staging_archives=of_staging)
+    plan: Any = SimpleNamespace(
+        missing=(package,),
+        options=SimpleNamespace(state=state),
+        staging_decision=SimpleNamespace(decision=decision),
+    )
     return preflight.reach_sources(plan)
+
+
+@pytest.fixture(autouse=True)
+def without_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "when_fetched", lambda plan: plan)
 
 
 @pytest.mark.parametrize("ranges", [True, False])
@@ -57,3 +68,9 @@ def test_what_the_engine_has_kept_and_a_local_file_need_no_server(tmp_path: Path
     kept.touch()
     assert reach(tmp_path, NOWHERE) == ""
     assert reach(tmp_path, "file:///somewhere/there-2.tar.gz") == ""
+
+
+def test_what_staging_was_compiled_from_is_not_needed_again(tmp_path: Path) -> None:
+    assert reach(tmp_path, NOWHERE, decision="reuse") == ""
+    with pytest.raises(PreflightError):
+        reach(tmp_path, NOWHERE, decision="resume")

@@ -60,13 +60,14 @@ class PlannedPackage:
     names_channels: bool = False
     #: address and revision (``refs/tags/v1`` for a tag, empty for none) of what is taken from git
     git: tuple[tuple[str, str], ...] = ()
-    archives: tuple[SourceArchive, ...] = ()  #: what is downloaded for it, staging included
+    archives: tuple[SourceArchive, ...] = ()  #: what is downloaded for it
+    staging_archives: tuple[SourceArchive, ...] = ()  #: and for the staging output that it inherits from
     skipped: bool = False  #: the recipe leaves this one out for this config
 
     @property
     def facts(self) -> dict[str, Any]:
         """What it is built as, with its requirements, for fingerprints."""
-        left_out = ("staging", "names_channels", "archives")
+        left_out = ("staging", "names_channels", "archives", "staging_archives")
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     @property
@@ -196,7 +197,8 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
         names_channels=CHANNELS in variant.recipe.used_variant
         and CHANNELS not in build.get("variant", {}).get("ignore_keys", ()),
         git=_git([recipe, *caches]),
-        archives=tuple(_archives([recipe, *caches])),
+        archives=tuple(_archives([recipe])),
+        staging_archives=tuple(_archives(caches)),
         skipped=bool(build.get("skip")),
     )
 

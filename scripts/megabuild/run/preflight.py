@@ -22,7 +22,7 @@ from megabuild.engine.job import Job
 from megabuild.engine.logs import LogFollower, ScriptLine
 from megabuild.engine.supervisor import run_worker
 from megabuild.isolation.base import Isolation
-from megabuild.plan import tree_reuse
+from megabuild.plan import stored, tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
@@ -149,10 +149,14 @@ def _memory(plan: Plan) -> str:
 
 
 def reach_sources(plan: Plan) -> str:
-    """Say where archives come from, once a server has answered for each that the engine has not kept."""
+    """Say where archives come from, once a server has answered for each that is needed and the engine has not kept."""
     answering: dict[str, None] = {}
+    plan = stored.when_fetched(plan)
+    reused = plan.staging_decision.decision == "reuse"
+    needed = [one for package in plan.missing for one in package.archives]
+    needed += [one for package in plan.missing for one in package.staging_archives if not reused]
     kept = {path.name.partition("_")[2] for path in (plan.options.state / "out/src_cache").glob("*_*")}
-    for source in dict.fromkeys(source for package in plan.missing for source in package.archives):
+    for source in dict.fromkeys(needed):
         if any(url.rpartition("/")[2] in kept for url in source.urls):
             continue
         reasons = {url: _why_unreachable(url) for url in source.urls}
@@ -179,9 +183,9 @@ def _why_unreachable(url: str) -> str:
 
 
 def _source(plan: Plan) -> str:
-    options, reached = plan.options, reach_sources(plan)
+    options = plan.options
     if "torch_source" not in options.config.variant:
-        return reached or "in the recipe's folder"
+        return reach_sources(plan) or "in the recipe's folder"
     kind = next(iter(plan.overrides.get("torch_source", ())), options.config.variant["torch_source"][0])
     if kind == "official" and options.torch_source is None:
         digest = plan.overrides.get("torch_sha256", options.config.variant.get("torch_sha256", ("",)))[0]
@@ -190,7 +194,7 @@ def _source(plan: Plan) -> str:
                 f"{options.config.name} names no sha256 for the source of PyTorch {options.config.torch_version}",
                 "add torch_sha256 to conda_build_config.yaml",
             )
-        there = f", {reached}" if reached else ""
+        there = f", {reached}" if (reached := reach_sources(plan)) else ""
         return f"official {options.config.torch_version}, sha256 {digest[:12]}…{there}"
     own = kind == "model" and options.torch_source is None
     folder = options.root / "rehearsal" / "model" if own else plan.environment.source

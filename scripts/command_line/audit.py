@@ -39,7 +39,6 @@ EXAMPLES = f"""
 {{prog}} --upstream https://github.com/faiss/faiss.git --ref v1.14.3
 {{prog}} --bump 2.14.1                      what must change for that PyTorch
 {{prog}} --package pyg-lib --bump 0.9.0     an extension; --root FEEDSTOCK: any recipe
-{{prog}} --from audit.json --source 'recipe_*' --write docs/dependencies.md
 
 Statuses: {", ".join(STATUSES)}
 
@@ -99,8 +98,6 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="Without the facts that are committed here, which stand in for what cannot be read.")  # fmt: skip
 @option(LOCAL, "--pinning", type=_EITHER, metavar="PATH",
         help="conda-forge-pinning: a conda_build_config.yaml, or a folder with it and migrations.")  # fmt: skip
-@option(LOCAL, "--from", "start", type=_FILE, metavar="REPORT",
-        help="Take everything from a report of --json; only what --source names is read anew.")  # fmt: skip
 @option(SHOWN, "--markdown", "form", flag_value="markdown", help="Markdown with every row.")
 @option(SHOWN, "--json", "form", flag_value="json", help="JSON with the origin of every value.")
 @option(SHOWN, "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",

@@ -27,7 +27,6 @@ from pin_audit.targets import find, packages, target
 _REFUSED = (
     "release",
     "every",
-    "start",
     "only",
     "skipped",
     "write",
@@ -37,7 +36,7 @@ _REFUSED = (
     "ref",
     "snapshot",
 )
-_SPELLED = {"every": "all", "start": "from", "only": "source", "skipped": "skip", "fail_on": "fail-on"}
+_SPELLED = {"every": "all", "only": "source", "skipped": "skip", "fail_on": "fail-on"}
 
 
 def bump(

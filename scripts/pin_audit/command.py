@@ -35,7 +35,7 @@ def audit(
     Says which repository it is, if that was not `named` and the current folder lies elsewhere.
     """
     wanted = statuses(options.fail_on) if options.fail_on else ()
-    if not named and (options.start is None or options.only) and not Path.cwd().is_relative_to(root):
+    if not named and not Path.cwd().is_relative_to(root):
         tell(f"auditing the recipes of {root}")
     try:
         report, warnings = make(options, root, progress=progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -19,10 +19,10 @@ from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.meta_yaml import names_of
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import names_in, requirement_lines
-from pin_audit.report_file import Report, read
+from pin_audit.report_file import Report
 from pin_audit.repositories import open_tree
 from pin_audit.request import AuditRequest, Lazy, Local
-from pin_audit.run_sources import OWN, SOURCES, gather, sources
+from pin_audit.run_sources import SOURCES, gather, sources
 from pin_audit.services import Services
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
@@ -42,7 +42,6 @@ class AuditOptions:
     ref: str | None = None
     tree: Path | None = None
     pinning: Path | None = None
-    start: Path | None = None  #: ``--from``; with ``only``, those sources are read anew
     only: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     offline: bool = False
@@ -63,11 +62,7 @@ def make(
     """Make a report on this repository; returns it with warnings about the cache."""
     _check(options)
     wanted = _select_sources(options.only, options.skipped)
-    mapping = names()
-    old = _only(read(options.start), options) if options.start else None
-    if old is not None and not options.only:
-        return old, ()
-    foreign = options.upstream is not None or (old is None and not feedstock.is_own(root))
+    foreign = options.upstream is not None or not feedstock.is_own(root)
     configs = feedstock.configs(root) if foreign else _configs(options, root)
     reads = sources(wanted)
     warnings: dict[str, None] = {}
@@ -79,22 +74,13 @@ def make(
             progress(text)
 
     services = make_services(options, report)
-    if old is not None:
-        targets = [_refresh_target(audit.target, configs, root) for audit in old.audits]
-    elif foreign:
-        version = options.release
-        targets = [
-            feedstock.target(root, configs, upstream=options.upstream, ref=options.ref, version=version)
-        ]
+    if foreign:
+        words = {"upstream": options.upstream, "ref": options.ref, "version": options.release}
+        targets = [feedstock.target(root, configs, **words)]
     else:
         targets = [
-            target(
-                one,
-                configs,
-                root,
-                version=_version(options, one, configs, services),
-            )
-            for one in _packages(options)
+            target(package, configs, root, version=_version(options, package, configs, services))
+            for package in _packages(options)
         ]
     requests = [make_request(one, options, configs, services, root, foreign=foreign) for one in targets]
     try:
@@ -114,12 +100,8 @@ def make(
             outcomes = tuple(
                 outcome if outcome.source in named else snapshots.fill(outcome, known) for outcome in outcomes
             )
-        for before in old.audits if old else ():
-            if before.target.package == one.package:
-                outcomes += tuple(outcome for outcome in before.outcomes if outcome.source not in reads)
-        audits.append(tabulate(one, outcomes, mapping))
-    made = old.made if old and set(reads) <= set(OWN) else now()
-    return Report(made=made, audits=tuple(audits)), tuple(warnings)
+        audits.append(tabulate(one, outcomes, names()))
+    return Report(made=now(), audits=tuple(audits)), tuple(warnings)
 
 
 def _named(options: AuditOptions) -> set[str]:
@@ -164,24 +146,6 @@ def _select_sources(only: tuple[str, ...], skipped: tuple[str, ...]) -> tuple[st
     if not left:
         raise UsageError("every source is left out", "skip fewer")
     return left
-
-
-def _only(report: Report, options: AuditOptions) -> Report:
-    """Narrow a report to the packages that were named."""
-    if not options.package_words:
-        return report
-    wanted = {find(word).name for word in options.package_words}
-    left = tuple(audit for audit in report.audits if audit.target.package in wanted)
-    missing = wanted - {audit.target.package for audit in left}
-    if missing:
-        raise UsageError(f"{options.start} has no {', '.join(sorted(missing))}", "name a report that has it")
-    return replace(report, audits=left)
-
-
-def _refresh_target(old: AuditTarget, configs: tuple[Config, ...], root: Path) -> AuditTarget:
-    """Return a report's target as this repository has it now."""
-    again = target(find(old.package), configs, root, version=old.version)
-    return structs.replace(again, tag=old.tag)
 
 
 def _configs(options: AuditOptions, root: Path) -> tuple[Config, ...]:

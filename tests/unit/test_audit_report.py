@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -58,6 +58,18 @@ def call(invocation: Invocation) -> Callable[..., int]:
     def run(*arguments: str) -> int:
         words = ["audit", *arguments]
         return outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation)
+
+    return run
+
+
+@pytest.fixture
+def of(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Audit some facts instead of what sources say."""
+
+    def run(facts: Sequence[AnyFact], *arguments: str) -> int:
+        with monkeypatch.context() as patch:
+            patch.setattr("pin_audit.command.make", lambda *_, **__: (report(*facts), ()))
+            return call(*arguments)
 
     return run
 
@@ -162,41 +174,33 @@ def test_only_what_is_between_the_markers_changes(tmp_path: Path, line_end: str)
         assert path.read_text() == broken
 
 
-def test_gates_have_exit_codes_of_their_own(tmp_path: Path, call: Callable[..., int]) -> None:
+def test_gates_have_exit_codes_of_their_own(
+    tmp_path: Path, of: Callable[..., int], call: Callable[..., int]
+) -> None:
     path = saved(tmp_path, *CONFLICT)
-    assert call("--from", path) == 0
-    assert call("--from", path, "--fail-on", "conflict") == FindingsError.exit_code
-    assert call("--from", path, "--fail-on", "recipe-newer") == 0
-    assert call("--from", path, "--fail-on", "confict") == 2
+    assert of(CONFLICT) == 0
+    assert of(CONFLICT, "--fail-on", "conflict") == FindingsError.exit_code
+    assert of(CONFLICT, "--fail-on", "recipe-newer", "--skip", "*_archs") == 0
+    assert of(CONFLICT, "--fail-on", "confict") == 2
+    assert of(CONFLICT, "--compare", path) == 0
+    assert of((*CONFLICT, asks("zlib", "1.*")), "--compare", path) == ChangesError.exit_code
     unread = ("--offline", "--no-snapshots", "--source", "submodules")
     assert call(*unread, "--fail-on", "conflict") == NotReadError.exit_code
-    other = saved(tmp_path, *CONFLICT, asks("zlib", "1.*"), name="other.json")
-    assert call("--from", path, "--compare", path) == 0
-    assert call("--from", other, "--compare", path) == ChangesError.exit_code
     assert call(*unread, "--compare", path) == IncomparableError.exit_code
 
 
-def test_every_form(tmp_path: Path, call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(tmp_path, *CONFLICT)
-    assert call("--from", path, "--json") == 0
+def test_every_form(tmp_path: Path, of: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert of(CONFLICT, "--json") == 0
     assert [row["status"] for row in json.loads(capsys.readouterr().out)["packages"][0]["rows"]] == [
         "conflict"
     ]
-    assert call("--from", path) == 0
+    assert of(CONFLICT) == 0
     shown = capsys.readouterr().out
     assert "no version satisfies both" in shown
     assert "\x1b" not in shown
     for name, begins in (("x.md", "## pytorch 2.13.0"), ("x.json", "{")):
-        assert call("--from", path, "--output", str(tmp_path / name)) == 0
+        assert of(CONFLICT, "--output", str(tmp_path / name)) == 0
         assert (tmp_path / name).read_text().startswith(begins)
-
-
-def test_only_the_recipe_is_read_again_from_a_report(tmp_path: Path, call: Callable[..., int]) -> None:
-    path, target = saved(tmp_path, wheel("sympy", "==1.0"), asks("sympy", "==1.0")), tmp_path / "again.json"
-    words = ("--from", path, "--source", "recipe_*", "--filter", "linux_64_cpu", "--output", str(target))
-    assert call(*words) == 0
-    rows = json.loads(target.read_text())["packages"][0]["rows"]
-    assert [row["status"] for row in rows if row["name"] == "sympy"] == [Status.CONFLICT.value]
 
 
 @pytest.mark.parametrize(("words", "reason"), [

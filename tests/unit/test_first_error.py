@@ -172,6 +172,9 @@ _LINK = "FAILED: a.so\nc++ -o a.so\nx.h:3:1: warning: unused\n"
         ("ninja: fatal: posix_spawn: Argument list too long", "ninja: fatal: posix_spawn"),
         (f'Traceback (most recent call last):\n  File "/t.py", line 3\nImportError: libcuda.so.1\n{_IGNORED}',
          "/t.py:3: ImportError: libcuda.so.1"),
+        ('Traceback (most recent call last):\n  File "/t.py", line 3\nsubprocess.TimeoutExpired: too late',
+         "/t.py:3: subprocess.TimeoutExpired: too late"),
+        ("F.\nFAILED tests/test_a.py::test_b - AssertionError: no", "tests/test_a.py: AssertionError: no"),
         (f"--- Logging error ---\n{_IGNORED}\nerror: no tests ran", "error: no tests ran"),
         ("\x1b[1mx.cpp:1:2: \x1b[0m\x1b[0;1;31merror: \x1b[0m\x1b[1mno 'y'\x1b[0m", "x.cpp:1: error: no 'y'"),
         ("x.c:1:9: \x1b[01;31m\x1b[Kerror: \x1b[m\x1b[K[\x1b]8;;https://gcc.invalid\x1b\\-Wformat\x1b]8;;\x1b\\]",
@@ -210,6 +213,12 @@ def test_errors_in_other_words(text: str, headline: str) -> None:
 def test_what_is_no_error(text: str) -> None:
     assert first_error([text]) is None
     assert not is_error_line(text)
+
+
+def test_a_compiler_s_driver_is_a_compiler() -> None:
+    error = first_error(["error: what called it", "c++: fatal error: no input files"])
+    assert error is not None
+    assert (error.kind, error.headline) == ("compiler", "c++: fatal error: no input files")
 
 
 def test_a_compiler_s_message_counts_before_the_traceback_of_who_called_it() -> None:

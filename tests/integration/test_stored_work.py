@@ -31,7 +31,7 @@ def packages(tiny: Tiny) -> dict[str, bytes]:
 
 def compiled(tiny: Tiny) -> list[str]:
     """For which Pythons the last run has built something, or what else."""
-    return [text for text in tiny.sentences() if ": built" in text]
+    return [text.partition(" in ")[0] for text in tiny.sentences() if ": built" in text]
 
 
 @dataclass

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from groundwork.errors import IntegrityError, ProviderError, UsageError
-from groundwork.network.client import probe
+from groundwork.network.client import why_unreachable
 from groundwork.process import run
 from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, release
 
@@ -39,7 +39,7 @@ class Sources:
 
 def answers(address: str) -> str:
     """Return an empty string if an address answers within a few seconds, else the reason why not."""
-    return probe([address], _ASKING)
+    return why_unreachable(address, _ASKING)
 
 
 def find(

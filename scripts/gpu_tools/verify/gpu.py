@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from cuda_code import cuda_archs
 from gpu_tools.verify import gpu_probe
 from gpu_tools.verify.check import verify
 from gpu_tools.verify.inspected_package import find_python
+from groundwork import process
 from groundwork.errors import UsageError
 
 _SECONDS = 600  # the first use of PTX-only code compiles all of it
@@ -91,9 +91,8 @@ def probe(environment: Path) -> dict[str, Any]:
             f"{environment} has no bin/python", "give the folder of a conda environment or a venv"
         )
     command = [str(interpreter), "-I", gpu_probe.__file__]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
-    except subprocess.TimeoutExpired:
+    done = process.run(command, timeout=_SECONDS)
+    if done.returncode == process.TIMED_OUT:
         return {"failed": f"gave no answer in {_SECONDS} seconds"}
     for line in done.stdout.splitlines():
         if line.startswith(gpu_probe.MARK):

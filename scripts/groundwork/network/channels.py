@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rattler import Channel
 
-from groundwork.network.client import probe
+from groundwork.network import client
 
 _SECONDS = 5.0
 _INDEXES = ("repodata.json.zst", "repodata.json")
@@ -27,4 +27,9 @@ def channel_url(name: str, environ: Mapping[str, str] | None = None) -> str:
 
 def why_unreachable(url: str) -> str:
     """Return why the channel at an address is unreachable (five seconds' timeout); an empty string if it is not."""
-    return probe([f"{url}/noarch/{index}" for index in _INDEXES], _SECONDS)
+    reasons = [""]
+    for index in _INDEXES:
+        reasons.append(client.why_unreachable(f"{url}/noarch/{index}", _SECONDS))
+        if not reasons[-1]:
+            break
+    return reasons[-1]

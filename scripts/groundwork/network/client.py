@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from netrc import NetrcParseError
@@ -232,30 +232,18 @@ class Client:
         return opened
 
 
-def probe(urls: Sequence[str], seconds: float) -> str:
-    """Return an empty string if one of some addresses answers with success, else the reason.
+def why_unreachable(url: str, seconds: float) -> str:
+    """Return why nothing can be had from an address within some seconds, or an empty string.
 
-    HEAD requests, one after the other, within ``seconds`` altogether.
+    Asks for one byte, as some servers refuse HEAD; what is no address of a server counts as reachable.
     """
-    import httpx
-
-    def ask() -> str:
-        reason = ""
-        context = certificates.trusting_context()
-        with httpx.Client(timeout=seconds, follow_redirects=True, verify=context) as client:
-            for url in urls:
-                response = client.head(url)
-                if response.is_success:
-                    return ""
-                reason = f"HTTP status {response.status_code}"
-        return reason
-
+    if urlsplit(url).scheme not in ("http", "https"):
+        return ""
     try:
-        return run_with_deadline(seconds, ask)
-    except TimeoutError:
-        return f"no answer within {seconds:.0f} seconds"
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-        return redact.text(str(error) or type(error).__name__)
+        Client(timeouts=Timeouts(read=seconds, total=seconds)).get(url, headers={"Range": "bytes=0-0"})
+    except NetworkError as error:
+        return "" if error.status in (200, 416, 501) else error.message  # a server that gives no parts
+    return ""
 
 
 def run_with_deadline(seconds: float, action: Callable[[], Result]) -> Result:
@@ -286,7 +274,7 @@ def run_with_deadline(seconds: float, action: Callable[[], Result]) -> Result:
 def _reason(error: BaseException) -> str:
     import httpx
 
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, (httpx.TimeoutException, TimeoutError)):
         return f"no answer in time ({type(error).__name__})"
     return redact.text(str(error) or type(error).__name__)
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from groundwork import files, redact
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
-from groundwork.network.client import Client, NetworkError, Timeouts
+from groundwork.network.client import why_unreachable
 from groundwork.resources.machine import disk_free, disk_of, measure
 from groundwork.resources.shortage import Watch
 from groundwork.text import size
@@ -55,9 +55,7 @@ _RECIPE, _FOLDER = "preflight/recipe.yaml", "tmp/preflight"
 _COMPILERS = re.compile(r"(gcc|gxx|clang|clangxx|sysroot|macosx_deployment_target)_")
 _ANSWER, _COMPILER = "::megabuild:: answer 42", "::megabuild:: compiler "
 
-#: A server has the file, and does not give parts of it.
-_NO_PARTS = (200, 416, 501)
-_CLIENT = Client(timeouts=Timeouts(total=15.0))
+_SERVER_SECONDS = 15.0
 
 Check = tuple[str, str]
 
@@ -159,7 +157,7 @@ def reach_sources(plan: Plan) -> str:
     for source in dict.fromkeys(needed):
         if any(url.rpartition("/")[2] in kept for url in source.urls):
             continue
-        reasons = {url: _why_unreachable(url) for url in source.urls}
+        reasons = {url: why_unreachable(url, _SERVER_SECONDS) for url in source.urls}
         if all(reasons.values()):
             url, reason = next(iter(reasons.items()))
             raise PreflightError(
@@ -169,17 +167,6 @@ def reach_sources(plan: Plan) -> str:
         hosts = (urlsplit(url).netloc.rpartition("@")[2] for url, reason in reasons.items() if not reason)
         answering |= dict.fromkeys(filter(None, hosts))
     return f"{', '.join(answering)} answers" if answering else ""
-
-
-def _why_unreachable(url: str) -> str:
-    """Ask for one byte of a file, as servers answer that which refuse HEAD; an empty string where it is there."""
-    if urlsplit(url).scheme not in ("http", "https"):
-        return ""
-    try:
-        _CLIENT.get(url, headers={"Range": "bytes=0-0"})
-    except NetworkError as error:
-        return "" if error.status in _NO_PARTS else error.message
-    return ""
 
 
 def _source(plan: Plan) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from groundwork import process
 from groundwork.errors import ProviderError
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
@@ -160,7 +160,7 @@ def _strip(prefix: Path) -> None:
         return
     for path in binaries:
         path.chmod(path.stat().st_mode | 0o200)
-    subprocess.run([strip, "--strip-debug", *map(str, binaries)], capture_output=True, check=False)
+    process.run([strip, "--strip-debug", *map(str, binaries)], timeout=None)
 
 
 def _is_elf(path: Path) -> bool:

@@ -167,6 +167,11 @@ def measure(path: Path) -> tuple[int, float, str]:
     return sum(sizes.values()), used or path.lstat().st_mtime, trouble
 
 
+def size_of(path: Path) -> int:
+    """Return the allocated bytes of a file or folder; 0 where there is none."""
+    return measure(path)[0] if os.path.lexists(path) else 0
+
+
 def _mount_points() -> Iterator[str]:
     with suppress(OSError):  # Linux's list
         for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():

@@ -138,7 +138,6 @@ def test_a_run_builds_tests_and_publishes_everything_once(tiny: Tiny) -> None:
         tiny.log_text().count("[1/6 0.5s] Building C object") == 2
     )  # the shell's trace, and the line itself
     assert summary.swaps == {"3.11": {"steps": 3, "core": 0}, "3.12": {"steps": 3, "core": 0}}
-    assert summary.disk.peak > 0
     assert json.loads((tiny.options().state / "run.json").read_text())["ok"] is True
 
 

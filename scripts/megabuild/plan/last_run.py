@@ -16,9 +16,7 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
 
     seconds: float = 0.0
     passed: Mapping[str, float] = {}  #: seconds until each point of it (:mod:`megabuild.run.time_left`)
-    #: bytes: of the largest process, and of the state folder at its peak
-    memory: int = 0
-    disk: int = 0
+    memory: int = 0  #: bytes of the largest process
     pythons: int = 0  #: for how many it was
 
 

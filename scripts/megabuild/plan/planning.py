@@ -220,7 +220,6 @@ def _estimate(plan: Plan) -> Estimate:
     memory = int(1.2 * last.memory) or figures.memory_per_job
     return replace(
         figures,
-        disk=int(1.2 * last.disk) or figures.disk,
         memory_per_job=memory,
         memory_of_ordinary=figures.memory_of_ordinary if figures.heavy else memory,
         hours=last.seconds / 3600 if plan.compiles_staging else figures.hours,

@@ -27,7 +27,6 @@ from megabuild.engine.output_folder import FINISHED, prepare_output
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
 from megabuild.run.build_output import BuildStep, Objects
-from megabuild.run.disk import DiskWatch
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
 from megabuild.run.work import BROKEN, RunContext, TaskResult, Work
@@ -42,7 +41,6 @@ class BuildTask(Work):
     def __init__(self, run: RunContext, state: Path, budget: Budget) -> None:
         super().__init__(run, state, budget)
         self._out = state / "out"
-        self._disk = DiskWatch(state)
         self._seen: set[str] = set()
         self._dates: list[int] = []
         #: by file name: how long the build script took
@@ -118,8 +116,7 @@ class BuildTask(Work):
             self._run.status.set_packages(tested, "testing")
 
     def look(self, *, at_once: bool = False) -> None:
-        """Measure the disk, and look for new packages where something has come into their folders."""
-        self._disk.tick(occasion=at_once)
+        """Look for new packages where something has come into their folders."""
         if at_once or not self._changed():
             return
         for path in channel_folder.package_files(self._out):

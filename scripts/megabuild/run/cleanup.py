@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from groundwork import files
+from megabuild.cleaning import size_of
 from megabuild.plan.options import Options
-from megabuild.run.disk import size_of
 from megabuild.run.session import locked
 
 #: In the folders of PyTorch's task and of each extension's.
@@ -22,6 +22,6 @@ def remove_trees(options: Options) -> int:
             for path in (folder / name for name in _WORK):
                 if path.is_symlink() or not path.exists():
                     continue
-                freed += size_of(path).allocated
+                freed += size_of(path)
                 files.remove(path)
     return freed

@@ -17,6 +17,7 @@ from groundwork.resources.machine import disk_free, disk_of, measure
 from groundwork.resources.shortage import Watch
 from groundwork.text import size
 from groundwork.wording import counted
+from megabuild.cleaning import size_of
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.job import Job
 from megabuild.engine.logs import LogFollower, ScriptLine
@@ -26,7 +27,6 @@ from megabuild.plan import stored, tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
-from megabuild.run.disk import size_of
 from megabuild.run.failure import Failure, excerpt
 from megabuild.run.sandbox_paths import View
 
@@ -110,8 +110,8 @@ def _path(state: Path, inside: str) -> str:
 
 def _disk(plan: Plan) -> str:
     state, remedy = plan.options.state, "free some space, or put --output on another disk"
-    kept = size_of(tree_reuse.kept(plan.staging_decision, state / "tree")).allocated
-    free, there = disk_free(state), size_of(state).allocated - kept
+    kept = size_of(tree_reuse.kept(plan.staging_decision, state / "tree"))
+    free, there = disk_free(state), size_of(state) - kept
     needed, first = max(plan.estimate.disk - there, 0), plan.environment.to_make
     words = f", {size(first)} of them for downloads and what is packed of them" if first else ""
     cache = plan.options.cache

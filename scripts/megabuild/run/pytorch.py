@@ -18,7 +18,6 @@ from megabuild.engine.job import Job, Outcome
 from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Isolation
 from megabuild.plan import tree_reuse
-from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_sentence
@@ -176,8 +175,6 @@ class PyTorchWork(BuildTask):
     def add_to(self, summary: Summary) -> Summary:
         """Add what this task knows to the run's summary."""
         totals = self._parser.totals
-        own = (item.package for item in self.items)
-        made = [package for package in own if inherits(package) and package.file_name in self.seconds]
         return replace(
             summary,
             staging=self._plan.staging_decision.decision,
@@ -187,7 +184,6 @@ class PyTorchWork(BuildTask):
             swaps={python: dict(values) for python, values in totals.swaps.items()},
             reused=dict(totals.reused),
             object_cache=dict(totals.object_cache),
-            disk=self._disk.result(len(made)),
         )
 
 

@@ -55,19 +55,6 @@ class PackageResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiskUse:
-    """What a run took on disk, in bytes."""
-
-    peak: int = 0  #: most that the state folder held at one time, allocated blocks
-    peak_apparent: int = 0  #: the same, as the sum of file sizes (shared blocks counted each time)
-    tree: int = 0  #: allocated by the CMake tree at most
-    #: size of what the engine keeps of staging (work folder and prefix), which it copies for every inheriting package
-    staged: int = 0
-    #: ``staged`` times the number of such copies: one into the cache, one per inheriting package
-    copied: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class Summary:
     """What a run did."""
 
@@ -87,7 +74,6 @@ class Summary:
     reused: Mapping[str, int] = field(default_factory=dict)
     #: what the object cache was asked for by PyTorch's compilers: ``hits``, of them ``shared`` by others, ``misses``
     object_cache: Mapping[str, int] = field(default_factory=dict)
-    disk: DiskUse = field(default_factory=DiskUse)
     memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
     estimated_seconds: float = 0.0  #: what the plan said, 0 where nothing was built
     #: seconds of the ten steps of ninja's that took longest, by what they made
@@ -176,9 +162,6 @@ def figure_lines(summary: Summary) -> list[str]:
         lines += ["slowest steps:", *(f"{duration(seconds):>10}  {name}" for name, seconds in slow.items())]
     if summary.memory:
         lines.append(f"memory: {size(summary.memory)} for the largest process")
-    if summary.disk.peak:
-        tree = f", of which the work tree took {size(summary.disk.tree)}" if summary.disk.tree else ""
-        lines.append(f"disk: {size(summary.disk.peak)} at the peak{tree}")
     if summary.error:
         lines.append(f"{UNICODE.failed} {summary.error}")
     return [*lines, f"log: {display(summary.log)}", f"channel: {display(summary.channel)}"]

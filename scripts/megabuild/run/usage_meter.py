@@ -39,7 +39,6 @@ class Meter:
                 seconds=time_left.seconds,
                 passed=time_left.passed,
                 memory=summary.memory,
-                disk=summary.disk.peak,
                 pythons=plan.rounds,
             )
             last_run.keep(plan.options, run)

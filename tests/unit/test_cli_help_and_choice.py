@@ -16,7 +16,7 @@ from calling import call
 from click.testing import CliRunner, Result
 
 from command_line.configs import choose
-from command_line.main import HELPS, load, megabuild
+from command_line.main import HELPS, load
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, UsageError
 from megabuild.configs.config import CONFIG_FOLDER
@@ -36,27 +36,6 @@ def ask(answers: str, names: tuple[str, ...] = NAMES, pattern: str | None = None
         click.echo("\n".join(choose(names, (), pattern, may_ask=True)))
 
     return CliRunner().invoke(command, input=answers)
-
-
-def test_help_groups_options_and_gives_examples(invocation: Invocation) -> None:
-    text = invoke("build", "--help", invocation=invocation).stdout
-    order = [
-        "Choosing what is built:",
-        "Only showing:",
-        "How it is built:",
-        "Debugging a build:",
-        "Other options:",
-        "Examples:",
-    ]
-    assert [text.index(title) for title in order] == sorted(text.index(title) for title in order)
-    assert "megabuild build linux_64_cpu --rehearse" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_every_conda_smithy_option_is_there(invocation: Invocation) -> None:
-    text = invoke("build", "--help", invocation=invocation).stdout
-    for option in ("--filter", "--debug", "--output-id"):
-        assert option in text
 
 
 def test_list_is_one_name_a_line_for_scripts(invocation: Invocation) -> None:
@@ -80,12 +59,6 @@ def test_list_as_json_tells_what_configs_are(invocation: Invocation) -> None:
     found = {entry["name"]: entry for entry in document["configs"]}
     assert found["linux_64_cuda130"]["cuda_version"] == "13.0"
     assert found["linux_64_cpu_debian"]["pythons"] == ["3.10", "3.11", "3.12", "3.13"]
-
-
-def test_configs_table_has_aligned_columns(invocation: Invocation) -> None:
-    lines = invoke("configs", invocation=invocation).stdout.splitlines()
-    assert lines[0].split() == ["config", "PyTorch", "CUDA", "BLAS", "Pythons", "provider"]
-    assert len({line.index("3.10-3.1") for line in lines[1:]}) == 1
 
 
 def test_configs_check_passes_here(invocation: Invocation) -> None:
@@ -131,24 +104,6 @@ print(sorted({{"rattler", "rattler_build", *driver}} & sys.modules.keys()))"""
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_are_for_build_locally(shell: str, invocation: Invocation) -> None:
-    script = invoke("completion", shell, invocation=invocation).stdout
-    assert "_BUILD_LOCALLY_PY_COMPLETE" in script
-    assert "build-locally.py" in script
-
-
-def test_the_installed_command_is_completed(invocation: Invocation) -> None:
-    from click.shell_completion import ShellComplete
-
-    assert "_MEGABUILD_COMPLETE" in invoke("completion", "bash", "megabuild", invocation=invocation).stdout
-    complete = ShellComplete(megabuild, {}, "megabuild", "_MEGABUILD_COMPLETE")
-    assert [item.value for item in complete.get_completions([], "ver")] == ["verify", "verify-gpu"]
-    assert "--filter" in [item.value for item in complete.get_completions(["configs"], "--f")]
-    names = [item.value for item in complete.get_completions(["env", "create"], "--p")]
-    assert names == ["--python", "--plan"]
-
-
 def test_config_names_are_completed() -> None:
     from click.shell_completion import ShellComplete
 
@@ -157,24 +112,6 @@ def test_config_names_are_completed() -> None:
     complete = ShellComplete(build, {}, "build-locally.py", "_BUILD_LOCALLY_PY_COMPLETE")
     names = [item.value for item in complete.get_completions([], "osx_")]
     assert names == ["osx_64_cpu", "osx_64_cpu_generic", "osx_arm64_cpu"]
-
-
-def test_extensions_are_completed(invocation: Invocation) -> None:
-    from click.shell_completion import ShellComplete
-
-    from command_line.install_pyg import install_pyg
-
-    script = invoke("completion", "bash", "install-pyg", invocation=invocation).stdout
-    assert "_INSTALL_PYG_COMPLETE" in script
-    complete = ShellComplete(install_pyg, {}, "install-pyg", "_INSTALL_PYG_COMPLETE")
-    names = [item.value for item in complete.get_completions(["--force"], "torch_s")]
-    assert names == ["torch_scatter", "torch_sparse", "torch_spline_conv"]
-
-
-def test_a_number_chooses(invocation: Invocation) -> None:
-    result = ask("2\n")
-    assert result.stdout == "linux_64_cuda130\n"
-    assert "1. linux_64_cpu" in result.stderr
 
 
 def test_a_name_chooses_and_nonsense_is_asked_again() -> None:
@@ -260,26 +197,6 @@ def test_a_python_the_config_lacks_is_refused(invocation: Invocation) -> None:
     result = invoke("build", "linux_64_cpu", "-p", "3.9", invocation=invocation)
     assert result.exit_code == UsageError.exit_code
     assert "3.9" in result.stderr
-
-
-@pytest.mark.parametrize(("columns", "most"), [(50, 80), (200, 112)])
-def test_help_is_as_wide_as_the_terminal_up_to_what_can_be_read(
-    columns: int, most: int, repository: Path
-) -> None:
-    program = [sys.executable, str(repository / "scripts" / "megabuild"), "build", "--help"]
-    environ = {**os.environ, "COLUMNS": str(columns)}
-    text = subprocess.run(program, env=environ, capture_output=True, text=True, check=True).stdout
-    assert columns / 2 < max(map(len, text.splitlines())) <= most
-    examples = text[text.index("Examples:") :].splitlines()
-    columns_of = {re.split(r" {2,}", line.strip(), maxsplit=1)[0]: line for line in examples}
-    assert len(columns_of) == len(examples)
-
-
-def test_the_commands_stand_in_groups_with_whole_sentences(invocation: Invocation) -> None:
-    text = " ".join(invoke("--help", invocation=invocation).stdout.split())
-    for name, sentence in HELPS.items():
-        assert f"{name} {sentence}" in text
-    assert text.index("Building PyTorch:") < text.index("Looking into") < text.index("Others:")
 
 
 @pytest.mark.parametrize(

@@ -218,9 +218,9 @@ def test_one_platform_that_fails_leaves_the_others(pip: SimpleNamespace, tmp_pat
         ),
         (b"\x00\xff\xfe" * 1000, "not a page of a package index"),
         (b"", "not a page of a package index"),
-        (hang, "no answer in time|no end after"),
+        (hang, "no answer in time"),
         (die, "closed|incomplete"),
-        (endless, "longer than|no end after"),
+        (endless, "longer than|no answer in time"),
     ],
     ids=["hotel", "binary", "empty", "hangs", "dies", "endless"],
 )

@@ -16,7 +16,6 @@ _READY_SECONDS = 20.0
 _SOCKET = "docker.sock"
 #: Files that take minutes: begun first, so that no worker is left with one of them at the end.
 _LONGEST = (
-    "test_kill_and_resume",
     "test_bare_root",
     "test_rehearsal",
     "test_backend_packages",

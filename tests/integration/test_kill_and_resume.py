@@ -210,7 +210,7 @@ def undisturbed(driver: Driver, output: Path) -> Undisturbed:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long  # test_attack_tiny kills as often, in seconds
 def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_finish(
     driver: Driver, undisturbed: Undisturbed, output: Path
 ) -> None:

@@ -80,45 +80,6 @@ def test_the_second_stage_has_no_compilers_and_what_is_copied_is_there(name: str
     assert not [source for source in sources if not (repository / source).exists()]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_values_stand_at_the_top_and_a_stage_takes_those_that_it_uses(name: str, repository: Path) -> None:
-    text = text_of(repository, name)
-    known = declared(text)
-    stages = re.split(r"^FROM .*$", text, flags=re.MULTILINE)[1:]
-    for stage in stages:
-        taken: set[str] = set()
-        for word, argument in instructions(stage):
-            if word == "ARG":
-                assert "=" not in argument, "its value stands at the top"
-                taken |= set(argument.split())
-            used = set(re.findall(r"\$\{?([A-Z][A-Z_]+)", argument)) & known.keys()
-            assert used <= taken, argument
-    assert {"BASE", "SLIM", "KEEP", "ARCHS", "CUDA"} <= known.keys()
-
-
-def test_every_value_that_the_pages_and_heads_name_is_there(repository: Path) -> None:
-    known = {name: set(declared(text_of(repository, name))) for name in NAMES}
-    page = (repository / "docs" / "using.md").read_text(encoding="utf-8")
-    part = page[page.index("## In a container") :]
-    listed = re.findall(r"^\| `(\w+)` \|(.*?)\|(.*?)\|$", part, re.MULTILINE)
-    for at, name in enumerate(NAMES, 1):
-        ours = {one for one in known[name] if not NOT_OURS.fullmatch(one)}
-        cells = {row[0]: (row[1] if row[at].strip() == "the same" else row[at]).strip() for row in listed}
-        said = {key: cell for key, cell in cells.items() if cell}
-        assert said.keys() == ours, name
-        for one in ("TORCH", "CUDA", "MORE", "PACKAGES", "KEEP"):
-            value = declared(text_of(repository, name)).get(one)
-            assert one not in said or said[one].strip("`").startswith(value or "empty"), one
-        head = text_of(repository, name).partition("ARG BASE")[0]
-        assert set(re.findall(r"--build-arg (\w+)=", head)) <= known[name]
-    pages = [repository / "README.md", *(repository / "docs").glob("*.md")]
-    named = {
-        one for path in pages for one in re.findall(r"--build-arg (\w+)=", path.read_text(encoding="utf-8"))
-    }
-    assert named
-    assert named <= known[NAMES[0]] | known[NAMES[1]]
-
-
 def test_versions_are_those_of_the_newest_config_that_takes_a_wheel(repository: Path) -> None:
     known = [load(repository, name) for name in available(repository) if name.endswith("_wheel")]
     newest = max(known, key=lambda one: float(one.cuda_version or 0))

@@ -89,7 +89,3 @@ def test_an_apt_without_sources_is_named(tools: FakeTools, repository: Path) -> 
     done = tools.make(repository)
     assert done.returncode == 1
     assert "apt-get update" in done.stderr
-
-
-def test_an_unknown_engine_is_wrong_usage(tools: FakeTools, repository: Path) -> None:
-    assert tools.make(repository, "vagrant").returncode == 2

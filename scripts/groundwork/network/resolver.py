@@ -30,7 +30,7 @@ _SECONDS = 600.0
 #: For an index page, which a firewall may block.
 PAGE_TIMEOUTS = Timeouts(connect=4.0, read=20.0, total=20.0)
 #: Those of uv's variables that configure trust; others would change the resolution or the indexes.
-_KEPT = ("UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
+_KEPT = ("UV_SYSTEM_CERTS",)
 _SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_NO_WRAP": "1"}
 _OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=pylock.toml",
             "--only-binary=:all:", "--index-strategy=unsafe-best-match")  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tools.verify.gpu import judged
+from gpu_tools.verify.gpu import compare_with_gpus
 from gpu_tools.verify.gpu_probe import archs_here
 from gpu_tools.verify.report import gpu_lines
 
@@ -78,7 +78,7 @@ def test_a_driver_without_a_kernel_module_in_sight_is_of_unknown_version(tmp_pat
         "torch": "2.13.0",
         "torch_cuda": "13.0",
     }
-    shown = "\n".join(gpu_lines(judged(tmp_path, answer)))
+    shown = "\n".join(gpu_lines(compare_with_gpus(tmp_path, answer)))
     assert "driver: of unknown version (CUDA 13.2)" in shown
 
 

@@ -13,7 +13,7 @@ from cuda_code.kernels import KERNELS, split
 from cuda_code.library_facts import LibraryFacts
 
 PLAIN = LibraryFacts(
-    path="", needed=("libc10.so",), rpath=(), units=(), cuda_runtime=None, says_not_compiled=False,
+    path="", needed=("libc10.so",), units=(), cuda_runtime=None, says_not_compiled=False,
     pythons=(), assertions=frozenset(), undefined=frozenset(),
 )  # fmt: skip
 CUDA = Wanted(cuda=True, cuda_major=13, archs=("9.0", "12.0"), python="3.12")

@@ -79,7 +79,7 @@ def examine(environment: Path) -> GpuReport:
 
     Raises UsageError: It is not an environment with Python.
     """
-    return judged(environment, probe(environment))
+    return compare_with_gpus(environment, probe(environment))
 
 
 def probe(environment: Path) -> dict[str, Any]:
@@ -102,20 +102,21 @@ def probe(environment: Path) -> dict[str, Any]:
     return {"failed": f"ended with {done.returncode}: {last}"}
 
 
-def judged(environment: Path, answer: dict[str, Any]) -> GpuReport:
+def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> GpuReport:
     """Compare what a probe answered with what the environment's libraries carry."""
     driver = answer.get("driver", {})
     devices = tuple(Device(**device) for device in answer.get("devices", ()))
+    verdict = verify(environment) if devices else None
     libraries = tuple(
         LibraryOnDevice(
             path=library.path,
-            device=device.arch,
+            device=arch,
             archs=library.archs,
             ptx=library.ptx,
-            runs=cuda_archs.runs_on(device.arch, library.archs, library.ptx),
+            runs=cuda_archs.runs_on(arch, library.archs, library.ptx),
         )
-        for device in devices
-        for library in verify(environment).libraries
+        for arch in dict.fromkeys(device.arch for device in devices)
+        for library in (verdict.libraries if verdict else ())
         if library.archs or library.ptx
     )
     return GpuReport(

@@ -38,9 +38,7 @@ class LibraryFacts:
 
     #: Its path in the package or environment.
     path: str
-    #: What it links to and where the loader looks for it.
-    needed: tuple[str, ...]
-    rpath: tuple[str, ...]
+    needed: tuple[str, ...]  #: What it links to.
     #: Device code, per translation unit.
     units: tuple[cuda_archs.Unit, ...]
     #: Major version of the CUDA runtime it links to, or None.
@@ -105,7 +103,6 @@ def _facts(library: ElfFile, path: str) -> LibraryFacts:
     return LibraryFacts(
         path=path,
         needed=needed,
-        rpath=library.rpath(),
         units=units,
         cuda_runtime=int(runtime[1]) if runtime else None,
         says_not_compiled=NOT_COMPILED in constants,

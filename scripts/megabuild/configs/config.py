@@ -95,12 +95,12 @@ def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
     Raises UsageError: When nothing matches: a filter that selects nothing is a typing error, not an empty run.
     """
     known = tuple(names)
-    found = tuple(name for name in known if fnmatchcase(name, pattern.removesuffix(".yaml")))
-    if not found:
+    matching = tuple(name for name in known if fnmatchcase(name, pattern.removesuffix(".yaml")))
+    if not matching:
         raise UsageError(
             f"no config matches '{pattern}'", f"the configs are: {', '.join(known) or 'none at all'}"
         )
-    return found
+    return matching
 
 
 def without(names: Iterable[str], patterns: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
@@ -120,10 +120,10 @@ def of_provider(root: Path, names: Iterable[str], provider: str) -> tuple[str, .
 
     Raises UsageError: There is none.
     """
-    found = {name: load(root, name) for name in names}
-    left = tuple(name for name, one in found.items() if one.provider == provider or not one.has_provider)
+    configs = [load(root, name) for name in names]
+    left = tuple(config.name for config in configs if config.provider == provider or not config.has_provider)
     if not left:
-        others = ", ".join(sorted({one.provider for one in found.values()}))
+        others = ", ".join(sorted({config.provider for config in configs}))
         raise UsageError(f"no config of these is for the provider {provider}", f"they are for {others}")
     return left
 
@@ -219,27 +219,15 @@ def _only(path: Path, content: Content, key: str, default: str | None = None) ->
 
 
 def list_configs(root: Path, names: Iterable[str]) -> Result:
-    """Return some configs of a repository."""
-    found = [load(root, name) for name in names]
-    return Result(
-        format="configs",
-        document={
-            "configs": [{**picked(one, _KEYS), "docker_image": one.docker_image or None} for one in found]
-        },
-        lines=_without_empty_columns([_row(config) for config in found]),
-    )
-
-
-def _without_empty_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the table of configs with those columns that any of them has something for."""
-    used = [number for number in range(len(_HEADS)) if any(row[number] for row in rows)]
-    return table(
-        tuple(_HEADS[number] for number in used), [tuple(row[number] for number in used) for row in rows]
-    )
+    """Return some configs of a repository, with those columns that any of them has something for."""
+    configs = [load(root, name) for name in names]
+    columns = list(zip(_HEADS, *map(_row, configs), strict=True))
+    heads, *rows = zip(*(column for column in columns if any(column[1:])), strict=True)
+    documents = [{**picked(config, _KEYS), "docker_image": config.docker_image or None} for config in configs]
+    return Result(format="configs", document={"configs": documents}, lines=table(heads, rows))
 
 
 def _row(config: Config) -> tuple[str, ...]:
-    """Return a config's row of the table."""
-    cuda = config.cuda_version or "CPU"
     pythons = "-".join(dict.fromkeys((config.pythons[0], config.pythons[-1]))) if config.pythons else ""
+    cuda = config.cuda_version or "CPU"
     return (config.name, config.torch_version, cuda, config.blas, pythons, config.provider)

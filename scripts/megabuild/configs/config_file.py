@@ -78,8 +78,12 @@ def read(path: Path, recipe: Path) -> Content:
     """
     generated = is_generated(path)
     content = _parsed(path, generated=generated)
-    beside = [recipe / name for name in BESIDE_RECIPE if (recipe / name).is_file()][:1]
-    return content if generated or not beside else _merged(path, content, beside)
+    first = _beside_recipe(recipe)
+    if generated or first is None:
+        return content
+    # keys that conda-smithy left out keep what the recipe says
+    platform = next(iter(content.variant.get("target_platform", ())), platform_of(path))
+    return _by_engine([first, path], platform, f"cannot read {path} with {first}", content.remedy)
 
 
 def beside(recipe: Path, platform: str) -> tuple[Path, Content]:
@@ -87,11 +91,14 @@ def beside(recipe: Path, platform: str) -> tuple[Path, Content]:
 
     Raises ConfigError: It cannot be read.
     """
-    found = [recipe / name for name in BESIDE_RECIPE if (recipe / name).is_file()][:1]
-    nothing = Content(variant={}, zip_keys=(), unquoted=frozenset(), generated=False)
-    if not found:
-        return recipe, nothing
-    return found[0], _by_engine(found, platform, f"cannot read {found[0]} for {platform}", "correct it")
+    first = _beside_recipe(recipe)
+    if first is None:
+        return recipe, Content(variant={}, zip_keys=(), unquoted=frozenset(), generated=False)
+    return first, _by_engine([first], platform, f"cannot read {first} for {platform}", "correct it")
+
+
+def _beside_recipe(recipe: Path) -> Path | None:
+    return next((recipe / name for name in BESIDE_RECIPE if (recipe / name).is_file()), None)
 
 
 def scalar(value: str) -> Scalar:
@@ -165,12 +172,6 @@ def _check_zips(path: Path, content: Content) -> None:
             raise ConfigError(
                 f"{path}: zipped keys differ in their numbers of values: {told}", content.remedy
             )
-
-
-def _merged(path: Path, content: Content, beside: list[Path]) -> Content:
-    """Let the engine put two variant files together: keys that conda-smithy left out keep what the recipe says."""
-    platform = next(iter(content.variant.get("target_platform", ())), platform_of(path))
-    return _by_engine([*beside, path], platform, f"cannot read {path} with {beside[0]}", content.remedy)
 
 
 def _by_engine(paths: list[Path], platform: str, what: str, remedy: str) -> Content:

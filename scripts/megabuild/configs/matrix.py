@@ -82,27 +82,25 @@ def outdated(root: Path) -> dict[str, str]:
     Configs are named without folder and ending. Unknown is what was generated and now has no row; foreign, another's
     file with a generated one's name. Other files, as conda-smithy's, are nobody's business here.
     """
-    return {_name_of(place): state for place, state in _states(root, _wanted(root)).items()}
+    return {_name_of(file): state for file, state in _states(root, _wanted(root)).items()}
 
 
 def _states(root: Path, wanted: Mapping[str, str]) -> dict[str, str]:
     configs = [f"{CONFIG_FOLDER}/{path.name}" for path in (root / CONFIG_FOLDER).glob("*.yaml")]
-    states = {
-        place: "unknown" for place in configs if place not in wanted and config_file.is_ours(root / place)
-    }
-    for place, text in wanted.items():
-        path = root / place
+    states = {name: "unknown" for name in configs if name not in wanted and config_file.is_ours(root / name)}
+    for file, text in wanted.items():
+        path = root / file
         if not path.exists():
-            states[place] = "missing"
+            states[file] = "missing"
         elif not config_file.is_generated(path):
-            states[place] = "foreign"
+            states[file] = "foreign"
         elif path.read_text(encoding="utf-8") != text:
-            states[place] = "changed"
+            states[file] = "changed"
     return dict(sorted(states.items()))
 
 
-def _name_of(place: str) -> str:
-    return Path(place).stem if place.startswith(CONFIG_FOLDER) else place
+def _name_of(file: str) -> str:
+    return Path(file).stem if file.startswith(CONFIG_FOLDER) else file
 
 
 def write(root: Path) -> dict[str, str]:
@@ -112,18 +110,18 @@ def write(root: Path) -> dict[str, str]:
     """
     wanted = _wanted(root)
     states = _states(root, wanted)
-    if foreign := [str(root / place) for place, state in states.items() if state == "foreign"]:
+    if foreign := [str(root / file) for file, state in states.items() if state == "foreign"]:
         raise ConfigError(
             f"{', '.join(foreign)}: not generated here, and in the place of what is",
             "move it away, or delete it",
         )
     (root / CONFIG_FOLDER).mkdir(exist_ok=True)
-    for place, state in states.items():
+    for file, state in states.items():
         if state == "unknown":
-            (root / place).unlink()
+            (root / file).unlink()
         else:
-            (root / place).write_text(wanted[place], encoding="utf-8")
-    return {_name_of(place): state for place, state in states.items()}
+            (root / file).write_text(wanted[file], encoding="utf-8")
+    return {_name_of(file): state for file, state in states.items()}
 
 
 def compared(root: Path, *, mend: bool) -> Result:

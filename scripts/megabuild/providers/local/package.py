@@ -104,6 +104,17 @@ class LocalPackage:
         return "noarch" if self.noarch else self.platform
 
 
+def alias(name: str, target: str, version: str, platform: str) -> LocalPackage:
+    """Describe an empty package that brings another one of the same version."""
+    return LocalPackage(
+        name=name,
+        version=version,
+        platform=platform,
+        depends=(f"{target} =={version}",),
+        summary=f"Another name for {target}",
+    )
+
+
 def build(package: LocalPackage, work: Path) -> Path:
     """Put `package` together in the empty folder `work` and return the package file.
 

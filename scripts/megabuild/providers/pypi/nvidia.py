@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from groundwork.network.wheel_contents import noted
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local.compilers import MACHINES, activation
-from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local.package import LocalPackage, alias
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.pypi.unpack import members
 
@@ -99,18 +99,8 @@ def _of_wheel(
     return [
         package(entry.run, libraries, needs, "Libraries"),
         package(entry.dev, [*rest, *(f"{_LINK}{name}" for name in libraries)], depends, "Headers"),
-        *(_alias(alias, entry.dev, version, platform) for alias in entry.also),
+        *(alias(name, entry.dev, version, platform) for name in entry.also),
     ]
-
-
-def _alias(name: str, of: str, version: str, platform: str) -> LocalPackage:
-    return LocalPackage(
-        name=name,
-        version=version,
-        platform=platform,
-        depends=(f"{of} =={version}",),
-        summary=f"Another name for {of}",
-    )
 
 
 def _prefix_path(member: str) -> str:
@@ -178,5 +168,5 @@ def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[Loc
     # "~": after the C++ compiler's own script, which sets CXX
     return [
         activation(compiler, {"NVCC_PREPEND_FLAGS": flags}, order="~"),
-        _alias("cuda-nvcc", compiler.name, version, platform),
+        alias("cuda-nvcc", compiler.name, version, platform),
     ]

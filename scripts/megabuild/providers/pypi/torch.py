@@ -82,14 +82,14 @@ def find(
     more: list[str] = []
     notes: list[str] = []
     for place in [index] if index else [None, upstream(config)]:
-        wanted = [one for one in config.pythons if one in interpreters and one not in locks]
-        if locks and needed is not None and not any(one in needed for one in wanted):
+        wanted = [python for python in config.pythons if python in interpreters and python not in locks]
+        if locks and needed is not None and not any(python in needed for python in wanted):
             break
         trouble = why_silent(place) if wanted and place else ""
         if trouble:
             notes.append(trouble)
             unasked = f"{redact.address(place or '')} cannot be used"
-            left_out = {one: left_out.get(one, unasked) for one in wanted}
+            left_out = {python: left_out.get(python, unasked) for python in wanted}
             continue
 
         def look(python: str, place: str | None = place) -> tuple[str, Lock | _Misfit]:
@@ -108,7 +108,7 @@ def find(
         pythons: dict[str, list[str]] = {}
         for python, reason in left_out.items():
             pythons.setdefault(reason, []).append(python)
-        reasons = [f"Python {', '.join(found)}: {reason}" for reason, found in pythons.items()]
+        reasons = [f"Python {', '.join(those)}: {reason}" for reason, those in pythons.items()]
         problems = "; ".join([*reasons, *notes])
         known = [name for name in others if (config.path.parent / f"{name}.yaml").exists()]
         remedy = f"build {' or '.join(known)}, or {_REMEDY}" if known else _REMEDY
@@ -133,7 +133,7 @@ def of_release(config: Config, folder: Path) -> Content:
             reasons.append(error.message)
             continue
         for wheel in sorted(
-            wheels, key=lambda one: (one.version.local is not None, "x86_64" not in one.name)
+            wheels, key=lambda file: (file.version.local is not None, "x86_64" not in file.name)
         ):
             if wheel.version.public == config.torch_version and "linux" in wheel.name:
                 return Contents(where, folder / "locks").of(wheel)
@@ -212,7 +212,7 @@ def folder(config: Config, cache: Path) -> Path:
 
 def fetch(
     config: Config,
-    found: TorchWheels,
+    wheels: TorchWheels,
     pythons: Sequence[str],
     *,
     cache: Path,
@@ -227,10 +227,10 @@ def fetch(
     path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
-        locks = [found.locks[python] for python in pythons]
-        files = download.download(locks, cache / "wheels", report, more=found.more)
+        locks = [wheels.locks[python] for python in pythons]
+        files = download.download(locks, cache / "wheels", report, more=wheels.more)
         for python in pythons:
-            (wheel,) = found.locks[python].wheels
+            (wheel,) = wheels.locks[python].wheels
             _check(files[wheel.sha256], config.cuda_version)
             _link(files[wheel.sha256], path / python / wheel.file_name)
 

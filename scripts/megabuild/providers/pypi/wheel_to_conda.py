@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
 from megabuild.providers.catalogue import Catalogue
-from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local.package import LocalPackage, alias
 from megabuild.providers.pypi import unpack
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.specs import conda_version
@@ -54,14 +54,7 @@ def other_names(
     mains = {name: catalogue.conda_name(catalogue.pypi_name(name)) for name in asked}
     versions = dict.fromkeys((package.name, package.version) for package in described)
     return [
-        LocalPackage(
-            name=name,
-            version=version,
-            platform=platform,
-            noarch="generic",
-            depends=(f"{main} =={version}",),
-            summary=f"Another name of {main}",
-        )
+        alias(name, main, version, platform)
         for name, main in mains.items()
         for described_name, version in versions
         if name != main == described_name

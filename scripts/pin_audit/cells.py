@@ -117,7 +117,7 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
         value = fact.text if isinstance(fact, Submodule) else fact.value
         value = short_revision(value) if isinstance(fact, TagCommit) else value
         text = _ANY if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
-        if fact.where.inferred:
+        if fact.where.inferred and not fact.where.index:  # a header in the wheel is the release's own
             notes.append(INFERRED)
         parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
     if any(part.text != NOT_READ for part in parts):

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from groundwork.errors import AuditError
+from pin_audit.addresses import parse_address
 from pin_audit.constraints import GRAVITY, AuditRow, Status, Verdict
 from pin_audit.facts import AnyFact, AuditTarget, RecipeCommit, Submodule, TagCommit, config_words
 from pin_audit.name_map import Names
-from pin_audit.repositories import parse_address
 from pin_audit.targets import packages
 from pin_audit.versions import Spec, is_version
 

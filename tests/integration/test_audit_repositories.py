@@ -18,8 +18,9 @@ from bad_servers import server
 from git_world import Repo, daemon, git, modules, status, without_settings
 
 from groundwork.errors import AuditError
+from pin_audit.addresses import page, parse_address
 from pin_audit.facts import AuditTarget, SourceOutcome, Submodule
-from pin_audit.repositories import open_tree, page, parse_address, run_git
+from pin_audit.repositories import open_tree, run_git
 from pin_audit.request import AuditRequest, Local
 from pin_audit.run_sources import outcome_of
 from pin_audit.services import Services
@@ -125,8 +126,14 @@ def test_descriptions_and_their_order_are_gits_own(
 def test_a_checkout_is_asked_itself(world: tuple[Path, tuple[str, ...]], tmp_path: Path) -> None:
     folder, paths = world
     truth = status(f"file://{folder}/super.git", "v1", tmp_path, paths)
-    outcome = audit("https://example.org/x", tmp_path / "cache", tree=tmp_path / "work", offline=True)
+    work, fired = tmp_path / "work", tmp_path / "fired"
+    (work / ".gitattributes").write_text("* filter=x\n")
+    (work / "a" / "file").write_text("changed\n")
+    for name in ("filter.x.clean", "core.fsmonitor", "core.sshCommand"):
+        git("config", name, f"touch {fired}; cat", cwd=work)
+    outcome = audit("https://example.org/x", tmp_path / "cache", tree=work, offline=True)
     assert described(outcome) == truth
+    assert not fired.exists()  # what its own configuration names
 
 
 def test_files_of_the_tag_are_read(world: tuple[Path, tuple[str, ...]], tmp_path: Path) -> None:
@@ -140,7 +147,7 @@ def test_files_of_the_tag_are_read(world: tuple[Path, tuple[str, ...]], tmp_path
 
 @pytest.mark.parametrize("text", [
     "", "ext::sh -c touch% /tmp/x", "fd::17/x", "--upload-pack=touch /tmp/x", "-u./x", "ssh://-oProxyCommand=x/path",
-    "git@-oProxyCommand=x:path", "example.org:-u./x", "ftp://example.org/x", "https://example.org/a%0a.git",
+    "git@-oProxyCommand=x:path", "example.org:-u./x", "ftp://example.org/x", "file://server/share", "https://example.org/a%0a.git",
     "https://example.org/a\nhost=other", "https://example.org/\x1b[31mred", "https://example.org/../../x",
     "https://example.org/a/%2e%2e/b", "https://example.org/", "https:///nohost", "https://exa mple.org/x",
     "https://example.org:port/x", "https://example.org/" + "a" * 5000,

@@ -6,9 +6,10 @@ import re
 import tempfile
 from pathlib import Path
 
+from pin_audit.addresses import parse_address
 from pin_audit.facts import FeedstockPin, Scope, SourceOutcome, Where
 from pin_audit.meta_yaml import variants
-from pin_audit.repositories import Repositories, parse_address
+from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.targets import packages
 

@@ -18,8 +18,9 @@ from msgspec import structs
 
 from groundwork import redact
 from groundwork.errors import AuditError
+from pin_audit.addresses import page, parse_address, shown
 from pin_audit.facts import SourceOutcome, Submodule, TagCommit, Where
-from pin_audit.repositories import Absent, Repository, page, parse_address, run_git, shown
+from pin_audit.repositories import Absent, Repository, run_git
 from pin_audit.request import AuditRequest
 
 SOURCE = "submodules"

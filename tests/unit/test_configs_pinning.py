@@ -14,8 +14,6 @@ from pin_audit.facts import GlobalPin
 
 #: PyTorch's own choice of BLAS, and what the matrix has once for each Python.
 OURS = {"blas_impl", "is_python_min"}
-#: CUDA that conda-forge took up after that day, with the one that it replaced: compilers and glibc are the same.
-LATER = {"13.4": "13.0"}
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +27,7 @@ def pins() -> list[GlobalPin]:
 def holds(pin: GlobalPin, config: Config) -> bool:
     """Whether a pin is meant for a config."""
     platforms, cuda, version = pin.holds.platforms, pin.holds.cuda, config.cuda_version or "None"
-    return config.platform in (platforms or (config.platform,)) and (
-        not cuda or LATER.get(version, version) in cuda
-    )
+    return config.platform in (platforms or (config.platform,)) and (not cuda or version in cuda)
 
 
 def drifted(config: Config, pins: list[GlobalPin]) -> dict[str, tuple[tuple[str, ...], set[str]]]:
@@ -39,8 +35,7 @@ def drifted(config: Config, pins: list[GlobalPin]) -> dict[str, tuple[tuple[str,
     found = {}
     for key, values in config.variant.items():
         known = {value for pin in pins if pin.name == key and holds(pin, config) for value in pin.values}
-        here = {LATER.get(value, value) for value in values} if key == "cuda_compiler_version" else {*values}
-        if known and key not in OURS and not here <= known:
+        if known and key not in OURS and not set(values) <= known:
             found[key] = (values, known)
     return found
 

@@ -71,7 +71,8 @@ def _try_rendering(root: Path, recipe: Path) -> None:
     """
     configs = sorted((root / CONFIG_FOLDER).glob("*.yaml"))[:1]
     command = [sys.executable, "-I", "-c", _TRIAL, str(_TRIAL_BYTES), str(recipe), *map(str, configs)]
-    done = process.run(command, timeout=_TRIAL_SECONDS)
+    # of address space, of which the C library otherwise reserves 64 MB for every thread
+    done = process.run(command, timeout=_TRIAL_SECONDS, environ={**os.environ, "MALLOC_ARENA_MAX": "2"})
     if done.returncode < 0 or done.returncode == process.TIMED_OUT:
         what = "more than a minute" if done.returncode > 0 else f"more than {_TRIAL_BYTES >> 30} GB of memory"
         raise ConfigError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Collection, Iterator, Sequence
@@ -12,14 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import zstandard
-
 from gpu_tools.sizes.packed import explain_damage
 from gpu_tools.slim.listing import Contents, Note, scan
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from gpu_tools.slim.unused_nvidia import is_nvidia_library
-from groundwork import wheel_file
+from groundwork import archives, wheel_file
 from groundwork.errors import UsageError
 from groundwork.files import OLDEST_IN_ZIP, scratch
 
@@ -161,14 +158,7 @@ def _conda(package: Path, plan: SlimPlan, beside: Collection[str]) -> Path:
 
 def _tar(source: IO[bytes], target: IO[bytes], plan: SlimPlan) -> None:
     """Copy an archive entry by entry, with the files as they are now."""
-    reader = zstandard.ZstdDecompressor().stream_reader(source)
-    writer = zstandard.ZstdCompressor(level=_LEVEL, threads=-1).stream_writer(target, closefd=False)
-    with (
-        reader,
-        writer,
-        tarfile.open(fileobj=reader, mode="r|") as old,
-        tarfile.open(fileobj=writer, mode="w|", format=tarfile.PAX_FORMAT) as new,
-    ):
+    with archives.copying(source, target, level=_LEVEL) as (old, new):
         for member in old:
             path = os.path.normpath(member.name)
             if path in plan.gone:

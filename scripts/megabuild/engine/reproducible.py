@@ -23,10 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
-import zstandard
-
 from cuda_code.elf_file import ElfFile, NotElf
-from groundwork import files, glibc
+from groundwork import archives, files, glibc
 
 _BLOCK = 1 << 20
 _ELF = b"\x7fELF"
@@ -102,14 +100,7 @@ def _open_entry(file: zipfile.ZipFile, name: str, date: int, *, wide: bool = Fal
 
 def _copy_archive(source: IO[bytes], target: IO[bytes], seen: _Context) -> None:
     """Copy a compressed tar archive."""
-    reader = zstandard.ZstdDecompressor().stream_reader(source)
-    writer = zstandard.ZstdCompressor(level=seen.level, threads=-1).stream_writer(target, closefd=False)
-    with (
-        reader,
-        writer,
-        tarfile.open(fileobj=reader, mode="r|") as old,
-        tarfile.open(fileobj=writer, mode="w|", format=tarfile.GNU_FORMAT, bufsize=_BLOCK) as new,
-    ):
+    with archives.copying(source, target, level=seen.level, tar_format=tarfile.GNU_FORMAT) as (old, new):
         for member in old:
             content: IO[bytes] | None = old.extractfile(member) if member.isreg() else None
             member.mtime, member.uid, member.gid, member.uname, member.gname = seen.date, 0, 0, "", ""

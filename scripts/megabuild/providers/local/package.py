@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-import zstandard
-
 from cuda_code.elf_file import NotElf, opened
+from groundwork import archives
 from groundwork.errors import ProviderError
 from groundwork.package_id import PackageId
 from megabuild.providers.command import run
@@ -163,13 +161,7 @@ def _dated(package: Path, target: Path) -> Path:
                 if not name.startswith("pkg-"):
                     shutil.copyfileobj(source, copy)
                     continue
-                compressor = zstandard.ZstdCompressor(level=1, threads=-1)
-                with (
-                    zstandard.ZstdDecompressor().stream_reader(source) as plain,
-                    compressor.stream_writer(copy, closefd=False) as packed,
-                    tarfile.open(fileobj=plain, mode="r|") as before,
-                    tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as after,
-                ):
+                with archives.copying(source, copy, level=1) as (before, after):
                     for member in before:
                         member.mtime = _DATE
                         after.addfile(member, before.extractfile(member) if member.isreg() else None)

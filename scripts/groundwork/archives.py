@@ -1,0 +1,26 @@
+"""Tar archives compressed by zstandard, as conda packages hold two of, read and written from start to end."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+import zstandard
+
+_BLOCK = 1 << 20
+
+
+@contextmanager
+def copying(
+    source: IO[bytes], target: IO[bytes], *, level: int, tar_format: int = tarfile.PAX_FORMAT
+) -> Iterator[tuple[tarfile.TarFile, tarfile.TarFile]]:
+    """Open an archive to be read and another one to be written; neither file is closed afterwards."""
+    with (
+        zstandard.ZstdDecompressor().stream_reader(source, closefd=False) as plain,
+        zstandard.ZstdCompressor(level=level, threads=-1).stream_writer(target, closefd=False) as packed,
+        tarfile.open(fileobj=plain, mode="r|") as old,
+        tarfile.open(fileobj=packed, mode="w|", format=tar_format, bufsize=_BLOCK) as new,
+    ):
+        yield old, new

@@ -229,6 +229,20 @@ def test_builds_for_other_accelerators_than_torch_s_go(
     assert gone(env, keep=["accelerators"]) == set()
 
 
+def test_headers_of_nvidia_s_own_programs_stay(with_triton: Path) -> None:
+    """cuda-cccl's and nvidia-cutlass's modules give theirs to NVRTC and nvcc."""
+    install(
+        with_triton, "nvidia-cuda-cccl", {"nvidia/__init__.py": "", "nvidia/cu13/include/cub.cuh": "//\n"}
+    )
+    assert f"{SITE}/nvidia/cu13/include/cub.cuh" in plan(with_triton).gone
+    install(
+        with_triton, "cuda-cccl", {"cuda/cccl/__init__.py": "x = 1\n", "cuda/cccl/include/cub.cuh": "//\n"}
+    )
+    found = plan(with_triton)
+    assert not {f"{SITE}/{path}" for path in ("cuda/cccl/include/cub.cuh", *HEADER)} & found.gone
+    assert found.spared["headers-nvidia"] == "cuda-cccl"
+
+
 @pytest.fixture
 def gpus(tmp_path: Path) -> Path:
     """Return an environment with two libraries: of one for 9.0 there is PTX only, of the other nothing."""

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from gpu_tools.sizes.inside import classify_path
+from gpu_tools.sizes.tree import Kind
 from gpu_tools.slim.features import compiles_nothing
 from gpu_tools.slim.listing import Contents
 from gpu_tools.slim.own_tests import is_in_tests, parse
@@ -38,12 +40,22 @@ def triton_users(contents: Contents) -> Users:
 
 
 def compiler_users(contents: Contents) -> Users:
-    """Return the packages that compile extensions as they run, or say that they do."""
+    """Return the packages that compile as they run, or say that they do.
+
+    NVIDIA's packages with headers and modules of their own do (cuda-cccl, nvidia-cutlass).
+    """
     requirers = {
         owner
         for owner, names in contents.requires.items()
         if any(map(_COMPILERS_OWNERS.fullmatch, names)) and not (is_nvidia(owner) or compiles_nothing(owner))
     }
+    modules = {
+        contents.owners[path]
+        for path in contents.owners
+        if path.endswith(".py") and contents.every[path].size
+    }
+    headers = {owner for path, owner in contents.owners.items() if classify_path(path) == Kind.HEADERS}
+    requirers |= {owner for owner in modules & headers if is_nvidia(owner)}
     return _users(requirers, _importers(contents)[_COMPILER])
 
 

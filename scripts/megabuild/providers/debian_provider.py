@@ -91,7 +91,9 @@ class DebianProvider(LocalProvider):
         """Return what is known before the root is made: the Pythons, and what making it takes."""
         config = self.request.config
         pythons = (
-            [one for one in config.pythons if one in PYTHONS] if self.foreign else [*self.interpreters()]
+            [python for python in config.pythons if python in PYTHONS]
+            if self.foreign
+            else [*self.interpreters()]
         )
         overrides = self.overrides({"torch_python_base": base_python(config, pythons)})
         size = 8 if config.cuda_version else 2

@@ -88,7 +88,7 @@ def make(
     catalogue = table.load()
     asked = specs.parse(needs)
     needed = [python for python in interpreters if not pythons or python in pythons]
-    own = [package for one in needed for package in python.packages(interpreters[one], platform)]
+    own = [package for version in needed for package in python.packages(interpreters[version], platform)]
     own += [*compilers.packages(compiler, platform), *extra]
     own += [
         _launcher_package(name, program, platform)
@@ -107,20 +107,20 @@ def make(
     kept = cache / "wheels"
     wanted = [(wheels, interpreters)]
     # another machine's do not run here, but programs do
-    if any(one.platforms for one in interpreters.values()):
+    if any(interpreter.platforms for interpreter in interpreters.values()):
         tools = {name: asks for name, asks in wheels.items() if name in catalogue.tools}
         rest = {name: asks for name, asks in wheels.items() if name not in tools}
         wanted = [(rest, interpreters), (tools, running())]
     # first: fails at once without a network
     locks = [
-        one for names, users in wanted for one in _resolve(names, users, catalogue, kept / "locks", more)
+        lock for names, users in wanted for lock in _resolve(names, users, catalogue, kept / "locks", more)
     ]
 
     files = download.download(locks, kept, report, only=wheel_to_conda.needs_content, more=more)
     described = wheel_to_conda.packages(locks, files, catalogue, platform)
     described += wheel_to_conda.other_names(described, wheels, catalogue, platform)
     of_wheels = [package for package in described if package.python in ("", *needed)]
-    sizes = {wheel.sha256: wheel.size for one in locks for wheel in one.wheels}
+    sizes = {wheel.sha256: wheel.size for lock in locks for wheel in lock.wheels}
     folder, every = cache / "channel", [*own, *of_wheels]
     found, to_pack = None, 0
     if plan:
@@ -135,7 +135,7 @@ def make(
             unpacked = _wheels_of(store.missing(of_wheels))
             with threads(1) as pool:  # packs what is here while wheels are on their way
                 packing = pool.submit(store.ensure, own, report, "packing Pythons, compilers and the like")
-                download.download(locks, kept, report, only=lambda one: one.sha256 in unpacked, more=more)
+                download.download(locks, kept, report, only=lambda wheel: wheel.sha256 in unpacked, more=more)
             records = packing.result() + store.ensure(of_wheels, report, "packing wheels")
             path = store.channel(records, platform, report)
             if packed := store.unfinished():
@@ -221,9 +221,9 @@ def _check_wheels(
     for name, asked in wanted.items():
         built = [record for record in records if record.name == name]
         for spec in asked:
-            if any(specs.satisfied([spec], one.id) for one in built):
+            if any(specs.satisfied([spec], record.id) for record in built):
                 continue
-            have = ", ".join(sorted({f"{one.version} {one.build}" for one in built})) or "nothing"
+            have = ", ".join(sorted({f"{record.version} {record.build}" for record in built})) or "nothing"
             raise ProviderError(
                 f"PyPI has nothing for {spec} (found: {have}) with Python {', '.join(chosen)}",
                 "Loosen the requirement in the recipe or in conda_build_config.yaml.",

@@ -117,7 +117,7 @@ class LocalProvider(Provider):
     def to_prepare(self, made: LocalChannel, *locks: lock.Lock) -> Preparation:
         """Return what the run of a plan would download and make first."""
         left = {**made.pending, **download.pending(locks, self.request.cache / "wheels")}
-        sizes = {wheel.sha256: wheel.size for one in locks for wheel in one.wheels}
+        sizes = {wheel.sha256: wheel.size for lock in locks for wheel in lock.wheels}
         packed = sum(size or sizes.get(sha256, 0) for sha256, size in made.unpacked.items())
         wheels = Download(what="wheels", count=len(left), size=sum(left.values()), files=left)
         downloads = (wheels,) if left else ()
@@ -156,7 +156,9 @@ def machine_values(made: LocalChannel, needs: Iterable[str]) -> dict[str, str]:
     compiler, glibc = made.toolchain.major, made.toolchain.glibc
     values = {"c_compiler_version": compiler, "cxx_compiler_version": compiler, "c_stdlib_version": glibc}
     if "pybind11-abi" in map(_name, needs):
-        values["pybind11_abi"] = next(one.version for one in made.records if one.name == "pybind11-abi")
+        values["pybind11_abi"] = next(
+            record.version for record in made.records if record.name == "pybind11-abi"
+        )
     return values
 
 
@@ -165,8 +167,15 @@ def requirements(planned: Iterable[PlannedPackage]) -> list[str]:
     chosen = [package for package in planned if not package.skipped]
     own = {package.name for package in chosen}
     needs: set[str] = set()
-    for one in chosen:
-        needs.update(one.staging_build, one.staging_host, one.build, one.host, one.run, one.test)
+    for package in chosen:
+        needs.update(
+            package.staging_build,
+            package.staging_host,
+            package.build,
+            package.host,
+            package.run,
+            package.test,
+        )
     return sorted(need for need in needs if _name(need) not in own)
 
 

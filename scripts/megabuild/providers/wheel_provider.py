@@ -48,7 +48,9 @@ class WheelProvider(LocalProvider):
             plan=request.plan,
         )
         prepared = self.to_prepare(made, *locks)
-        linked = [source / python / one.file_name for python in here for one in found.locks[python].wheels]
+        linked = [
+            source / python / wheel.file_name for python in here for wheel in found.locks[python].wheels
+        ]
         prepared["ready"] &= all(path.is_file() for path in linked)
         overrides = self.overrides(machine_values(made, needs))
         of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}

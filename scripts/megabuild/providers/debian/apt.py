@@ -95,8 +95,8 @@ def debian_lines(
 
     Raises ProviderError: No Debian mirror is configured.
     """
-    place = os.environ.get(_VARIABLE, "")
-    if not place:
+    mirror = os.environ.get(_VARIABLE, "")
+    if not mirror:
         usable = (source for source in (sources() if found is None else found) if source.is_main_archive)
         source = next(usable, None)
         if source is None:
@@ -106,8 +106,8 @@ def debian_lines(
             )
         given = [f"signed-by={source.signed_by}"] if source.signed_by else []
         given += ["trusted=yes"] if source.trusted else []
-        place = f"[{' '.join(given)}] {source.uri}" if given else source.uri
-    return [" ".join([f"deb {place} {suite} main", *components]), f"deb-src {place} {suite} main"]
+        mirror = f"[{' '.join(given)}] {source.uri}" if given else source.uri
+    return [" ".join([f"deb {mirror} {suite} main", *components]), f"deb-src {mirror} {suite} main"]
 
 
 def options() -> list[str]:

@@ -46,7 +46,7 @@ def packages(
     home = {soname: owner_of[owner] for soname, (_, owner) in found.available.items() if owner in owner_of}
     made = _toolkit(root, _version(toolkit.version), cuda, platform)
     for conda, (dev, *debs) in table.items():
-        own = {soname for soname, place in home.items() if place == conda}
+        own = {soname for soname, package in home.items() if package == conda}
         if not own:
             raise ProviderError(
                 f"{root.path} has no library of {', '.join(debs)}", "Delete that folder and run again."

@@ -186,10 +186,10 @@ def _owners(root: Path, installed: Mapping[str, Installed], arch: str) -> dict[P
     """Library files to the package that owns them, for packages that may be taken along."""
     # libstdc++-13-dev has a whole library for its linker, older than the one that everything else runs with
     wanted = {
-        one.name
-        for one in installed.values()
-        if one.name.startswith("lib") and not one.name.endswith("-dev")
-        if one.priority != "required" and not _ELSEWHERE.match(one.name)
+        package.name
+        for package in installed.values()
+        if package.name.startswith("lib") and not package.name.endswith("-dev")
+        if package.priority != "required" and not _ELSEWHERE.match(package.name)
     }
     owners: dict[Path, str] = {}
     for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):

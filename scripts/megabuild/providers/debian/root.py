@@ -270,7 +270,9 @@ def _delete(folder: Path) -> None:
     if not folder.exists():
         return
     below = [
-        one.mountpoint for one in psutil.disk_partitions(all=True) if folder in Path(one.mountpoint).parents
+        partition.mountpoint
+        for partition in psutil.disk_partitions(all=True)
+        if folder in Path(partition.mountpoint).parents
     ]
     if below:
         raise ProviderError(f"something is mounted below {folder}", f"Run: umount {' '.join(below)}")

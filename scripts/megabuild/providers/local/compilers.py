@@ -128,7 +128,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "
         cxx=answer["cxx"],
         version=answer["version"],
         glibc=answer["glibc"].split()[-1],
-        programs={name: place for name, place in programs.items() if place},
+        programs={name: path for name, path in programs.items() if path},
         libraries={
             "libgcc": files["lib:libgcc_s.so.1"],
             "libstdcxx": files["lib:libstdc++.so.6"],

@@ -89,10 +89,10 @@ def _parts(interpreter: Interpreter) -> Iterator[tuple[Path, str]]:
 def _signature(interpreter: Interpreter) -> str:
     """sha256 over names, sizes and mtimes of everything that would be packaged (reading it all takes too long)."""
     digest = hashlib.sha256(repr(interpreter).encode())
-    for source, place in _parts(interpreter):
+    for source, inside in _parts(interpreter):
         for path in _files(source):
             status = path.lstat()
-            digest.update(f"{place} {path} {status.st_size} {status.st_mtime_ns}\n".encode())
+            digest.update(f"{inside} {path} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
@@ -108,8 +108,8 @@ def _files(source: Path) -> Iterator[Path]:
 
 def _fill(interpreter: Interpreter, prefix: Path) -> None:
     python = interpreter.python
-    for source, place in _parts(interpreter):
-        target = prefix / place
+    for source, inside in _parts(interpreter):
+        target = prefix / inside
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, symlinks=True, ignore=_ignored)

@@ -151,7 +151,9 @@ class Store:
         try:
             if (channel / MADE_OF).read_text() != made_of:
                 return False
-            same = all(self._is_same(channel / one.subdir / one.file_name, one) for one in records)
+            same = all(
+                self._is_same(channel / record.subdir / record.file_name, record) for record in records
+            )
         except (OSError, ValueError):
             return False
         return same and indexed(channel) == {record.file_name: record.sha256 for record in records}

@@ -54,7 +54,7 @@ def packages(
         )
     ]
     for project, wheel in sorted(chosen.items()):
-        needed = (canonicalize_name(one.name) for one in wheel.needs(lock.environment))
+        needed = (canonicalize_name(requirement.name) for requirement in wheel.needs(lock.environment))
         needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
         path = files[wheel.sha256]
         note = noted(notes, wheel.sha256) if notes and not path.exists() else None
@@ -125,16 +125,16 @@ def _packaged(names: Iterable[str]) -> list[str]:
 def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for member in chosen:
-            place = prefix / _prefix_path(member.removeprefix(_LINK))
-            place.parent.mkdir(parents=True, exist_ok=True)
+            file = prefix / _prefix_path(member.removeprefix(_LINK))
+            file.parent.mkdir(parents=True, exist_ok=True)
             if member.startswith(_LINK):
-                match = _LIBRARY.fullmatch(place.name)
-                if match and not (place.parent / match[1]).is_symlink():
-                    (place.parent / match[1]).symlink_to(place.name)
+                match = _LIBRARY.fullmatch(file.name)
+                if match and not (file.parent / match[1]).is_symlink():
+                    (file.parent / match[1]).symlink_to(file.name)
                 continue
-            with archive.open(member) as source, place.open("wb") as written:
+            with archive.open(member) as source, file.open("wb") as written:
                 shutil.copyfileobj(source, written, 1 << 20)
-            place.chmod(0o755 if place.parent.name == "bin" or ".so" in place.name else 0o644)
+            file.chmod(0o755 if file.parent.name == "bin" or ".so" in file.name else 0o644)
         linked = any(member.startswith(_LINK) for member in chosen)
         licences = [] if linked else [name for name in archive.namelist() if ".dist-info/licenses/" in name]
         for number, name in enumerate(licences):

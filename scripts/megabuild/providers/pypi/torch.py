@@ -81,25 +81,25 @@ def find(
     others: list[str] = []
     more: list[str] = []
     notes: list[str] = []
-    for place in [index] if index else [None, upstream(config)]:
+    for address in [index] if index else [None, upstream(config)]:
         wanted = [python for python in config.pythons if python in interpreters and python not in locks]
         if locks and needed is not None and not any(python in needed for python in wanted):
             break
-        trouble = why_silent(place) if wanted and place else ""
+        trouble = why_silent(address) if wanted and address else ""
         if trouble:
             notes.append(trouble)
-            unasked = f"{redact.address(place or '')} cannot be used"
+            unasked = f"{redact.address(address or '')} cannot be used"
             left_out = {python: left_out.get(python, unasked) for python in wanted}
             continue
 
-        def look(python: str, place: str | None = place) -> tuple[str, Lock | _Misfit]:
-            return python, _find_lock(config, interpreters[python], folder / "locks", place)
+        def look(python: str, address: str | None = address) -> tuple[str, Lock | _Misfit]:
+            return python, _find_lock(config, interpreters[python], folder / "locks", address)
 
         for python, answer in each(look, wanted, _AT_ONCE):
             if isinstance(answer, Lock):
                 locks[python] = answer
                 left_out.pop(python, None)
-                more += [place] if place and place not in more else []
+                more += [address] if address and address not in more else []
             else:
                 left_out.setdefault(python, answer.reason)
                 others += [name for name in answer.configs if name not in others]
@@ -108,7 +108,7 @@ def find(
         pythons: dict[str, list[str]] = {}
         for python, reason in left_out.items():
             pythons.setdefault(reason, []).append(python)
-        reasons = [f"Python {', '.join(those)}: {reason}" for reason, those in pythons.items()]
+        reasons = [f"Python {', '.join(found)}: {reason}" for reason, found in pythons.items()]
         problems = "; ".join([*reasons, *notes])
         known = [name for name in others if (config.path.parent / f"{name}.yaml").exists()]
         remedy = f"build {' or '.join(known)}, or {_REMEDY}" if known else _REMEDY
@@ -125,8 +125,8 @@ def of_release(config: Config, folder: Path) -> Content:
     Raises ProviderError: No index answers, or none has such a wheel.
     """
     reasons: list[str] = []
-    for place in (None, upstream(config)):
-        where = places(index=place)
+    for address in (None, upstream(config)):
+        where = places(index=address)
         try:
             wheels = _wheels(where)
         except NetworkError as error:
@@ -138,7 +138,7 @@ def of_release(config: Config, folder: Path) -> Content:
             if wheel.version.public == config.torch_version and "linux" in wheel.name:
                 return Contents(where, folder / "locks").of(wheel)
         reasons.append(
-            f"no wheel of it for Linux on {redact.address(place) if place else 'the indexes of pip'}"
+            f"no wheel of it for Linux on {redact.address(address) if address else 'the indexes of pip'}"
         )
     raise ProviderError("; ".join(reasons), INDEX_REMEDY)
 
@@ -156,7 +156,7 @@ def _wheels(where: Configured) -> list[File]:
     """Return PyTorch's wheels for whatever machine and Python; raises NetworkError."""
     client = where.client(PAGE_TIMEOUTS)
     return [
-        one for one in offered("torch", where, lambda url: client.get(url, headers=HEADERS))[0] if one.tags
+        file for file in offered("torch", where, lambda url: client.get(url, headers=HEADERS))[0] if file.tags
     ]
 
 
@@ -212,7 +212,7 @@ def folder(config: Config, cache: Path) -> Path:
 
 def fetch(
     config: Config,
-    wheels: TorchWheels,
+    found: TorchWheels,
     pythons: Sequence[str],
     *,
     cache: Path,
@@ -227,10 +227,10 @@ def fetch(
     path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
-        locks = [wheels.locks[python] for python in pythons]
-        files = download.download(locks, cache / "wheels", report, more=wheels.more)
+        locks = [found.locks[python] for python in pythons]
+        files = download.download(locks, cache / "wheels", report, more=found.more)
         for python in pythons:
-            (wheel,) = wheels.locks[python].wheels
+            (wheel,) = found.locks[python].wheels
             _check(files[wheel.sha256], config.cuda_version)
             _link(files[wheel.sha256], path / python / wheel.file_name)
 
@@ -282,6 +282,11 @@ def named_triton(requirements: Iterable[Requirement]) -> str | None:
     for requirement in requirements:
         if requirement.name in ("triton", "pytorch-triton"):
             return next(
-                (one.version for one in requirement.specifier if one.operator in ("==", "~=", ">=")), None
+                (
+                    specifier.version
+                    for specifier in requirement.specifier
+                    if specifier.operator in ("==", "~=", ">=")
+                ),
+                None,
             )
     return None

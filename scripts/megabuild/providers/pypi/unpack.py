@@ -71,10 +71,10 @@ def members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     Raises IntegrityError: A member's path leads outside the target folder.
     """
     for member in archive.infolist():
-        place = PurePosixPath(member.filename)
-        if place.is_absolute() or ".." in place.parts:
+        path = PurePosixPath(member.filename)
+        if path.is_absolute() or ".." in path.parts:
             raise IntegrityError(
-                f"{Path(str(archive.filename)).name} has a member outside its folder: {place}"
+                f"{Path(str(archive.filename)).name} has a member outside its folder: {path}"
             )
     return archive.infolist()
 

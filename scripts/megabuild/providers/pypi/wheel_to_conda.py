@@ -75,7 +75,10 @@ def _is_pure(wheel: Wheel) -> bool:
 def _depends(wheel: Wheel, lock: Lock, catalogue: Catalogue) -> tuple[str, ...]:
     """Return the wheel's own requirements that hold for the lock's Python."""
     needs = wheel.needs(lock.environment)
-    specs = {f"{catalogue.conda_name(one.name)} {conda_version(one.specifier)}".strip() for one in needs}
+    specs = {
+        f"{catalogue.conda_name(requirement.name)} {conda_version(requirement.specifier)}".strip()
+        for requirement in needs
+    }
     return tuple(sorted(specs))
 
 

@@ -71,26 +71,32 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
         indexed = simple_index.read(folder)
         published_hashes = {record.sha256 for record in published.records(channel).values()}
         wheels = {
-            one: folder / simple_index.SIMPLE / one.place
-            for one in indexed
-            if one.package in published_hashes
+            entry: folder / simple_index.SIMPLE / entry.place
+            for entry in indexed
+            if entry.package in published_hashes
         }
         made: list[WheelResult] = []
-        for number, one in enumerate(wanted):
-            root = _root(request, one)
-            inputs = _inputs(one, root, channel, [_FORMAT, programs, request.date])
-            former = next((wheel for wheel in wheels if wheel.package == one.sha256), None)
+        for number, package in enumerate(wanted):
+            root = _root(request, package)
+            inputs = _inputs(package, root, channel, [_FORMAT, programs, request.date])
+            former = next((wheel for wheel in wheels if wheel.package == package.sha256), None)
             if former and former.inputs == inputs:
-                made.append(WheelResult(wheel=former, kept=True, torch_pin=one.torch_pin))
+                made.append(WheelResult(wheel=former, kept=True, torch_pin=package.torch_pin))
                 continue
-            published.check(one.path)
-            path = _WheelBuild(request, channel, one, root, folder=work / str(number), report=report).wheel()
+            published.check(package.path)
+            path = _WheelBuild(
+                request, channel, package, root, folder=work / str(number), report=report
+            ).wheel()
             wheel = simple_index.index_entry(
-                path, project=one.project, python=one.python, package=one.sha256, inputs=inputs
+                path, project=package.project, python=package.python, package=package.sha256, inputs=inputs
             )
-            same = {known for known in wheels if (known.project, known.python) == (one.project, one.python)}
+            same = {
+                known
+                for known in wheels
+                if (known.project, known.python) == (package.project, package.python)
+            }
             wheels = {known: at for known, at in wheels.items() if known not in same} | {wheel: path}
-            made.append(WheelResult(wheel=wheel, kept=False, torch_pin=one.torch_pin))
+            made.append(WheelResult(wheel=wheel, kept=False, torch_pin=package.torch_pin))
         if {*wheels} != {*indexed}:
             simple_index.publish(folder, wheels)
     return WheelIndex(
@@ -101,10 +107,10 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
     )
 
 
-def _inputs(one: BuiltPackage, root: DebianRoot | None, channel: Path, more: Sequence[object]) -> str:
+def _inputs(package: BuiltPackage, root: DebianRoot | None, channel: Path, more: Sequence[object]) -> str:
     """Return a hash of a wheel's inputs: its package, and for PyTorch libtorch and the source of its libraries."""
-    known = [one.sha256, one.wheel_version, one.requires]
-    if one.project == TORCH:
+    known = [package.sha256, package.wheel_version, package.requires]
+    if package.project == TORCH:
         records = published.records(channel)
         known += sorted(records[name].sha256 for name in records if name.startswith("libtorch"))
         known += map(str, published.channels_beside(channel)[:1])
@@ -112,13 +118,15 @@ def _inputs(one: BuiltPackage, root: DebianRoot | None, channel: Path, more: Seq
     return hashlib.sha256(json.dumps([*known, *more]).encode()).hexdigest()
 
 
-def _root(request: Request, one: BuiltPackage) -> DebianRoot | None:
+def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
     """Return the root that PyTorch was compiled in, if it still exists: some of its libraries are in no package."""
-    if one.project != TORCH or "_debian" not in request.config:
+    if package.project != TORCH or "_debian" not in request.config:
         return None
     try:
         return debian_root.find(
-            request.cache / "debian", cuda=one.cuda is not None, foreign=foreign.of(one.path.parent.name)
+            request.cache / "debian",
+            cuda=package.cuda is not None,
+            foreign=foreign.of(package.path.parent.name),
         )
     except ProviderError:  # no mirror is configured, or the packages come from another machine
         return None
@@ -155,24 +163,28 @@ class _WheelBuild:
 
     def wheel(self) -> Path:
         """Build it and return the file."""
-        one, date, laid_out = self.built, self.request.date, self.folder / "tree"
+        package, date, laid_out = self.built, self.request.date, self.folder / "tree"
         laid_out.mkdir(parents=True)
         self._report("laying out")
-        is_torch = one.project == TORCH
+        is_torch = package.project == TORCH
         installed = self._environment() if is_torch else self._package()
         wheel_tree.lay_out(installed.prefix, installed.paths, laid_out)
         wheel_tree.add_licences(laid_out, installed.texts)
         needed = wheel_tree.needed(laid_out)
         records = licences.installed(installed.prefix) if is_torch else {}
-        gpu = nvidia.required(needed, one.cuda, records) if is_torch and one.cuda else nvidia.NvidiaWheels()
+        gpu = (
+            nvidia.required(needed, package.cuda, records)
+            if is_torch and package.cuda
+            else nvidia.NvidiaWheels()
+        )
         wheel_tree.link(laid_out, gpu.folders)
         without: tuple[str, ...] = nvidia.LIBRARIES if is_torch else _PYTORCHS
         openmp = installed.prefix / "lib" / wheel_tree.OPENMP
         if is_torch and wheel_tree.OPENMP in needed and openmp.is_file():
             shutil.copy(openmp, laid_out / wheel_tree.LIBRARIES)
             without = (*without, wheel_tree.OPENMP)
-        wheel_file.name_version(laid_out, one.wheel_version, (*one.requires, *gpu.requires))
-        name = wheel_tree.tag(laid_out, one.path.parent.name)
+        wheel_file.name_version(laid_out, package.wheel_version, (*package.requires, *gpu.requires))
+        name = wheel_tree.tag(laid_out, package.path.parent.name)
         plain = wheel_file.pack(laid_out, self.folder / name, date, compressed=False)
         self._report("vendoring what it links to")
         root = self.root

@@ -82,7 +82,7 @@ def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecor
     if extras:
         requires.add(f"cuda-toolkit[{','.join(sorted(extras))}]=={cuda}.*")
     return NvidiaWheels(
-        requires=tuple(sorted(requires)), folders=tuple(f"nvidia/{one}/lib" for one in sorted(folders))
+        requires=tuple(sorted(requires)), folders=tuple(f"nvidia/{folder}/lib" for folder in sorted(folders))
     )
 
 

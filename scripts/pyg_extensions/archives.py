@@ -33,11 +33,11 @@ def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured 
     """
     folder = cache / "sdists"
 
-    for one in wanted:
-        path = folder / one.archive
-        if not path.is_file() or files.sha256(path) != one.sha256:
+    for release in wanted:
+        path = folder / release.archive
+        if not path.is_file() or files.sha256(path) != release.sha256:
             where = where or configured()
-            fetch(_address(one, where), path, one.sha256, where, limit=_LARGEST)
+            fetch(_address(release, where), path, release.sha256, where, limit=_LARGEST)
     return folder
 
 

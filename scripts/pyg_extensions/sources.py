@@ -56,7 +56,10 @@ def find(
 
     Raises UsageError: ``given`` is neither a URL nor a folder.
     """
-    wanted = sorted((one for one in EXTENSIONS if one.conda in recipes), key=lambda one: one.conda)
+    wanted = sorted(
+        (extension for extension in EXTENSIONS if extension.conda in recipes),
+        key=lambda extension: extension.conda,
+    )
     search = _Search(wanted, variant, given, ask)
     search.archives(download)
     for extension in wanted:
@@ -83,10 +86,10 @@ class _Search:
 
     def archives(self, download: Download | None) -> None:
         """Find archives: in the user's folder, at the usual address or the user's, in pip's index."""
-        known = {one.conda: release(one, self._variant) for one in self._extensions}
-        wanted = {name: one for name, one in known.items() if one.sha256}
+        known = {extension.conda: release(extension, self._variant) for extension in self._extensions}
+        wanted = {name: known_release for name, known_release in known.items() if known_release.sha256}
         found, folder = self.found, self._folder
-        if folder and (there := {name for name, one in wanted.items() if one.within(folder)}):
+        if folder and (there := {name for name in wanted if wanted[name].within(folder)}):
             found.overrides[BASE] = (folder.as_uri(),)
             lacking = wanted.keys() - there
             found.left_out.update(
@@ -111,8 +114,10 @@ class _Search:
                 found.notes.update(dict.fromkeys(wanted, note))
                 return
         if reason:
-            for name, one in wanted.items():
-                found.left_out[name] = f"{one.name}'s source is not available ({reason}): {_REMEDY}"
+            for name, lacking_release in wanted.items():
+                found.left_out[name] = (
+                    f"{lacking_release.name}'s source is not available ({reason}): {_REMEDY}"
+                )
 
     def commit(self, extension: Extension) -> None:
         """Find the commit an archive was made from: in a clone in the user's folder, or, if need be, upstream."""
@@ -129,7 +134,7 @@ class _Search:
             found.left_out.pop(name, None)
         # one repository represents all: they are on the same host
         elif name in found.left_out and not self._why(
-            next(one.repository for one in self._extensions if one.has_sdist)
+            next(extension.repository for extension in self._extensions if extension.has_sdist)
         ):
             found.overrides[key] = (extension.git,)
             where = f"commit {commit[:12]} of {extension.repository}"

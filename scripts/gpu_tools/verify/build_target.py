@@ -153,4 +153,4 @@ def _release(version: str) -> tuple[int, ...]:
 def same_torch(said: str, installed: str) -> bool:
     """Whether ``2.13`` or ``2.13.0`` is the torch installed or asked for: ``2.13.0+cu130``, ``2.13``."""
     parts, there = said.partition("+")[0].split("."), installed.partition("+")[0].split(".")
-    return all(one == other for one, other in zip(parts, there, strict=False))
+    return all(part == other for part, other in zip(parts, there, strict=False))

@@ -67,7 +67,7 @@ class GpuReport:
     @property
     def ok(self) -> bool:
         """Whether there is a GPU, and everything ran on it."""
-        return bool(self.devices) and not self.faults and all(one.ok for one in self.operations)
+        return bool(self.devices) and not self.faults and all(operation.ok for operation in self.operations)
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values."""

@@ -72,7 +72,7 @@ def open_subject(path: Path) -> Iterator[Subject]:
         unpacked = Path(folder)
         try:
             targets = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
-            files = [one for one in unpacked.rglob("*.so*") if one.is_file() and not one.is_symlink()]
+            files = [file for file in unpacked.rglob("*.so*") if file.is_file() and not file.is_symlink()]
         except IntegrityError:
             raise
         except Exception as error:  # rattler's errors share no base class

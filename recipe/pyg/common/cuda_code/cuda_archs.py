@@ -76,14 +76,14 @@ def fatbins(data: bytes) -> tuple[Unit, ...]:
                 raise ValueError(f"{SECTIONS[0]} holds something unknown at byte {position}")
             position += _ALIGNED
             continue
-        one = _fatbin(data, position)
+        fatbin = _fatbin(data, position)
         found.append(
             Unit(
-                sm=frozenset(f"sm_{member.arch}" for member in one.members if member.kind == MACHINE_CODE),
-                ptx=frozenset(f"compute_{member.arch}" for member in one.members if member.kind == PTX),
+                sm=frozenset(f"sm_{member.arch}" for member in fatbin.members if member.kind == MACHINE_CODE),
+                ptx=frozenset(f"compute_{member.arch}" for member in fatbin.members if member.kind == PTX),
             )
         )
-        position = -(-one.end // _ALIGNED) * _ALIGNED
+        position = -(-fatbin.end // _ALIGNED) * _ALIGNED
     return tuple(found)
 
 

@@ -11,8 +11,9 @@ from msgspec import structs
 
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
-from groundwork.errors import AuditError, UsageError
+from groundwork.errors import AuditError, ConfigError, UsageError
 from megabuild.configs.config import Config
+from megabuild.configs.render import render
 from pin_audit import feedstock
 from pin_audit.build_scripts import arch_list
 from pin_audit.constraints import Status
@@ -322,3 +323,15 @@ def test_links_of_a_feedstock_are_not_followed(place: str, tmp_path: Path) -> No
     with pytest.raises(AuditError) as refused:
         target(root)
     assert "20228" not in str(refused.value)
+
+
+@pytest.mark.parametrize("form", ["block", "flow"])
+def test_a_context_that_grows_without_bounds_is_refused(form: str, tmp_path: Path) -> None:
+    """The engine would end the whole process: each of eleven values repeats the one before ten times."""
+    lines = {"a0": "x" * 10} | {f"a{n}": f"${{{{ a{n - 1} }}}}" * 10 for n in range(1, 12)}
+    block = "".join(f"  {name}: '{value}'\n" for name, value in lines.items())
+    flow = ", ".join(f"{name}: '{value}'" for name, value in lines.items())
+    context = f"context:\n{block}" if form == "block" else f"context: {{{flow}}}\n"
+    root = make(tmp_path, f"{context}package:\n  name: x\n  version: '1'\n", "recipe.yaml")
+    with pytest.raises(ConfigError, match="refused"):
+        render(feedstock.configs(root)[0], root / "recipe" / "recipe.yaml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,6 +19,8 @@ from rattler_build import (
     Stage0Recipe,
     VariantConfig,
 )
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from groundwork.errors import ConfigError
 from groundwork.package_id import PackageId
@@ -25,6 +28,9 @@ from groundwork.redact import secret_names
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.config_file import Scalar
 from megabuild.configs.overrides import CHANNELS, complete
+
+_EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
+_LARGEST_CONTEXT = 1 << 20  # characters of a value; the engine dies of one that memory does not hold
 
 
 @dataclass(frozen=True)
@@ -94,9 +100,12 @@ def render(
     # from the config rather than its file: it may be for another PyTorch than the file
     values = {**config.variant, **complete(config, overrides or {})}
     try:
+        text = recipe.read_bytes()
+        if _context_size(text) > _LARGEST_CONTEXT:
+            raise ConfigError(f"{recipe}: its context grows without bounds: refused", "correct the recipe")
         return _render(
             recipe,
-            recipe.read_bytes(),
+            text,
             tuple((key, tuple(value)) for key, value in config.as_written(values).items()),
             tuple(tuple(group) for group in config.zip_keys),
             config.platform,
@@ -107,6 +116,22 @@ def render(
         raise ConfigError(
             f"{recipe} does not render for {config.name}: {error}", _remedy(config, str(error))
         ) from error
+
+
+@functools.lru_cache(maxsize=32)
+def _context_size(text: bytes) -> int:
+    """Return about how long a recipe's context becomes: each value may repeat those before it."""
+    try:
+        document = YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, UnicodeError, ValueError, RecursionError):
+        return 0  # the engine says what is wrong
+    context = document.get("context") if isinstance(document, dict) else None
+    sizes: dict[str, int] = {}
+    for name, value in context.items() if isinstance(context, dict) else ():
+        expressions = " ".join(_EXPRESSION.findall(str(value)))
+        used = sum(sizes.get(word, 0) for word in re.findall(r"[A-Za-z_]\w*", expressions))
+        sizes[str(name)] = min(len(str(value)) + used, _LARGEST_CONTEXT + 1)
+    return max(sizes.values(), default=0)
 
 
 def _remedy(config: Config, error: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,9 @@ def test_a_config_that_builds_none_says_why(repository: Path, config: str, says:
     why = why_not(load(repository, config), pyg="auto", rehearse=False)
     assert says in why
     assert bool(says) == bool(why)
+
+
+def test_a_config_without_a_python_has_no_extensions(repository: Path) -> None:
+    config = load(repository, "linux_64_cpu")
+    variant = {key: values for key, values in config.variant.items() if key != "python"}
+    assert "no Python" in why_not(replace(config, variant=variant), pyg="auto", rehearse=False)

@@ -156,6 +156,8 @@ def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
     """Return why a run builds no extensions, or an empty string where it does."""
     if pyg == "none":
         return "left out, as asked for (--pyg none)"
+    if "python" not in config.variant:
+        return f"{config.name} names no Python"
     if rehearse:
         return "a rehearsal leaves them out: they need a real PyTorch"
     if not config.platform.startswith("linux"):

@@ -79,65 +79,65 @@ def build_each(
     say = partial(show, console)
     attempts = [Attempt(config=name) for name in options]
 
-    def plan(one: Attempt, own: Invocation) -> Result:
-        made = running.planned(options[one.config](), running.console(own), only_plan=True)
+    def plan(attempt: Attempt, own: Invocation) -> Result:
+        made = running.planned(options[attempt.config](), running.console(own), only_plan=True)
         made.require_programs()
         return replace(plan_result(made), lines=())
 
-    def build_one(one: Attempt, own: Invocation) -> Result:
-        return build(options[one.config](), own)
+    def build_one(attempt: Attempt, own: Invocation) -> Result:
+        return build(options[attempt.config](), own)
 
     interrupted = 0
     try:
-        for number, one in enumerate(attempts, 1) if not plan_only else ():
-            say([f"[{number}/{len(attempts)}] planning {one.config}"])
-            one.exit_code = _try(one, partial(plan, one), invocation) or None
-            if one.exit_code is None:
-                one.plan, one.result = _figures(one.document), None
+        for number, attempt in enumerate(attempts, 1) if not plan_only else ():
+            say([f"[{number}/{len(attempts)}] planning {attempt.config}"])
+            attempt.exit_code = _try(attempt, partial(plan, attempt), invocation) or None
+            if attempt.exit_code is None:
+                attempt.plan, attempt.result = _figures(attempt.document), None
         if not plan_only:
             say(["", *_plan_table(attempts), ""])
-        for number, one in enumerate(attempts, 1):
-            if one.exit_code is None:
-                say([*([""] if number > 1 else []), f"[{number}/{len(attempts)}] {one.config}"])
-                with _timed(one):
-                    one.exit_code = _try(one, partial(build_one, one), invocation)
+        for number, attempt in enumerate(attempts, 1):
+            if attempt.exit_code is None:
+                say([*([""] if number > 1 else []), f"[{number}/{len(attempts)}] {attempt.config}"])
+                with _timed(attempt):
+                    attempt.exit_code = _try(attempt, partial(build_one, attempt), invocation)
     except KeyboardInterrupt:  # also between two of them
         interrupted = Interrupted.exit_code
     if plan_only:
-        for one in attempts:
-            one.plan = _figures(one.document) if one.exit_code == 0 else None
-    code = next((one.exit_code for one in attempts if one.exit_code), interrupted)
+        for attempt in attempts:
+            attempt.plan = _figures(attempt.document) if attempt.exit_code == 0 else None
+    code = next((attempt.exit_code for attempt in attempts if attempt.exit_code), interrupted)
     return running.shown(_closing(attempts, code, plan_only=plan_only), console, invocation)
 
 
-def _try(one: Attempt, action: Callable[[Invocation], Result], invocation: Invocation) -> int:
+def _try(attempt: Attempt, action: Callable[[Invocation], Result], invocation: Invocation) -> int:
     """Do something for a config, report what goes wrong, and return the exit code; documents are kept, not printed.
 
     Raises KeyboardInterrupt: It was interrupted.
     """
-    noted = partial(setattr, one, "result")
+    noted = partial(setattr, attempt, "result")
     own = replace(invocation, log=None, show=lambda document: None, noted=noted, beside={})
     code = outcome(lambda: action(own), own)
-    one.log = str(own.log) if own.log else one.log
+    attempt.log = str(own.log) if own.log else attempt.log
     if code == Interrupted.exit_code:
-        one.exit_code = code
+        attempt.exit_code = code
         raise KeyboardInterrupt
     return code
 
 
 @contextmanager
-def _timed(one: Attempt) -> Iterator[None]:
+def _timed(attempt: Attempt) -> Iterator[None]:
     began = time.monotonic()
     try:
         yield
     finally:
-        one.seconds = round(time.monotonic() - began, 1)
+        attempt.seconds = round(time.monotonic() - began, 1)
 
 
 def _figures(plan: Mapping[str, Any]) -> dict[str, float]:
     """Return what a config will take, by its plan's document."""
     tasks = plan["extensions"]["tasks"]
-    exist = [one["exists"] for one in plan["packages"]]
+    exist = [package["exists"] for package in plan["packages"]]
     exist += [task["exists"] for task in tasks for _ in task["file_names"]]
     figures = plan["estimate"] if False in exist else dict.fromkeys(plan["estimate"], 0)
     hours = (figures[name] + figures[f"extensions_{name}"] for name in ("cpu_hours", "hours"))
@@ -153,8 +153,8 @@ def _plan_table(attempts: list[Attempt]) -> list[str]:
         return f"{plan['build']}", f"{plan['there']}", *hours, size(int(plan["disk_bytes"]))
 
     none = ("", "", "", f"{UNICODE.failed} no plan", "")
-    rows = [(one.config, *(cells(one.plan) if one.plan else none)) for one in attempts]
-    together = {name: sum(one.plan[name] for one in attempts if one.plan) for name in _FIGURES}
+    rows = [(attempt.config, *(cells(attempt.plan) if attempt.plan else none)) for attempt in attempts]
+    together = {name: sum(attempt.plan[name] for attempt in attempts if attempt.plan) for name in _FIGURES}
     heads = ("config", "build", "there", "CPU", "time", "disk")
     return table(heads, [*rows, ("together", *cells(together))], right=frozenset(range(1, 6)))
 
@@ -162,10 +162,10 @@ def _plan_table(attempts: list[Attempt]) -> list[str]:
 def _reasons(attempts: list[Attempt]) -> list[str]:
     """Return why configs failed, what several of them have in common once."""
     configs: dict[str, list[str]] = {}
-    for one in attempts:
-        if one.exit_code and one.reason:
-            configs.setdefault(one.reason.replace(one.config, "it").removeprefix("it: "), []).append(
-                one.config
+    for attempt in attempts:
+        if attempt.exit_code and attempt.reason:
+            configs.setdefault(attempt.reason.replace(attempt.config, "it").removeprefix("it: "), []).append(
+                attempt.config
             )
     return [
         line
@@ -180,20 +180,24 @@ def _closing(attempts: list[Attempt], exit_code: int, *, plan_only: bool) -> Res
         lines = _plan_table(attempts)
     else:
         rows = []
-        for one in attempts:
-            found = one.packages()
-            state = f"{UNICODE.failed} ({one.exit_code})" if one.exit_code else UNICODE.done
-            state = "not started" if one.exit_code is None else state
+        for attempt in attempts:
+            found = attempt.packages()
+            state = f"{UNICODE.failed} ({attempt.exit_code})" if attempt.exit_code else UNICODE.done
+            state = "not started" if attempt.exit_code is None else state
             numbers = [str(found[name]) for name in ("built", "there", "failed")]
-            numbers += [size(found["bytes"]) if found["bytes"] else "", duration(one.seconds)]
-            rows.append((one.config, *numbers, state))
+            numbers += [size(found["bytes"]) if found["bytes"] else "", duration(attempt.seconds)]
+            rows.append((attempt.config, *numbers, state))
         heads = ("config", "built", "there", "failed", "size", "time", "")
-        done = sum(one.exit_code == 0 for one in attempts)
+        done = sum(attempt.exit_code == 0 for attempt in attempts)
         lines = table(heads, rows, right=frozenset(range(1, 6)))
-        lines.append(f"{done} of {len(attempts)} done in {duration(sum(one.seconds for one in attempts))}")
+        lines.append(
+            f"{done} of {len(attempts)} done in {duration(sum(attempt.seconds for attempt in attempts))}"
+        )
     lines += _reasons(attempts)
-    logs = [f"  {one.log}" for one in attempts if one.log]
-    configs = [{**vars(one), "packages": one.packages(), "reason": one.reason} for one in attempts]
+    logs = [f"  {attempt.log}" for attempt in attempts if attempt.log]
+    configs = [
+        {**vars(attempt), "packages": attempt.packages(), "reason": attempt.reason} for attempt in attempts
+    ]
     return Result(
         format="runs",
         document={"configs": configs, "exit_code": exit_code},

@@ -60,18 +60,23 @@ def upload(context: click.Context, /, **given: Any) -> Result:
     if apply and not faults:
         uploading.upload(release, user, label)
     packages = [
-        {"file": str(one.path), **one.package._asdict(), "size": one.size, "sha256": one.sha256}
-        for one in release.artifacts
+        {
+            "file": str(artifact.path),
+            **artifact.package._asdict(),
+            "size": artifact.size,
+            "sha256": artifact.sha256,
+        }
+        for artifact in release.artifacts
     ]
-    lines = [f"{one.path.name}  {size(one.size)}\n  sha256 {one.sha256}" for one in release.artifacts]
-    lines += [f"{counted(len(packages), 'package')}, {size(sum(one.size for one in release.artifacts))}", ""]
+    lines = []
+    for artifact in release.artifacts:
+        lines += [f"{artifact.path.name}  {size(artifact.size)}", f"  sha256 {artifact.sha256}"]
+    total = size(sum(artifact.size for artifact in release.artifacts))
+    lines += [f"{counted(len(packages), 'package')}, {total}", ""]
     lines += [f"{UNICODE.failed} {fault}" for fault in faults]
     if not faults:
-        lines += [
-            f"{UNICODE.done} uploaded to {user}, label {label}"
-            if apply
-            else "upload it: --user CHANNEL --apply"
-        ]
+        uploaded = f"{UNICODE.done} uploaded to {user}, label {label}"
+        lines.append(uploaded if apply else "upload it: --user CHANNEL --apply")
     if copies:
         lines += ["then, for a member of conda-forge's core team (CFEP-03), in this order:", *copies]
     return Result(

@@ -56,7 +56,7 @@ class Release:
     @property
     def label(self) -> str:
         """The label on conda-forge's own channel."""
-        return CANDIDATES if any("rc" in one.package.version for one in self.artifacts) else MAIN
+        return CANDIDATES if any("rc" in artifact.package.version for artifact in self.artifacts) else MAIN
 
 
 def find_release(output: Path, config: str) -> Release:
@@ -69,18 +69,19 @@ def find_release(output: Path, config: str) -> Release:
     if config.endswith("-rehearsal"):
         raise UsageError(f"{config} holds a scaled model of PyTorch", "name the config of a real run")
     channel = output / "packages" / config
-    records = sorted(published.records(channel).values(), key=lambda one: one.modified)
+    records = sorted(published.records(channel).values(), key=lambda record: record.modified)
     if not records:
         hint = f"build it: python3 build-locally.py {config}; or name the build's folder with --output"
         raise ConfigError(f"nothing is published for {config!r} below {channel.parent}", hint)
-    newest = {
-        (one.package.name, one.package.kind): one for one in (_read(channel, record) for record in records)
-    }
+    built = [_read(channel, record) for record in records]
+    newest = {(artifact.package.name, artifact.package.kind): artifact for artifact in built}
     graph: dict[str, set[str]] = {}
-    for one in newest.values():
-        graph.setdefault(one.package.name, set()).update(spec.split()[0] for spec in one.depends)
+    for artifact in newest.values():
+        graph.setdefault(artifact.package.name, set()).update(spec.split()[0] for spec in artifact.depends)
     order = list(TopologicalSorter(graph).static_order())
-    artifacts = sorted(newest.values(), key=lambda one: (order.index(one.package.name), one.path.name))
+    artifacts = sorted(
+        newest.values(), key=lambda artifact: (order.index(artifact.package.name), artifact.path.name)
+    )
     beside = published.channels_beside(channel)
     return Release(artifacts=tuple(artifacts), channels=tuple(map(str, beside[0])) if beside else ())
 
@@ -113,11 +114,11 @@ def find_faults(release: Release, label: str) -> Iterator[str]:
     if foreign or not release.channels:
         others = ", ".join(foreign) or "unknown ones"
         yield f"conda-forge takes only what was made with its own packages, not with {others}"
-    for one in release.artifacts:
-        for spec in one.depends:
+    for artifact in release.artifacts:
+        for spec in artifact.depends:
             own = [other.package for other in release.artifacts if other.package.name == spec.split()[0]]
             if own and not any(satisfied([MatchSpec(spec)], package) for package in own):
-                yield f"{one.path.name} needs {spec}, which is not part of the release"
+                yield f"{artifact.path.name} needs {spec}, which is not part of the release"
 
 
 def find_faults_inside(release: Release) -> Iterator[str]:
@@ -126,11 +127,11 @@ def find_faults_inside(release: Release) -> Iterator[str]:
     Raises IntegrityError: A package is not what was published.
     """
     archives = []
-    for one in release.artifacts:
-        published.check(one.path)
-        archives.append(archive.read(one.path))
-        if not one.licence:
-            yield f"{one.path.name} names no licence"
+    for artifact in release.artifacts:
+        published.check(artifact.path)
+        archives.append(archive.read(artifact.path))
+        if not artifact.licence:
+            yield f"{artifact.path.name} names no licence"
     for path, names in sorted(archive.owners(archives).items()):
         yield f"{' and '.join(sorted(names))} both install {path}"
 
@@ -140,9 +141,9 @@ def upload(release: Release, user: str, label: str) -> None:
 
     Raises BuildError: The server refuses; what came before is uploaded.
     """
-    for name, group in groupby(release.artifacts, key=lambda one: one.package.name):
+    for name, group in groupby(release.artifacts, key=lambda artifact: artifact.package.name):
         done = process.run(
-            [sys.executable, "-c", _UPLOAD, user, label, *(one.path for one in group)], timeout=None
+            [sys.executable, "-c", _UPLOAD, user, label, *(artifact.path for artifact in group)], timeout=None
         )
         if done.returncode:
             why = done.stderr.strip().rpartition("\n")[2]
@@ -153,15 +154,7 @@ def upload(release: Release, user: str, label: str) -> None:
 
 def copy_commands(release: Release, user: str, label: str) -> list[str]:
     """Return the lines with which conda-forge's core team copies what was uploaded to another channel (CFEP-03)."""
-    start = [
-        "anaconda",
-        "copy",
-        "--from-label",
-        label,
-        "--to-label",
-        release.label,
-        "--to-owner",
-        CONDA_FORGE,
-    ]
-    names = dict.fromkeys(f"{user}/{one.package.name}/{one.package.version}" for one in release.artifacts)
-    return [shlex.join([*start, name]) for name in names]
+    labels = ["--from-label", label, "--to-label", release.label]
+    packages = [artifact.package for artifact in release.artifacts]
+    names = dict.fromkeys(f"{user}/{package.name}/{package.version}" for package in packages)
+    return [shlex.join(["anaconda", "copy", *labels, "--to-owner", CONDA_FORGE, name]) for name in names]

@@ -44,9 +44,7 @@ class Estimate:
     heavy: bool = False  #: some objects take several times that (:data:`HEAVY_BYTES`)
     memory_of_extensions: int = 0
     cpu_hours: float = 0.0  #: PyTorch's part, on one core
-    hours: float = (
-        0.0  #: on the clock with the jobs that will run at once, where nobody else wants the machine
-    )
+    hours: float = 0.0  #: on the clock, with the jobs that will run at once
     #: compiling the extensions, with nothing from the object cache: on one core, and on the clock
     cpu_hours_of_extensions: float = 0.0
     hours_of_extensions: float = 0.0
@@ -130,11 +128,6 @@ def kind(*, source: str, cuda: bool, optimization: str) -> str:
     if source == "debian":
         return f"debian-{'cuda-' if cuda else ''}{'0' if optimization == '0' else '2'}"
     return f"{'wheel' if source == 'wheel' else 'official'}-{'cuda' if cuda else 'cpu'}"
-
-
-def cpu_hours(kind: str) -> float:
-    """Return the CPU hours of libtorch's compile, of a kind of build."""
-    return _FIGURES[kind].hours
 
 
 def estimate(

@@ -42,7 +42,7 @@ def choose_isolation(
     Raises UsageError: An engine that does not exist.
     Raises IsolationError: None of the engines that fit can be used here.
     """
-    create = partial(_create, network="CCACHE_REMOTE_STORAGE" in os.environ)
+    create = partial(_create, network=bool(os.environ.get("CCACHE_REMOTE_STORAGE")))
     if requested not in (None, *ENGINES):
         raise UsageError(f"there is no engine {requested!r}", f"choose one of: {', '.join(ENGINES)}")
     if requested not in (None, AUTO):

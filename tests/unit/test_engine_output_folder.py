@@ -39,7 +39,7 @@ def test_a_staging_without_its_metadata_goes_and_a_whole_one_stays(out: Path) ->
 
 
 @pytest.mark.parametrize(
-    "damage", ["a header is empty", "a file is gone", "a file is new", "never sealed", "seal"]
+    "damage", ["a header is empty", "a file is gone", "a file is new", "never sealed", "seal", "link"]
 )
 def test_a_staging_that_a_power_cut_has_damaged_goes(out: Path, damage: str) -> None:
     staging = out / "build_cache" / "staging_1"
@@ -59,10 +59,18 @@ def test_a_staging_that_a_power_cut_has_damaged_goes(out: Path, damage: str) -> 
         header.unlink()
     elif damage == "a file is new":
         header.with_name("new.h").touch()
+    elif damage == "link":  # of a build's, to have all of the machine looked at
+        (staging / "prefix").rename(out / "moved")
+        (staging / "prefix").symlink_to(out / "moved")
     elif damage == "seal":
         (out.parent / "stagings.json").write_text('{"staging_1')
     assert output_folder.staging_caches(out) == []
     assert output_folder.heal(out) == ["half-written staging cache staging_1"]
+    (staging / "prefix").mkdir(parents=True)
+    (staging / "prefix" / "other.h").touch()
+    (staging / "metadata.json").write_text("{}")
+    output_folder.seal_stagings(out)
+    assert output_folder.staging_caches(out) == [staging], "it was made again"
 
 
 def test_a_package_cut_off_goes(out: Path) -> None:

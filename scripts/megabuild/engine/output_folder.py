@@ -107,6 +107,8 @@ def heal(output_dir: Path) -> list[str]:
     for staging in _stagings(output_dir):
         if not _is_complete(staging, seals):
             files.remove(staging)
+            if seals.pop(staging.name, None):  # one of that name may come again, with other sizes
+                files.write(output_dir.parent / _SEALS, json.dumps(seals))
             removed.append(f"half-written staging cache {staging.name[:20]}")
     for package in list(channel_folder.package_files(output_dir)):
         if not archive.is_readable(package):
@@ -124,7 +126,8 @@ def _stagings(output_dir: Path) -> list[Path]:
 def _has_metadata(staging: Path) -> bool:
     try:
         metadata = json.loads(files.read_untrusted(staging / _METADATA) or b"")
-        return not staging.is_symlink() and isinstance(metadata, dict)
+        links = staging.is_symlink() or (staging / "prefix").is_symlink()
+        return not links and isinstance(metadata, dict)
     except ValueError:
         return False
 

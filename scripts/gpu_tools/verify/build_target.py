@@ -10,7 +10,7 @@ from typing import Any
 
 _LOCAL = re.compile(r"(?:\+|\.)?pt(\d)(\d+)(?:\.?(cpu|cu(\d+)(\d)))?$")
 _TORCH_LOCAL = re.compile(r"(cpu|cu(\d+)(\d))$")
-_OTHER_LOCAL = re.compile(r"(rocm|xpu|musa|npu)", re.IGNORECASE)
+_OTHER_LOCAL = re.compile(r"(?<![a-z])(rocm|xpu|musa|npu)(?![a-z])", re.IGNORECASE)
 _OTHER_NAMES = {"rocm": "ROCm"}
 _LINUX = re.compile(r"linux(?:_\d+_\d+|\d+)?_(\w+)")
 _BUILD = re.compile(r"(?:cpu|cuda(\d+)(\d))_")

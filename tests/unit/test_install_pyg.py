@@ -254,19 +254,19 @@ def test_a_torch_of_the_users_is_named(
 
 
 def test_what_an_interrupted_pip_left_is_no_distribution(tmp_path: Path) -> None:
-    for folder, version in (("~orch_scatter-2.0.9", "2.0.9"), ("torch_scatter-2.1.2", "2.1.2")):
-        information = tmp_path / f"{folder}.dist-info"
-        information.mkdir()
-        (information / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: torch_scatter\nVersion: {version}\n"
-        )
-    (tmp_path / "damaged-1.dist-info").mkdir()
-    (tmp_path / "damaged-1.dist-info/METADATA").write_bytes(b"Name: damaged\nAuthor: \xff\n")
+    for folder, content in (
+        ("~orch_scatter-2.0.9", b"Name: torch_scatter\nVersion: 2.0.9\n"),
+        ("torch_sparse-0.6.18", b"Name: torch_sparse\nVersion: 0.6.18\n"),
+        ("damaged-1", b"Name: damaged\nAuthor: \xff\n"),
+    ):
+        (tmp_path / f"{folder}.dist-info").mkdir()
+        (tmp_path / f"{folder}.dist-info/METADATA").write_bytes(content)
     words = [sys.executable, str(ask_python)]
     done = subprocess.run(
         words, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True
     )
-    assert json.loads(done.stdout.splitlines()[-1])["distributions"]["torch_scatter"] == "2.1.2"
+    distributions = json.loads(done.stdout.splitlines()[-1])["distributions"]
+    assert (distributions.get("torch_scatter"), distributions.get("torch_sparse")) == (None, "0.6.18")
 
 
 def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(

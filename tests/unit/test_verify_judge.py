@@ -78,6 +78,12 @@ def test_a_missing_architecture_is_named() -> None:
     assert 'TORCH_CUDA_ARCH_LIST="9.0;12.0"' in found["_basis_cuda.so"].remedy
 
 
+def test_with_exactness_each_architecture_needs_code_of_its_own() -> None:
+    older = [library(f"_{stem}_cuda.so", unit("sm_80"), cuda=13) for stem in ("basis", "weighting")]
+    found = faults([*older, good()[2]], replace(CUDA, archs=("8.0", "8.6")))
+    assert {one.reason for one in found.values()} == {"no code for sm_86 (it has sm_80)"}
+
+
 def test_missing_ptx_is_named_where_the_list_asks_for_it() -> None:
     found = faults(good(), replace(CUDA, archs=("9.0", "12.0+PTX")))
     assert "PTX for compute_120" in found["_basis_cuda.so"].reason

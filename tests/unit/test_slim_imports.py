@@ -34,7 +34,7 @@ from gpu_tools.verify.gpu import examine
 env, note = Path(sys.argv[1]), lambda text: None
 sizes = measure(str(env))
 tables.report_sizes(sizes, everything=True)
-verdicts.of_verdicts([verify(env)]), verdicts.of_gpus(examine(env))
+verdicts.verdict_result([verify(env)]), verdicts.gpu_result(examine(env))
 commands.plan(env, SlimRequest(), note)
 result = commands.apply(env, SlimRequest(), note, checks=(), forget=False)
 commands.undo(env)

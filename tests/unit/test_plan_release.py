@@ -213,28 +213,9 @@ def test_a_rehearsal_builds_the_model_and_asks_nobody(asking: Options) -> None:
     assert release.find_needs(of(asking, "9.9.9", rehearse=True), None, pytest.fail) == ReleaseNeeds()
 
 
-@pytest.mark.parametrize(
-    ("version", "digest", "says"),
-    [
-        (
-            "2.15.0",
-            "66614a19060f69cfd63cd0295f65a1241bd15df2fa65c60ae51066c11c2ce812",
-            r"to PyTorch 2\.13\.0's",
-        ),
-        (
-            "2.15.0",
-            "D0EBAD9CA4219959B29B7AD9AB6469FE49A3D668F8B5A62DD115F02F3A914447",
-            r"to PyTorch 2\.14\.1's",
-        ),
-        ("2.13.0", SHA256, r"is not of PyTorch 2\.13\.0's tarball"),
-        ("2.15.0", "ab", "not a sha256"),
-    ],
-)
-def test_the_sha256_of_another_release_is_refused(
-    asking: Options, version: str, digest: str, says: str
-) -> None:
-    with pytest.raises(UsageError, match=says):
-        with_torch(asking.config, version, None, digest, rehearse=False)
+def test_what_is_no_sha256_is_refused(asking: Options) -> None:
+    with pytest.raises(UsageError, match="not a sha256"):
+        with_torch(asking.config, "2.15.0", None, "ab", rehearse=False)
 
 
 def test_the_release_s_own_sha256_is_taken(asking: Options) -> None:

@@ -10,7 +10,6 @@ from groundwork.arch_list import cuda_archs as cuda_archs
 from groundwork.arch_list import unknown_arch
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config, python_version
-from megabuild.configs.tarballs import TARBALLS
 
 CHANNELS = "channel_sources"
 
@@ -67,7 +66,7 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
 
     ``digest`` is the sha256 of its official tarball, where one is downloaded.
 
-    Raises UsageError: That is not a version, or the sha256 is known to be another release's.
+    Raises UsageError: That is no version, or no sha256.
     """
     nightly = r"(\.dev\d{8})?" if config.provider == "wheel" else ""
     if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
@@ -75,42 +74,10 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
         raise UsageError(f"'{version}' is not a release of PyTorch", f"write it like {example}")
     if version == config.torch_version and digest is None:
         return config
-    if digest is not None:
-        _check_tarball(config, version, digest)
+    if digest is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+        raise UsageError(f"'{digest}' is not a sha256", f"give the one of pytorch-v{version}.tar.gz")
     changed = {"torch_version": (version,), "torch_sha256": (digest or "None",)}
     return replace(config, torch_version=version, variant={**config.variant, **changed})
-
-
-def check_pinned_tarball(config: Config) -> None:
-    """Refuse a config whose sha256 is another release's: the download would tell, but later.
-
-    Raises UsageError: It is.
-    """
-    (pinned,) = config.variant.get("torch_sha256", ("None",))
-    for release, known in TARBALLS.items():
-        if known.sha256 == pinned and release != config.torch_version:
-            raise UsageError(
-                f"{config.name} has the sha256 of PyTorch {release}'s tarball, not of {config.torch_version}'s",
-                f"put the one of pytorch-v{config.torch_version}.tar.gz into the matrix, or name it: --torch-sha256",
-            )
-
-
-def _check_tarball(config: Config, version: str, digest: str) -> None:
-    """Refuse what cannot be the sha256 of a release's tarball, before anything is planned with it."""
-    remedy = f"give the one of pytorch-v{version}.tar.gz"
-    if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
-        raise UsageError(f"'{digest}' is not a sha256", remedy)
-    (pinned,) = config.variant["torch_sha256"]
-    published = {release: one.sha256 for release, one in TARBALLS.items()}
-    for release, known in {**published, config.torch_version: pinned}.items():
-        if known == digest.lower() and release != version:
-            raise UsageError(
-                f"that sha256 belongs to PyTorch {release}'s tarball, not to {version}'s", remedy
-            )
-    if version == config.torch_version and pinned not in ("None", digest.lower()):
-        raise UsageError(
-            f"that sha256 is not of PyTorch {version}'s tarball, which has {pinned}", "leave it out"
-        )
 
 
 def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:

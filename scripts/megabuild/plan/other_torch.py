@@ -10,7 +10,7 @@ from pathlib import Path
 from groundwork.errors import UsageError
 from groundwork.user_folders import expanded
 from megabuild.configs.config import Config
-from megabuild.configs.overrides import check_pinned_tarball, other_torch, without_channels
+from megabuild.configs.overrides import other_torch, without_channels
 from megabuild.configs.tarballs import TARBALLS
 
 
@@ -77,8 +77,6 @@ def with_torch(
         if not re.fullmatch(r"\d+(\.\d+)+", triton):
             raise UsageError(f"'{triton}' is not a release of Triton", "write it like '3.8.0'")
     if torch is None:
-        if compiles and source is None and not rehearse:
-            check_pinned_tarball(config)
         return config
     downloads = config.provider == "conda-forge" and source is None
     if downloads and digest is None and torch in TARBALLS and torch != config.torch_version:

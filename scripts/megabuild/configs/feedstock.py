@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,9 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from groundwork import process
 from groundwork.errors import ConfigError
 
 CONFIG_FOLDER = ".ci_support"
-_TRIAL_SECONDS, _TRIAL_BYTES = 60.0, 2 << 30
-_TRIAL = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
-from rattler_build import RattlerBuildError, Stage0Recipe, VariantConfig
-try:
-    variants = VariantConfig.from_files(sys.argv[3:]) if sys.argv[3:] else VariantConfig({})
-    Stage0Recipe.from_file(sys.argv[2]).render(variants)
-except RattlerBuildError:
-    pass
-"""
 _SETTINGS, _RECIPE, _OLD_RECIPE = "conda-forge.yml", "recipe.yaml", "meta.yaml"
 #: Where none is named. libtorch 2.13.0 for the CPU, 483 MB: 105 MB at level 3 (2 CPU seconds), 97 at 6 (5),
 #: 93 at 10 (11), 92 at 15 (93), 87 at 17 (162).
@@ -42,7 +29,6 @@ def check(root: Path) -> None:
     folder = recipe_folder(root)
     _refuse_links(root, [*(root / CONFIG_FOLDER).rglob("*"), root / CONFIG_FOLDER, *folder.rglob("*")])
     if (folder / _RECIPE).is_file():
-        _try_rendering(root, folder / _RECIPE)
         return
     if (folder / _OLD_RECIPE).is_file():
         raise ConfigError(
@@ -62,22 +48,6 @@ def _refuse_links(root: Path, paths: Iterable[Path]) -> None:
             raise ConfigError(
                 f"{path} is a link to outside the feedstock: {os.readlink(path)}", "replace it by a file"
             )
-
-
-def _try_rendering(root: Path, recipe: Path) -> None:
-    """Render a recipe in a process of its own first: a few lines of Jinja can take all memory, which ends the process.
-
-    Whatever else is wrong with the recipe has its own error later.
-    """
-    configs = sorted((root / CONFIG_FOLDER).glob("*.yaml"))[:1]
-    command = [sys.executable, "-I", "-c", _TRIAL, str(_TRIAL_BYTES), str(recipe), *map(str, configs)]
-    # of address space, of which the C library otherwise reserves 64 MB for every thread
-    done = process.run(command, timeout=_TRIAL_SECONDS, environ={**os.environ, "MALLOC_ARENA_MAX": "2"})
-    if done.returncode < 0 or done.returncode == process.TIMED_OUT:
-        what = "more than a minute" if done.returncode > 0 else f"more than {_TRIAL_BYTES >> 30} GB of memory"
-        raise ConfigError(
-            f"{recipe} takes {what} to render", "look at the expressions in it, above all its context"
-        )
 
 
 @functools.lru_cache

@@ -120,7 +120,7 @@ def render(
 
 @functools.lru_cache(maxsize=32)
 def _context_size(text: bytes) -> int:
-    """Return about how long a recipe's context becomes: each value may repeat those before it."""
+    """Return about how long a recipe's context becomes: each value may repeat those before it, or be multiplied."""
     try:
         document = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, UnicodeError, ValueError, RecursionError):
@@ -130,7 +130,8 @@ def _context_size(text: bytes) -> int:
     for name, value in context.items() if isinstance(context, dict) else ():
         expressions = " ".join(_EXPRESSION.findall(str(value)))
         used = sum(sizes.get(word, 0) for word in re.findall(r"[A-Za-z_]\w*", expressions))
-        sizes[str(name)] = min(len(str(value)) + used, _LARGEST_CONTEXT + 1)
+        times = max(map(int, re.findall(r"\d+", expressions)), default=1) if "*" in expressions else 1
+        sizes[str(name)] = min((len(str(value)) + used) * max(times, 1), _LARGEST_CONTEXT + 1)
     return max(sizes.values(), default=0)
 
 

@@ -22,14 +22,14 @@ from megabuild.providers.local.store import made_of
 
 #: What the next run that needs it pays.
 COSTS = {
-    "work": "staging runs again over the tree, in minutes",
-    "tree": "libtorch is compiled again, from the object cache as far as it goes",
-    "logs": "nothing but the logs and records",
-    "packages": "what was built is lost: packages, and the wheels made of them",
-    "objects": "everything is compiled again: hours for PyTorch",
-    "downloads": "downloaded and unpacked again",
-    "channels": "packed again, in minutes; what was built with a channel cannot be installed without it",
-    "debian": "Debian roots are made again, in minutes, with up to 2 GB of downloads",
+    "work": "staging runs again, in minutes",
+    "tree": "libtorch is compiled again",
+    "logs": "nothing",
+    "packages": "what was built is lost",
+    "objects": "all is compiled again: hours",
+    "downloads": "downloaded again",
+    "channels": "packed again, in minutes",
+    "debian": "made again, in minutes",
 }
 _STAMP = r"\d{8}T\d{6}(\.\d+)?Z"
 _KEY = "[0-9a-f]{16}"

@@ -69,7 +69,7 @@ def _extension_names(
 @option(WHAT, "--pyg-sources", "sources", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="Source archives (and wheels of build tools), taken before pip's index is asked.")  # fmt: skip
 @option(HOW, "--arch-list", metavar="LIST|native",
-        help='CUDA archs: "9.0;12.0+PTX", or native: of the GPUs here. Without it those, else PyTorch\'s.')  # fmt: skip
+        help='CUDA archs: "9.0;12.0+PTX". native: the GPUs here. Default: those, else PyTorch\'s.')  # fmt: skip
 @option(HOW, "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs; without it CPU_COUNT, or what fits into memory.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")

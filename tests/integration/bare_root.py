@@ -75,7 +75,11 @@ def make(repository: Path, home: Path) -> BareRoot:
         pytest.skip("this is not a clone of the repository")
     subprocess.run(["chown", "-R", f"{_USER}:{_USER}", str(home)], check=True)
     passed = {name: os.environ[name] for name in (*_PROXIES, *map(str.upper, _PROXIES)) if name in os.environ}
-    return BareRoot(root=root, home=home, environment={**passed, **_index()})
+    machine = BareRoot(root=root, home=home, environment={**passed, **_index()})
+    entered = machine.run("true")
+    if entered.returncode:
+        pytest.skip(f"the root cannot be entered here: {entered.stderr.strip()}")
+    return machine
 
 
 def _kept(lines: list[str]) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -180,41 +180,39 @@ def compare(old: Report, new: Report) -> Comparison:
     found: list[tuple[str, str, str, str]] = []
     unread: dict[str, None] = {}
     asked = common = False
-    for name in (one for one in now if one in was):
+    for name in (package for package in now if package in was):
         before, after = (
             {outcome.source: outcome for outcome in audit.outcomes if not outcome.unread}
             for audit in (was[name], now[name])
         )
-        both = before.keys() & after.keys()
-        unread |= dict.fromkeys(
-            sorted({outcome.source for outcome in was[name].outcomes} | after.keys() - both - both)
-        )
+        both = sorted(before.keys() & after.keys())
+        named = {outcome.source for outcome in was[name].outcomes} | after.keys()
+        troubled = {
+            (source, fact.name)
+            for source in both
+            for fact in (*before[source].facts, *after[source].facts)
+            if fact.trouble
+        }
+        unread |= dict.fromkeys(sorted(named - set(both)))
+        unread |= dict.fromkeys(f"{value} ({source})" for source, value in sorted(troubled))
         asked |= any(outcome.source not in OWN for outcome in now[name].outcomes)
-        common |= any(before[source].applies for source in both - set(OWN))
-        sides = (before, after)
-        gone = {(s, f.name) for s in both for side in sides for f in side[s].facts if f.trouble}
-        unread |= dict.fromkeys(f"{value} ({source})" for source, value in sorted(gone))
-        kept = (
-            [
-                msgspec.structs.replace(
-                    side[s], facts=tuple(f for f in side[s].facts if (s, f.name) not in gone)
-                )
-                for s in sorted(both)
-            ]
-            for side in sides
-        )
+        common |= any(before[source].applies for source in both if source not in OWN)
         tables = (
-            tabulate(audit.target, outcomes, names())
-            for audit, outcomes in zip((was[name], now[name]), kept, strict=True)
+            tabulate(audit.target, [_without(outcomes[source], troubled) for source in both], names())
+            for audit, outcomes in ((was[name], before), (now[name], after))
         )
         found += _changed_cells(*tables)
-        unread = {one: None for one in unread if one not in both}
     return Comparison(
         changes=tuple(found),
         unmatched=tuple(sorted(was.keys() ^ now.keys())),
         unread=tuple(unread),
         empty=asked and not common,
     )
+
+
+def _without(outcome: SourceOutcome, troubled: Collection[tuple[str, str]]) -> SourceOutcome:
+    facts = tuple(fact for fact in outcome.facts if (outcome.source, fact.name) not in troubled)
+    return msgspec.structs.replace(outcome, facts=facts)
 
 
 def _changed_cells(old: Audit, new: Audit) -> Iterator[tuple[str, str, str, str]]:

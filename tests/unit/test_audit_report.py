@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from audit_samples import MADE, asks, has, pinned, report, switch, vendors, wheel
+from msgspec import structs
 
 from command_line.audit import package_names, source_names, status_names
 from command_line.main import megabuild
@@ -158,6 +160,14 @@ def test_only_what_both_have_read_can_have_changed() -> None:
     nothing = report(troubles={source: "no network" for source in SOURCES if source not in OWN})
     assert compare(nothing, nothing).empty
     assert compare(old, Report(made=MADE, audits=())).unmatched == ("pytorch",)
+
+
+def test_what_one_package_lacks_is_named_though_another_has_it() -> None:
+    whole = report(*CONFLICT).audits
+    (torch,) = report(CONFLICT[1], troubles={"wheel_metadata": "no answer"}).audits
+    other = replace(whole[0], target=structs.replace(whole[0].target, package="pyg-lib"))
+    found = compare(Report(made=MADE, audits=(*whole, other)), Report(made=MADE, audits=(torch, other)))
+    assert (found.changes, found.unread) == ((), ("wheel_metadata",))
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])

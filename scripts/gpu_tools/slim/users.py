@@ -33,12 +33,14 @@ class Users:
     trying: tuple[str, ...]
 
 
+@lru_cache(maxsize=1)
 def triton_users(contents: Contents) -> Users:
     """Return the packages that use Triton, PyTorch aside."""
     requirers = {owner for owner, names in contents.requires.items() if names & {"triton", "pytorch-triton"}}
     return _users(requirers - _TRITONS_OWNERS, _importers(contents)[_TRITON])
 
 
+@lru_cache(maxsize=1)
 def compiler_users(contents: Contents) -> Users:
     """Return the packages that compile as they run, or say that they do.
 
@@ -49,13 +51,10 @@ def compiler_users(contents: Contents) -> Users:
         for owner, names in contents.requires.items()
         if any(map(_COMPILERS_OWNERS.fullmatch, names)) and not (is_nvidia(owner) or compiles_nothing(owner))
     }
-    modules = {
-        contents.owners[path]
-        for path in contents.owners
-        if path.endswith(".py") and contents.every[path].size
-    }
-    headers = {owner for path, owner in contents.owners.items() if classify_path(path) == Kind.HEADERS}
-    requirers |= {owner for owner in modules & headers if is_nvidia(owner)}
+    theirs = {path: owner for path, owner in contents.owners.items() if is_nvidia(owner)}
+    modules = {owner for path, owner in theirs.items() if path.endswith(".py") and contents.every[path].size}
+    headers = {owner for path, owner in theirs.items() if classify_path(path) == Kind.HEADERS}
+    requirers |= modules & headers
     return _users(requirers, _importers(contents)[_COMPILER])
 
 

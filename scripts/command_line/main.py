@@ -20,7 +20,7 @@ HELPS = {
     "env": "Make environments of what was built.",
     "install-pyg": "Install PyTorch Geometric's extensions beside an installed PyTorch.",
     "sizes": "Say where the bytes of an installation go.",
-    "slim": "Make an environment or a package smaller, and say what still works.",
+    "slim": "Make an environment or a package smaller, and list what still works.",
     "status": "Show the status of each CONFIG's last run, while it goes on and afterwards.",
     "upload": "Show what CONFIG built in the order of uploading, and upload it with --apply.",
     "verify": "Read built packages, wheels or an environment, without a GPU.",

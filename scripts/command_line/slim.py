@@ -1,4 +1,4 @@
-"""`megabuild slim`: an environment or a package without what is not needed."""
+"""`megabuild slim`: make an environment or a package smaller."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from groundwork.result import Result
 EXAMPLES = """
 {prog} ~/venv --arch-list native     the plan, for this machine's GPUs
 {prog} ~/venv --arch-list 12.0 --keep compile,extensions --apply
-{prog} ~/venv --undo           every byte back
-{prog} ~/venv --forget         free their room; no way back
+{prog} ~/venv --undo           restore the original files
+{prog} ~/venv --forget         delete the originals; no way back
 {prog} ~/venv --arch-list 8.6,12.0 --output /opt/venv
 {prog} torch_scatter-2.1.2-*.whl --arch-list 9.0 --output wheels
 {prog} output/packages/linux_64_cuda132_wheel --arch-list 9.0 --output slim
@@ -30,27 +30,27 @@ DO = "What to do"
     "subject", metavar="ENVIRONMENT|PACKAGE|CHANNEL", type=click.Path(exists=True, path_type=Path)
 )
 @option(WHAT, "--arch-list", "gpus", multiple=True, metavar="LIST|native",
-        help="Code for these GPUs stays: 12.0, or 8.6,12.0; native: those of this machine. All without "
-        "it.")  # fmt: skip
+        help="Keep code for these GPUs: 12.0, or 8.6,12.0; native: those of this machine. Without it, all code "
+        "stays.")  # fmt: skip
 @option(WHAT, "--keep", multiple=True, metavar="LIST",
-        help="Leave out the steps that cost these: compile, compile-cpu, compile-gpu, extensions, distributed, "
-        "profiler; or steps by their name.")  # fmt: skip
+        help="Leave out steps that cost a feature (compile, compile-cpu, compile-gpu, extensions, distributed, "
+        "profiler), or a step by its name.")  # fmt: skip
 @option(WHAT, "--drop-lto-ir", is_flag=True,
-        help="Take LTO-IR from libraries, too, which they may compile at run time.")  # fmt: skip
+        help="Remove LTO-IR, too, which libraries may compile at run time.")  # fmt: skip
 @option(DO, "--apply", is_flag=True,
-        help="Slim an environment in place, import all that is in it, and undo it if something fails. Originals are "
+        help="Slim an environment in place, import its modules, and undo it if one fails. Originals are "
         "kept.")  # fmt: skip
 @option(DO, "--check", "checks", multiple=True, metavar="COMMAND",
-        help="With --apply: what must succeed afterwards, too, such as 'python -c \"import foo.bar\"'; as often as "
-        "needed.")  # fmt: skip
+        help="With --apply: a command that must succeed afterwards, such as 'python -c \"import foo.bar\"'. "
+        "Repeatable.")  # fmt: skip
 @option(DO, "--no-check", is_flag=True, help="With --apply: import and run nothing.")
 @option(DO, "--output", "-o", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
         help="Write a smaller copy: of an environment into this new folder, of a package into a file in "
         "it.")  # fmt: skip
-@option(DO, "--undo", is_flag=True, help="Put the originals back.")
+@option(DO, "--undo", is_flag=True, help="Restore the original files.")
 @option(DO, "--forget", is_flag=True, help="Delete the originals; with --apply, right afterwards.")
 @option(DO, "--for-myself", is_flag=True,
-        help="The package stays with you: libraries of NVIDIA's in it may be changed, too.")  # fmt: skip
+        help="Change NVIDIA's libraries in a package, too, which you then may not pass on.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.pass_context
 def slim(
@@ -68,10 +68,10 @@ def slim(
     for_myself: bool,
     as_json: bool,
 ) -> Result:
-    """Make an environment or a package smaller, and say what still works.
+    """Make an environment or a package smaller, and list what still works.
 
-    GPU code for other GPUs, symbol tables, Triton, headers, static libraries, tests, byte code and libraries that
-    nothing names go; each step says what it costs. Without --apply or --output nothing is touched.
+    Removes GPU code for other GPUs, symbol tables, Triton, headers, static libraries, tests, byte code and unused
+    libraries of NVIDIA's. Without --apply or --output, it only lists what each step gives and costs.
     """  # fmt: skip
     from gpu_tools.slim import commands
     from gpu_tools.slim.steps import SlimRequest, parse_gpus, parse_keep

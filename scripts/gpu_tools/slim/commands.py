@@ -72,7 +72,7 @@ def apply(
         f"the originals are kept in {root / BACKUP} and take their room until they are put back or deleted:"
     )
     lines += [f"  {command} --undo", f"  {command} --forget"]
-    lines += ["Programs that run go on with what they have loaded."]
+    lines += ["Running programs keep the files they loaded."]
     return _result("applied", made, lines, **more)
 
 

@@ -61,7 +61,7 @@ def check_lines(checked: CheckResult) -> list[str]:
 def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
     if not plan.request.gpus:
         yield from wrapped(
-            "GPU code stays as it is: say which GPUs are to be kept (--arch-list 12.0, --arch-list native)"
+            "GPU code stays as it is: name the GPUs to keep it for (--arch-list 12.0, --arch-list native)"
         )
         return
     rows = []

@@ -1,4 +1,4 @@
-"""A row of the table, with its upstream claims, recipe requirements, and conda-forge's versions."""
+"""A row of the table, with upstream's constraints, the recipe's requirements, and conda-forge's versions."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def requirements_of(row: AuditRow) -> list[RecipeRequirement]:
 
 
 def constraints_of(row: AuditRow) -> list[Constraint]:
-    """Return upstream's claims for the audited configs; a fact without a version is not a claim."""
+    """Return upstream's constraints for the audited configs; a fact without a version is none."""
     found = []
     for fact in row.all(*UPSTREAM):
         where = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))

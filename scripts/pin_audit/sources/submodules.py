@@ -116,7 +116,7 @@ def parse_modules(content: bytes) -> dict[str, dict[str, str]]:
 
 
 def _of_checkout(folder: Path) -> SourceOutcome:
-    """RecipeRequirement git in a checkout; a folder of another user git refuses itself."""
+    """Ask git in a checkout; it refuses a folder of another user itself."""
     told = run_git(folder, "submodule", "status", "--recursive")
     facts = tuple(
         Submodule(

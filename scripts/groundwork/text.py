@@ -131,5 +131,8 @@ def fitted(text: str, width: int) -> str:
 
 def picked(value: object, names: str) -> dict[str, Any]:
     """Return the attributes with these names, separated by blanks, for JSON: tuples as lists."""
-    found = {name: getattr(value, name) for name in names.split()}
-    return {name: list(one) if isinstance(one, tuple) else one for name, one in found.items()}
+    attributes = {name: getattr(value, name) for name in names.split()}
+    return {
+        name: list(attribute) if isinstance(attribute, tuple) else attribute
+        for name, attribute in attributes.items()
+    }

@@ -79,23 +79,23 @@ def metadata(tree: Path) -> Path:
 
     Raises IntegrityError: There is none, or several.
     """
-    found = [*tree.glob("*.dist-info")]
-    if len(found) != 1:
-        raise IntegrityError(f"a package has {len(found)} dist-info folders", "build the package again")
-    return found[0]
+    folders = [*tree.glob("*.dist-info")]
+    if len(folders) != 1:
+        raise IntegrityError(f"a package has {len(folders)} dist-info folders", "build the package again")
+    return folders[0]
 
 
 def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None:
     """Give a tree another version, and further requirements in place of those of the same names."""
     folder = metadata(tree)
     head, separator, body = (folder / "METADATA").read_text(encoding="utf-8").partition("\n\n")
-    new = {canonicalize_name(Requirement(one).name) for one in requires}
+    new = {canonicalize_name(Requirement(requirement).name) for requirement in requires}
     lines = [
         f"Version: {version}" if line.startswith("Version: ") else line
         for line in head.splitlines()
         if not (line.startswith("Requires-Dist: ") and _requirement_name(line) in new)
     ]
-    lines += [f"Requires-Dist: {one}" for one in requires]
+    lines += [f"Requires-Dist: {requirement}" for requirement in requires]
     (folder / "METADATA").write_text("\n".join(lines) + (separator or "\n") + body, encoding="utf-8")
     folder.rename(tree / f"{folder.name.partition('-')[0]}-{version}.dist-info")
     module = tree / "torch" / "version.py"
@@ -149,8 +149,8 @@ def _contradicts_record(archive: zipfile.ZipFile, file_name: str) -> str:
         kind, _, wanted = listed.get(name, "").partition("=")
         if kind not in ("sha256", "sha384", "sha512"):
             return f"its RECORD has no hash of {name}"
-        found = hashlib.new(kind, archive.read(name)).digest()
-        if base64.urlsafe_b64encode(found).rstrip(b"=").decode() != wanted:
+        digest = hashlib.new(kind, archive.read(name)).digest()
+        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != wanted:
             return f"{name} is not what its RECORD says"
     lost = [name for name in listed if name not in names]
     if lost:

@@ -45,9 +45,9 @@ def beside(client: Client, file: File) -> bytes:
     """
     address = urlsplit(file.url)
     content = client.get(address._replace(path=f"{address.path}.metadata").geturl(), limit=_LARGEST).body
-    found = hashlib.sha256(content).hexdigest()
-    if file.metadata_sha256 not in ("", found):
-        reason = f"sha256 is {found[:12]}…, the index says {file.metadata_sha256[:12]}…"
+    digest = hashlib.sha256(content).hexdigest()
+    if file.metadata_sha256 not in ("", digest):
+        reason = f"sha256 is {digest[:12]}…, the index says {file.metadata_sha256[:12]}…"
         raise NetworkError(f"{file.name}.metadata: {reason}", "the index or a proxy in between is at fault")
     return content
 
@@ -73,20 +73,20 @@ def of_file(path: Path, more: str = "(?!)") -> Directory:
             length=path.stat().st_size,
             members=members,
             content=archive.read(member(archive)),
-            more={one.filename: archive.read(one) for one in _named(members, more)},
+            more={info.filename: archive.read(info) for info in _named(members, more)},
         )
 
 
 def member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     """Return the METADATA of a wheel; raises ValueError."""
-    members = [one for one in archive.infolist() if _METADATA.fullmatch(one.filename)]
+    members = [info for info in archive.infolist() if _METADATA.fullmatch(info.filename)]
     if len(members) != 1 or members[0].file_size > _LARGEST:
         raise ValueError("it has no METADATA, several, or an unreasonably long one")
     return members[0]
 
 
 def _named(members: Iterable[zipfile.ZipInfo], pattern: str) -> list[zipfile.ZipInfo]:
-    return [one for one in members if re.fullmatch(pattern, one.filename) and one.file_size <= _LARGEST]
+    return [info for info in members if re.fullmatch(pattern, info.filename) and info.file_size <= _LARGEST]
 
 
 def _directory(client: Client, url: str, more: str) -> Directory:
@@ -98,15 +98,15 @@ def _directory(client: Client, url: str, more: str) -> Directory:
             try:
                 with zipfile.ZipFile(file) as archive:
                     chosen, members = member(archive), tuple(archive.infolist())
-                    found = {}
-                    for one in (chosen, *_named(members, more)):
-                        start = one.header_offset
+                    contents = {}
+                    for info in (chosen, *_named(members, more)):
+                        start = info.header_offset
                         if start < length - tail:
-                            end = start + _HEAD + one.compress_size
+                            end = start + _HEAD + info.compress_size
                             _part(client, url, file, start, min(end, length) - 1)
-                        found[one.filename] = archive.read(one)
-                    content = found.pop(chosen.filename)
-                    return Directory(length=length, members=members, content=content, more=found)
+                        contents[info.filename] = archive.read(info)
+                    content = contents.pop(chosen.filename)
+                    return Directory(length=length, members=members, content=content, more=contents)
             except _CUT_OFF as error:
                 if length <= tail or tail == _TAILS[-1]:
                     raise zipfile.BadZipFile(str(error)) from error

@@ -107,13 +107,13 @@ def _known(environ: tuple[tuple[str, str], ...]) -> Configured:
 def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
     """Return what this process's pip would ask, and ``more`` addresses and folders after that; or ``index`` alone."""
     with _ASKING:  # several Pythons ask at the same time
-        known = _known(tuple(sorted(os.environ.items())))
-    given = (index,) if index else (*known.indexes, *more)
-    folders = tuple(one for one in given if "://" not in one)
+        settings = _known(tuple(sorted(os.environ.items())))
+    addresses = (index,) if index else (*settings.indexes, *more)
+    folders = tuple(address for address in addresses if "://" not in address)
     return replace(
-        known,
-        indexes=tuple(dict.fromkeys(one.rstrip("/") for one in given if "://" in one)),
-        links=folders if index else (*known.links, *folders),
+        settings,
+        indexes=tuple(dict.fromkeys(address.rstrip("/") for address in addresses if "://" in address)),
+        links=folders if index else (*settings.links, *folders),
     )
 
 
@@ -127,23 +127,23 @@ def offered(
 
     Raises NetworkError: No index answers; NotFound: None has anything of it.
     """
-    found: dict[str, File] = {}
+    files: dict[str, File] = {}
     troubles: list[str] = []
     name = canonicalize_name(project)
-    for place in (*(f"{index}/{name}/" for index in where.indexes), *where.links):
+    for address in (*(f"{index}/{name}/" for index in where.indexes), *where.links):
         try:
-            for file in listed(place, fetch):
+            for file in listed(address, fetch):
                 if file.project == name:
-                    found.setdefault(file.name, file)
+                    files.setdefault(file.name, file)
         except NotFound:
             continue
         except NetworkError as error:
             troubles.append(error.message)
-    if not found and troubles:
+    if not files and troubles:
         raise NetworkError("; ".join(troubles), _REMEDY)
-    if not found:
+    if not files:
         raise NotFound(f"no index that pip is configured to use has {name}", _REMEDY)
-    return tuple(found.values()), tuple(troubles)
+    return tuple(files.values()), tuple(troubles)
 
 
 def links(page: str, address: str) -> tuple[File, ...]:
@@ -188,23 +188,23 @@ def local_path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
 
 
-def listed(place: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
+def listed(address: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
     """Yield the files that a page or a folder leads to; raises NetworkError."""
-    if "://" not in place:
-        folder = expanded(place)
+    if "://" not in address:
+        folder = expanded(address)
         yield from links("".join(f'<a href="{path.as_uri()}">' for path in sorted(folder.glob("*.whl"))), "")
-    elif urlsplit(place).scheme == "file":
-        page = local_path(place) / ("index.html" if place.endswith("/") else "")
+    elif urlsplit(address).scheme == "file":
+        page = local_path(address) / ("index.html" if address.endswith("/") else "")
         if page.is_file():
             yield from links(page.read_text(encoding="utf-8", errors="replace"), page.as_uri())
     else:
-        answer = fetch(place)
+        answer = fetch(address)
         files = links(answer.body.decode("utf-8", errors="replace"), answer.url)
         if not files:
-            raise NetworkError(f"{redact.address(place)} is not a page of a package index", _REMEDY)
+            raise NetworkError(f"{redact.address(address)} is not a page of a package index", _REMEDY)
         # a page from the network must not lead to files of this machine
         remote = (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
-        yield from (replace(file, url=with_user(file.url, place)) for file in remote)
+        yield from (replace(file, url=with_user(file.url, address)) for file in remote)
 
 
 class _Page(HTMLParser):
@@ -251,28 +251,28 @@ def linked(link: str, given: Mapping[str, str | None]) -> File | None:
     )
 
 
-def with_user(url: str, place: str) -> str:
+def with_user(url: str, index: str) -> str:
     """Return an address with the credentials of its index if it lies on the same server, as pip does."""
-    parts, (user, at, host) = urlsplit(url), urlsplit(place).netloc.rpartition("@")
-    if not at or parts.netloc != host or parts.scheme != urlsplit(place).scheme:
+    parts, (user, at, host) = urlsplit(url), urlsplit(index).netloc.rpartition("@")
+    if not at or parts.netloc != host or parts.scheme != urlsplit(index).scheme:
         return url
     return urlunsplit(parts._replace(netloc=f"{user}@{host}"))
 
 
 def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for line in _run_pip(environment, "config", "list").splitlines():
         key, _, written = line.partition("=")
         section, _, name = key.rpartition(".")
-        if section in found:
+        if section in by_section:
             with contextlib.suppress(SyntaxError, ValueError):  # not a setting, but a warning of pip's
-                found[section][name] = str(ast.literal_eval(written))
+                by_section[section][name] = str(ast.literal_eval(written))
     variables = {
         name[4:].lower().replace("_", "-"): value
         for name, value in environment.items()
         if name.startswith("PIP_") and value
     }
-    settings = {name: value for section in _SECTIONS for name, value in found[section].items()}
+    settings = {name: value for section in _SECTIONS for name, value in by_section[section].items()}
     return settings | variables
 
 

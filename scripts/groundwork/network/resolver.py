@@ -112,8 +112,8 @@ def resolve(
             reasons, failure = "\n".join(unreachable.values()), error
         rest = replace(
             where,
-            indexes=tuple(one for one in where.indexes if one not in unreachable),
-            links=tuple(one for one in where.links if one not in unreachable),
+            indexes=tuple(address for address in where.indexes if address not in unreachable),
+            links=tuple(address for address in where.links if address not in unreachable),
         )
         try:
             if rest.indexes or rest.links:
@@ -140,10 +140,10 @@ def _uv() -> str:
     """Return the path of uv: beside this program's Python, or else on PATH."""
     # not uv.find_uv_bin, which fails now and then where threads call it for the first time at the same moment
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
-    found = shutil.which("uv", path=path)
-    if found is None:
+    program = shutil.which("uv", path=path)
+    if program is None:
         raise ProviderError("uv, which resolves wheels, is not installed", "Install it: pip install uv")
-    return found
+    return program
 
 
 def _compile(
@@ -168,14 +168,14 @@ def _environment(where: Configured) -> dict[str, str]:
         kept.pop(name, None)
     # of the same version the first index counts; uv asks its default index last
     *others, default = where.indexes or ("",)
-    folders = [expanded(one) for one in where.links if "://" not in one]
+    folders = [expanded(link) for link in where.links if "://" not in link]
     pages = [
-        *(one for one in where.links if "://" in one), *(one.as_uri() for one in folders if one.is_dir())
+        *(link for link in where.links if "://" in link), *(link.as_uri() for link in folders if link.is_dir())
     ]  # fmt: skip
     settings = {
         "UV_INDEX": " ".join(others),
         "UV_DEFAULT_INDEX": default,
-        "UV_FIND_LINKS": ",".join(one.replace(",", "%2C") for one in pages),
+        "UV_FIND_LINKS": ",".join(link.replace(",", "%2C") for link in pages),
         "SSL_CERT_FILE": str(where.certificates or ""),
         **dict.fromkeys(
             ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), where.proxy
@@ -186,13 +186,13 @@ def _environment(where: Configured) -> dict[str, str]:
 
 def _best(package: _Package, target: Target, where: Configured) -> File:
     """Return the wheel that an installer takes of those that fit; uv has taken credentials out of its address."""
-    known = {wheel.url: wheel.hashes.get("sha256", "") for wheel in package.wheels}
-    found = [file for url in known if (file := linked(url, {}))]
-    best = (best_first(found, target.python, target.platforms) or found)[0]
+    hashes = {wheel.url: wheel.hashes.get("sha256", "") for wheel in package.wheels}
+    wheels = [file for url in hashes if (file := linked(url, {}))]
+    best = (best_first(wheels, target.python, target.platforms) or wheels)[0]
     url = best.url
-    for place in (*where.indexes, *where.links):
-        url = with_user(url, place)
-    return replace(best, url=url, sha256=known[best.url])
+    for address in (*where.indexes, *where.links):
+        url = with_user(url, address)
+    return replace(best, url=url, sha256=hashes[best.url])
 
 
 def _error(stderr: str, python: str, cache: Path | None = None) -> MegabuildError:
@@ -221,11 +221,11 @@ def _unreachable(where: Configured, project: str) -> dict[str, str]:
     """Return the indexes and pages of links that are unreachable, and why."""
     client = where.client(PAGE_TIMEOUTS)
     pages = {index: f"{index}/{project}/" for index in where.indexes}
-    found: dict[str, str] = {}
-    for place in (*where.indexes, *where.links):
+    reasons: dict[str, str] = {}
+    for address in (*where.indexes, *where.links):
         try:
-            list(listed(pages.get(place, place), lambda url: client.get(url, headers=HEADERS)))
+            list(listed(pages.get(address, address), lambda url: client.get(url, headers=HEADERS)))
         except NetworkError as error:
-            if not isinstance(error, NotFound) or place not in pages:
-                found[place] = error.message
-    return found
+            if not isinstance(error, NotFound) or address not in pages:
+                reasons[address] = error.message
+    return reasons

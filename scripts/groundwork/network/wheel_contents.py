@@ -89,13 +89,13 @@ def noted(folder: Path, sha256: str) -> Content | None:
 
 def required(content: Content) -> list[Requirement]:
     """Return the requirements in a wheel's metadata, malformed ones left out."""
-    found = []
+    requirements = []
     for line in parse_email(content.metadata)[0].get("requires_dist", []):
         try:
-            found.append(Requirement(line))
+            requirements.append(Requirement(line))
         except InvalidRequirement:
             continue
-    return found
+    return requirements
 
 
 def requires_python(content: Content) -> str:
@@ -104,10 +104,10 @@ def requires_python(content: Content) -> str:
 
 
 def _of_file(path: Path, sha256: str) -> Content:
-    found = files.sha256(path)
-    if sha256 not in ("", found):
-        raise ValueError(f"its sha256 is {found}, and the index says {sha256}")
-    return _content(of_file(path), found)
+    digest = files.sha256(path)
+    if sha256 not in ("", digest):
+        raise ValueError(f"its sha256 is {digest}, and the index says {sha256}")
+    return _content(of_file(path), digest)
 
 
 def _content(seen: Directory, sha256: str) -> Content:
@@ -115,7 +115,7 @@ def _content(seen: Directory, sha256: str) -> Content:
         sha256=sha256,
         size=seen.length,
         metadata=seen.content.decode(errors="replace"),
-        members={one.filename: one.file_size for one in seen.members if not one.is_dir()},
+        members={info.filename: info.file_size for info in seen.members if not info.is_dir()},
     )
 
 

@@ -60,19 +60,19 @@ def verify(planned: PlannedPackage, path: Path) -> Archive:
 
     Raises IntegrityError: It cannot be read, is another package, or holds a compiled file of another Python.
     """
-    found, wanted = read(path), planned.id
-    if found.package != wanted:
+    archive, package = read(path), planned.id
+    if archive.package != package:
         raise IntegrityError(
-            f"{path.name} contains {found.package}, but {wanted} was planned",
+            f"{path.name} contains {archive.package}, but {package} was planned",
             "this is a fault of the recipe or the engine",
         )
-    foreign = foreign_bytecode(found.files, planned.python)
+    foreign = foreign_bytecode(archive.files, planned.python)
     if foreign:
         raise IntegrityError(
             f"{path.name} holds compiled files that are not its own: {', '.join(foreign[:3])}",
             "tighten the output's file list, or set PYTHONDONTWRITEBYTECODE in its script",
         )
-    return found
+    return archive
 
 
 def foreign_bytecode(names: Sequence[str], python: str | None) -> list[str]:

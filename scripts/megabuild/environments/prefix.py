@@ -67,7 +67,9 @@ def requested(
     if python:
         free_threaded = f" *_cp{python.replace('.', '')}" if python.endswith("t") else ""
         specs.append(f"python {python.removesuffix('t')}.*{free_threaded}")
-    more = (Path(one).absolute() if Path(one).is_dir() else channel_url(one) for one in channels)
+    more = (
+        Path(channel).absolute() if Path(channel).is_dir() else channel_url(channel) for channel in channels
+    )
     return EnvironmentRequest(specs=tuple(specs), published=find(output, config), more=tuple(more))
 
 
@@ -99,7 +101,7 @@ def solve(wanted: EnvironmentRequest) -> Solution:
             failure = failure or error
         else:
             return Solution(
-                records=tuple(sorted(records, key=lambda one: one.name.normalized)), channels=channels
+                records=tuple(sorted(records, key=lambda record: record.name.normalized)), channels=channels
             )
     assert failure is not None
     raise PreflightError(failure.message, _remedy(failure.message, wanted)) from failure
@@ -123,5 +125,5 @@ def _remedy(reason: str, wanted: EnvironmentRequest) -> str:
 
 def cuda_of(run_name: str) -> str | None:
     """Return the CUDA version in a config's name: ``13.2`` for ``linux_64_cuda132_wheel``."""
-    found = re.search(r"_cuda(\d+)(\d)(?:_|-|$)", run_name)
-    return f"{found[1]}.{found[2]}" if found else None
+    version = re.search(r"_cuda(\d+)(\d)(?:_|-|$)", run_name)
+    return f"{version[1]}.{version[2]}" if version else None

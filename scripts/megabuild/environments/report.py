@@ -21,10 +21,10 @@ def summary(solution: Solution) -> str:
 def planned(folder: Path, solution: Solution) -> Result:
     """Return what would be installed."""
     rows = [
-        (one.name.normalized, str(one.version), str(one.build), size(one.size or 0))
-        for one in solution.records
+        (record.name.normalized, str(record.version), str(record.build), size(record.size or 0))
+        for record in solution.records
     ]
-    channels = [display(one) if isinstance(one, Path) else one for one in solution.channels]
+    channels = [display(channel) if isinstance(channel, Path) else channel for channel in solution.channels]
     heads = ("package", "version", "build", "size")
     lines = [*table(heads, rows, right=frozenset({3})), "", summary(solution)]
     return _result(folder, solution, [*lines, *(f"from {channel}" for channel in channels)])
@@ -32,30 +32,30 @@ def planned(folder: Path, solution: Solution) -> Result:
 
 def created(folder: Path, solution: Solution, seconds: float) -> Result:
     """Return what was installed, and how it is used."""
-    place = shlex.quote(display(folder.absolute()))
+    path = shlex.quote(display(folder.absolute()))
     lines = [
         f"{UNICODE.done} {counted(len(solution.records), 'package')} in {duration(seconds)}",
-        f"activate it:  . {place}/{ACTIVATE}",
-        f"or just run:  {place}/bin/python",
+        f"activate it:  . {path}/{ACTIVATE}",
+        f"or just run:  {path}/bin/python",
     ]
     return _result(folder, solution, lines)
 
 
 def _result(folder: Path, solution: Solution, lines: list[str]) -> Result:
-    place = folder.absolute()
+    path = folder.absolute()
     packages = [
         {
-            "name": one.name.normalized,
-            "version": str(one.version),
-            "build_string": str(one.build),
-            "url": one.url,
-            "sha256": one.sha256.hex() if one.sha256 else "",
+            "name": record.name.normalized,
+            "version": str(record.version),
+            "build_string": str(record.build),
+            "url": record.url,
+            "sha256": record.sha256.hex() if record.sha256 else "",
         }
-        for one in solution.records
+        for record in solution.records
     ]
     document = {
-        "environment": str(place),
-        "activate": str(place / ACTIVATE),
+        "environment": str(path),
+        "activate": str(path / ACTIVATE),
         "channels": [url(channel) for channel in solution.channels],
         "bytes": solution.size,
         "packages": packages,

@@ -128,19 +128,21 @@ def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath])
     A single read-only bind of the whole root would be shorter, but bwrap could make no mount point in it.
     """
     for entry in sorted(folder.iterdir()):
-        place = inside / entry.name
-        if len(place.parts) == 2 and entry.name in _NOT_FROM_ROOT:
+        target = inside / entry.name
+        if len(target.parts) == 2 and entry.name in _NOT_FROM_ROOT:
             continue
         if folder == _MACHINE and not _SYSTEM.fullmatch(entry.name):
             continue
-        missing = [t for t in targets if place in t.parents and not (folder / t.relative_to(inside)).exists()]
+        missing = [
+            t for t in targets if target in t.parents and not (folder / t.relative_to(inside)).exists()
+        ]
         if entry.is_symlink():
-            yield from ("--symlink", str(entry.readlink()), str(place))
+            yield from ("--symlink", str(entry.readlink()), str(target))
         elif missing and entry.is_dir():
-            yield from ("--dir", str(place))
-            yield from _tree(entry, place, targets)
+            yield from ("--dir", str(target))
+            yield from _tree(entry, target, targets)
         else:
-            yield from ("--ro-bind", str(entry.resolve()), str(place))
+            yield from ("--ro-bind", str(entry.resolve()), str(target))
 
 
 def _hidden() -> Iterator[str]:

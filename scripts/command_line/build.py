@@ -30,7 +30,7 @@ EXAMPLES = """
 {prog} linux_64_cpu --rehearse              all of it, in minutes
 {prog} linux_64_cpu_debian --plan           what would be built
 {prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
-{prog} linux_64_cpu_wheel -e scatter        one extension only
+{prog} linux_64_cuda132_wheel -e scatter    one extension only
 {prog} linux_64_cuda130 -e pyg-lib --pyg-pin exact  for this very PyTorch only
 {prog} linux_64_cuda130_wheel --torch 2.14.1  another release
 {prog} --filter 'linux_64_cuda*'            choose among some

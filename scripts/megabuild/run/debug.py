@@ -14,7 +14,7 @@ from megabuild.engine.job import Job
 from megabuild.engine.supervisor import run_worker
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
-from megabuild.run.failed_place import write_program
+from megabuild.run.failure_shell import write_program
 from megabuild.run.pytorch import describe_pytorch
 from megabuild.run.sandbox_paths import View
 from megabuild.run.session import locked

@@ -24,7 +24,7 @@ from groundwork.resources.shortage import lacked_memory, was_killed
 from groundwork.text import display
 from groundwork.wording import counted
 from megabuild.engine.job import Outcome
-from megabuild.run.failed_place import FailedPlace
+from megabuild.run.failure_shell import FailureShell
 from megabuild.run.first_error import FirstError, first_error
 from megabuild.run.log_tail import PHASE
 
@@ -92,7 +92,7 @@ class Failure:
     phase: str = ""  #: the last one announced
     log: Path | None = None  #: the run's log file, where it has one
     aside: Path | None = None  #: the folder of packages that failed their tests
-    place: FailedPlace | None = None  #: programs that lead to where it failed
+    shell: FailureShell | None = None  #: programs that lead to where it failed
 
     @cached_property
     def first(self) -> FirstError | None:
@@ -143,8 +143,8 @@ class Failure:
             "command": first.command,
             "outputs": first.outputs,
             "log": str(self.log) if self.log else None,
-            "again": str(self.place.again) if self.place and self.place.again else None,
-            "enter": str(self.place.enter) if self.place else None,
+            "again": str(self.shell.again) if self.shell and self.shell.again else None,
+            "enter": str(self.shell.enter) if self.shell else None,
         }
         return error
 
@@ -218,8 +218,8 @@ class Failure:
         first = self.first
         lines = list(first.excerpt if first else of_last_phase(self.lines)[-EXCERPT_LINES:])
         lines.append(f"log: {self.log}")
-        if self.place and self.place.again:
-            lines.append(f"this step alone, in its environment: {display(self.place.again)}")
-        if self.place:
-            lines.append(f"a shell in that environment: {display(self.place.enter)}")
+        if self.shell and self.shell.again:
+            lines.append(f"this step alone, in its environment: {display(self.shell.again)}")
+        if self.shell:
+            lines.append(f"a shell in that environment: {display(self.shell.enter)}")
         return "".join(f"\n{line}" for line in lines)

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-#: Kinds of errors: who reports them.
-TOOLS = ("compiler", "linker", "cmake", "python", "shell", "other")
 #: Ninja's report of a failed step: its outputs, then a line with its command, then its output.
 FAILED = re.compile(r"^FAILED: (?:\[code=-?\d+\] )?(?P<outputs>.*\S)\s*$")
 _NEXT = re.compile(r"^\[\d+/\d+\b|^ninja: |^FAILED: |^::megabuild:: ")
@@ -75,7 +73,7 @@ _ASIDE = re.compile(
 class FirstError:
     """An error as a tool reported it."""
 
-    kind: str  #: one of `TOOLS`
+    kind: str  #: who reports it: ``compiler``, ``linker``, ``cmake``, ``python``, ``shell`` or ``other``
     message: str  #: in the tool's words, without the place: ``error: 'x' was not declared``
     file: str = ""  #: as the tool named it
     line: int = 0  #: 0 where it named none

@@ -26,8 +26,8 @@ from megabuild.engine.supervisor import run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STAGING, BuildStep, Parser
-from megabuild.run.failed_place import find_place, forget
 from megabuild.run.failure import Failure
+from megabuild.run.failure_shell import forget, write_failure_shell
 from megabuild.run.log_tail import LogTail
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
@@ -243,5 +243,5 @@ class Work(ABC):
             state=self._state, short=self._memory.short(), aside=aside, inside=self._view.state_inside,
             package=culprit.package,
         )  # fmt: skip
-        place = find_place(self._view, culprit, failure.first) if outcome.kind == "build" else None
-        return replace(failure, place=place).error()
+        shell = write_failure_shell(self._view, culprit, failure.first) if outcome.kind == "build" else None
+        return replace(failure, shell=shell).error()

@@ -12,7 +12,7 @@ import pytest
 
 from groundwork.errors import IsolationError
 from megabuild.isolation.bubblewrap import Bubblewrap
-from megabuild.run.failed_place import write_program
+from megabuild.run.failure_shell import write_program
 from megabuild.run.sandbox_paths import View
 
 TYPED = "touch pwned"

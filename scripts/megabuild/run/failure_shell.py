@@ -26,14 +26,14 @@ _NINJA = ("build.ninja", "*/build.ninja", "*/*/build.ninja", "*/*/*/build.ninja"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailedPlace:
+class FailureShell:
     """Programs that lead to where a build failed."""
 
     enter: Path
     again: Path | None  #: None where no step of ninja's failed, or nobody knows where it ran
 
 
-def find_place(seen: View, culprit: Culprit, found: FirstError | None) -> FailedPlace | None:
+def write_failure_shell(seen: View, culprit: Culprit, found: FirstError | None) -> FailureShell | None:
     """Write the programs for a build that failed; None where the engine has left nothing of it.
 
     All packages of a recipe are built in one folder, one after the other.
@@ -49,12 +49,12 @@ def find_place(seen: View, culprit: Culprit, found: FirstError | None) -> Failed
     write_program(enter, seen, [*there, f"echo {shlex.quote(hint)}", "exec bash --norc -i"], name="enter")
     ninja = _ninja_folder(seen.state, work, found.outputs) if found and found.command else None
     if found is None or ninja is None:
-        return FailedPlace(enter=enter, again=None)
+        return FailureShell(enter=enter, again=None)
     again = seen.state / AGAIN
     ours = [f'{{ [ ! -f "{path}" ] || source "{path}"; }}' for path in _OF_RECIPES]
-    place = f"{seen.state_inside}/{ninja.relative_to(seen.state)}"
-    write_program(again, seen, [*there, *ours, f"cd {shlex.quote(place)}", found.command], name="again")
-    return FailedPlace(enter=enter, again=again)
+    build = f"{seen.state_inside}/{ninja.relative_to(seen.state)}"
+    write_program(again, seen, [*there, *ours, f"cd {shlex.quote(build)}", found.command], name="again")
+    return FailureShell(enter=enter, again=again)
 
 
 def forget(state: Path) -> None:

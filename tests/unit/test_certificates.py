@@ -23,7 +23,6 @@ _EMPTY_CHANNEL = '{"info":{"subdir":"noarch"},"packages":{},"packages.conda":{},
 #: Each uses one of the ways in which this program reaches a server.
 _CONNECTIONS = {
     "httpx": "from groundwork.network.client import Client; Client().get(URL + '/channel/noarch/repodata.json')",
-    "channel": "from groundwork.network import channels; assert not channels.why_unreachable(URL + '/channel')",
     "uv": """
 from groundwork.network.index import Configured
 from groundwork.network.resolver import Target, resolve

@@ -46,6 +46,11 @@ def share_with_programs(environ: MutableMapping[str, str]) -> None:
             environ.setdefault(of_git, value)
 
 
+def is_untrusted(reason: str) -> bool:
+    """Return whether a connection failed because its certificate is not trusted."""
+    return _UNTRUSTED.search(reason) is not None
+
+
 def remedy_for(reason: str, otherwise: str) -> str:
     """Return what helps against a failed connection: for a certificate that is not trusted, how to trust it."""
-    return REMEDY if _UNTRUSTED.search(reason) else otherwise
+    return REMEDY if is_untrusted(reason) else otherwise

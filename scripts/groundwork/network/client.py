@@ -145,7 +145,7 @@ class Client:
         import httpx
         from tenacity import (
             Retrying,
-            retry_if_exception_type,
+            retry_if_exception,
             stop_after_attempt,
             stop_before_delay,
             wait_random_exponential,
@@ -163,10 +163,14 @@ class Client:
             error = state.outcome.exception() if state.outcome else None
             return max(base(state), error.pause if isinstance(error, _TransientError) else 0.0)
 
+        def passes(error: BaseException) -> bool:
+            passing = isinstance(error, (_TransientError, httpx.TransportError))
+            return passing and not certificates.is_untrusted(str(error))
+
         retrying = Retrying(
             stop=stop_after_attempt(_ATTEMPTS) | stop_before_delay(seconds),
             wait=pause,
-            retry=retry_if_exception_type((_TransientError, httpx.TransportError)),
+            retry=retry_if_exception(passes),
             reraise=True,
         )
         try:

@@ -93,7 +93,7 @@ def slim(
             return commands.write(subject, output, request, shown.note, for_myself=for_myself)
         if apply:
             tried = None if no_check else checks
-            return commands.apply(subject, request, shown.note, checks=tried, forget=forget)
+            return commands.apply(subject, request, shown.note, checks=tried, keep_originals=not forget)
         return commands.plan(subject, request, shown.note)
 
 

@@ -36,7 +36,7 @@ sizes = measure(str(env))
 tables.report_sizes(sizes, everything=True)
 verdicts.verdict_result([verify(env)]), verdicts.gpu_result(examine(env))
 commands.plan(env, SlimRequest(), note)
-result = commands.apply(env, SlimRequest(), note, checks=(), forget=False)
+result = commands.apply(env, SlimRequest(), note, checks=(), keep_originals=True)
 commands.undo(env)
 print(json.dumps([result.document["checked"]["modules"], sorted(sys.modules)]))
 """

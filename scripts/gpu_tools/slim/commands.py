@@ -10,13 +10,14 @@ from pathlib import Path
 from gpu_tools.sizes.installed import is_environment
 from gpu_tools.sizes.packed import find_packages
 from gpu_tools.slim import environment
+from gpu_tools.slim.backup import hold_backup
 from gpu_tools.slim.check import Check
 from gpu_tools.slim.listing import BACKUP, Note
 from gpu_tools.slim.repack import repack, repack_channel, unpack_package
 from gpu_tools.slim.report import check_lines, plan_lines
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
-from groundwork.errors import UsageError
+from groundwork.errors import NotUndoneError, UsageError
 from groundwork.result import Result
 from groundwork.text import size, table, wrapped
 from groundwork.wording import counted
@@ -55,15 +56,15 @@ def plan(subject: Path, request: SlimRequest, note: Note) -> Result:
 
 
 def apply(
-    root: Path, request: SlimRequest, note: Note, *, checks: Sequence[str] | None, forget: bool
+    root: Path, request: SlimRequest, note: Note, *, checks: Sequence[str] | None, keep_originals: bool
 ) -> Result:
     """Slim an environment in place; None for ``checks``: nothing is tried. The originals are kept, or forgotten."""
     check = None if checks is None else Check(root, checks, note)
     made = environment.apply(root, request, note, check)
     lines = check_lines(check.result) if check else []
     more: dict[str, object] = {"checked": asdict(check.result) if check else None}
-    if forget and (made.gone or made.new):
-        environment.forget(root)
+    if not keep_originals and (made.gone or made.new):
+        forget(root)
         return _result("applied", made, [*lines, "the originals are deleted: there is no way back"], **more)
     if not (made.gone or made.new):
         return _result("applied", made, [*lines, f"{root} is as it was: nothing can be taken away"], **more)
@@ -101,17 +102,42 @@ def write(subject: Path, folder: Path, request: SlimRequest, note: Note, *, for_
 
 
 def undo(root: Path) -> Result:
-    """Put the originals back."""
-    count = environment.undo(root)
+    """Put all originals back.
+
+    Raises UsageError: Nothing was slimmed in place.
+    Raises NotUndoneError: Some could not be put back; what there is of these is kept.
+    """
+    _require_backup(root)
+    with hold_backup(root) as backup:
+        count = len(backup.originals())
+        if left := backup.put_back():
+            raise NotUndoneError(
+                f"{root}: {counted(count, 'file')} put back, {environment.describe_left(left)}",
+                f"the originals that are still there are kept below {root / BACKUP}, under their own paths: take what "
+                "you need, or move away what is in their places and undo again; --forget deletes them. What lost its "
+                "original comes back by installing its package again",
+            )
     lines = wrapped(f"{counted(count, 'file')} put back; {root} is as it was")
     return Result(format="slim", document={"state": "undone", "restored": count}, lines=lines)
 
 
 def forget(root: Path) -> Result:
-    """Delete the originals."""
-    freed = environment.forget(root)
+    """Delete the originals.
+
+    Raises UsageError: Nothing was slimmed in place.
+    Raises PreflightError: The last slimming was cut short.
+    """
+    _require_backup(root)
+    with hold_backup(root) as backup:
+        freed = backup.size
+        backup.forget()
     lines = [f"{size(freed)} freed; there is no way back now"]
     return Result(format="slim", document={"state": "forgotten", "freed": freed}, lines=lines)
+
+
+def _require_backup(root: Path) -> None:
+    if not (root / BACKUP).is_dir():
+        raise UsageError(f"nothing was slimmed in place in {root}", "megabuild slim --apply does that")
 
 
 def _result(state: str, made: SlimPlan, lines: Iterable[str], **more: object) -> Result:

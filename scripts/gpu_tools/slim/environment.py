@@ -12,12 +12,11 @@ from pathlib import Path
 
 from gpu_tools.slim.backup import Backup, hold_backup
 from gpu_tools.slim.check import Check
-from gpu_tools.slim.listing import BACKUP, Contents, Note, scan
+from gpu_tools.slim.listing import Contents, Note, scan
 from gpu_tools.slim.manifest import Touched
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import NotUndoneError, OutOfSpaceError, UsageError, of_system
-from groundwork.wording import counted
 
 
 def list_environment(root: Path, *, follow: bool = False) -> Contents:
@@ -39,7 +38,7 @@ def apply(root: Path, request: SlimRequest, note: Note, check: Check | None = No
     with hold_backup(root) as backup:
         if left := backup.left():
             raise NotUndoneError(
-                f"{root} was slimmed before and cannot be put back whole: {_describe_left(left)}; nothing was changed",
+                f"{root} was slimmed before and cannot be put back whole: {describe_left(left)}; nothing was changed",
                 "--undo puts the rest back, --forget then deletes the originals that are left; then slim it again",
             )
         try:
@@ -66,44 +65,18 @@ def apply(root: Path, request: SlimRequest, note: Note, check: Check | None = No
     return plan
 
 
-def undo(root: Path) -> int:
-    """Put all originals back, and return how many there were.
-
-    Raises UsageError: Nothing was slimmed in place.
-    Raises NotUndoneError: Some could not be put back; what there is of these is kept.
-    """
-    _require_backup(root)
-    with hold_backup(root) as backup:
-        count = len(backup.originals())
-        if left := backup.put_back():
-            raise NotUndoneError(
-                f"{root}: {counted(count, 'file')} put back, {_describe_left(left)}",
-                f"the originals that are still there are kept below {root / BACKUP}, under their own paths: take what "
-                "you need, or move away what is in their places and undo again; --forget deletes them. What lost its "
-                "original comes back by installing its package again",
-            )
-    return count
-
-
-def forget(root: Path) -> int:
-    """Delete the originals, and return the bytes they took.
-
-    Raises UsageError: Nothing was slimmed in place.
-    Raises PreflightError: The last slimming was cut short.
-    """
-    _require_backup(root)
-    with hold_backup(root) as backup:
-        size = backup.size
-        backup.forget()
-    return size
-
-
-def _describe_left(left: Collection[Touched]) -> str:
+def describe_left(left: Collection[Touched]) -> str:
+    """Say how many files cannot be put back, of which packages, and why."""
     packages = dict.fromkeys(touched.package for touched in left)
     return (
         f"{len(left)} not, as they were installed anew, changed or removed since, or their originals are gone (of "
         f"{_name_some(packages)}: {_name_some(touched.path for touched in left)})"
     )
+
+
+def _name_some(names: Iterable[str]) -> str:
+    first = [name if name.isprintable() else repr(name) for name in names]
+    return ", ".join(first[:3]) + (", …" if len(first) > 3 else "")
 
 
 def copy(root: Path, folder: Path, request: SlimRequest, note: Note) -> SlimPlan:
@@ -147,13 +120,3 @@ def _copy_folders(root: Path, copy: Path) -> None:
                 shutil.copy2(source, target, follow_symlinks=False)
             elif target.is_dir():
                 shutil.copystat(source, target)
-
-
-def _name_some(names: Iterable[str]) -> str:
-    first = [name if name.isprintable() else repr(name) for name in names]
-    return ", ".join(first[:3]) + (", …" if len(first) > 3 else "")
-
-
-def _require_backup(root: Path) -> None:
-    if not (root / BACKUP).is_dir():
-        raise UsageError(f"nothing was slimmed in place in {root}", "megabuild slim --apply does that")

@@ -41,9 +41,9 @@ python=$first
 [[ "$PART" != pytorch ]] || python=$(cut -d ' ' -f "$SLURM_ARRAY_TASK_ID" <<<"$others")
 words=(-p "$python" --pyg none --remove-trees --output "$OUTPUT/slurm/py$python")
 [[ "$PART" != rest ]] || words=(--output "$OUTPUT")
+read -ra options <<<"$OPTIONS"
 code=0
-# shellcheck disable=SC2086  # options are words
-python3 "$CHECKOUT/build-locally.py" "$CONFIG" "${words[@]}" $OPTIONS --deadline "$((MINUTES * 54))s" || code=$?
+python3 "$CHECKOUT/build-locally.py" "$CONFIG" "${words[@]}" "${options[@]}" --deadline "$((MINUTES * 54))s" || code=$?
 if ((code == 28 && ${SLURM_RESTART_COUNT:-0} < REQUEUES)); then
     scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -19,7 +19,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.pythons = {"3.13": None}
-        self.compiler = self.mirror = self.namespaces = True
+        self.compiler = self.index = self.mirror = self.namespaces = True
         self.install_command = ""
         self.wheels = ("linux_64_cuda130_wheel", "linux_64_cuda132_wheel")
 
@@ -42,6 +42,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         return fake.pythons
 
     monkeypatch.setattr("megabuild.plan.alternatives.interpreters.some_of", some_of)
+    monkeypatch.setattr("megabuild.plan.alternatives.lock.resolve", lambda *_: need(fake.index))
     monkeypatch.setattr("megabuild.plan.alternatives.compilers.probe", lambda: need(fake.compiler))
     monkeypatch.setattr("megabuild.plan.alternatives.apt.debian_lines", lambda _: need(fake.mirror))
     monkeypatch.setattr(
@@ -96,8 +97,8 @@ def test_what_lacks_something_is_not_advised(
     assert sorted(others) == sorted(left)
 
 
-@pytest.mark.parametrize("lack", [{"compiler": False}, {"pythons": {}}])
-def test_without_a_compiler_or_a_python_nothing_is_advised(
+@pytest.mark.parametrize("lack", [{"compiler": False}, {"pythons": {}}, {"index": False}])
+def test_without_a_compiler_a_python_or_an_index_nothing_is_advised(
     machine: Machine, options: Options, lack: dict[str, object]
 ) -> None:
     vars(machine).update(lack)

@@ -14,7 +14,7 @@ from megabuild.providers.debian import apt
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local import compilers, interpreters
-from megabuild.providers.pypi import torch
+from megabuild.providers.pypi import lock, torch
 
 _AT_ONCE = 4
 
@@ -23,7 +23,7 @@ def usable_here(options: Options) -> tuple[str, ...]:
     """Return, as words for the command line, what a plan would accept here in place of this config."""
     config = options.config
     folder = config.path.parent
-    compiled = _compiles_here(config.pythons)
+    compiled = _compiles_here(config.pythons, options.cache)
     rehearses = compiled and "torch_source" in config.variant and config.platform == machine_platform()
     own = (f"{config.name} --rehearse",) if rehearses else ()
     return own + (_others(folder, options.cache) if compiled else ())
@@ -43,11 +43,12 @@ def explain(error: ProviderError, options: Options, isolation: IsolationError | 
     return ProviderError(message, f"{remedy}.")
 
 
-def _compiles_here(pythons: tuple[str, ...]) -> bool:
-    """Tell whether this machine has a compiler, and one of the Pythons with its headers."""
+def _compiles_here(pythons: tuple[str, ...], cache: Path) -> bool:
+    """Tell whether this machine has a compiler, one of the Pythons with its headers, and build tools from an index."""
     try:
         compilers.probe()
-        interpreters.some_of(pythons, lambda _: None)
+        *_, newest = interpreters.some_of(pythons, lambda _: None).values()
+        lock.resolve(["cmake", "ninja"], newest, cache / "wheels" / "locks")
     except ProviderError:
         return False
     return True

@@ -71,25 +71,16 @@ class Deadline:
             signal.signal(signal.SIGALRM, former)
 
 
-def seconds_of(text: str) -> float:
-    """Return how long a duration is that a user gives: ``5h30m``.
+def deadline(text: str) -> Deadline:
+    """Read what a user gives, counted from the start of this process.
 
-    Raises UsageError: It is none.
+    Raises UsageError: It is no duration.
     """
     match = _FORM.fullmatch(text.strip().lower())
     hours, minutes, seconds = (float(group or 0) for group in match.groups()) if match else (0.0, 0.0, 0.0)
     whole = hours * 3600 + minutes * 60 + seconds
     if not 0 < whole <= _LONGEST:
         raise UsageError(f"'{text}' is no duration of at most a year", "write it as 5h30m, 90m or 3600s")
-    return whole
-
-
-def deadline(text: str) -> Deadline:
-    """Read what a user gives, counted from the start of this process.
-
-    Raises UsageError: It is no duration.
-    """
-    whole = seconds_of(text)
     passed = max(0.0, time.time() - psutil.Process().create_time())
     reserve = min(_RESERVE_SECONDS, whole * _RESERVE_SHARE)
     return Deadline(text=text.strip(), stop_at=time.monotonic() + whole - reserve - passed)

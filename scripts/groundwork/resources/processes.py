@@ -12,8 +12,7 @@ from pathlib import Path
 import psutil
 
 _PROC = Path("/proc")
-#: A list of children is one read here; elsewhere every process of the machine has to be asked.
-_SECONDS, _SECONDS_ELSEWHERE = 2.0, 10.0
+_SECONDS = 2.0
 #: Where the start time stands in /proc/PID/stat, counted from behind the program's name (proc(5), field 22).
 _START = 19
 #: Of <malloc.h>.
@@ -55,7 +54,7 @@ def is_running(pid: int, since: float) -> bool:
 
 
 class TreeMemory:
-    """Resident bytes of this process and of everything below it, at most a few seconds old; 0 where nobody can tell."""
+    """Resident bytes of this process and all below it, at most two seconds old; 0 where there is no /proc."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -65,9 +64,8 @@ class TreeMemory:
     def __call__(self) -> int:
         """Return them."""
         if self._clock() >= self._next:
-            quick = (_PROC / "self/task" / str(os.getpid()) / "children").exists()
-            self._next = self._clock() + (_SECONDS if quick else _SECONDS_ELSEWHERE)
-            self._taken = _by_lists(os.getpid()) if quick else _by_table(os.getpid())
+            self._next = self._clock() + _SECONDS
+            self._taken = _sum_by_lists(os.getpid()) if (_PROC / "self").exists() else 0
         return self._taken
 
 
@@ -99,18 +97,9 @@ def give_back_memory() -> None:
         library.mallopt(_M_ARENA_MAX, 2)
 
 
-def _by_lists(root: int) -> int:
+def _sum_by_lists(root: int) -> int:
     pages = 0
     for process in tree(root):
         with contextlib.suppress(OSError, ValueError, IndexError):
             pages += int((process / "statm").read_bytes().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _by_table(root: int) -> int:
-    total = 0
-    with contextlib.suppress(psutil.Error):
-        for process in [psutil.Process(root), *psutil.Process(root).children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):
-                total += int(process.memory_info().rss)
-    return total

@@ -13,7 +13,7 @@ _BLOCK = 1 << 20
 
 
 @contextmanager
-def copying(
+def open_tar_pair(
     source: IO[bytes], target: IO[bytes], *, level: int, tar_format: int = tarfile.PAX_FORMAT
 ) -> Iterator[tuple[tarfile.TarFile, tarfile.TarFile]]:
     """Open an archive to be read and another one to be written; neither file is closed afterwards."""

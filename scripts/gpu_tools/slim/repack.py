@@ -158,7 +158,7 @@ def _conda(package: Path, plan: SlimPlan, beside: Collection[str]) -> Path:
 
 def _tar(source: IO[bytes], target: IO[bytes], plan: SlimPlan) -> None:
     """Copy an archive entry by entry, with the files as they are now."""
-    with archives.copying(source, target, level=_LEVEL) as (old, new):
+    with archives.open_tar_pair(source, target, level=_LEVEL) as (old, new):
         for member in old:
             path = os.path.normpath(member.name)
             if path in plan.gone:

@@ -100,7 +100,10 @@ def _open_entry(file: zipfile.ZipFile, name: str, date: int, *, wide: bool = Fal
 
 def _copy_archive(source: IO[bytes], target: IO[bytes], seen: _Context) -> None:
     """Copy a compressed tar archive."""
-    with archives.copying(source, target, level=seen.level, tar_format=tarfile.GNU_FORMAT) as (old, new):
+    with archives.open_tar_pair(source, target, level=seen.level, tar_format=tarfile.GNU_FORMAT) as (
+        old,
+        new,
+    ):
         for member in old:
             content: IO[bytes] | None = old.extractfile(member) if member.isreg() else None
             member.mtime, member.uid, member.gid, member.uname, member.gname = seen.date, 0, 0, "", ""

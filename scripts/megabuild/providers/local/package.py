@@ -161,7 +161,7 @@ def _dated(package: Path, target: Path) -> Path:
                 if not name.startswith("pkg-"):
                     shutil.copyfileobj(source, copy)
                     continue
-                with archives.copying(source, copy, level=1) as (before, after):
+                with archives.open_tar_pair(source, copy, level=1) as (before, after):
                     for member in before:
                         member.mtime = _DATE
                         after.addfile(member, before.extractfile(member) if member.isreg() else None)

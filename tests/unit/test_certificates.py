@@ -137,11 +137,11 @@ def test_a_company_s_certificate_is_trusted(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("connection", ["httpx", "uv", "rattler"])
+@pytest.mark.parametrize("connection", ["httpx", "uv", "rattler", "obstore"])
 def test_an_unknown_certificate_is_refused_with_what_helps(
     connection: str, server: str, tmp_path: Path, repository: Path
 ) -> None:
     done = _connect(connection, server, tmp_path, repository, [])
     assert done.returncode == 1
-    assert "SSL_CERT_FILE" in certificates.remedy_for(done.stderr, "")
+    assert "SSL_CERT_FILE" in done.stderr + certificates.remedy_for(done.stderr, "")
     assert certificates.remedy_for("localhost:1 cannot be used: connection refused", "other") == "other"

@@ -20,6 +20,7 @@ import msgspec
 
 from groundwork import files, redact
 from groundwork.errors import IntegrityError, UsageError
+from groundwork.network import certificates
 from groundwork.network.client import run_with_deadline
 
 #: Where the store is; whether what is built here goes there.
@@ -180,6 +181,8 @@ class Store:
 
     def _why(self, error: BaseException) -> str:
         """Return a failure in a line: the library's text goes on with its own innards."""
+        if certificates.is_untrusted(str(error)):
+            return f"{self.shown}: its certificate is not trusted: {certificates.REMEDY}"
         lines = (line.strip() for line in str(error).splitlines())
         return f"{self.shown}: {redact.text(next(filter(None, lines), type(error).__name__))[:300]}"
 

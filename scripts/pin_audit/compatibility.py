@@ -33,86 +33,98 @@ _Problem = tuple[Status, str, RecipeRequirement | None]
 
 def judge(row: AuditRow) -> Verdict:
     """Return a row's status and the sentence that explains it."""
-    asks = requirements_of(row)
-    if not asks and (judged := _without_recipe(row)):
+    requirements = requirements_of(row)
+    if not requirements and (judged := _without_recipe(row)):
         return judged
-    claimed = constraints_of(row)
-    if row.use in ("vendored", "listed") and (judged := _vendored(row, asks)):
+    constraints = constraints_of(row)
+    if row.use in ("vendored", "listed") and (judged := _vendored(row, requirements)):
         return judged
-    found = list(_problems(row, asks, claimed))
+    found = list(_problems(row, requirements, constraints))
     if not found:
         # the recipe and conda-forge have been compared all the same
-        if not claimed and not row.decided_by and (reason := _why_unknown(row)):
+        if not constraints and not row.decided_by and (reason := _why_unknown(row)):
             return Status.UNKNOWN, reason
-        return _no_problem(row, asks, claimed)
+        return _no_problem(row, requirements, constraints)
     worst = min((status for status, _, _ in found), key=GRAVITY.index)
     about: dict[str, list[RecipeRequirement]] = {}
-    for status, text, ask in found:
+    for status, text, requirement in found:
         if status is worst:
-            about.setdefault(text, []).extend([ask] if ask else [])
-    sentences = [text + _where(row, those, asks) for text, those in about.items()]
+            about.setdefault(text, []).extend([requirement] if requirement else [])
+    sentences = [text + _where(row, those, requirements) for text, those in about.items()]
     more = f"; and {len(sentences) - _MOST_SENTENCES} more" if len(sentences) > _MOST_SENTENCES else ""
     return worst, "; ".join(sentences[:_MOST_SENTENCES]) + more
 
 
 def _problems(
-    row: AuditRow, asks: Sequence[RecipeRequirement], claimed: Sequence[Constraint]
+    row: AuditRow, requirements: Sequence[RecipeRequirement], constraints: Sequence[Constraint]
 ) -> Iterator[_Problem]:
-    hard = [claim for claim in claimed if claim.hard]
-    soft = [claim for claim in claimed if not claim.hard]
-    at_run = [ask for ask in asks if "run" in ask.fact.sections] or list(asks)
-    if hard and not asks:
-        texts = ", ".join(dict.fromkeys(claim.spec.text for claim in hard))
+    hard = [constraint for constraint in constraints if constraint.hard]
+    soft = [constraint for constraint in constraints if not constraint.hard]
+    at_run = [requirement for requirement in requirements if "run" in requirement.fact.sections] or list(
+        requirements
+    )
+    if hard and not requirements:
+        texts = ", ".join(dict.fromkeys(constraint.spec.text for constraint in hard))
         yield Status.MISSING, f"upstream's wheel needs {texts}, and the recipe does not ask for it", None
-    for claim in hard:
-        for ask in at_run:
-            if claim.configs & ask.configs and (verdict := _against_wheel(row, ask, claim)):
-                yield *verdict, ask
-        if verdict := _beyond_conda_forge(row, claim):
+    for constraint in hard:
+        for requirement in at_run:
+            if constraint.configs & requirement.configs and (
+                verdict := _against_wheel(row, requirement, constraint)
+            ):
+                yield *verdict, requirement
+        if verdict := _beyond_conda_forge(row, constraint):
             yield *verdict, None
-    for ask in asks:
-        about = [claim for claim in soft if claim.configs & ask.configs]
-        judged = [verdict for claim in about if (verdict := _against_known(row, ask, claim))]
-        if about and len(judged) == len(about) and not (hard and ask.spec.any):
-            yield *min(judged, key=lambda verdict: GRAVITY.index(verdict[0])), ask
-        for part in _by_pins(row, ask):
+    for requirement in requirements:
+        about = [constraint for constraint in soft if constraint.configs & requirement.configs]
+        judged = [
+            verdict for constraint in about if (verdict := _against_known(row, requirement, constraint))
+        ]
+        if about and len(judged) == len(about) and not (hard and requirement.spec.any):
+            yield *min(judged, key=lambda verdict: GRAVITY.index(verdict[0])), requirement
+        for part in _by_pins(row, requirement):
             if verdict := _against_pin(row, part):
                 yield *verdict, part
-        if verdict := _against_channel(row, ask):
-            yield *verdict, ask
+        if verdict := _against_channel(row, requirement):
+            yield *verdict, requirement
 
 
-def _where(row: AuditRow, those: Sequence[RecipeRequirement], asks: Sequence[RecipeRequirement]) -> str:
+def _where(
+    row: AuditRow, those: Sequence[RecipeRequirement], requirements: Sequence[RecipeRequirement]
+) -> str:
     """Return in brackets where something holds; nothing if that is everywhere the recipe asks for it."""
-    covered = frozenset[str]().union(*(ask.configs for ask in those))
-    if covered >= frozenset[str]().union(*(ask.configs for ask in asks)):
+    covered = frozenset[str]().union(*(requirement.configs for requirement in those))
+    if covered >= frozenset[str]().union(*(requirement.configs for requirement in requirements)):
         return ""
-    scopes = dict.fromkeys(config_words(ask.configs, row.builds) for ask in those)
+    scopes = dict.fromkeys(config_words(requirement.configs, row.builds) for requirement in those)
     return f" [{', '.join(filter(None, scopes))}]" if any(scopes) else ""
 
 
-def _no_problem(row: AuditRow, asks: Sequence[RecipeRequirement], claimed: Sequence[Constraint]) -> Verdict:
+def _no_problem(
+    row: AuditRow, requirements: Sequence[RecipeRequirement], constraints: Sequence[Constraint]
+) -> Verdict:
     texts: dict[str, list[RecipeRequirement]] = {}
-    for ask in asks:
-        texts.setdefault(ask.text, []).append(ask)
-    asked = ", ".join(text + _where(row, those, asks) for text, those in texts.items()) or "any version"
+    for requirement in requirements:
+        texts.setdefault(requirement.text, []).append(requirement)
+    asked = (
+        ", ".join(text + _where(row, those, requirements) for text, those in texts.items()) or "any version"
+    )
     if row.use == "system":
         asked = f"{asked} of the environment ({row.why})"
     if row.decided_by:
         return Status.IN_STEP, f"{row.decided_by} decides its version"
-    if not claimed and (news := _of_newer_cuda(row, asks)):
+    if not constraints and (news := _of_newer_cuda(row, requirements)):
         return news
-    if not claimed:
+    if not constraints:
         elsewhere = any(fact.value not in ("", "*") for fact in row.all(*UPSTREAM))
-        if elsewhere and not asks:
+        if elsewhere and not requirements:
             return Status.IN_STEP, "upstream needs it for builds that are not made here"
         here = " for these builds" if elsewhere else ""
         return Status.UNPINNED, f"upstream names no version{here}, the recipe asks for {asked}"
-    names = ", ".join(dict.fromkeys(claim.text for claim in claimed))
+    names = ", ".join(dict.fromkeys(constraint.text for constraint in constraints))
     return Status.IN_STEP, f"upstream has {names}, the recipe asks for {asked}"
 
 
-def _of_newer_cuda(row: AuditRow, asks: Sequence[RecipeRequirement]) -> Verdict | None:
+def _of_newer_cuda(row: AuditRow, requirements: Sequence[RecipeRequirement]) -> Verdict | None:
     """Judge what the wheel needs beside a CUDA newer than any that is made here."""
     needed = [
         fact for fact in row.all(Requirement) if of_nvidia(fact) and not is_optional(fact) and fact.value
@@ -122,16 +134,22 @@ def _of_newer_cuda(row: AuditRow, asks: Sequence[RecipeRequirement]) -> Verdict 
         return None
     top = max(made, key=lambda cuda: tuple(map(int, cuda.split("."))))
     newest = {build.name for build in row.builds if build.cuda == top}
-    asks = [ask for ask in asks if ask.configs & newest] or list(asks)
+    requirements = [requirement for requirement in requirements if requirement.configs & newest] or list(
+        requirements
+    )
     spec = Spec(needed[0].value, pep440=True)
     needs = f"upstream's wheel is for CUDA {row.wheel_cuda}, newer than any here, and needs {needed[0].value}"
-    if not asks:
+    if not requirements:
         return (Status.MISSING, f"{needs}; the recipe does not ask for it") if not spec.any else None
-    asked = ", ".join(dict.fromkeys(ask.text for ask in asks))
+    asked = ", ".join(dict.fromkeys(requirement.text for requirement in requirements))
     both = f"{needs}; the recipe asks for {asked}"
-    if any(common([spec, ask.spec]) is None for ask in asks):
+    if any(common([spec, requirement.spec]) is None for requirement in requirements):
         return Status.OLDER, both
-    return (Status.MISSING, both) if any(ask.spec.any for ask in asks) else (Status.IN_STEP, both)
+    return (
+        (Status.MISSING, both)
+        if any(requirement.spec.any for requirement in requirements)
+        else (Status.IN_STEP, both)
+    )
 
 
 def _without_recipe(row: AuditRow) -> Verdict | None:
@@ -147,10 +165,10 @@ def _without_recipe(row: AuditRow) -> Verdict | None:
     return None
 
 
-def _vendored(row: AuditRow, asks: Sequence[RecipeRequirement]) -> Verdict | None:
+def _vendored(row: AuditRow, requirements: Sequence[RecipeRequirement]) -> Verdict | None:
     copies = row.all(Submodule)
     note = f"; {row.entry.note}" if row.entry.note else ""
-    if not note and asks:
+    if not note and requirements:
         note = "; the recipe asks for a package of this name as well"
     if value := next((fact.text for fact in copies if fact.value), ""):
         known = "upstream vendors" if row.use == "listed" else "upstream's copy is compiled in,"
@@ -181,37 +199,39 @@ def _why_unknown(row: AuditRow) -> str:
 # ---- comparisons: a status and a sentence, or None if both sides agree ------------------------
 
 
-def _against_wheel(row: AuditRow, ask: RecipeRequirement, claim: Constraint) -> Verdict | None:
-    needs, asks = claim.spec.text, ask.text
-    if common([claim.spec, ask.spec]) is None:
-        return _conflict(f"the wheel needs {needs}, the recipe asks for {asks}")
-    if claim.version:
+def _against_wheel(row: AuditRow, requirement: RecipeRequirement, constraint: Constraint) -> Verdict | None:
+    needs, asked = constraint.spec.text, requirement.text
+    if common([constraint.spec, requirement.spec]) is None:
+        return _conflict(f"the wheel needs {needs}, the recipe asks for {asked}")
+    if constraint.version:
         return (
-            _against_unpinned(row, claim, "the wheel needs") if ask.spec.any and not row.decided_by else None
+            _against_unpinned(row, constraint, "the wheel needs")
+            if requirement.spec.any and not row.decided_by
+            else None
         )
-    if within(ask.spec, claim.spec):
+    if within(requirement.spec, constraint.spec):
         return None
-    if ask.spec.any:
+    if requirement.spec.any:
         return Status.MISSING, f"the wheel needs {needs}, the recipe asks for any version"
-    if admits_older(ask.spec, claim.spec):
-        return Status.OLDER, f"the recipe's {asks} admits versions older than the wheel's {needs}"
-    return Status.MISSING, f"the recipe's {asks} admits versions that the wheel's {needs} excludes"
+    if admits_older(requirement.spec, constraint.spec):
+        return Status.OLDER, f"the recipe's {asked} admits versions older than the wheel's {needs}"
+    return Status.MISSING, f"the recipe's {asked} admits versions that the wheel's {needs} excludes"
 
 
-def _against_known(row: AuditRow, ask: RecipeRequirement, claim: Constraint) -> Verdict | None:
+def _against_known(row: AuditRow, requirement: RecipeRequirement, constraint: Constraint) -> Verdict | None:
     """Compare with what upstream vendors or tests with."""
-    shipped = isinstance(claim.fact, CiPin) and claim.fact.shipped
+    shipped = isinstance(constraint.fact, CiPin) and constraint.fact.shipped
     what = "upstream's wheels have" if shipped else "upstream's CI has"
-    what = "upstream vendors" if isinstance(claim.fact, Submodule) else what
-    shown = claim.text
-    if ask.spec.any:
-        verdict = None if row.decided_by else _against_unpinned(row, claim, what)
+    what = "upstream vendors" if isinstance(constraint.fact, Submodule) else what
+    shown = constraint.text
+    if requirement.spec.any:
+        verdict = None if row.decided_by else _against_unpinned(row, constraint, what)
         too_new = verdict is None or verdict[0] is Status.NEWER
         return None if row.entry.tool and (too_new or not best_for(row)) else verdict
-    both = f"{what} {shown}, the recipe asks for {ask.text}"
-    if not claim.version:
-        return _conflict(both) if common([claim.spec, ask.spec]) is None else None
-    match side(ask.spec, claim.version):
+    both = f"{what} {shown}, the recipe asks for {requirement.text}"
+    if not constraint.version:
+        return _conflict(both) if common([constraint.spec, requirement.spec]) is None else None
+    match side(requirement.spec, constraint.version):
         case "at":
             return None
         case "older":
@@ -219,72 +239,76 @@ def _against_known(row: AuditRow, ask: RecipeRequirement, claim: Constraint) -> 
         case "newer":
             return Status.NEWER, both
         case _:
-            return Status.CONFLICT, f"{what} {shown}, which the recipe's {ask.text} leaves out"
+            return Status.CONFLICT, f"{what} {shown}, which the recipe's {requirement.text} leaves out"
 
 
-def _against_unpinned(row: AuditRow, claim: Constraint, what: str) -> Verdict | None:
+def _against_unpinned(row: AuditRow, constraint: Constraint, what: str) -> Verdict | None:
     """Judge a dependency without a constraint by the version that the channel would provide."""
     best = best_for(row)
-    if best and not claim.version and not claim.hard and claim.spec.admits(best):
+    if best and not constraint.version and not constraint.hard and constraint.spec.admits(best):
         return None
-    if not best or not claim.version:
+    if not best or not constraint.version:
         # what upstream only tests with is not a pin that could be missing
-        status = Status.MISSING if claim.hard or not claim.version else Status.UNKNOWN
-        return status, f"{what} {claim.text}, the recipe asks for any version"
-    if Spec(f"{claim.version}.*").admits(best) or claim.spec.admits(best):
+        status = Status.MISSING if constraint.hard or not constraint.version else Status.UNKNOWN
+        return status, f"{what} {constraint.text}, the recipe asks for any version"
+    if Spec(f"{constraint.version}.*").admits(best) or constraint.spec.admits(best):
         return None
-    status = Status.OLDER if Spec(f"<{claim.version}").admits(best) else Status.NEWER
+    status = Status.OLDER if Spec(f"<{constraint.version}").admits(best) else Status.NEWER
     if status is Status.OLDER and is_floor(row, best):
         known = f"the recipe asks for any version, and conda-forge had {best} when it was read"
-        return Status.UNKNOWN, f"{what} {claim.text}; {known}"
-    return status, f"{what} {claim.text}; the recipe takes the newest, {best}"
+        return Status.UNKNOWN, f"{what} {constraint.text}; {known}"
+    return status, f"{what} {constraint.text}; the recipe takes the newest, {best}"
 
 
-def _beyond_conda_forge(row: AuditRow, claim: Constraint) -> Verdict | None:
+def _beyond_conda_forge(row: AuditRow, constraint: Constraint) -> Verdict | None:
     """Compare what the wheel needs with what conda-forge pins, and with what it has at all."""
-    pinned = [pin(value) for value in pins(row, claim.configs)]
-    if pinned and all(common([claim.spec, spec]) is None for spec in pinned):
+    pinned = [pin(value) for value in pins(row, constraint.configs)]
+    if pinned and all(common([constraint.spec, spec]) is None for spec in pinned):
         texts = ", ".join(dict.fromkeys(spec.text for spec in pinned))
-        return _conflict(f"the wheel needs {claim.spec.text}, conda-forge pins {texts}")
-    return _beyond_channel(row, claim, f"the wheel needs {claim.spec.text}")
+        return _conflict(f"the wheel needs {constraint.spec.text}, conda-forge pins {texts}")
+    return _beyond_channel(row, constraint, f"the wheel needs {constraint.spec.text}")
 
 
-def _by_pins(row: AuditRow, ask: RecipeRequirement) -> Iterator[RecipeRequirement]:
+def _by_pins(row: AuditRow, requirement: RecipeRequirement) -> Iterator[RecipeRequirement]:
     """Yield what the recipe asks for, once for the configs that conda-forge pins alike: CUDA versions may differ."""
     alike: dict[tuple[str, ...], set[str]] = {}
-    for config in sorted(ask.configs):
-        alike.setdefault(tuple(pins(row, frozenset({config}), of=ask.fact.name)), set()).add(config)
+    for config in sorted(requirement.configs):
+        alike.setdefault(tuple(pins(row, frozenset({config}), of=requirement.fact.name)), set()).add(config)
     for configs in alike.values():
-        yield replace(ask, configs=frozenset(configs))
+        yield replace(requirement, configs=frozenset(configs))
 
 
-def _against_pin(row: AuditRow, ask: RecipeRequirement) -> Verdict | None:
+def _against_pin(row: AuditRow, requirement: RecipeRequirement) -> Verdict | None:
     """Compare with conda-forge's pin; a migration in progress counts as well as what it migrates from."""
-    if not set(ask.fact.sections) & {"build", "host"}:
+    if not set(requirement.fact.sections) & {"build", "host"}:
         return None
-    found = pins(row, ask.configs, of=ask.fact.name)
+    found = pins(row, requirement.configs, of=requirement.fact.name)
     pinned = [pin(value) for value in found]
     texts = ", ".join(dict.fromkeys(found))
     if not pinned:
         return None
-    if ask.spec.any:
-        if ask.fact.value != "*" or row.entry.tool or all(spec.any for spec in pinned):
+    if requirement.spec.any:
+        if requirement.fact.value != "*" or row.entry.tool or all(spec.any for spec in pinned):
             return None
         return Status.MISSING, f"conda-forge pins {texts}, the recipe asks for any version"
-    if any(common([ask.spec, spec]) for spec in pinned):
+    if any(common([requirement.spec, spec]) for spec in pinned):
         return None
-    both = f"the recipe asks for {ask.text}, conda-forge pins {texts}"
-    if ask.fact.rendered:
-        both = f"{RENDERED} {ask.text}, conda-forge pins {texts}"
-    elif "host" in ask.fact.sections:
+    both = f"the recipe asks for {requirement.text}, conda-forge pins {texts}"
+    if requirement.fact.rendered:
+        both = f"{RENDERED} {requirement.text}, conda-forge pins {texts}"
+    elif "host" in requirement.fact.sections:
         return _conflict(both)
-    floor = lowest(ask.spec)  # empty where no version at all is admitted
+    floor = lowest(requirement.spec)  # empty where no version at all is admitted
     older = bool(floor) and any(side(spec, floor) == "newer" for spec in pinned)
     return (Status.OLDER if older else Status.NEWER), both
 
 
-def _against_channel(row: AuditRow, ask: RecipeRequirement) -> Verdict | None:
-    return None if ask.spec.any else _beyond_channel(row, ask, f"the recipe asks for {ask.text}")
+def _against_channel(row: AuditRow, requirement: RecipeRequirement) -> Verdict | None:
+    return (
+        None
+        if requirement.spec.any
+        else _beyond_channel(row, requirement, f"the recipe asks for {requirement.text}")
+    )
 
 
 def _beyond_channel(row: AuditRow, wanted: RecipeRequirement | Constraint, text: str) -> Verdict | None:

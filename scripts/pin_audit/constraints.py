@@ -126,9 +126,14 @@ def requirements_of(row: AuditRow) -> list[RecipeRequirement]:
         for fact in row.all(RecipePin)
         if not excludes(fact) and Spec(fact.value).readable
     ]
-    pinned = frozenset[str]().union(*(ask.configs for ask in found if not ask.spec.any))
-    left = (replace(ask, configs=ask.configs - pinned) if ask.spec.any else ask for ask in found)
-    return [ask for ask in left if ask.configs or not ask.spec.any]
+    pinned = frozenset[str]().union(
+        *(requirement.configs for requirement in found if not requirement.spec.any)
+    )
+    left = (
+        replace(requirement, configs=requirement.configs - pinned) if requirement.spec.any else requirement
+        for requirement in found
+    )
+    return [requirement for requirement in left if requirement.configs or not requirement.spec.any]
 
 
 def constraints_of(row: AuditRow) -> list[Constraint]:

@@ -23,14 +23,14 @@ def suggest(row: AuditRow) -> str:
     here = _place(row)
     if row.all(RecipeCommit) and "commit" in row.sentence:
         return f"take upstream's commit{here}, or say in the recipe why not"
-    claimed = constraints_of(row)
-    needed = [claim for claim in claimed if claim.hard]
-    known = _known(claimed)
+    constraints = constraints_of(row)
+    needed = [constraint for constraint in constraints if constraint.hard]
+    known = _known(constraints)
     named = re.search(r"conda-forge pins ([^;\[]+)", row.sentence)
     pinned = ", ".join(pin(one).text for one in named[1].strip().split(", ")) if named else ""
     if RENDERED in row.sentence:
         return "render the feedstock again (conda-smithy rerender)"
-    wheel = ", ".join(dict.fromkeys(claim.spec.text for claim in needed)) or _elsewhere(row)
+    wheel = ", ".join(dict.fromkeys(constraint.spec.text for constraint in needed)) or _elsewhere(row)
     if row.status is Status.NEWER:
         held = f"ask for {wheel or f'{known}.*'}" if wheel or known else "hold it back"
         return f"keep it if build and tests pass, else {held}{here}"
@@ -70,9 +70,9 @@ def _place(row: AuditRow) -> str:
     return f" ({where[0].where.file}:{where[0].where.line})" if where else ""
 
 
-def _known(claimed: list[Constraint]) -> str:
+def _known(constraints: list[Constraint]) -> str:
     """Return the version that upstream is known to work with."""
-    soft = [claim.version for claim in claimed if claim.version and not claim.hard]
+    soft = [constraint.version for constraint in constraints if constraint.version and not constraint.hard]
     return next(iter(soft), "")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -20,7 +20,7 @@ def full_version(python: str) -> str:
 def find_requirers(
     roots: Iterable[str], requires: Callable[[str], Sequence[str]], python: str
 ) -> dict[str, set[str]]:
-    """Follow requirements from package to package, extras included.
+    """Follow requirements from package to package, extras included; what cannot be understood is passed over.
 
     ``requires`` gives a package's requirements by its name in canonical form, none where it is not known. Markers are
     read for ``python`` (``3.12``) on this machine. Returned are, for every package that is required, those that do.
@@ -35,18 +35,14 @@ def find_requirers(
             continue
         done.add(item)
         for text in requires(name):
-            requirement = _holding(text, {**values, "extra": extra})
-            if requirement is not None:
+            try:
+                requirement = Requirement(text)
+                marker = requirement.marker
+                holds = marker is None or marker.evaluate({**values, "extra": extra})
+            except ValueError:
+                continue
+            if holds:
                 wanted = canonicalize_name(requirement.name)
                 requirers.setdefault(wanted, set()).add(name)
                 to_do += [(wanted, further) for further in ("", *requirement.extras)]
     return requirers
-
-
-def _holding(text: str, environment: Mapping[str, str]) -> Requirement | None:
-    """Return a requirement if its marker holds; one that cannot be understood is passed over."""
-    try:
-        requirement = Requirement(text)
-        return requirement if requirement.marker is None or requirement.marker.evaluate(environment) else None
-    except ValueError:
-        return None

@@ -90,11 +90,6 @@ def _requirers(installed: Mapping[str, _Installed], prefix: Path) -> dict[str, s
     return requirers
 
 
-def _owner(path: str, owners: Mapping[str, str]) -> str:
-    """Return whose a file is; byte code that no record lists is its source's."""
-    return owners.get(path if path in owners else source_of(path), NO_PACKAGE)
-
-
 def source_of(path: str) -> str:
     """Return the source that byte code was made from; empty for what is none."""
     byte_code = _BYTE_CODE.fullmatch(path)
@@ -146,7 +141,6 @@ def _distribution(distribution: Distribution, site: Path, prefix: Path) -> _Inst
 
 
 def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Iterator[tuple[str, File]]:
-    """Return every file with its owner."""
     unread: Counter[str] = Counter()
 
     def refused(error: OSError) -> None:
@@ -157,7 +151,8 @@ def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Itera
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), prefix)
             with suppress(OSError):  # gone since
-                files.append((_owner(path, owners), path, os.lstat(prefix / path)))
+                owner = owners.get(path if path in owners else source_of(path), NO_PACKAGE)
+                files.append((owner, path, os.lstat(prefix / path)))
     # of hard links, one that belongs to a package counts: conda's cache may lie in the same folder
     files.sort(key=lambda file: file[0] == NO_PACKAGE)
     seen: set[tuple[int, int]] = set()

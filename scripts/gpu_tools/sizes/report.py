@@ -42,7 +42,6 @@ def report_comparison(first: Sizes, second: Sizes, *, everything: bool) -> Resul
 
 
 def _lines(sizes: Sizes, least: float) -> Iterator[str]:
-    """Return a measurement; rows below some bytes are summed up."""
     whole = sizes.installed
     yield from wrapped(f"{sizes.subject}: {_totals(sizes)}")
     rows: list[tuple[str, ...]] = []
@@ -125,7 +124,6 @@ def _totals(sizes: Sizes) -> str:
 
 
 def _left_open(sizes: Sizes, name: str = "") -> Iterator[str]:
-    """Say how many bytes nothing tells anything about, and what could not be read."""
     text = f"not attributed: {size(sizes.unattributed)} ({_share(sizes.unattributed, sizes.installed)})"
     if unread := sum(octets for part, octets in sizes.parts.items() if part.kind == Kind.UNREAD_LIBRARIES):
         text += f"; libraries that were not looked into: {size(unread)}"

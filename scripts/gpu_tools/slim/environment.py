@@ -111,7 +111,6 @@ def copy(root: Path, folder: Path, request: SlimRequest, note: Note) -> SlimPlan
 
 
 def _copy_folders(root: Path, copy: Path) -> None:
-    """Give folders their modes and dates, and copy links to folders."""
     for at, folders, _ in os.walk(root, topdown=False):
         for name in folders:
             source = Path(at, name)

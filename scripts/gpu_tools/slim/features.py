@@ -62,8 +62,17 @@ def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[st
     names = set(with_gpu_code) | {
         owner for owner, required in contents.requires.items() if any(map(is_nvidia, required))
     }
-    known = (is_nvidia, compiles_nothing, _is_vital)
-    return tuple(sorted(name for name in names if not any(says(name) for says in known)))
+    return tuple(
+        sorted(
+            name
+            for name in names
+            if not (
+                is_nvidia(name)
+                or _COMPILED.fullmatch(name)
+                or any(feature.packages([name]) for feature in FEATURES)
+            )
+        )
+    )
 
 
 def compiles_nothing(name: str) -> bool:
@@ -71,7 +80,3 @@ def compiles_nothing(name: str) -> bool:
     return _COMPILED.fullmatch(name) is not None or any(
         feature.packages([name]) and not feature.is_vital for feature in FEATURES
     )
-
-
-def _is_vital(name: str) -> bool:
-    return any(feature.packages([name]) and feature.is_vital for feature in FEATURES)

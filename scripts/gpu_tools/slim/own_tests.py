@@ -74,7 +74,6 @@ def _holds_tests(path: str, contents: Contents) -> bool:
 
 
 def _used(contents: Contents, folders: Mapping[str, list[str]]) -> set[str]:
-    """Return the folders to which something outside of them leads."""
     used: set[str] = set()
     beside = {os.path.dirname(folder) for folder in folders}
     for path in contents.owners:
@@ -124,12 +123,12 @@ def _modules(folder: str, files: Sequence[str]) -> Iterator[str]:
             len(inside.parts) == 1
             or {f"{os.path.dirname(path)}/__init__{end}" for end in (".py", ".pyi")} & there
         )
-        if packed and not any(map(_is_private, inside.with_suffix("").parts)):
+        if packed and not any(
+            name != "__init__"
+            and (name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name))
+            for name in inside.with_suffix("").parts
+        ):
             yield path
-
-
-def _is_private(name: str) -> bool:
-    return name != "__init__" and (name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name))
 
 
 def _is_test(path: str) -> bool:
@@ -146,7 +145,6 @@ def _is_public(content: bytes) -> bool:
 
 
 def _imports_a_test(content: bytes) -> bool:
-    """Say whether a module needs a test beside it."""
     for node in ast.walk(parse(content)):
         names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -232,7 +232,6 @@ def _slim_libraries(
     note: Note,
     into: Path | None,
 ) -> dict[str, LibrarySlimmed]:
-    """Return what becomes of each library that stays."""
     names = {step.name for step in steps}
     gpus = request.gpus if "gpu-code" in names else ()
     if not gpus and "symbols" not in names:
@@ -260,7 +259,6 @@ def _slim_libraries(
 
 
 def _write_lists(contents: Contents, gone: set[str], new: dict[str, Path], into: Path) -> None:
-    """Write the installers' lists as they become, into ``into``."""
     for record in contents.records:
         entry = contents.every.get(record.path)
         if entry is None:  # in a folder that is a link to another place

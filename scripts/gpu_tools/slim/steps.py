@@ -133,7 +133,6 @@ def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimSte
 
 
 def _where(belongs: Callable[[str, str], bool]) -> Picker:
-    """Pick files by path and owner."""
     return lambda contents, request: (path for path, owner in contents.owners.items() if belongs(path, owner))
 
 

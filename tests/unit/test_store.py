@@ -159,15 +159,15 @@ def test_waiting_for_a_silent_store_is_interrupted(silent: Store, number: signal
 
 
 def test_the_environment_names_it(tmp_path: Path) -> None:
-    assert server.store({}) is None
-    found = server.store({server.STORE: "s3://bucket/prefix"})
+    assert server.named_store({}) is None
+    found = server.named_store({server.STORE: "s3://bucket/prefix"})
     assert found == Store("s3://bucket/prefix")
-    found = server.store({server.STORE: str(tmp_path), server.WRITES: "1"})
+    found = server.named_store({server.STORE: str(tmp_path), server.WRITES: "1"})
     assert found is not None
     assert found.writes
     for wrong in ("ftp://host", "http://", "redis://host"):
         with pytest.raises(UsageError, match=server.STORE):
-            server.store({server.STORE: wrong})
+            server.named_store({server.STORE: wrong})
 
 
 def test_a_tree_comes_back_with_its_dates_modes_and_links(tmp_path: Path) -> None:

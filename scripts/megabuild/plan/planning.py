@@ -114,7 +114,7 @@ def make_plan(
             *filter(None, [date.note]),
         ),
     )
-    plan = stored.look(compare_with_disk(plan), os.environ, report)
+    plan = stored.ask_store(compare_with_disk(plan), os.environ, report)
     estimated = _add_estimate(stored.when_fetched(plan), report)
     return replace(
         estimated, items=plan.items, extensions=plan.extensions, staging_decision=plan.staging_decision

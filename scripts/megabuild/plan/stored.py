@@ -12,7 +12,7 @@ from megabuild.plan.fingerprint import inherits
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Stored
 from megabuild.plan.tree_reuse import Decision
-from megabuild.store.server import Record, Store, StoreError, store
+from megabuild.store.server import Record, Store, StoreError, named_store
 
 #: The one file of a staging's record.
 TREE = "libtorch.tar.zst"
@@ -33,34 +33,34 @@ def _folder(options: Options) -> str:
     return options.run_name if options.own else f"{options.root.resolve().name}/{options.run_name}"
 
 
-def look(plan: Plan, environ: Mapping[str, str], report: Callable[[str], None]) -> Plan:
+def ask_store(plan: Plan, environ: Mapping[str, str], report: Callable[[str], None]) -> Plan:
     """Return a plan with what the store has of what is missing; as it is where no store is named.
 
     Raises UsageError: The store's address is none.
     """
-    named = store(environ)
-    if named is None:
+    store = named_store(environ)
+    if store is None:
         return plan
-    report(f"asking the store {named.shown}")
+    report(f"asking the store {store.shown}")
     notes: list[str] = []
-    found = Stored(address=named.shown)
+    stored = Stored(address=store.shown)
     try:
         records = {
             item.package.file_name: record
             for item in plan.all_items
-            if not item.exists and (record := _find(named, package_key(plan.options, item), notes))
+            if not item.exists and (record := _find(store, package_key(plan.options, item), notes))
         }
-        found = replace(found, packages=records)
+        stored = replace(stored, packages=records)
         if any(map(inherits, plan.missing)) and plan.staging_decision.decision != "reuse":
-            found = replace(found, staging=_find(named, staging_key(plan), notes))
+            stored = replace(stored, staging=_find(store, staging_key(plan), notes))
     except StoreError as error:
         notes.append(f"the store cannot be asked, so what it has is built: {error}")
-    return replace(plan, stored=found, notes=(*plan.notes, *notes))
+    return replace(plan, stored=stored, notes=(*plan.notes, *notes))
 
 
-def _find(named: Store, key: str, notes: list[str]) -> Record | None:
+def _find(store: Store, key: str, notes: list[str]) -> Record | None:
     try:
-        return named.find(key)
+        return store.find(key)
     except IntegrityError as error:
         notes.append(f"not taken from the store: {error.message}")
         return None
@@ -84,10 +84,10 @@ def when_fetched(plan: Plan) -> Plan:
 
 def lines(plan: Plan) -> list[str]:
     """Say what comes from the store."""
-    there, records = plan.stored, list(plan.stored.packages.values())
-    what = [counted(len(records), "package")] if records else []
-    if there.staging is not None and any(map(inherits, when_fetched(plan).missing)):
-        what.append(f"the finished {plan.staged_name}")
-        records.append(there.staging)
+    stored, records = plan.stored, list(plan.stored.packages.values())
+    parts = [counted(len(records), "package")] if records else []
+    if stored.staging is not None and any(map(inherits, when_fetched(plan).missing)):
+        parts.append(f"the finished {plan.staged_name}")
+        records.append(stored.staging)
     total = sum(record.size for record in records)
-    return [f"from the store {there.address}: {' and '.join(what)} ({size(total)})"] if what else []
+    return [f"from the store {stored.address}: {' and '.join(parts)} ({size(total)})"] if parts else []

@@ -16,7 +16,7 @@ from megabuild.plan.plan import Plan, PlanItem, Stored
 from megabuild.plan.planning import compare_with_disk
 from megabuild.status.status import Status, logger
 from megabuild.store import tree_archive
-from megabuild.store.server import Store, StoredFile, StoreError, store
+from megabuild.store.server import Store, StoredFile, StoreError, named_store
 
 
 def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> bool:
@@ -24,8 +24,8 @@ def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> bool:
 
     What cannot be had, or is not what it should be, is built: that costs time only. Returns whether anything came.
     """
-    named = store(environ)
-    if named is None or plan.stored == Stored(address=plan.stored.address):
+    store = named_store(environ)
+    if store is None or plan.stored == Stored(address=plan.stored.address):
         return False
     came = False
     state = channel_folder.own_folder(plan.options.state)
@@ -34,17 +34,19 @@ def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> bool:
             for item in plan.all_items:
                 record = plan.stored.packages.get(item.package.file_name)
                 if record is not None and not item.exists:
-                    came |= _tried(item.package.id.label, partial(_package, plan, item, named, aside, status))
+                    came |= _attempt(
+                        item.package.id.label, partial(_fetch_package, plan, item, store, aside, status)
+                    )
             # not what was planned: a package that the store had in name only has to be built
             left = compare_with_disk(plan).missing
             if plan.stored.staging is not None and any(map(inherits, left)):
-                came |= _tried(plan.staged_name, partial(_staging, plan, named, aside, status))
+                came |= _attempt(plan.staged_name, partial(_fetch_staging, plan, store, aside, status))
         except StoreError as error:
             logger.warning("the store is left alone, and the rest is built here: %s", error)
     return came
 
 
-def _tried(what: str, do: Callable[[], None]) -> bool:
+def _attempt(what: str, do: Callable[[], None]) -> bool:
     try:
         do()
     except IntegrityError as error:
@@ -53,10 +55,12 @@ def _tried(what: str, do: Callable[[], None]) -> bool:
     return True
 
 
-def _package(plan: Plan, item: PlanItem, named: Store, aside: Path, status: Status) -> None:
+def _fetch_package(plan: Plan, item: PlanItem, store: Store, aside: Path, status: Status) -> None:
     name, package = item.package.file_name, item.package
     path = aside / package.subdir / name
-    _fetched(named, plan.stored.packages[name].files.get(name), path, f"fetching {package.id.label}", status)
+    _fetch_file(
+        store, plan.stored.packages[name].files.get(name), path, f"fetching {package.id.label}", status
+    )
     published.publish(
         plan.options.packages,
         [archive.verify(package, path)],
@@ -67,29 +71,29 @@ def _package(plan: Plan, item: PlanItem, named: Store, aside: Path, status: Stat
     status.set_packages([package.id.label], "published")
 
 
-def _staging(plan: Plan, named: Store, aside: Path, status: Status) -> None:
+def _fetch_staging(plan: Plan, store: Store, aside: Path, status: Status) -> None:
     record = plan.stored.staging
     assert record is not None
     packed, unpacked = aside / stored.TREE, aside / "unpacked"
-    _fetched(
-        named, record.files.get(stored.TREE), packed, f"fetching the finished {plan.staged_name}", status
+    _fetch_file(
+        store, record.files.get(stored.TREE), packed, f"fetching the finished {plan.staged_name}", status
     )
     status.note(Preparing(what=f"unpacking the finished {plan.staged_name}"))
     tree_archive.unpack(packed, unpacked)
     packed.unlink()
     tree, out = plan.options.state / "tree", plan.options.state / "out"
     if tree_reuse.read(unpacked / "tree") != plan.staging:
-        raise IntegrityError(f"{named.shown}: the tree is not what it is named after", "remove it there")
+        raise IntegrityError(f"{store.shown}: the tree is not what it is named after", "remove it there")
     output_folder.drop_stagings(out)
     tree_reuse.replace_tree(unpacked / "tree", tree, plan.staging_decision)
     output_folder.take_stagings(unpacked / "stagings", out)
 
 
-def _fetched(named: Store, file: StoredFile | None, target: Path, what: str, status: Status) -> None:
+def _fetch_file(store: Store, file: StoredFile | None, target: Path, what: str, status: Status) -> None:
     if file is None:
-        raise IntegrityError(f"{named.shown}: {target.name} is not in its record", "remove the record there")
+        raise IntegrityError(f"{store.shown}: {target.name} is not in its record", "remove the record there")
     status.note(Preparing(what=what, total=file.size, unit="bytes"))
-    named.fetch(
+    store.fetch(
         file, target, lambda done: status.note(Preparing(what=what, done=done, total=file.size, unit="bytes"))
     )
 
@@ -99,30 +103,30 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
 
     A store that takes nothing costs the others their time, not this run its result.
     """
-    named = store(environ)
-    if named is None or not named.writes:
+    store = named_store(environ)
+    if store is None or not store.writes:
         return
     try:
         for item in plan.all_items:
             if item.exists:
                 (path,) = published.paths(plan.options.packages, [item.package.file_name])
                 _put(
-                    named,
+                    store,
                     stored.package_key(plan.options, item),
                     {path.name: path},
                     item.package.id.label,
                     status,
                 )
         if plan.stages and not plan.missing and plan.staging_decision.decision == "reuse":
-            _put_tree(plan, named, status)
+            _put_tree(plan, store, status)
     except (StoreError, MegabuildError) as error:
         why = error.message if isinstance(error, MegabuildError) else str(error)
         logger.warning("not everything was stored; the next run tries again: %s", why)
 
 
-def _put_tree(plan: Plan, named: Store, status: Status) -> None:
+def _put_tree(plan: Plan, store: Store, status: Status) -> None:
     key, state = stored.staging_key(plan), plan.options.state
-    if _is_there(named, key):
+    if _has_record(store, key):
         return
     with files.scratch(state) as aside:
         packed = aside / stored.TREE
@@ -130,22 +134,22 @@ def _put_tree(plan: Plan, named: Store, status: Status) -> None:
         stagings = output_folder.staging_caches(state / "out")
         folders = {f"stagings/{path.name}": path for path in stagings}
         tree_archive.pack({"tree": state / "tree", **folders}, packed)
-        _put(named, key, {packed.name: packed}, f"the finished {plan.staged_name}", status)
+        _put(store, key, {packed.name: packed}, f"the finished {plan.staged_name}", status)
 
 
-def _put(named: Store, key: str, content: Mapping[str, Path], what: str, status: Status) -> None:
-    if _is_there(named, key):
+def _put(store: Store, key: str, content: Mapping[str, Path], what: str, status: Status) -> None:
+    if _has_record(store, key):
         return
     total, said = sum(path.stat().st_size for path in content.values()), f"storing {what}"
     status.note(Preparing(what=said, total=total, unit="bytes"))
-    named.put(
+    store.put(
         key, content, lambda done: status.note(Preparing(what=said, done=done, total=total, unit="bytes"))
     )
 
 
-def _is_there(named: Store, key: str) -> bool:
+def _has_record(store: Store, key: str) -> bool:
     """Return whether something that can be used is stored under a key; anything else is replaced."""
     try:
-        return named.find(key) is not None
+        return store.find(key) is not None
     except IntegrityError:
         return False

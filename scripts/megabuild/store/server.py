@@ -104,12 +104,12 @@ class Store:
         with files.replacing(target) as beside:
             with beside.open("xb") as out:
                 for digest in file.parts:
-                    part = self._get(_place(digest), _PART, _PART_SECONDS)
+                    part = self._get(_part_path(digest), _PART, _PART_SECONDS)
                     if part is None:
                         raise StoreError(f"{self.shown}: a part of {target.name} is gone")
                     if hashlib.sha256(part).hexdigest() != digest:
                         raise IntegrityError(
-                            f"{self.shown}: {_place(digest)} is not what it is named after",
+                            f"{self.shown}: {_part_path(digest)} is not what it is named after",
                             "remove it there: it was damaged or exchanged",
                         )
                     out.write(part)
@@ -128,9 +128,9 @@ class Store:
         done, described = 0, {}
         for name, path in content.items():
             parts = []
-            for part in _parts(path):
+            for part in _read_parts(path):
                 parts.append(hashlib.sha256(part).hexdigest())
-                self._put(_place(parts[-1]), part, again=False)
+                self._put(_part_path(parts[-1]), part, again=False)
                 done += len(part)
                 went(done)
             described[name] = StoredFile(size=path.stat().st_size, parts=parts)
@@ -150,22 +150,22 @@ class Store:
             return bytes(answer.bytes())
 
         try:
-            return self._asked(get, seconds)
+            return self._ask(get, seconds)
         except FileNotFoundError:
             return None
 
     def _put(self, path: str, content: bytes, *, again: bool = True) -> None:
         """Store bytes; where they are named after their content, only if nothing is there yet."""
-        if again or not self._there(path, len(content)):
-            self._asked(lambda: self._remote.put(path, content), _PART_SECONDS)
+        if again or not self._has(path, len(content)):
+            self._ask(lambda: self._remote.put(path, content), _PART_SECONDS)
 
-    def _there(self, path: str, size: int) -> bool:
+    def _has(self, path: str, size: int) -> bool:
         try:
-            return bool(self._asked(lambda: self._remote.head(path)["size"] == size, _ANSWER_SECONDS))
+            return bool(self._ask(lambda: self._remote.head(path)["size"] == size, _ANSWER_SECONDS))
         except FileNotFoundError:
             return False
 
-    def _asked(self, ask: Callable[[], Answer], seconds: float) -> Answer:
+    def _ask(self, ask: Callable[[], Answer], seconds: float) -> Answer:
         """Return an answer; in a thread, as the library's own waiting takes notice of no Ctrl-C."""
         if self.address in _silent:
             raise StoreError(f"{self.shown} did not answer in time, and is not asked again")
@@ -213,7 +213,7 @@ class Store:
         return self._opened[0]
 
 
-def store(environ: Mapping[str, str]) -> Store | None:
+def named_store(environ: Mapping[str, str]) -> Store | None:
     """Return the store that is named, if one is.
 
     Raises UsageError: An address that is none.
@@ -229,7 +229,7 @@ def store(environ: Mapping[str, str]) -> Store | None:
     return Store(address=address, writes=environ.get(WRITES, "") not in ("", "0"))
 
 
-def _place(digest: str) -> str:
+def _part_path(digest: str) -> str:
     return f"parts/{digest[:2]}/{digest}"
 
 
@@ -237,7 +237,7 @@ def _is_sound(file: StoredFile) -> bool:
     return file.size >= 0 and all(map(_DIGEST.fullmatch, file.parts))
 
 
-def _parts(path: Path) -> Iterator[bytes]:
+def _read_parts(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while part := file.read(_PART):
             yield part

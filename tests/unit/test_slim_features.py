@@ -319,6 +319,23 @@ def test_links_are_named_and_left_and_a_copy_has_files(
     assert (cache / "pk/lib.so").read_bytes() == made
 
 
+def test_links_that_lead_nowhere_harm_nothing(tmp_path: Path, invocation: Invocation) -> None:
+    """As uv's --link-mode symlink leaves an environment whose cache was cleaned."""
+    env = venv(tmp_path / "env")
+    names = "pk/__init__.py pk/tests/test_a.py pk/libx.a pk/x.so bad/__init__.py torch/version.py"
+    record = install(env, "pk", dict.fromkeys(names.split(), ""), requires=["triton"])
+    for number, path in enumerate((env / SITE).rglob("*.*")):
+        if path.is_file() and path != record:
+            path.unlink()
+            path.symlink_to(path.name if number % 2 else f"/nowhere/{path.name}")
+    before = tree(env)
+    assert call(invocation, "slim", str(env), "--apply", "--no-check") == 0
+    assert call(invocation, "slim", str(env), "--output", str(tmp_path / "copy")) == 0
+    if (env / ".megabuild-slim").exists():
+        assert call(invocation, "slim", str(env), "--undo") == 0
+    assert tree(env) == before
+
+
 def test_a_folder_of_packages_that_is_a_link_is_named(
     tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,9 +131,11 @@ def _folders(prefix: Path) -> list[Path]:
 
 
 def _distribution(distribution: Distribution, site: Path, prefix: Path) -> _Installed:
+    if not (name := distribution.metadata["Name"]):
+        raise ValueError("its metadata have no name")
     files = (os.path.relpath(os.path.normpath(site / str(file)), prefix) for file in distribution.files or ())
     return _Installed(
-        name=canonicalize_name(distribution.metadata["Name"]),
+        name=canonicalize_name(name),
         version=distribution.version,
         files=tuple(files),
         requires=tuple(distribution.requires or ()),

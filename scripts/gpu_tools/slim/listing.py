@@ -35,6 +35,10 @@ class ListedFile:
         """Its bytes; links take no room."""
         return self.status.st_size if stat.S_ISREG(self.status.st_mode) else 0
 
+    def read(self) -> bytes:
+        """Return its content; a link that leads nowhere has none."""
+        return b"" if self.is_link and not self.source.is_file() else self.source.read_bytes()
+
     def begins_with(self, magic: bytes) -> bool:
         """Say whether it is a file whose content begins with some bytes."""
         if self.is_link:
@@ -97,7 +101,7 @@ class Contents:
         for record in self.records:
             metadata = self.every.get(metadata_path(record.path))
             names.setdefault(record.owner, set()).update(
-                read_requirements(metadata.source) if metadata else ()
+                read_requirements(metadata.source) if metadata and metadata.source.is_file() else ()
             )
         return names
 

@@ -43,7 +43,7 @@ def find_own_tests(contents: Contents) -> Iterator[str]:
     for folder, files in folders.items():
         if folder in used or not any(_holds_tests(path, contents) for path in files):
             continue
-        modules = {path: contents.every[path].source.read_bytes() for path in _modules(folder, files)}
+        modules = {path: contents.every[path].read() for path in _modules(folder, files)}
         others = {path: content for path, content in modules.items() if not _is_test(path)}
         if not any(path.endswith(".pyi") or _is_public(content) for path, content in others.items()):
             yield from files
@@ -69,7 +69,7 @@ def _holds_tests(path: str, contents: Contents) -> bool:
     if entry.is_link or suffix not in ("", ".py"):
         return False
     if suffix:
-        return _is_test(path) or _TEST_CODE.search(entry.source.read_bytes()) is not None
+        return _is_test(path) or _TEST_CODE.search(entry.read()) is not None
     return _is_test(path) and entry.begins_with(ELF)
 
 
@@ -80,7 +80,7 @@ def _used(contents: Contents, folders: Mapping[str, list[str]]) -> set[str]:
         place = _place(path, contents)
         if not path.endswith(_TELLING) or _NAMES & set(place.parts[:-1]):
             continue
-        content = contents.every[path].source.read_bytes()
+        content = contents.every[path].read()
         if not _WORD.search(content):
             continue
         text = content.decode(errors="replace")

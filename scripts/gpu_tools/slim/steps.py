@@ -169,7 +169,7 @@ def _other_builds(contents: Contents, request: SlimRequest) -> Iterable[str]:
     bitsandbytes has fifteen, opens the one that fits ``torch.version``, and none of another major version.
     """
     version = next((path for path in contents.owners if path.endswith("/torch/version.py")), None)
-    text = contents.every[version].source.read_text(encoding="utf-8", errors="replace") if version else ""
+    text = contents.every[version].read().decode(errors="replace") if version else ""
     torchs = dict(_ACCELERATOR.findall(text))
     if not torchs:  # PyTorch for CPUs, or none: which one is opened is not known
         return

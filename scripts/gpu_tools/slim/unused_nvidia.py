@@ -98,7 +98,7 @@ def _named_in_python(contents: Contents, stems: Collection[str]) -> set[str]:
     for path, entry in contents.every.items():
         owner = contents.owners.get(path, "")
         if path.endswith(".py") and not entry.is_link and owner != _CATALOGUE and not is_nvidia(owner):
-            content = entry.source.read_bytes()
+            content = entry.read()
             if b"lib" in content and b".so" in content:
                 named |= {
                     stem for stem, text in encoded.items() if stem not in named and text + b".so" in content

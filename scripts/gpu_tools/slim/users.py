@@ -74,7 +74,7 @@ def _importers(contents: Contents) -> Mapping[str, Mapping[str, bool]]:
         owner = contents.owners.get(path, path)
         if not path.endswith(".py") or entry.is_link or owner in _TRITONS_OWNERS or is_in_tests(path):
             continue
-        content = entry.source.read_bytes()
+        content = entry.read()
         if _WORDS.search(content):
             for name, needs in _imports(getattr(parse(content), "body", ())):
                 for module, owners in found.items():

@@ -164,6 +164,18 @@ def test_a_full_disk_leaves_everything_as_it_was(
     assert tree(env) == before
 
 
+def test_a_disk_that_is_read_only_is_named(
+    made: Path, invocation: Invocation, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["cp", "-a", made, small_disk], check=True)
+    for option in (["--apply"], ["--output", str(small_disk / "copy")]):
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+        assert call(invocation, "slim", str(small_disk / "env"), *option) == PreflightError.exit_code
+        assert str(small_disk) in capsys.readouterr().err
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    assert not (small_disk / "env" / BACKUP).exists()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"

@@ -243,10 +243,8 @@ class Backup:
 @contextmanager
 def _keep_date(folder: Path) -> Iterator[None]:
     before = folder.stat()
-    try:
-        yield
-    finally:
-        os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+    yield
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def _give_to_owner(path: Path, like: Path) -> None:

@@ -216,15 +216,9 @@ def _estimate(plan: Plan) -> Estimate:
     )
     if not plan.missing or not 0 < plan.rounds <= last.pythons:
         return figures
-    # what was measured is the least that it takes
-    memory = int(1.2 * last.memory) or figures.memory_per_job
-    return replace(
-        figures,
-        memory_per_job=memory,
-        memory_of_ordinary=figures.memory_of_ordinary if figures.heavy else memory,
-        hours=last.seconds / 3600 if plan.compiles_staging else figures.hours,
-        basis="the last run here",
-    )
+    if not plan.compiles_staging:
+        return figures
+    return replace(figures, hours=last.seconds / 3600, basis="the last run here")
 
 
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,9 @@ from groundwork.wording import counted
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
-from megabuild.isolation.container import Container
-from megabuild.plan import published, tree_reuse
+from megabuild.plan import last_run, published, tree_reuse
 from megabuild.plan.estimate import GB
+from megabuild.plan.last_run import LastRun
 from megabuild.plan.plan import Plan, Stored
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.published import records
@@ -36,7 +37,6 @@ from megabuild.run.preparation import Prepare, ticking
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.summary import LATEST, Summary
-from megabuild.run.usage_meter import Meter
 from megabuild.run.work import RunContext, TaskResult, Work
 from megabuild.status.record import ended_well
 from megabuild.status.show import place
@@ -59,7 +59,7 @@ class Driver:
         self._plan = compare_with_disk(plan)
         self._estimated_seconds = plan.estimate.hours_in_all * 3600
         self._log = log_file
-        self._meter = Meter()
+        self._began = time.monotonic()
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
@@ -126,7 +126,6 @@ class Driver:
         """Return where it is built, once everything is checked that can be without a compiler."""
         plan, options = self._plan, self._plan.options
         isolation = plan.usable_isolation()
-        self._meter.blind = isinstance(isolation, Container)
         self._check(checks(plan, isolation))
         jobs, per_job, memory = plan.jobs, plan.estimate.memory_of_ordinary, measure().memory
         if jobs.count > 1 and jobs.count * per_job > memory:
@@ -287,7 +286,7 @@ class Driver:
             ok=not error and all(row.status in ("built", "skipped") for row in rows),
             config=options.run_name,
             packages=rows,
-            seconds=round(self._meter.seconds, 1),
+            seconds=round(time.monotonic() - self._began, 1),
             log=self._log.path,
             channel=options.packages,
             staging=plan.staging_decision.decision,
@@ -295,6 +294,11 @@ class Driver:
             failures=tuple(why.failure for why in self._failed.values() if why.failure),
         )
         result = self._pytorch.add_to(result) if self._pytorch else result
-        return self._meter.compared(
-            plan, result, self.status.time_left, estimated_seconds=self._estimated_seconds
-        )
+        if not result.ok or not (plan.missing or plan.extensions.missing):
+            return result
+        if plan.compiles_staging:
+            measured = self.status.time_left
+            last_run.keep(
+                options, LastRun(seconds=measured.seconds, passed=measured.passed, pythons=plan.rounds)
+            )
+        return replace(result, estimated_seconds=round(self._estimated_seconds, 1))

@@ -74,7 +74,6 @@ class Summary:
     reused: Mapping[str, int] = field(default_factory=dict)
     #: what the object cache was asked for by PyTorch's compilers: ``hits``, of them ``shared`` by others, ``misses``
     object_cache: Mapping[str, int] = field(default_factory=dict)
-    memory: int = 0  #: bytes of the largest process that this machine ran for it, 0 where nobody knows
     estimated_seconds: float = 0.0  #: what the plan said, 0 where nothing was built
     #: seconds of the ten steps of ninja's that took longest, by what they made
     slowest_steps: Mapping[str, float] = field(default_factory=dict)
@@ -160,8 +159,6 @@ def figure_lines(summary: Summary) -> list[str]:
         lines.append("no object cache: what was compiled is not kept for another run")
     if slow := {name: seconds for name, seconds in summary.slowest_steps.items() if seconds >= _SLOW_SECONDS}:
         lines += ["slowest steps:", *(f"{duration(seconds):>10}  {name}" for name, seconds in slow.items())]
-    if summary.memory:
-        lines.append(f"memory: {size(summary.memory)} for the largest process")
     if summary.error:
         lines.append(f"{UNICODE.failed} {summary.error}")
     return [*lines, f"log: {display(summary.log)}", f"channel: {display(summary.channel)}"]

@@ -26,6 +26,7 @@ from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
 from groundwork.text import Signs, fitted, plain_lines
+from groundwork.user_folders import replace_home
 
 CRASHED = os.EX_SOFTWARE  # 70
 PIPE_CLOSED = 141
@@ -61,6 +62,7 @@ def run(
     """
     open_streams()
     certificates.share_with_programs(os.environ)
+    replace_home(os.environ)
     # nothing secret gets out, whoever prints it: a plan, an excerpt of a log, a library's complaint
     mask = Mask(os.environ)
     sys.stdout = cast(TextIO, Output(sys.stdout, mask))

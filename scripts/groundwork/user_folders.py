@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from groundwork.errors import PreflightError
@@ -32,6 +32,16 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
             "set HOME to a folder's absolute path, or MEGABUILD_CACHE to a folder for what configs share",
         )
     return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "megabuild"
+
+
+def replace_home(environ: MutableMapping[str, str]) -> None:
+    """Where this user has no home folder, have libraries and programs keep below ``MEGABUILD_CACHE`` what they cache.
+
+    Some end without such a folder, others would make one named after a HOME that is no absolute path.
+    """
+    if home_folder(environ) is None and (named := environ.get("MEGABUILD_CACHE", "")):
+        environ.pop("HOME", None)
+        environ.setdefault("XDG_CACHE_HOME", os.path.join(os.path.abspath(named), "others"))
 
 
 def expanded(path: str) -> Path:

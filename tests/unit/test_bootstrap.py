@@ -10,7 +10,7 @@ import pytest
 
 from groundwork import bootstrap
 from groundwork.errors import IntegrityError, PreflightError
-from groundwork.user_folders import cache_folder, expanded, home_folder
+from groundwork.user_folders import cache_folder, expanded, home_folder, replace_home
 
 
 @pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "relative"}, {"HOME": "."}])
@@ -26,6 +26,11 @@ def test_a_user_without_a_home_folder_is_told_what_to_set(
     assert "MEGABUILD_CACHE" in refused.value.remedy
     assert cache_folder({**environ, "MEGABUILD_CACHE": "named"}) == tmp_path / "named"
     assert cache_folder({**environ, "XDG_CACHE_HOME": "/caches"}) == Path("/caches/megabuild")
+    for given, caches in (({}, None), ({"MEGABUILD_CACHE": "/c"}, "/c/others")):
+        changed = {**environ, **given}
+        replace_home(changed)
+        assert changed.get("XDG_CACHE_HOME") == caches
+        assert "HOME" not in changed or not given
     assert expanded("~/wheels") == tmp_path / "~" / "wheels"
     assert os.listdir(tmp_path) == []
 

@@ -98,6 +98,8 @@ def test_the_next_plan_goes_by_what_the_last_run_took(tiny: Tiny, tmp_path: Path
     again = replace(tiny, output=tmp_path / "elsewhere").plan(cache=cache).estimate
     assert again.basis == "the last run here"
     assert again.hours * 3600 == pytest.approx(first.seconds, abs=5.0)
+    one = replace(tiny, output=tmp_path / "elsewhere").plan(cache=cache, pythons=("3.12",)).estimate
+    assert one.hours * 3600 > 30, "a run for another number of Pythons is no measure"
 
 
 def statuses(tiny: Tiny, **choices: object) -> list[tuple[str, str]]:

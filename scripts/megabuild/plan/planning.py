@@ -214,9 +214,7 @@ def _estimate(plan: Plan) -> Estimate:
         jobs=plan.jobs.count or 1,
         to_pack=plan.environment.to_pack,
     )
-    if not plan.missing or not 0 < plan.rounds <= last.pythons:
-        return figures
-    if not plan.compiles_staging:
+    if not plan.missing or not plan.compiles_staging or plan.rounds != last.pythons:
         return figures
     return replace(figures, hours=last.seconds / 3600, basis="the last run here")
 

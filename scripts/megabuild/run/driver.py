@@ -77,7 +77,10 @@ class Driver:
         """Give the status what is to be built: at first, and where the preparation has changed it."""
         plan = self._plan
         packages = {item.package.id.label: item.exists for item in plan.all_items}
-        self.status.plan(packages, plan.jobs.count, TimeLeft(plan.last_run.passed, plan.last_run.seconds))
+        last = plan.last_run
+        # a run for other Pythons passes other points
+        time_left = TimeLeft(last.passed, last.seconds) if plan.rounds == last.pythons else TimeLeft({}, 0.0)
+        self.status.plan(packages, plan.jobs.count, time_left)
 
     def _is_done(self) -> bool:
         return not self._plan.missing and not self._plan.extensions.missing

@@ -22,7 +22,7 @@ SHARED = "cache"
 _FOLDER, _OUTPUTS = "in-use", "outputs"
 _MARK = ".megabuild"
 #: What may be in a folder before it is marked: nothing of this is ever cleaned.
-_HARMLESS = frozenset({_FOLDER, "audit", "install-pyg", "logs", "tmp", "venv", "lock", "lock.pid"})
+_HARMLESS = frozenset({_FOLDER, "audit", "install-pyg", "logs", "others", "tmp", "venv", "lock", "lock.pid"})
 _BUSY = frozenset({errno.EACCES, errno.EAGAIN})
 
 

@@ -179,7 +179,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             ],
         },
         "left_out": dict(plan.left_out),
-        "downloads": [picked(one, "what count size files") for one in plan.environment.downloads],
+        "downloads": [picked(one, "what count size") for one in plan.environment.downloads],
         "notes": list(plan.notes),
         "stand_ins": list(plan.environment.stand_ins),
         "no_object_cache": object_cache.lacking(plan),

@@ -14,11 +14,9 @@ from megabuild.configs.config import Config
 class Download:
     """What a run would download first."""
 
-    what: str  #: ``wheels``, ``Debian packages``
+    what: str  #: ``wheels``
     count: int
     size: int  #: bytes, of those whose size is known
-    #: By what it is known by (a wheel's sha256, a root's name), its bytes: what several configs need is fetched once.
-    files: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, kw_only=True)

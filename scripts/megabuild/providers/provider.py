@@ -119,7 +119,7 @@ class LocalProvider(Provider):
         left = {**made.pending, **download.pending(locks, self.request.cache / "wheels")}
         sizes = {wheel.sha256: wheel.size for lock in locks for wheel in lock.wheels}
         packed = sum(size or sizes.get(sha256, 0) for sha256, size in made.unpacked.items())
-        wheels = Download(what="wheels", count=len(left), size=sum(left.values()), files=left)
+        wheels = Download(what="wheels", count=len(left), size=sum(left.values()))
         downloads = (wheels,) if left else ()
         return {
             "downloads": downloads,

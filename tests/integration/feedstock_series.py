@@ -54,6 +54,8 @@ def lay_out(graph: RealGraph, recipe: Path, debian_patches: Path) -> None:
         subprocess.run(["patch", "-s", "-p1", "-i", str(patch)], cwd=tree, check=True)
     (tree / "third_party" / "NNPACK" / "cmake").mkdir(parents=True, exist_ok=True)
     give_rsync(graph.tools / "bin")
+    swap = Path(__file__).resolve().parents[2] / "recipe" / "swap" / "cmake_python_swap"
+    shutil.copytree(swap, graph.tools / "python" / swap.name)  # the stub reads ninja's graph with it
     shutil.copytree(recipe, graph.recipe)
     script = graph.recipe / "build.sh"
     text = script.read_text()
@@ -96,7 +98,7 @@ def build(graph: RealGraph, python: str, package: str) -> subprocess.CompletedPr
         "blas_impl": "generic",
         "cuda_compiler_version": "None",
         # of the stub, see stub_cmake.sh and stub_compiler.sh
-        "PYTHONPATH": RECIPE,
+        "PYTHONPATH": f"{TOOLS}/python",
         "STUB_LISTS": DEPFILES,
         "STUB_FOLDER": TREE,
         # the stub's libraries hold nothing, no RPATH either

@@ -24,7 +24,7 @@ import pytest
 from package_files import Entry, entries, rot
 from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
 
-from groundwork import files
+from groundwork import files, in_use
 from groundwork.errors import (
     BuildError,
     BusyError,
@@ -100,6 +100,13 @@ def test_the_next_plan_goes_by_what_the_last_run_took(tiny: Tiny, tmp_path: Path
     assert again.hours * 3600 == pytest.approx(first.seconds, abs=5.0)
     one = replace(tiny, output=tmp_path / "elsewhere").plan(cache=cache, pythons=("3.12",)).estimate
     assert one.hours * 3600 > 30, "a run for another number of Pythons is no measure"
+
+
+def test_a_run_marks_the_folders_that_may_be_cleaned_later(tiny: Tiny, tmp_path: Path) -> None:
+    cache = tmp_path / "fresh" / "cache"
+    tiny.plan(cache=cache)
+    tiny.run(cache=cache)
+    assert [in_use.is_marked(folder) for folder in (cache, tiny.output, tiny.options().state)] == [True] * 3
 
 
 def statuses(tiny: Tiny, **choices: object) -> list[tuple[str, str]]:

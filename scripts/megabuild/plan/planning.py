@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from groundwork import files
+from groundwork import files, in_use
 from groundwork.errors import IsolationError, ProviderError, UsageError
 from groundwork.notes import Notes
 from groundwork.resources.jobs import compile_jobs
@@ -55,6 +55,7 @@ def make_plan(
         packages cannot have the date that was asked for.
     """
     date = source_date(options.root, os.environ)
+    in_use.mark(options.cache)
     files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")
     given = _given_source(options, report)
     wanted, refused = _overrides_of_release(options, given, report)

@@ -435,6 +435,13 @@ def test_of_many_dirty_objects_the_first_are_named_and_all_counted(tree: Tree) -
     assert lines[-1] == "  ... and 30 more"
 
 
+def test_a_tree_that_names_no_python_is_refused(tree: Tree) -> None:
+    kept = [line for line in tree.path.read_text().splitlines() if "python" not in line.lower()]
+    tree.path.write_text("\n".join(kept) + "\n")
+    with pytest.raises(SwapRefused, match="names no Python"):
+        tree.swap()
+
+
 def test_after_a_refusal_ninja_has_to_run_cmake_before_it_builds_anything(tree: Tree) -> None:
     tree.ninja(["core.o"], {})
     tree.program("cmake", f"touch '{tree.build}/build.ninja'")

@@ -91,6 +91,8 @@ def swap(
     facts = ask(python)
     _refuse(_obstacles(cache, facts, build_dir, os.environ if environment is None else environment))
     changes = python_entries.plan(cache, facts)
+    if not changes and not python_entries.version(cache):
+        raise SwapRefused(f"{path} names no Python: configure the tree with one first")
     files = skbuild_backend.claim(build_dir, facts.executable, facts.skbuild)
     if not files and python_entries.describes(cache, facts) and not _cmake_is_due(build_dir, cache):
         changes = ()  # staging's own Python: CMake has nothing to do
@@ -158,7 +160,7 @@ def _obstacles(
     """Sentences about what would make the swap rebuild libtorch, known before anything is changed."""
     generator = cache.get("CMAKE_GENERATOR", "no generator")
     if generator != "Ninja":
-        yield f"the tree was configured for {generator}; only ninja says what it would run"
+        yield f"the tree was configured for {generator}; configure it with -G Ninja, whose dry run is the proof"
     prefix = python_entries.prefix(cache)
     if prefix and os.path.normpath(prefix) != os.path.normpath(facts.prefix):
         yield (

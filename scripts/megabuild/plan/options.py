@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.deadline import Deadline
+from groundwork.errors import PreflightError
 from megabuild.configs.config import Config, recipe_of
 from megabuild.configs.feedstock import recipe_folder
 from megabuild.isolation.base import Isolation
 
 #: Where builds see folders of ours, but for builds on the host itself.
 INSIDE = "/opt/megabuild"
+#: The engine makes prefixes of 255 characters out of a state's path, and work folders go deeper than it does.
+_LONGEST_PATH = 160
+_SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@=-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,3 +105,22 @@ class Options:
     def recipes(self) -> Path:
         """The folder below which all recipes lie, and what they share."""
         return recipe_folder(self.root)
+
+
+def check_path(path: str) -> None:
+    """Check the path of a state folder, which compilers and build scripts have to handle.
+
+    Raises PreflightError: It is too long, or holds a character that they cannot handle, a space for one.
+    """
+    bad = sorted(set(_SAFE_PATH.sub("", path)))
+    if bad:
+        shown = " ".join(repr(character) for character in bad)
+        raise PreflightError(
+            f"the output folder's path {path} holds {shown}, which compilers and build scripts cannot handle",
+            "choose another one with --output",
+        )
+    if len(path) > _LONGEST_PATH:
+        raise PreflightError(
+            f"the output folder's path is {len(path)} characters long, {_LONGEST_PATH} are possible: {path}",
+            "choose a shorter one with --output",
+        )

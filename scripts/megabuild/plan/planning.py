@@ -27,7 +27,7 @@ from megabuild.plan import (
 from megabuild.plan.estimate import HEAVY_BYTES, Estimate, estimate
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import choose_isolation
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, check_path
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
 from megabuild.plan.recipe_parts import Part, part_of, parts
@@ -51,9 +51,10 @@ def make_plan(
 
     With ``only_plan``, what a run would make and download first is left out.
 
-    Raises MegabuildError: The config does not render, the provider has no environment, nothing can be built here,
-        packages cannot have the date that was asked for.
+    Raises MegabuildError: The output folder's path cannot be used, the config does not render, the provider has no
+        environment, nothing can be built here, packages cannot have the date that was asked for.
     """
+    check_path(str(options.state))
     date = source_date(options.root, os.environ)
     in_use.mark(options.cache)
     files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")

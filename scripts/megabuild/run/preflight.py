@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from groundwork import files, redact
@@ -25,14 +24,12 @@ from megabuild.engine.supervisor import run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan import stored, tree_reuse
 from megabuild.plan.estimate import GB
+from megabuild.plan.options import check_path
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
 from megabuild.run.failure import Failure, excerpt
 from megabuild.run.sandbox_paths import View
 
-#: The engine makes prefixes of 255 characters out of this path, and work folders go deeper than it does.
-_LONGEST_PATH = 160
-_SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@=-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _SCRIPT = r"""
@@ -62,7 +59,6 @@ Check = tuple[str, str]
 
 def before_preparation(plan: Plan) -> Iterator[Check]:
     """Run what can be checked before anything is downloaded; raises as :func:`checks` does."""
-    yield "path", _path(plan.options.state, str(plan.options.state))
     yield "disk", _disk(plan)
     if reached := reach_sources(plan):
         yield "source", reached
@@ -73,7 +69,8 @@ def checks(plan: Plan, isolation: Isolation) -> Iterator[Check]:
 
     Raises MegabuildError: The first check that fails.
     """
-    yield "path", _path(plan.options.state, plan.options.state_inside(isolation))
+    check_path(plan.options.state_inside(isolation))
+    yield "path", str(plan.options.state)
     yield "disk", _disk(plan)
     yield "memory", _memory(plan)
     yield "source", _source(plan)
@@ -89,23 +86,6 @@ def _environments(plan: Plan) -> int:
     for package in packages:
         solver.built_with(package)
     return solver.count
-
-
-def _path(state: Path, inside: str) -> str:
-    for path in dict.fromkeys((str(state), inside)):
-        bad = sorted(set(_SAFE_PATH.sub("", path)))
-        if bad:
-            shown = " ".join(repr(character) for character in bad)
-            raise PreflightError(
-                f"the output folder's path {path} holds {shown}, which compilers and build scripts cannot handle",
-                "choose another one with --output",
-            )
-    if len(inside) > _LONGEST_PATH:
-        raise PreflightError(
-            f"the output folder's path is {len(inside)} characters long, {_LONGEST_PATH} are possible: {inside}",
-            "choose a shorter one with --output",
-        )
-    return str(state)
 
 
 def _disk(plan: Plan) -> str:

@@ -20,8 +20,8 @@ from command_line.root import repository as root_of_repository
 from command_line.run_command import Invocation, run
 from groundwork.errors import (
     AuditError,
-    FindingsError,
-    NotReadError,
+    UnknownError,
+    VerdictError,
 )
 from groundwork.result import Result
 from pin_audit.constraints import STATUSES
@@ -33,7 +33,7 @@ EXAMPLES = f"""
 {{prog}}                                    PyTorch's table
 {{prog}} --package pyg-lib --release 0.8.0
 {{prog}} --all --json --output audit.json   everything, with where each value was read
-{{prog}} --offline --fail-on conflict       in CI: the cache's values, exit code {FindingsError.exit_code}
+{{prog}} --offline --fail-on conflict       in CI: the cache's values, exit code {VerdictError.exit_code}
 {{prog}} --release newest --compare audit.json
 {{prog}} --root FEEDSTOCK                 any feedstock: recipe.yaml or meta.yaml
 {{prog}} --upstream https://github.com/faiss/faiss.git --ref v1.14.3
@@ -44,7 +44,7 @@ Statuses: {", ".join(STATUSES)}
 
 Exit codes: 0 the table was made, whatever is in it; 2 an option is wrong; 3 a config
 cannot be read; {AuditError.exit_code} nothing can be made (--release newest without an index);
-{FindingsError.exit_code} --fail-on found something, or --compare a change; {NotReadError.exit_code} neither can be
+{VerdictError.exit_code} --fail-on found something, or --compare a change; {UnknownError.exit_code} neither can be
 judged: a source was not read (--skip leaves it out), or not in both reports; 130 interrupted
 """
 WHAT = "What is audited"

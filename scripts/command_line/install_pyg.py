@@ -15,7 +15,7 @@ from command_line.root import log_folder
 from command_line.run_command import Invocation, run
 from groundwork import in_use
 from groundwork.arch_list import cuda_archs
-from groundwork.errors import NoGpuError
+from groundwork.errors import UnknownError
 from groundwork.files import cache_folder
 from groundwork.network.index import PYG_INDEX
 from groundwork.resources.machine import measure
@@ -113,7 +113,7 @@ def install_pyg(
     archs = () if native else cuda_archs(arch_list or "")
     environment = look(interpreter(python, os.environ))
     if native and not environment.devices:
-        raise NoGpuError("PyTorch sees no GPU here", "name those to compile for: --arch-list 12.0")
+        raise UnknownError("PyTorch sees no GPU here", "name those to compile for: --arch-list 12.0")
     fitting = choose_jobs(environment, measure(), jobs)
     lines = environment_lines(environment, environment.archs(archs), fitting)
     if not extensions:  # nobody asked for these very ones

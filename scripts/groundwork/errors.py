@@ -63,7 +63,7 @@ class IsolationError(MegabuildError):
 
 
 class BuildError(MegabuildError):
-    """The engine or a build script failed; see the log."""
+    """The engine or a build script failed or was killed; see the log."""
 
     exit_code = 8
 
@@ -99,27 +99,15 @@ class OutOfMemoryError(MegabuildError):
 
 
 class VerdictError(MegabuildError):
-    """A built package or an installed library is not what it should be."""
+    """What was looked at is not what it should be, or could not be put back as it was."""
 
     exit_code = 14
-
-
-class NoGpuError(MegabuildError):
-    """There is no GPU on this machine, so nothing could be tried on one."""
-
-    exit_code = 19
 
 
 class AuditError(MegabuildError):
     """A source of the audit cannot be read: no answer, a refusal, or an answer that makes no sense."""
 
     exit_code = 5
-
-
-class FindingsError(MegabuildError):
-    """The audit found what ``--fail-on`` names."""
-
-    exit_code = 14
 
 
 class ChangesError(MegabuildError):
@@ -129,25 +117,7 @@ class ChangesError(MegabuildError):
 
 
 class UnknownError(MegabuildError):
-    """No fault was found, but the question cannot be answered from the data at hand."""
-
-    exit_code = 19
-
-
-class NotUndoneError(MegabuildError):
-    """``slim --undo`` could not put everything back; the originals of the rest are kept."""
-
-    exit_code = 14
-
-
-class KilledError(MegabuildError):
-    """Something of the build was killed (SIGKILL), and nothing shows that memory ran out."""
-
-    exit_code = 23
-
-
-class NotReadError(MegabuildError):
-    """``audit --fail-on`` could not judge: a source could not be read."""
+    """No fault was found, but the question cannot be answered: there is no GPU, or a source cannot be read."""
 
     exit_code = 19
 
@@ -156,12 +126,6 @@ class IncomparableError(MegabuildError):
     """``audit --compare`` could not compare: nothing from outside was read in both reports."""
 
     exit_code = 19
-
-
-class SlimmedTooFarError(MegabuildError):
-    """What worked before a slimming failed afterwards; the slimming was undone."""
-
-    exit_code = 14
 
 
 class DeadlineError(MegabuildError):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from groundwork.errors import (
     ChangesError,
-    FindingsError,
     IncomparableError,
     Interrupted,
-    NotReadError,
+    UnknownError,
     UsageError,
+    VerdictError,
 )
 from groundwork.result import Result
 from groundwork.wording import counted, meant
@@ -52,7 +52,7 @@ def audit(
     ]
     if found:
         tell(f"--fail-on {options.fail_on}: {', '.join(found)}")
-        code = FindingsError.exit_code
+        code = VerdictError.exit_code
     elif options.fail_on:
         code = _report_unread(report, options.fail_on, wanted, options.skipped, tell) or code
     return result(report, lines, code)
@@ -91,7 +91,7 @@ def _report_unread(
         f"error: --fail-on {fail_on} found nothing, but these were not read: {', '.join(unread)}\n"
         "  run it once with a network, name local files instead (--help), or leave them out: --skip NAME"
     )
-    return NotReadError.exit_code
+    return UnknownError.exit_code
 
 
 def _render(report: Report, options: AuditOptions, tell: Callable[[str], None]) -> tuple[list[str], int]:

@@ -30,7 +30,6 @@ from groundwork.errors import (
     BusyError,
     IntegrityError,
     IsolationError,
-    KilledError,
     MegabuildError,
     OutOfSpaceError,
     PackageTestError,
@@ -263,7 +262,7 @@ def test_what_somebody_killed_once_is_tried_once_more(
 
 def test_who_kills_again_means_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, ample: None) -> None:
     monkeypatch.setenv("TINY_MOST_JOBS", "2")
-    with pytest.raises(KilledError, match="killed by a signal"):
+    with pytest.raises(BuildError, match="killed by a signal"):
         tiny.run(cpu_count=4, pythons=("3.12",))
     assert len([text for text in tiny.warnings() if text.endswith(": once more")]) == 1
 
@@ -352,7 +351,7 @@ def test_a_python_that_is_not_here_is_left_out_with_the_reason(
 @pytest.mark.parametrize(
     ("says", "error"),
     [
-        ("g++: fatal error: Killed signal terminated program cc1plus", KilledError),
+        ("g++: fatal error: Killed signal terminated program cc1plus", BuildError),
         ("cc1: fatal error: /x.o: No space left on device", OutOfSpaceError),
         ("t1.c:1:1: error: expected expression", BuildError),
     ],

@@ -21,10 +21,10 @@ from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import (
     ChangesError,
-    FindingsError,
     IncomparableError,
-    NotReadError,
+    UnknownError,
     UsageError,
+    VerdictError,
 )
 from pin_audit.constraints import Status
 from pin_audit.facts import AnyFact, RecipePin, Scope, UpstreamArchs
@@ -189,13 +189,13 @@ def test_gates_have_exit_codes_of_their_own(
 ) -> None:
     path = saved(tmp_path, *CONFLICT)
     assert of(CONFLICT) == 0
-    assert of(CONFLICT, "--fail-on", "conflict") == FindingsError.exit_code
+    assert of(CONFLICT, "--fail-on", "conflict") == VerdictError.exit_code
     assert of(CONFLICT, "--fail-on", "recipe-newer", "--skip", "*_archs") == 0
     assert of(CONFLICT, "--fail-on", "confict") == 2
     assert of(CONFLICT, "--compare", path) == 0
     assert of((*CONFLICT, asks("zlib", "1.*")), "--compare", path) == ChangesError.exit_code
     unread = ("--offline", "--no-snapshots", "--source", "submodules")
-    assert call(*unread, "--fail-on", "conflict") == NotReadError.exit_code
+    assert call(*unread, "--fail-on", "conflict") == UnknownError.exit_code
     assert call(*unread, "--compare", path) == IncomparableError.exit_code
 
 

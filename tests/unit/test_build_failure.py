@@ -8,7 +8,6 @@ import pytest
 
 from groundwork.errors import (
     BuildError,
-    KilledError,
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
@@ -73,7 +72,8 @@ def test_with_one_job_fewer_are_no_remedy(tmp_path: Path) -> None:
 @KILLED
 def test_a_compiler_that_somebody_killed_while_there_was_memory_is_none(tmp_path: Path, text: str) -> None:
     error = explained(tmp_path, text, short=False)
-    assert isinstance(error, KilledError)
+    assert error.failure
+    assert error.failure["kind"] == "killed"
     assert "CPU_COUNT" not in error.remedy
 
 
@@ -86,7 +86,9 @@ def test_a_compiler_s_own_complaint_needs_no_other_evidence(tmp_path: Path, shor
 @pytest.mark.parametrize("code", [137, -9])
 def test_a_killed_engine_is_a_matter_of_memory_only_if_memory_was_short(tmp_path: Path, code: int) -> None:
     assert isinstance(explained(tmp_path, kind="killed", code=code, short=True), OutOfMemoryError)
-    assert isinstance(explained(tmp_path, kind="killed", code=code, short=False), KilledError)
+    failure = explained(tmp_path, kind="killed", code=code, short=False).failure
+    assert failure is not None
+    assert failure["kind"] == "killed"
 
 
 def test_a_full_disk_is_one_even_if_the_compiler_dies_of_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from test_sizes_cli import call
 
 from command_line.run_command import Invocation
 from gpu_tools.slim import check as checking
-from groundwork.errors import SlimmedTooFarError, UsageError
+from groundwork.errors import UsageError, VerdictError
 
 FRAGILE = "import pathlib\npathlib.Path(__file__).with_name('libx.a').read_bytes()\n"
 
@@ -40,7 +40,7 @@ def test_what_breaks_is_named_and_undone(
     env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = tree(env)
-    assert call(invocation, "slim", str(env), "--apply") == SlimmedTooFarError.exit_code
+    assert call(invocation, "slim", str(env), "--apply") == VerdictError.exit_code
     said = " ".join(capsys.readouterr().err.split())
     assert "`import fragile` failed" in said
     assert "libx.a" in said
@@ -90,7 +90,7 @@ def test_a_command_is_checked_as_well(
     before = tree(env)
     there = f"python -c 'import sound' && test -e {env}/{SITE}/libsound.a"
     code = call(invocation, "slim", str(env), "--apply", "--check", "true", "--check", there)
-    assert code == SlimmedTooFarError.exit_code
+    assert code == VerdictError.exit_code
     assert "libsound.a` failed" in "".join(capsys.readouterr().err.split("\n  "))
     assert tree(env) == before
     assert (

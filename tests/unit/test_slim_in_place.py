@@ -24,11 +24,11 @@ from gpu_tools.slim.backup import hold_backup
 from groundwork.errors import (
     BusyError,
     IntegrityError,
-    NoGpuError,
-    NotUndoneError,
     OutOfSpaceError,
     PreflightError,
+    UnknownError,
     UsageError,
+    VerdictError,
 )
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
@@ -291,7 +291,7 @@ def test_a_file_that_was_changed_is_left_with_its_original_until_it_is_moved_awa
     (env / TORCH).chmod(0o755)
     (env / TORCH).write_bytes(b"mine")
     capsys.readouterr()
-    assert slim("--undo") == NotUndoneError.exit_code
+    assert slim("--undo") == VerdictError.exit_code
     told = capsys.readouterr().err
     for word in (TORCH, "torch-2.13.0", f"{env}/{BACKUP}", "--forget"):
         assert word in told
@@ -311,10 +311,10 @@ def test_originals_of_a_package_that_was_upgraded_are_kept_until_they_are_forgot
     shutil.rmtree((env / TORCHS_LIST).parent)
     record(env, "torch", "2.14.0", ["torch"])
     upgraded, former = tree(env), originals(env)[TORCH]
-    assert slim("--keep", "symbols", "--apply") == NotUndoneError.exit_code
+    assert slim("--keep", "symbols", "--apply") == VerdictError.exit_code
     assert "torch-2.13.0" in capsys.readouterr().err
     assert tree(env) == upgraded
-    assert slim("--undo") == NotUndoneError.exit_code
+    assert slim("--undo") == VerdictError.exit_code
     assert (env / TORCH).read_bytes() == b"a later one"
     assert (env / SITE / "triton/__init__.py").exists()
     assert not (env / TORCHS_HEADER).exists()
@@ -329,7 +329,7 @@ def test_originals_that_are_gone_are_missed(env: Path, slim: Any, capsys: pytest
     assert slim("--apply") == 0
     for path in (TORCHS_HEADER, f"{SITE}/torch/__pycache__/__init__.cpython-311.pyc", TORCH):
         (env / BACKUP / "originals" / path).unlink()
-    assert slim("--undo") == NotUndoneError.exit_code
+    assert slim("--undo") == VerdictError.exit_code
     assert "2 not, " in capsys.readouterr().err
     assert (env / SITE / "triton/__init__.py").exists()
     assert loads(env / TORCH)
@@ -353,7 +353,7 @@ def test_nothing_is_put_where_a_link_leads(env: Path, slim: Any, tmp_path: Path)
     mine = tmp_path / "sources"
     mine.mkdir()
     (env / SITE / "triton").symlink_to(mine)
-    assert slim("--undo") == NotUndoneError.exit_code
+    assert slim("--undo") == VerdictError.exit_code
     assert not [*mine.iterdir()]
     assert f"{SITE}/triton/__init__.py" in originals(env)
 
@@ -392,7 +392,7 @@ def test_two_at_once(env: Path, slim: Any) -> None:
     [
         (["--keep", "nonsense"], UsageError, "nothing called nonsense"),
         (["--arch-list", "12.0+PTX"], UsageError, "is not a GPU"),
-        (["--arch-list", "native"], NoGpuError, "--arch-list 12.0"),
+        (["--arch-list", "native"], UnknownError, "--arch-list 12.0"),
         (["--apply", "--undo"], UsageError, "exclude each other"),
         (["--undo"], UsageError, "nothing was slimmed"),
         (["--forget"], UsageError, "nothing was slimmed"),

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gpu_tools.slim.listing import Contents, Note
-from groundwork.errors import SlimmedTooFarError, UsageError
+from groundwork.errors import UsageError, VerdictError
 
 #: Seconds for one module, which reads gigabytes from a cold disk; afterwards more, lest a busy machine undo anything.
 _TIMEOUT, _LONG_TIMEOUT = 120.0, 600.0
@@ -101,7 +101,7 @@ class Check:
     def after(self) -> None:
         """Try it again.
 
-        Raises SlimmedTooFarError: Something that worked before does not.
+        Raises VerdictError: Something that worked before does not.
         """
         for name, error in self._answers(self._names, _LONG_TIMEOUT):
             if error is not None:
@@ -110,8 +110,8 @@ class Check:
             if failed := self._fails(command):
                 raise self._too_far(f"`{command}` failed, which worked before ({failed})")
 
-    def _too_far(self, what: str) -> SlimmedTooFarError:
-        return SlimmedTooFarError(
+    def _too_far(self, what: str) -> VerdictError:
+        return VerdictError(
             f"{self._root}: when it was slimmed, {what}; it was undone",
             "find the step that takes what this needs, and leave it out: --keep STEP (slim without --apply lists them)",
         )

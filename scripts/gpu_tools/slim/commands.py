@@ -17,7 +17,7 @@ from gpu_tools.slim.repack import repack, repack_channel, unpack_package
 from gpu_tools.slim.report import check_lines, plan_lines
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
-from groundwork.errors import NotUndoneError, UsageError
+from groundwork.errors import UsageError, VerdictError
 from groundwork.result import Result
 from groundwork.text import size, table, wrapped
 from groundwork.wording import counted
@@ -105,13 +105,13 @@ def undo(root: Path) -> Result:
     """Put all originals back.
 
     Raises UsageError: Nothing was slimmed in place.
-    Raises NotUndoneError: Some could not be put back; what there is of these is kept.
+    Raises VerdictError: Some could not be put back; what there is of these is kept.
     """
     _require_backup(root)
     with hold_backup(root) as backup:
         count = len(backup.originals())
         if left := backup.put_back():
-            raise NotUndoneError(
+            raise VerdictError(
                 f"{root}: {counted(count, 'file')} put back, {environment.describe_left(left)}",
                 f"the originals that are still there are kept below {root / BACKUP}, under their own paths: take what "
                 "you need, or move away what is in their places and undo again; --forget deletes them. What lost its "

@@ -16,7 +16,7 @@ from gpu_tools.slim.listing import Contents, Note, scan
 from gpu_tools.slim.manifest import Touched
 from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
-from groundwork.errors import NotUndoneError, OutOfSpaceError, UsageError, of_system
+from groundwork.errors import OutOfSpaceError, UsageError, VerdictError, of_system
 
 
 def list_environment(root: Path, *, follow: bool = False) -> Contents:
@@ -31,13 +31,13 @@ def apply(root: Path, request: SlimRequest, note: Note, check: Check | None = No
     the environment before and after: if it fails, or is interrupted, everything is put back.
 
     Raises BusyError: Another process is slimming this environment.
-    Raises NotUndoneError: An earlier slimming cannot be undone as a whole; nothing was changed.
+    Raises VerdictError: An earlier slimming cannot be undone as a whole; nothing was changed.
     Raises OutOfSpaceError: The disk has no room for the new files; nothing was changed.
-    Raises SlimmedTooFarError: Something does not work any more; everything was put back.
+    Raises VerdictError: Something does not work any more; everything was put back.
     """
     with hold_backup(root) as backup:
         if left := backup.left():
-            raise NotUndoneError(
+            raise VerdictError(
                 f"{root} was slimmed before and cannot be put back whole: {describe_left(left)}; nothing was changed",
                 "--undo puts the rest back, --forget then deletes the originals that are left; then slim it again",
             )

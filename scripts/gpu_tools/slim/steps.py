@@ -28,7 +28,7 @@ from gpu_tools.slim.unused_nvidia import find_unused, is_nvidia
 from gpu_tools.slim.users import Users, compiler_users, triton_users
 from gpu_tools.verify.gpu_probe import archs_here
 from groundwork.arch_list import cuda_archs
-from groundwork.errors import NoGpuError, UsageError
+from groundwork.errors import UnknownError, UsageError
 
 _GROUPS = {"compile": (COMPILE_CPU, COMPILE_GPU)}
 
@@ -85,14 +85,14 @@ def parse_keep(keep: Iterable[str]) -> frozenset[str]:
 def parse_gpus(given: Iterable[str]) -> tuple[str, ...]:
     """Return the GPUs given for ``--arch-list`` as ``sm_120``; ``native`` stands for those of this machine.
 
-    Raises NoGpuError: Those of this machine were asked for, and there is none.
+    Raises UnknownError: Those of this machine were asked for, and there is none.
     Raises UsageError: Something else than an architecture was given.
     """
     gpus: dict[str, None] = {}
     for word in _words(given):
         here = archs_here() if word == "native" else word
         if not here:
-            raise NoGpuError(
+            raise UnknownError(
                 "no NVIDIA GPU was found on this machine (neither nvidia-smi nor the driver tells of one)",
                 "name the GPUs that it is to run on: --arch-list 12.0",
             )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpu_tools.verify.gpu import GpuReport
 from gpu_tools.verify.verdict import LibraryVerdict, Verdict
-from groundwork.errors import NoGpuError, UnknownError, VerdictError
+from groundwork.errors import UnknownError, VerdictError
 from groundwork.result import Result
 from groundwork.text import UNICODE, table, wrapped
 
@@ -31,7 +31,7 @@ def gpu_result(report: GpuReport) -> Result:
     lines = gpu_lines(report)
     code = 0 if report.ok else VerdictError.exit_code
     if not report.present:
-        code = NoGpuError.exit_code
+        code = UnknownError.exit_code
         lines += ["", *wrapped(f"{UNICODE.failed} no GPU was tried: {report.no_gpu}")]
         lines += wrapped(
             "run this on a machine with an NVIDIA GPU; `megabuild verify` tells what can be told without one",

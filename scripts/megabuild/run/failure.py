@@ -10,7 +10,6 @@ from pathlib import Path
 
 from groundwork.errors import (
     BuildError,
-    KilledError,
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
@@ -126,13 +125,13 @@ class Failure:
         """Return the error, with its remedy and the details for scripts."""
         error = self.of_resources() or self._other_error()
         kinds = {
-            OutOfSpaceError: "disk", OutOfMemoryError: "memory", KilledError: "killed", ProviderError: "network",
+            OutOfSpaceError: "disk", OutOfMemoryError: "memory", ProviderError: "network",
             PreflightError: "solve",
         }  # fmt: skip
         first = self.first or FirstError(kind="environment" if self.unlinked else "other", message="")
         last = of_last_phase(self.lines)[-EXCERPT_LINES:]
         error.failure = {
-            "kind": kinds.get(type(error)) or ("environment" if self.unlinked else first.kind),
+            "kind": kinds.get(type(error)) or self._kind(error, first),
             "what": self.what,
             "package": self.package,
             "phase": self.phase,
@@ -148,6 +147,15 @@ class Failure:
         }
         return error
 
+    @property
+    def _killed(self) -> bool:
+        return was_killed("\n".join(self.lines)) or self.outcome.returncode in (-9, 137)
+
+    def _kind(self, error: MegabuildError, first: FirstError) -> str:
+        if self._killed and isinstance(error, BuildError):
+            return "killed"
+        return "environment" if self.unlinked else first.kind
+
     def of_resources(self) -> MegabuildError | None:
         """Return the error for a full disk, exhausted memory or a SIGKILL; None where it was none of them."""
         text, last = "\n".join(self.lines), excerpt(self.lines)
@@ -159,7 +167,7 @@ class Failure:
                 f"{self.what}: the disk is full, or has no room for further files ({self.state}){telling}{where}",
                 f"free some space, or put --output on another disk, and run again: {_KEPT}",
             )
-        killed = was_killed(text) or self.outcome.returncode in (-9, 137)
+        killed = self._killed
         shown = f"\n{last}{where}" if last else where
         if lacked_memory(text) or (killed and self.short):
             fewer = f"run again with fewer: CPU_COUNT={self.jobs // 2}"
@@ -168,7 +176,7 @@ class Failure:
                 f"{fewer if self.jobs > 1 else 'build where there is more memory'}; {_KEPT}",
             )
         if killed:
-            return KilledError(
+            return BuildError(
                 f"{self.what}: killed by a signal (kill -9?); memory did not run out{shown}",
                 "find out who sends it: a person, a batch system's limit, a service manager. Then run again: "
                 + _KEPT,

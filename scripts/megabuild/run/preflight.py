@@ -195,7 +195,7 @@ def toolchain(
     ``on_tick`` raises ends the check.
 
     Raises PreflightError: It does not work; the message shows what the compiler said.
-    Raises OutOfSpaceError, OutOfMemoryError, KilledError: It is not the toolchain's fault.
+    Raises OutOfSpaceError, OutOfMemoryError, BuildError: It is not the toolchain's fault.
     """
     recipe = {
         "package": {"name": "megabuild-check", "version": "1"},

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from groundwork.errors import KilledError, MegabuildError
+from groundwork.errors import MegabuildError
 from groundwork.progress import title
 from groundwork.resources.jobs import Budget
 from groundwork.resources.shortage import Watch
@@ -137,7 +137,7 @@ class Work(ABC):
         room on the disk, once the run that is held for it goes on.
         """
         kind = error.failure["kind"] if error.failure else ""
-        if isinstance(error, KilledError) or kind == "environment":
+        if kind in ("killed", "environment"):
             again, self._tried_again = not self._tried_again, True
             return "once more" if again else ""
         if kind != "network" or not self._pauses:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from groundwork.errors import IntegrityError, KilledError
+from groundwork.errors import BuildError, IntegrityError
 from groundwork.result import Result
 from groundwork.text import UNICODE, display, duration, plain, size
 from groundwork.wording import counted
@@ -164,7 +164,7 @@ def clock(point: float, now: float, *, seconds: bool = False) -> str:
 def _exit_code(run: LastRun) -> int:
     if run.record is None:
         return IntegrityError.exit_code
-    return KilledError.exit_code if run.standing in ("died", "unknown") else run.record.exit_code or 0
+    return BuildError.exit_code if run.standing in ("died", "unknown") else run.record.exit_code or 0
 
 
 def _document(run: LastRun) -> dict[str, object]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from groundwork import files, guard
-from groundwork.errors import BuildError, KilledError, OutOfMemoryError, PreflightError
+from groundwork.errors import BuildError, OutOfMemoryError, PreflightError
 from groundwork.process import run
 from groundwork.resources.jobs import Jobs, bytes_per_compile, compile_jobs
 from groundwork.resources.machine import Machine
@@ -175,9 +175,8 @@ class Workshop:
     ) -> Path:
         """Compile, and return the wheel; ``seen`` takes the lines of the log while it grows.
 
-        Raises BuildError: It failed; the message has the first error of the log.
+        Raises BuildError: It failed or was killed; the message has the first error of the log.
         Raises OutOfMemoryError: A compiler ran out of memory, or was killed for want of it.
-        Raises KilledError: It was killed by someone else.
         """
         memory = Watch()
         out = source.parent / "wheels"
@@ -197,7 +196,7 @@ class Workshop:
                 f"a compiler was killed for want of memory, see {log}", "use fewer jobs: --jobs 1"
             )
         if killed:
-            raise KilledError(
+            raise BuildError(
                 f"a compiler was killed by a signal (kill -9?); memory did not run out, see {log}",
                 "find out who sends it, and start again",
             )

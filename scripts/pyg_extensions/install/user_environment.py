@@ -17,7 +17,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from groundwork.errors import KilledError, PreflightError, UsageError
+from groundwork.errors import BuildError, PreflightError, UsageError
 from groundwork.files import writable
 from groundwork.process import TIMED_OUT, run
 from groundwork.user_folders import expanded
@@ -225,13 +225,13 @@ def find_import_fault(extension: Extension, environment: UserEnvironment) -> str
     """Import an installed extension with its PyTorch and check it; return why it does not work, or an empty string.
 
     Raises PreflightError: It takes too long.
-    Raises KilledError: It was killed.
+    Raises BuildError: It was killed.
     """
     done = _run(environment.interpreter, "-c", _CHECK, extension.name)
     if done.returncode == TIMED_OUT:
         raise PreflightError(f"`import {extension.name}` takes more than {_SECONDS:.0f} s", "try again")
     if done.returncode == -signal.SIGKILL:
-        raise KilledError(f"`import {extension.name}` was killed: did memory run out?", "try again")
+        raise BuildError(f"`import {extension.name}` was killed: did memory run out?", "try again")
     if done.returncode == 0:
         return ""
     problem = _last_line(done)

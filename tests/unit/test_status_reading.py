@@ -111,7 +111,7 @@ def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
     assert "[148/1614 3s] a.o" in lines[1]
     assert lines[-1].strip() == "run the same command again to continue"
     assert status_result([found], 80, time.time()).exit_code == 0
-    assert status_result([found], 80, time.time(), followed=True).exit_code == 23
+    assert status_result([found], 80, time.time(), followed=True).exit_code == 8
 
 
 def test_another_process_with_the_same_id_is_not_the_driver(tmp_path: Path) -> None:

@@ -11,18 +11,24 @@ from megabuild.engine import worker
 
 
 @pytest.mark.parametrize("variable", ["RATTLER_CACHE_DIR", "XDG_CACHE_HOME"])
+@pytest.mark.parametrize(("content", "stays"), [("own", True), ("another", False), (None, False)])
 def test_a_former_build_of_the_same_name_is_forgotten_before_a_test(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variable: str, content: str | None, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RATTLER_CACHE_DIR", raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
     packages = (tmp_path if variable == "RATTLER_CACHE_DIR" else tmp_path / "rattler" / "cache") / "pkgs"
-    former, other = packages / "a-1-h0_0" / "info", packages / "a-1-h0_1" / "info"
-    for folder in (former, other):
-        folder.mkdir(parents=True)
-    worker.forget("a-1-h0_0.conda")
-    worker.forget("a-1-h0_0.conda")
-    assert [path.name for path in packages.iterdir()] == ["a-1-h0_1"]
+    package = tmp_path / "a-1-h0_0.conda"
+    package.write_text("own")
+    for name in ("a-1-h0_0", "a-1-h0_1"):
+        (packages / name / "info").mkdir(parents=True)
+    if content is not None:
+        lock = bytes(8) + hashlib.sha256(content.encode()).digest()
+        (packages / "a-1-h0_0.lock").write_bytes(lock)
+    worker.forget_former_build(package)
+    assert (packages / "a-1-h0_0").exists() == stays
+    assert (packages / "a-1-h0_1").exists()
+    assert not list(packages.glob(".removed-*"))
 
 
 def test_packages_that_lie_there_for_other_runs_are_not_tested(tmp_path: Path) -> None:
@@ -35,23 +41,14 @@ def test_packages_that_lie_there_for_other_runs_are_not_tested(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("unpacked", "times", "content", "foreign"),
+    ("message", "kind"),
     [
-        (False, 3, "another", False),  # the engine unpacked the file itself
-        (True, 4, "own", False),  # unpacked once, for an environment
-        (True, 4, "another", True),
-        (True, 5, "own", True),  # somebody else's in between
+        ("Test failed", "test"),
+        ("failed package content tests: No match for include glob: include/x.h", "test"),
+        ("Failed to resolve dependencies", "solve"),
+        ("IO Error: Script failed with status 1\nScript execution failed.", "build"),
+        ("Failed to parse recipe", "other"),
     ],
 )
-def test_a_package_unpacked_from_another_file_of_the_same_name_is_noticed(
-    unpacked: bool, times: int, content: str, foreign: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path))
-    package = tmp_path / "a-1-h0_0.conda"
-    package.write_text("own")
-    (tmp_path / "pkgs" / "a-1-h0_0").mkdir(parents=True)
-    if not unpacked:
-        worker.forget(package.name)
-    lock = times.to_bytes(8, "big") + hashlib.sha256(content.encode()).digest()
-    (tmp_path / "pkgs" / "a-1-h0_0.lock").write_bytes(lock)
-    assert worker.foreign(package, before=3) is foreign
+def test_the_engine_s_sentences_are_told_apart(message: str, kind: str) -> None:
+    assert worker.kind_of(message) == kind

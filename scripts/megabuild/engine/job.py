@@ -16,23 +16,21 @@ from groundwork.errors import IntegrityError
 class Job:
     """One call of the engine. Paths are as the worker sees them, inside its isolation."""
 
-    recipe: str  #: Path of the recipe file.
-    output_dir: str  #: The engine's output folder; must keep its path between runs that share a staging.
-    #: conda's platform names.
+    recipe: str
+    output_dir: str  #: must keep its path between runs that share a staging
     target_platform: str
     build_platform: str
-    variant_config: Sequence[str] = ()  #: Variant files, later ones win.
-    channels: Sequence[str] = ()  #: URLs of channels in order of priority.
+    variant_config: Sequence[str] = ()  #: variant files, later ones win
+    channels: Sequence[str] = ()  #: URLs in order of priority
     named: bool = (
-        False  #: The variant files name these channels as well, and the engine refuses to be told twice.
+        False  #: the variant files name these channels as well, and the engine refuses to be told twice
     )
-    test: bool = True  #: Test what was built, or is left over from a former run.
-    tests: Sequence[str] = ()  #: Package files that are to be tested; nothing is built then.
-    #: Environment of the engine; scripts see those that the recipe passes on.
-    env: Mapping[str, str] = field(default_factory=dict)
-    planned: Sequence[str] = ()  #: Names of the package files that the job is about.
-    keep_going: bool = False  #: Go on with other packages where one fails.
-    keep_build: bool = False  #: Leave the work folders of finished packages, to look into them.
+    test: bool = True  #: test what was built, or is left over from a former run
+    tests: Sequence[str] = ()  #: package files to be tested; nothing is built then
+    env: Mapping[str, str] = field(default_factory=dict)  #: scripts see those that the recipe passes on
+    planned: Sequence[str] = ()  #: names of the package files that the job is about
+    keep_going: bool = False  #: build other packages where one fails
+    keep_build: bool = False  #: leave the work folders of finished packages
 
     def write(self, path: Path) -> None:
         """Write the job file that the worker reads."""
@@ -43,14 +41,15 @@ class Job:
 class Outcome:
     """How a worker ended."""
 
-    ok: bool  #: Whether everything was built and tested.
-    #: ``build``, ``test``, ``solve`` or ``other``; ``killed`` where the worker left no outcome; empty if all is well.
+    ok: bool
+    #: ``build``, ``test``, ``solve`` or ``other``; ``killed`` where the worker left no outcome; empty if all is well
     kind: str
-    message: str  #: The engine's own words.
-    returncode: int  #: The worker process's exit code; negative for a signal.
-    passed: tuple[str, ...] = ()  #: Names of package files that are built and passed their tests.
-    #: The whole outcome file: other scripts than worker.py have further keys.
-    document: Mapping[str, Any] = field(default_factory=dict)
+    message: str  #: in the engine's own words
+    returncode: int  #: of the worker process; negative for a signal
+    passed: tuple[str, ...] = ()  #: names of package files that are built and passed their tests
+    document: Mapping[str, Any] = field(
+        default_factory=dict
+    )  #: the whole file: some scripts have further keys
 
     @classmethod
     def read(cls, path: Path, returncode: int) -> Outcome:
@@ -70,12 +69,8 @@ class Outcome:
                 document=data,
             )
         except FileNotFoundError:
-            return cls(
-                ok=False,
-                kind="killed",
-                message=f"the engine ended with code {returncode}",
-                returncode=returncode,
-            )
+            message = f"the engine ended with code {returncode}"
+            return cls(ok=False, kind="killed", message=message, returncode=returncode)
         except (ValueError, KeyError, TypeError) as error:
             raise IntegrityError(
                 f"the engine's outcome {path.name} cannot be read: {error}",

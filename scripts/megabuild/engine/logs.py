@@ -6,10 +6,8 @@ folder, which is replaced for the next output and removed soon after the script 
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -27,52 +25,28 @@ _EXPORT = re.compile(r"^export (PKG_NAME|PKG_VERSION|PKG_BUILD_STRING|PY_VER)='?
 _TEST_FOLDER = re.compile(r"test_(.+).{6}")
 #: Build scripts, tests right after a build, and tests of packages that were there already.
 _PATTERNS = (
-    ("build", "out/bld/*/work/conda_build.log"),
-    ("test", "out/test/*/test/conda_build.log"),
-    ("test", "tmp/.tmp*/test_*/test/conda_build.log"),
+    ("build", "out/bld/*/work"),
+    ("test", "out/test/*/test"),
+    ("test", "tmp/.tmp*/test_*/test"),
 )
-_GRAIN_NS = 2_000_000_000
-_CACHED = "out/build_cache/*/work_dir/conda_build.log"
+_LOG = "conda_build.log"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptLine:
     """One line that a script printed."""
 
-    kind: str  #: ``build`` or ``test``.
+    kind: str  #: ``build`` or ``test``
     #: Its name is empty for staging, ``UNKNOWN`` where its folder was removed before it could be read; version and
     #: build string are empty where the script does not know.
     package: PackageId
     python: str
-    text: str  #: The line without its end.
+    text: str  #: without its end
 
     @property
     def script(self) -> tuple[str, str, str]:
         """Which script: a package's test has several, not all of which know their build string."""
         return self.kind, self.package.name, "" if self.kind == "test" else self.package.build_string
-
-
-class _Listing:
-    """What folders hold, read again only where they have changed: they are asked for twenty times a second."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[int, list[str]]] = {}
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, in their order; none where there is no such folder."""
-        try:
-            when = os.stat(folder).st_mtime_ns
-            known = self._known.get(folder)
-            if known is not None and known[0] == when:
-                return known[1]
-            names = sorted(os.listdir(folder))
-        except OSError:  # it vanished meanwhile; the next look comes
-            self._known.pop(folder, None)
-            return []
-        # the clock of a file system has a grain: what changes within it leaves the date as it is
-        if time.time_ns() - when > _GRAIN_NS:
-            self._known[folder] = when, names
-        return names
 
 
 @dataclass
@@ -94,7 +68,6 @@ class LogFollower(AbstractContextManager["LogFollower"]):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: dict[tuple[int, int], _Open] = {}
-        self._listing = _Listing()
 
     def __exit__(self, *_: object) -> None:
         """Close what is still open."""
@@ -106,7 +79,8 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         """Give the lines that are new since the last call; at the ``last`` one also those without an end."""
         present = set()
         for kind, pattern in _PATTERNS:
-            for path in self._paths(pattern):
+            for folder in sorted(self._folder.glob(pattern)):
+                path = folder / _LOG
                 try:
                     status = path.lstat()
                     key = (status.st_dev, status.st_ino)
@@ -126,7 +100,7 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         """Open a log that was not open before; None while it is being copied."""
         log = _Open(kind=kind, path=path, file=files.open_regular(path, below=self._folder, buffering=0))
         # A work folder restored from the staging cache holds staging's log, to which the output's script appends.
-        for cached in self._paths(_CACHED):
+        for cached in self._folder.glob(f"out/build_cache/*/work_dir/{_LOG}"):
             copied = files.read_untrusted(cached, below=self._folder) or b""
             here = log.file.read(len(copied)) or b""
             log.file.seek(0)
@@ -136,27 +110,16 @@ class LogFollower(AbstractContextManager["LogFollower"]):
                     return None
                 log.head = here[:_HEAD_BYTES]
                 log.file.seek(len(copied))
-        log.facts = self._facts(kind, path)
+        log.facts = self._facts(log)
         return log
 
-    def _paths(self, pattern: str) -> list[Path]:
-        """Return what matches a pattern; of a last part that is a plain name nobody knows whether it is there."""
-        found = [str(self._folder)]
-        for part in pattern.split("/"):
-            if "*" in part:
-                names = ((folder, self._listing.names(folder)) for folder in found)
-                found = [f"{folder}/{name}" for folder, all_ in names for name in fnmatch.filter(all_, part)]
-            else:
-                found = [f"{folder}/{part}" for folder in found]
-        return [Path(path) for path in found]
-
-    def _facts(self, kind: str, log: Path) -> dict[str, str]:
+    def _facts(self, log: _Open) -> dict[str, str]:
         """What the script that writes a log works on: from the environment file beside it, and its folder's name."""
-        content = files.read_untrusted(log.with_name("build_env.sh"), below=self._folder)
+        content = files.read_untrusted(log.path.with_name("build_env.sh"), below=self._folder)
         if content is None:
             return {}
         facts = {"known": "yes", **dict(_EXPORT.findall(content.decode(errors="replace")))}
-        if kind == "test" and (match := _TEST_FOLDER.fullmatch(log.parent.parent.name)):
+        if log.kind == "test" and (match := _TEST_FOLDER.fullmatch(log.path.parent.parent.name)):
             facts["PKG_NAME"] = match[1]
         return facts
 
@@ -168,21 +131,19 @@ class LogFollower(AbstractContextManager["LogFollower"]):
             position, log.rest = 0, b""  # begun anew for another script
         log.head = head
         log.file.seek(position)
-        data = log.rest + (log.file.read() or b"")
-        lines = data.split(b"\n")
-        log.rest = b"" if last else lines.pop()
-        if last and lines and not lines[-1]:
-            lines.pop()
+        lines = (log.rest + (log.file.read() or b"")).split(b"\n")
+        log.rest = lines.pop()
+        if last and log.rest:
+            lines.append(log.rest)
         if lines and current:
-            log.facts = self._facts(log.kind, log.path) or log.facts
+            log.facts = self._facts(log) or log.facts
+        facts = log.facts
+        package = PackageId(
+            facts.get("PKG_NAME", "") if facts else UNKNOWN,
+            facts.get("PKG_VERSION", ""),
+            facts.get("PKG_BUILD_STRING", ""),
+        )
+        python = facts.get("PY_VER", "") if "PKG_NAME" in facts else ""
         for line in lines:
-            yield ScriptLine(
-                kind=log.kind,
-                package=PackageId(
-                    log.facts.get("PKG_NAME", "") if log.facts else UNKNOWN,
-                    log.facts.get("PKG_VERSION", ""),
-                    log.facts.get("PKG_BUILD_STRING", ""),
-                ),
-                python=log.facts.get("PY_VER", "") if "PKG_NAME" in log.facts else "",
-                text=line.decode(errors="replace").rstrip("\r"),
-            )
+            text = line.decode(errors="replace").rstrip("\r")
+            yield ScriptLine(kind=log.kind, package=package, python=python, text=text)

@@ -26,7 +26,7 @@ from megabuild.isolation.base import Isolation, Mount
 _POLL_SECONDS = 0.05
 _TAIL_LINES = 20
 #: Set for the engine itself; build scripts do not get it, but know folders below the state.
-MARKER = "MEGABUILD_STATE"
+_MARKER = "MEGABUILD_STATE"
 #: Below a state folder: those of the tests of its packages, which run beside its worker.
 TESTS = "tests"
 _SCRIPT_VARIABLES = ("PREFIX", "SRC_DIR", "BUILD_PREFIX")
@@ -34,15 +34,15 @@ _SCRIPT_VARIABLES = ("PREFIX", "SRC_DIR", "BUILD_PREFIX")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where workers of one run are started."""
+    """Where workers of one run are started; paths named ``inside`` are as the worker sees them."""
 
-    isolation: Isolation  #: Host, root folder or container.
-    state: Path  #: The task's state folder on this machine; the worker sees of it what ``mounts`` say.
-    state_inside: str  #: The same folder as the worker sees it.
-    scripts_inside: str  #: Folder of the ``megabuild`` and ``groundwork`` packages as the worker sees it.
-    python: str  #: Python that runs the worker, as the worker's place spells it.
-    site_inside: str  #: Folder with ``rattler_build``, as the worker sees it.
-    mounts: Sequence[Mount]  #: Everything that the worker needs to see.
+    isolation: Isolation
+    state: Path  #: the task's state folder; the worker sees of it what ``mounts`` say
+    state_inside: str
+    scripts_inside: str  #: the folder of the ``megabuild`` and ``groundwork`` packages
+    python: str  #: runs the worker
+    site_inside: str  #: the folder with ``rattler_build``
+    mounts: Sequence[Mount]  #: everything that the worker needs to see
 
     @property
     def name(self) -> str:
@@ -71,38 +71,24 @@ def run_worker(
 
     Raises MegabuildError: The isolation refused to start the worker, or its outcome is not what a worker writes.
     """
-    job_file = place.state / "job.json"
-    # Builds write there as well: what lies under a name that nobody has used before is of this worker's time.
+    # Builds write in tmp as well: a file whose name nobody has used before is of this worker's time.
     outcome_file = place.state / "tmp" / f"outcome-{uuid.uuid4().hex}.json"
-    job.write(job_file)
+    outcome_file.parent.mkdir(parents=True, exist_ok=True)
+    job.write(place.state / "job.json")
     environment = {
         "PYTHONPATH": place.site_inside,
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": f"{place.state_inside}/tmp",
-        MARKER: str(place.state.absolute()),
+        _MARKER: str(place.state.absolute()),
     }
-    scripts = place.scripts_inside
-    argv = [
-        place.python,
-        f"{scripts}/groundwork/guard.py",
-        place.python,
-        f"{scripts}/megabuild/engine/{script}",
-    ]
-    argv += [
-        f"{place.state_inside}/{job_file.name}",
-        f"{place.state_inside}/tmp/{outcome_file.name}",
-        *arguments,
-    ]
-    outcome_file.parent.mkdir(parents=True, exist_ok=True)
+    scripts, state = place.scripts_inside, place.state_inside
+    argv = [place.python, f"{scripts}/groundwork/guard.py"]
+    argv += [place.python, f"{scripts}/megabuild/engine/{script}", f"{state}/job.json"]
+    argv += [f"{state}/tmp/{outcome_file.name}", *arguments]
+    mounts = [*place.mounts, place.mount("job.json")]
     place.isolation.stop(place.name)
     process = subprocess.Popen(
-        place.isolation.command(
-            argv,
-            mounts=[*place.mounts, place.mount(job_file.name)],
-            env=environment,
-            cwd=place.state_inside,
-            name=place.name,
-        ),
+        place.isolation.command(argv, mounts=mounts, env=environment, cwd=state, name=place.name),
         env=place.isolation.environment(environment),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -111,13 +97,13 @@ def run_worker(
     )
     tail: list[str] = []
 
-    def line(text: str) -> None:
+    def keep_line(text: str) -> None:
         tail.append(text)
         del tail[:-_TAIL_LINES]
         on_line(text)
 
     try:
-        _listen(process, line, on_tick)
+        _listen(process, keep_line, on_tick)
     finally:
         end(process, place)
     failure = place.isolation.failure(process.returncode, output="\n".join(tail))
@@ -129,25 +115,21 @@ def run_worker(
 def _listen(
     process: subprocess.Popen[bytes], on_line: Callable[[str], None], on_tick: Callable[[], None]
 ) -> None:
+    """Read what a process prints until it has ended, though something else may keep the pipe open."""
     assert process.stdout is not None
-    pipe = process.stdout.fileno()
-    os.set_blocking(pipe, False)
-    rest = b""
-    open_ = True
-    while open_ or process.poll() is None:
+    pipe, rest, is_open = process.stdout.fileno(), b"", True
+    while is_open or process.poll() is None:
         on_tick()
-        if not open_:
+        if not is_open:
             time.sleep(_POLL_SECONDS)
-            continue
-        readable, _, _ = select.select([pipe], [], [], _POLL_SECONDS)
-        if readable:
+        elif select.select([pipe], [], [], _POLL_SECONDS)[0]:
             data = os.read(pipe, 65536)
-            open_ = bool(data)
+            is_open = bool(data)
             *lines, rest = (rest + data).split(b"\n")
             for text in lines:
                 on_line(text.decode(errors="replace"))
         elif process.poll() is not None:
-            break  # something else keeps the pipe open; end() looks after it
+            break
     if rest:
         on_line(rest.decode(errors="replace"))
     on_tick()
@@ -181,23 +163,22 @@ def strays(state: Path, *, but: Path | None = None) -> list[psutil.Process]:
     A person's shell is left out, even if it has sourced a build's environment: it has a terminal, the engine has none.
     So are those of the folder ``but`` below it.
     """
-    found = []
-    below = str(state.absolute()) + "/"
-    other = f"{but.absolute()}/" if but else "\0"
+    processes = []
+    below, other = f"{state.absolute()}/", f"{but.absolute()}/" if but else "\0"
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             environment = process.environ()
             folders = [environment.get(name, "") for name in _SCRIPT_VARIABLES]
-            ours = environment.get(MARKER) == str(state.absolute()) or any(
-                folder.startswith(below) and not folder.startswith(other) for folder in folders
-            )
-            if ours and process.pid != psutil.Process().pid and process.terminal() is None:
-                found.append(process)
-    return found
+            if (
+                environment.get(_MARKER) == str(state.absolute())
+                or any(folder.startswith(below) and not folder.startswith(other) for folder in folders)
+            ) and not (process.pid == os.getpid() or process.terminal()):
+                processes.append(process)
+    return processes
 
 
-def end_strays(state: Path, *, but: Path | None = None, seconds: float = 5.0) -> int:
-    """Kill what :func:`strays` finds, wait up to ``seconds`` until they are gone, and return how many there were.
+def end_strays(state: Path, *, but: Path | None = None) -> int:
+    """Kill what :func:`strays` finds, wait a few seconds until they are gone, and return how many there were.
 
     The caller holds the state's lock, so that nothing in it belongs to another run.
     """
@@ -205,5 +186,5 @@ def end_strays(state: Path, *, but: Path | None = None, seconds: float = 5.0) ->
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(processes, timeout=seconds)
+    psutil.wait_procs(processes, timeout=5.0)
     return len(processes)

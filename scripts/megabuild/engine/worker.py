@@ -28,8 +28,6 @@ _KINDS = (
     ("Script failed", "build"),
     ("Script execution failed", "build"),
 )
-#: How often a package is tested at most, where another run's package of its name came in between.
-_TIMES = 3
 
 
 def kind_of(message: str) -> str:
@@ -38,7 +36,7 @@ def kind_of(message: str) -> str:
 
 
 def write_outcome(path: Path, outcome: dict[str, Any]) -> None:
-    """Write the outcome so that it is there in full or not at all."""
+    """Write the outcome file as a whole."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(json.dumps(outcome, indent=1))
     os.replace(beside, path)
@@ -59,7 +57,7 @@ def build(job: dict[str, Any]) -> None:
         no_build_id=True,  # the staging cache holds the prefix's path: a time stamp in it would never hit
         no_include_recipe=True,
         package_format="conda:1",  # weakly: what passes its tests is compressed again (engine/reproducible.py)
-        test="skip",  # test() does that
+        test="skip",  # test_all() does that
         output_dir=job["output_dir"],
         skip_existing="local",  # what is published or left over lies in the output folder
         continue_on_failure=job["keep_going"],
@@ -73,55 +71,31 @@ def packages(job: dict[str, Any]) -> list[Path]:
     return sorted(path for path in files if path.name in job["planned"])
 
 
-def unpacked_folder(file_name: str) -> Path:
-    """Return where the engine's cache has a package unpacked, or would have it."""
+def forget_former_build(package: Path) -> None:
+    """Take another package of the same name out of the engine's cache of unpacked ones.
+
+    The engine reads a package's tests from there, by its name alone (measured with rattler-build 0.73): those of a
+    former build would run. Beside the folder it keeps eight bytes and the package's sha256 (``CacheMetadataFile``). The
+    same package stays: a build may be linking from it.
+    """
     home = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
     default = Path(os.environ.get("XDG_CACHE_HOME") or home) / "rattler" / "cache"
-    folder = Path(os.environ.get("RATTLER_CACHE_DIR") or default) / "pkgs"
-    return folder / file_name.removesuffix(".conda")
-
-
-def revision(file_name: str) -> tuple[int, str]:
-    """Return how often the engine's cache has unpacked a package of this name, and the sha256 of the last one.
-
-    The engine keeps both beside the folder: eight bytes, most significant first, and the digest (rattler's
-    ``CacheMetadataFile``, measured with rattler-build 0.73).
-    """
-    unpacked = unpacked_folder(file_name)
+    name = package.name.removesuffix(".conda")
+    unpacked = Path(os.environ.get("RATTLER_CACHE_DIR") or default) / "pkgs" / name
+    aside = unpacked.with_name(f".removed-{os.getpid()}-{name}")
     try:
-        data = unpacked.with_name(f"{unpacked.name}.lock").read_bytes()
+        with package.open("rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+        if unpacked.with_name(f"{name}.lock").read_bytes()[8:40] == digest.digest():
+            return
     except OSError:
-        return 0, ""
-    return int.from_bytes(data[:8], "big"), data[8:40].hex()
-
-
-def foreign(package: Path, before: int) -> bool:
-    """Return whether the engine may have run another package's tests in place of a package's own.
-
-    ``before`` is its name's :func:`revision` before that.
-    """
-    if not unpacked_folder(package.name).is_dir():
-        return False
-    with package.open("rb") as file:
-        own = hashlib.sha256()
-        while block := file.read(1 << 20):
-            own.update(block)
-    times, found = revision(package.name)
-    return found != own.hexdigest() or times > before + 1
-
-
-def forget(file_name: str) -> None:
-    """Take a package out of the engine's cache of unpacked ones.
-
-    The engine reads a package's tests from there, where it has one, by its name alone (measured with rattler-build
-    0.73): those of a former build of the same name would run in place of its own.
-    """
-    unpacked = unpacked_folder(file_name)
-    aside = unpacked.with_name(f".removed-{os.getpid()}-{unpacked.name}")
+        pass  # nothing proves that it is the same
     try:
         unpacked.rename(aside)  # first: nobody is to find half of it
     except OSError:
-        return
+        return  # the usual case: it was never unpacked
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -129,19 +103,11 @@ def test(package: Path, channels: list[str]) -> str:
     """Run a package's own tests, and return what went wrong, or nothing; the output of one that fails is printed."""
     from rattler_build import Package
 
-    results = []
-    for _ in range(_TIMES):
-        if foreign(package, revision(package.name)[0]):
-            forget(package.name)  # where it is the same file, a build beside may be linking from it
-        before = revision(package.name)[0]
-        try:
-            results = Package.from_file(package).run_tests(channel=channels)
-        except Exception as error:  # the engine's exceptions have no useful base class
-            return str(error) or type(error).__name__
-        if not foreign(package, before):
-            break
-    else:
-        return f"another run keeps putting packages named {package.name} into the engine's cache"
+    forget_former_build(package)
+    try:
+        results = Package.from_file(package).run_tests(channel=channels)
+    except Exception as error:  # the engine's exceptions have no useful base class
+        return str(error) or type(error).__name__
     for result in results:
         if not result.success:
             # a quick one's log is gone before anybody has read it
@@ -177,7 +143,7 @@ def main(arguments: list[str]) -> int:
     os.environ.update(job["env"])
     message, passed = "", list[str]()
     if job["tests"]:
-        passed, message = test_all([Path(one) for one in job["tests"]], job["channels"], None)
+        passed, message = test_all([Path(path) for path in job["tests"]], job["channels"], None)
     else:
         try:
             build(job)
@@ -187,13 +153,8 @@ def main(arguments: list[str]) -> int:
             output = Path(job["output_dir"])
             passed, problem = test_all(packages(job), [output.as_uri(), *job["channels"]], output / "broken")
             message = message or problem
-    outcome = {
-        "ok": not message,
-        "kind": kind_of(message) if message else "",
-        "message": message,
-        "passed": passed,
-    }
-    write_outcome(Path(arguments[1]), outcome)
+    kind = kind_of(message) if message else ""
+    write_outcome(Path(arguments[1]), {"ok": not message, "kind": kind, "message": message, "passed": passed})
     return 1 if message else 0
 
 

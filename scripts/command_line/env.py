@@ -1,19 +1,19 @@
-"""`megabuild env`: environments of what was built, without conda; and how conda and its like make them."""
+"""`megabuild env`: environments of what was built, without conda."""
 
 from __future__ import annotations
 
 import os
-import time
+import shlex
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 
 from command_line.options import GroupedCommand, option
 from command_line.root import output_folder
-from command_line.run_command import Invocation
 from groundwork.result import Result
+from groundwork.text import UNICODE, display, size
+from groundwork.wording import counted
 
 EXAMPLES = """
 {prog} ./env pytorch_scatter --from linux_64_cpu_wheel
@@ -21,7 +21,6 @@ EXAMPLES = """
 {prog} ./env 'pytorch 2.13.*' ipython --from linux_64_cuda130 -c conda-forge
 """
 WHAT = "What it consists of"
-SHOW = "Only showing"
 
 
 @click.group()
@@ -38,36 +37,37 @@ def env() -> None:
 @option(WHAT, "--channel", "-c", "channels", multiple=True, metavar="URL|NAME|DIR",
         help="A further channel, after the built one; may be repeated.")  # fmt: skip
 @option(WHAT, "--output", "-o", metavar="DIR", help="The build's.  [default: output/ in the repository]")
-@option(SHOW, "--plan", "plan_only", is_flag=True, help="Show what would be installed, and end.")
-@option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
-@click.pass_context
-def create(context: click.Context, /, **given: Any) -> Result:
-    """Make an environment in DIR with PACKAGEs of a build, and what they need; no conda takes part.
+def create(
+    folder: Path,
+    packages: tuple[str, ...],
+    config: str,
+    python: str | None,
+    channels: tuple[str, ...],
+    output: str | None,
+) -> Result:
+    """Make an environment in DIR, a new or empty folder, with PACKAGEs of a build, and what they need.
 
-    DIR must be new or empty, or have been made so: then it is brought up to date. Where the machine has no GPU that
-    the packages ask for, CONDA_OVERRIDE_CUDA stands in.
+    No conda takes part. Where the machine has no GPU that the packages ask for, CONDA_OVERRIDE_CUDA stands in.
     """
     from command_line.progress_display import Screen
     from groundwork import in_use
     from groundwork.files import cache_folder
-    from megabuild.environments import install, prefix, report
+    from groundwork.network.channels import channel_url
+    from megabuild import environments
 
-    invocation: Invocation = context.obj
-    invocation.json = given["as_json"]
-    folder, began = given["folder"], time.monotonic()
-    wanted = prefix.requested(
-        output_folder(given["output"]),
-        given["config"],
-        given["packages"],
-        python=given["python"],
-        channels=given["channels"],
-    )
-    install.check_folder(folder)
-    solution = prefix.solve(wanted)
-    if given["plan_only"]:
-        return report.planned(folder, solution)
+    channel = environments.find_channel(output_folder(output), config)
+    environments.check_folder(folder)
+    specs = list(packages)
+    if python:
+        free_threaded = f" *_cp{python.replace('.', '')}" if python.endswith("t") else ""
+        specs.append(f"python {python.removesuffix('t')}.*{free_threaded}")
+    more = [Path(name).absolute() if Path(name).is_dir() else channel_url(name) for name in channels]
+    solution = environments.solve(channel, specs, more=more)
     cache = cache_folder(os.environ)
-    with in_use.using(cache), Screen(Console(stderr=invocation.json, soft_wrap=True)) as shown:
-        shown.note(report.summary(solution))
-        install.create(folder, wanted, solution, cache=cache, report=shown.note)
-    return report.created(folder, solution, time.monotonic() - began)
+    count = counted(len(solution.records), "package")
+    with in_use.using(cache), Screen(Console(soft_wrap=True)) as screen:
+        screen.note(f"{count}, {size(solution.size)} of files")
+        environments.create(folder, solution, cache=cache, report=screen.note)
+    path = shlex.quote(display(folder.absolute()))
+    activation = f"activate it:  . {path}/{environments.ACTIVATE}"
+    return Result(lines=[f"{UNICODE.done} {count}", activation, f"or just run:  {path}/bin/python"])

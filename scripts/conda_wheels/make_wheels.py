@@ -19,7 +19,7 @@ from conda_wheels.report import WheelIndex, WheelResult
 from groundwork import files, wheel_file
 from groundwork.errors import BusyError, IntegrityError, ProviderError
 from groundwork.files import FileLock
-from megabuild.environments import install, prefix
+from megabuild import environments
 from megabuild.plan import published
 from megabuild.providers.debian import foreign
 from megabuild.providers.debian import root as debian_root
@@ -62,7 +62,7 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
     Raises BusyError: Another process is making this config's wheels.
     Raises PreflightError: auditwheel or patchelf is missing.
     """
-    channel = prefix.find(request.output, request.config)
+    channel = environments.find_channel(request.output, request.config)
     wanted = find(channel, request.pythons, request.names)
     programs = tools.versions()
     folder = request.output / "wheels" / request.config
@@ -208,14 +208,13 @@ class _WheelBuild:
     def _environment(self) -> _WheelSources:
         """Install PyTorch with its dependencies, which are what it links to."""
         place = self.folder / "environment"
-        wanted = prefix.EnvironmentRequest(
-            specs=(f"pytorch =={self.built.version} {self.built.build_string}",),
-            published=self.channel,
+        solution = environments.solve(
+            self.channel,
+            [f"pytorch =={self.built.version} {self.built.build_string}"],
             virtual={"__glibc": _NEWER_GLIBC, **({"__cuda": self.built.cuda} if self.built.cuda else {})},
             platform=self.built.path.parent.name,
         )
-        solution = prefix.solve(wanted)
-        install.create(place, wanted, solution, cache=self.request.cache, report=self.report)
+        environments.create(place, solution, cache=self.request.cache, report=self.report)
         records = licences.installed(place)
         texts = licences.of_records(records, ("libtorch", "pytorch"))
         return _WheelSources(prefix=place, paths=records["pytorch"]["files"], texts=texts)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """The outcome of a command that came to its end, well or not."""
 
-    format: str  #: Names the document: ``slim``; one name for a command (docs/json.md).
+    format: str = ""  #: Names the document: ``slim``; empty where a command has no ``--json``.
     format_version: int = 1  #: Counted up when a key changes its meaning or goes.
-    document: Mapping[str, object]  #: What ``--json`` prints; what it is made of is JSON's.
+    document: Mapping[str, object] = field(default_factory=dict)  #: What ``--json`` prints.
     lines: Sequence[str] = ()  #: What people read, with Unicode signs; standard output may get others.
     exit_code: int = 0  #: See docs/json.md.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,20 +15,17 @@ from calling import call
 
 from command_line.run_command import Invocation
 from groundwork import files, in_use
-from megabuild.cleaning import COSTS, Item, find_items, measure, remove
+from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
 from megabuild.plan import published
 from megabuild.providers.local.store import MADE_OF
 
-DAY = 86400.0
 RUN, KEY, STORED = "linux_64_cpu", "0123456789abcdef", "a" * 64
 TIME = "20260101T000000"
 
 
-def put(path: Path, size: int = 1000, *, days: float = 400.0) -> Path:
+def put(path: Path, size: int = 1000) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(os.urandom(size))
-    used = time.time() - days * DAY
-    os.utime(path, (used, used))
     return path
 
 
@@ -39,7 +36,7 @@ def output(tmp_path: Path) -> Path:
     in_use.mark(output)
     in_use.mark(run)
     put(run / "lock", 0)
-    put(run / "tree" / "build" / "a.o", 300_000, days=40)
+    put(run / "tree" / "build" / "a.o", 300_000)
     put(run / "out" / "build_cache" / "b", 200_000)
     put(run / ".removed-0123abcd" / "rest")
     put(run / "logs" / f"{RUN}-{TIME}.123456Z.log")
@@ -52,7 +49,6 @@ def output(tmp_path: Path) -> Path:
         output / "packages" / RUN / published.RECORDS, msgspec.json.encode({"libtorch.conda": package})
     )
     put(output / "packages" / RUN / "linux-64" / "libtorch.conda", 50_000)
-    put(output / "logs" / f"crash-{TIME}Z-12.txt")
     return output
 
 
@@ -66,9 +62,9 @@ def cache(tmp_path: Path) -> Path:
         put(cache / "channel/channels" / key / "noarch" / "repodata.json")
         (cache / "channel/channels" / key / MADE_OF).write_text(json.dumps({"x.conda": STORED}))
     put(cache / "channel/store" / STORED / "x.conda")
-    put(cache / "objects" / RUN / "0" / "o", 100_000, days=3)
-    put(cache / "objects" / "shared" / "0" / "o", days=3)
-    put(cache / "objects" / "zstd-feedstock-0123abcd" / "linux_64_" / "o", days=3)
+    put(cache / "objects" / RUN / "0" / "o", 100_000)
+    put(cache / "objects" / "shared" / "0" / "o")
+    put(cache / "objects" / "zstd-feedstock-0123abcd" / "linux_64_" / "o")
     put(cache / "wheels" / KEY / "torch.whl")
     put(cache / "debian" / KEY / "usr" / "bin" / "g++")
     put(cache / "debian" / "lock", 0)
@@ -95,7 +91,7 @@ def left(*folders: Path) -> set[str]:
 def test_everything_of_builds_is_found_and_nothing_else(output: Path, cache: Path) -> None:
     assert names(find_items(output, cache)) == {
         f"work {RUN}/out", f"work {RUN}/.removed-0123abcd", f"tree {RUN}/tree", f"packages packages/{RUN}",
-        f"logs logs/{RUN}-{TIME}.123456Z.log", f"logs runs/{TIME}.123456Z.json", f"logs logs/crash-{TIME}Z-12.txt",
+        f"logs logs/{RUN}-{TIME}.123456Z.log", f"logs runs/{TIME}.123456Z.json",
         f"objects objects/{RUN}", "objects objects/shared", "objects zstd-feedstock-0123abcd/linux_64_",
         f"downloads wheels/{KEY}", f"channels channels/{KEY}", f"channels channels/{KEY[::-1]}",
         f"channels store/{STORED}", f"debian debian/{KEY}",
@@ -224,22 +220,6 @@ def test_while_an_output_folder_is_away_every_channel_stays(
     assert {Path(path).name for path in clean(output, cache, "channels")} == {KEY, STORED}
 
 
-def test_what_is_mounted_or_cannot_be_read_stays(
-    output: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed = str(output / RUN / "out" / "build_cache")
-    scandir = os.scandir
-
-    def refusing(path: str) -> object:
-        if path == closed:
-            raise PermissionError(13, "Permission denied", path)
-        return scandir(path)
-
-    monkeypatch.setattr("os.scandir", refusing)
-    assert list(clean(output, cache, "work").values()) == [f"{closed}: Permission denied"]
-    assert (output / RUN / "out" / "build_cache" / "b").exists()
-
-
 @pytest.mark.parametrize("how", ["tmpfs", "bind"])
 def test_what_is_mounted_in_a_folder_stays(output: Path, cache: Path, tmp_path: Path, how: str) -> None:
     precious, point = put(tmp_path / "precious" / "file"), output / RUN / "tree" / "a b"
@@ -261,7 +241,7 @@ def test_what_is_mounted_in_a_folder_stays(output: Path, cache: Path, tmp_path: 
 
 def test_a_file_with_two_names_in_a_folder_is_counted_once(tmp_path: Path) -> None:
     os.link(put(tmp_path / "a" / "1", 400_000), tmp_path / "a" / "2")
-    assert 400_000 <= measure(tmp_path / "a")[0] < 420_000
+    assert 400_000 <= size_of(tmp_path / "a") < 420_000
 
 
 def test_the_command_shows_first_and_removes_when_told(
@@ -269,42 +249,22 @@ def test_the_command_shows_first_and_removes_when_told(
 ) -> None:
     monkeypatch.setenv("MEGABUILD_CACHE", str(cache))
 
-    def asked(*words: str) -> list[str]:
-        done = call(invocation, "clean", *words, "--json", "-o", str(output))
+    def ask(*words: str) -> str:
+        done = call(invocation, "clean", *words, "-o", str(output))
         assert done.exit_code == 0, done.output
-        document = json.loads(done.stdout)
-        return sorted(f"{item['kind']} {Path(item['path']).name}" for item in document["items"])
+        return done.stdout
 
-    assert len(asked()) == 15
-    assert asked(RUN, "--kind", "tree", "--kind", "objects") == [f"objects {RUN}", "tree tree"]
-    assert asked("--kind", "objects", "--older", "4d") == []
-    assert asked("*", "--kind", "objects") == ["objects linux_64_", f"objects {RUN}"], "not what all share"
-    assert "tree" in call(invocation, "clean", RUN, "--kind", "tree", "-o", str(output)).stdout
+    shown = ask("*", "--kind", "tree", "--kind", "objects")
+    assert re.findall(r"(?m)^(tree|objects) +(\S+)", shown) == [
+        ("objects", RUN), ("objects", "zstd-feedstock-0123abcd/linux_64_"), ("tree", RUN),
+    ]  # fmt: skip
+    assert "tree" in ask()
     assert (output / RUN / "tree").exists()
-    assert asked("--kind", "tree", "--apply") == ["tree tree"]
+    assert "removed" in ask(RUN, "--kind", "tree", "--apply")
     assert not (output / RUN / "tree").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (("--apply",), 2),
-        (("--kind", "tree", "--older", "soon"), 2),
-        (("--kind", "x", "--apply"), 2),
-        (("osx",), 3),
-    ],
-)
-def test_what_is_no_choice_is_refused(
-    output: Path,
-    cache: Path,
-    invocation: Invocation,
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    code: int,
-) -> None:
-    monkeypatch.setenv("MEGABUILD_CACHE", str(cache))
     before = left(output, cache)
-    assert call(invocation, "clean", *words, "-o", str(output)).exit_code == code
+    for words, code in ((["--apply"], 2), (["--kind", "x", "--apply"], 2), (["osx"], 3)):
+        assert call(invocation, "clean", *words, "-o", str(output)).exit_code == code
     assert left(output, cache) == before
 
 

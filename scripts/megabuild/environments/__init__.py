@@ -1,1 +1,0 @@
-"""Making use of what was built."""

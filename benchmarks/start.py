@@ -1,6 +1,6 @@
 """How long the front door takes to open: `python benchmarks/start.py [times]`.
 
-Prints seconds for the first start in a fresh copy (which sets up .venv) and for warm starts of --list, --help and an
+Prints seconds for the first start in a fresh copy (which sets up .venv) and for warm starts of --version, --help and an
 error; warm ones are the median of several.
 """
 
@@ -35,8 +35,8 @@ def main() -> None:
             shutil.copy(ROOT / name, folder)
         for name in ("scripts", ".ci_support"):
             shutil.copytree(ROOT / name, folder / name)
-        print(f"first start      {measure(folder, '--list'):6.2f} s")
-        for arguments in (["--list"], ["--help"], ["no_such_config", "--plan"]):
+        print(f"first start      {measure(folder, '--version'):6.2f} s")
+        for arguments in (["--version"], ["--help"], ["no_such_config", "--plan"]):
             median = statistics.median(measure(folder, *arguments) for _ in range(times))
             print(f"{' '.join(arguments):24} {median:6.2f} s")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,23 +18,20 @@ from command_line.run_command import Invocation, run
 from groundwork.deadline import deadline
 from groundwork.result import Result
 from groundwork.text import size
-from megabuild.configs.config import Config, available, list_configs, load, of_provider, select, without
-from megabuild.plan import conda_smithy_env
+from megabuild.configs.config import Config, available, load, of_provider
+from megabuild.configs.overrides import use_provider
 
 if TYPE_CHECKING:
     from megabuild.plan.options import Options
 
 EXAMPLES = """
-{prog} --list                               what there is
 {prog} linux_64_cpu --rehearse              all of it, in minutes
 {prog} linux_64_cpu_debian --plan           what would be built
 {prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
 {prog} linux_64_cuda132_wheel -e scatter    one extension only
-{prog} linux_64_cuda130 -e pyg-lib --pyg-pin exact  for this very PyTorch only
 {prog} linux_64_cuda130_wheel --torch 2.14.1  another release
-{prog} --filter 'linux_64_cuda*'            choose among some
 {prog} 'linux_64_*' --provider conda-forge  several, one by one
-{prog} --all --exclude '*_generic' --plan   what they take together
+{prog} --all --plan                         what they take together
 {prog} linux_64_cpu --deadline 5h30m        in time; again goes on
 {prog} --root ../zstd-feedstock linux_64_   another feedstock's
 """
@@ -46,19 +42,15 @@ PYG = "PyTorch Geometric's extensions"
 DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
-    "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "pyg_pin",
-    "extensions", "arch_list", "torch_sha256", "triton", "upstream_tests", "deadline",
+    "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "extensions",
+    "arch_list", "upstream_tests", "deadline",
 )  # fmt: skip
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...", shell_complete=config_names)
 @option(CHOICE, "--all", "every", is_flag=True,
-        help="Every config of this machine's platform, or of --filter's.")  # fmt: skip
-@option(CHOICE, "--filter", "pattern", metavar="GLOB",
-        help="Offer only matching configs; a single one is taken.")  # fmt: skip
-@option(CHOICE, "--exclude", "excluded", multiple=True, metavar="GLOB",
-        help="Not these configs; may be repeated.")  # fmt: skip
+        help="Every config of this machine's platform.")  # fmt: skip
 @option(CHOICE, "--provider", type=click.Choice(["conda-forge", "debian", "wheel", "local"]),
         help="Only configs whose build environments come from there. Another feedstock's (--root) belong to none: "
         "'local' builds them with this machine's compilers and Pythons, and PyPI's wheels.")  # fmt: skip
@@ -67,15 +59,9 @@ _TAKEN = (
 @option(CHOICE, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
         help="Only this Python; may be repeated.")  # fmt: skip
 @option(CHOICE, "--torch", metavar="X.Y.Z", help="Another release of PyTorch, or for wheels a nightly.")
-@option(CHOICE, "--torch-index", metavar="URL|DIR",
-        help="Where PyTorch's wheels are looked for.  [default: pip's indexes, then upstream's]")  # fmt: skip
 @option(CHOICE, "--torch-source", type=click.Path(path_type=Path), metavar="DIR|TARBALL",
         help="PyTorch's source, submodules included, in place of the provider's.")  # fmt: skip
-@option(CHOICE, "--torch-sha256", metavar="HEX", help="Of that tarball, or of --torch's official one.")
-@option(CHOICE, "--triton", metavar="X.Y.Z",
-        help="The Triton that goes with --torch, where neither its source nor a wheel says so.")  # fmt: skip
 @option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
-@option(SHOW, "--list", "listing", is_flag=True, help="List the configs and end.")
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
 @option(
     SHOW,
@@ -121,15 +107,11 @@ _TAKEN = (
 @option(PYG, "--pyg-index", metavar="URL|DIR",
         help="Where wheels are looked for.  [default: the official index]")  # fmt: skip
 @option(PYG, "--pyg-sources", metavar="URL|DIR", help="Where source archives lie.  [default: PyPI's]")
-@option(PYG, "--pyg-pin", type=click.Choice(["minor", "exact", "stable"]),
-        help="PyTorch that they go with: of one minor version, conda-forge's too (default of its configs); "
-        "exactly the one built here; or from it on, with libraries of torch's stable ABI only.")  # fmt: skip
 @option(PYG, "--arch-list", metavar="LIST", help="CUDA architectures in place of the config's: '9.0;12.0'.")
 @option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
         help="Most memory for compilers together, PyTorch's as well.  [default: what is free]")  # fmt: skip
-@option(DEBUG, "--debug", is_flag=True, help="Make the build environment and print how to enter it.")
-@option(DEBUG, "--output-id", metavar="NAME",
-        help="With --debug: which package's.  [default: the staging output's]")  # fmt: skip
+@option(DEBUG, "--debug", metavar="OUTPUT",
+        help="Make the build environment of this output, as libtorch-staging, and print how to enter it.")  # fmt: skip
 @version("build-locally.py")
 @click.pass_context
 def build(context: click.Context, /, **given: Any) -> Result:
@@ -141,29 +123,19 @@ def build(context: click.Context, /, **given: Any) -> Result:
     invocation: Invocation = context.obj
     invocation.json = as_json = given["as_json"]
     invocation.verbose = given["verbose"]
-    root, pattern = feedstock(given["root"]), given["pattern"]
+    root = feedstock(given["root"])
     if given["output"] == "":
         raise click.UsageError("--output names no folder")
     folder = output_folder(given["output"], root)
     invocation.log_folder = folder / "logs"
-    if not given["debug"]:
-        if given["output_id"]:
-            raise click.UsageError("--output-id goes with --debug")
-        given["debug"], given["output_id"] = conda_smithy_env.wants_debug(os.environ)
-    known = available(root)
-    names = without(known, given["excluded"], known)
-    if given["provider"] and not set(known) >= set(
+    names = available(root)
+    if given["provider"] and not set(names) >= set(
         given["configs"] or "?"
-    ):  # a config that is named speaks for itself
+    ):  # a named config speaks for itself
         names = of_provider(root, names, given["provider"])
-    if given["listing"]:
-        names = select(names, pattern) if pattern else names
-        found = list_configs(root, names)
-        return found if sys.stdout.isatty() else replace(found, lines=names)  # a name a line for scripts
     may_ask = person_present() and not as_json
     all_of = _machine_platform() if given["every"] else ""
-    chosen = choose(names, given["configs"], pattern, all_of=all_of, may_ask=may_ask)
-    chosen = without(chosen, given["excluded"], known)
+    chosen = choose(names, given["configs"], all_of=all_of, may_ask=may_ask)
     if given["debug"] and len(chosen) > 1:
         raise click.UsageError("--debug is for one config")
     given["deadline"] = deadline(given["deadline"]) if given["deadline"] else None
@@ -171,7 +143,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
     if given["debug"]:
         from command_line.running import debug
 
-        return debug(options[chosen[0]](), given["output_id"])
+        return debug(options[chosen[0]](), given["debug"])
     if given["plan_only"]:
         return _build(options, given, invocation)
     from command_line.conclusion import conclude
@@ -219,14 +191,12 @@ def options_of(file: Config, root: Path, folder: Path, given: dict[str, Any]) ->
     """Return the options of one config's run."""
     from groundwork.files import cache_folder
     from megabuild.plan.options import Options
-    from megabuild.plan.other_torch import torch_index, with_provider, with_torch
+    from megabuild.plan.torch_version import with_torch
 
     torch, source, memory = given["torch"], given["torch_source"], given["memory"]
-    file = with_provider(file, given["provider"])
+    config = use_provider(file, given["provider"], os.environ)
     return Options(
-        config=with_torch(
-            file, torch, source, given["torch_sha256"], given["triton"], rehearse=given["rehearse"]
-        ),
+        config=with_torch(config, torch, source),
         own=is_own(root),
         root=root,
         output=folder,
@@ -235,6 +205,5 @@ def options_of(file: Config, root: Path, folder: Path, given: dict[str, Any]) ->
         memory=int(memory * 1e9) if memory is not None else None,
         torch=torch if torch != file.torch_version else None,
         torch_source=source.absolute() if source else None,
-        torch_index=torch_index(file, given["torch_index"]),
         **{name: given[name] for name in _TAKEN},
     )

@@ -33,47 +33,31 @@ def configs(context: click.Context, pattern: str | None, as_json: bool, action: 
     return compared(repository(), mend=action == "write")
 
 
-def choose(
-    names: Sequence[str],
-    wanted: Sequence[str],
-    pattern: str | None,
-    *,
-    all_of: str = "",
-    may_ask: bool,
-) -> tuple[str, ...]:
-    """Return the names of the configs to build, each once.
+def choose(names: Sequence[str], words: Sequence[str], *, all_of: str = "", may_ask: bool) -> tuple[str, ...]:
+    """Return the names of the configs to build, each once: ``words`` are names, or patterns that match several.
 
-    ``wanted`` has names, or patterns that match several. Without one: the only config there is, or that the filter
-    leaves; else the user is asked, where a person sits at the terminal. With ``all_of``, all that the filter leaves;
-    without a filter, all of that platform (conda's name of it).
+    Without any, the only config there is; else the user is asked, where a person sits at the terminal. With ``all_of``,
+    all of that platform (conda's name of it).
 
-    Raises UsageError: Nothing matches the filter, a name is not among what it leaves, or there is nobody to ask.
+    Raises UsageError: Nothing matches, or there is nobody to ask.
     """
-    choices = select(names, pattern) if pattern else tuple(names)
     if all_of:
-        if wanted:
-            raise UsageError(
-                "--all takes no names", "leave out --all or the names; --filter narrows either down"
-            )
-        return choices if pattern else select(names, f"{all_of.replace('-', '_')}_*")
-    if wanted:
-        return tuple(dict.fromkeys(name for word in wanted for name in _meant(word, names, choices, pattern)))
-    if len(choices) == 1:
-        click.echo(f"{choices[0]} is the only config that matches", err=True)
-        return choices
+        if words:
+            raise UsageError("--all takes no names", "leave out --all or the names")
+        return select(names, f"{all_of.replace('-', '_')}_*")
+    chosen: dict[str, None] = {}
+    for word in words:
+        name = word.removesuffix(".yaml")
+        pattern = name not in names and any(sign in name for sign in "*?[")
+        chosen |= dict.fromkeys(select(names, name) if pattern else (name,))
+    if chosen:
+        return tuple(chosen)
+    if len(names) == 1:
+        click.echo(f"{names[0]} is the only config", err=True)
+        return tuple(names)
     if not may_ask:
-        raise UsageError("which config?", "name one; --list shows them")
-    return (_ask(choices),)
-
-
-def _meant(word: str, names: Sequence[str], choices: Sequence[str], pattern: str | None) -> tuple[str, ...]:
-    """Return what is meant by a word: the config of that name, or those that it matches."""
-    name = word.removesuffix(".yaml")
-    if name not in names and any(sign in name for sign in "*?["):
-        return select(choices, name)
-    if pattern and name in names and name not in choices:
-        raise UsageError(f"{name} does not match the filter '{pattern}'", f"it leaves {', '.join(choices)}")
-    return (name,)
+        raise UsageError("which config?", f"name one: {', '.join(names)}")
+    return (_ask(names),)
 
 
 def _ask(choices: Sequence[str]) -> str:

@@ -14,14 +14,14 @@ from command_line import github
 from command_line.progress_display import Screen, show
 from command_line.run_command import Invocation
 from groundwork import in_use
-from groundwork.errors import DeadlineError, MegabuildError, ProviderError
+from groundwork.errors import DeadlineError, MegabuildError
 from groundwork.notes import Notes
 from groundwork.result import Result
 from megabuild.plan import planning
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
-from megabuild.plan.report import plan_result, rendered_lines
+from megabuild.plan.report import plan_result
 from megabuild.run.summary import PackageResult
 from megabuild.status.status import Status
 
@@ -41,9 +41,6 @@ def plan_and_build(
         except MegabuildError as error:
             if not plan_only:
                 _tell_github(error, [], options, out)
-            elif isinstance(error, ProviderError):
-                # what would be built is known even where it cannot be built
-                show(out, rendered_lines(options))
             raise
         result = plan_result(plan, verbose=invocation.verbose)
         if plan_only:

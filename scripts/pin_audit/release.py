@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from groundwork.errors import MegabuildError
-from megabuild.configs.tarballs import TARBALLS
+from megabuild.configs.overrides import TARBALLS
 from pin_audit import snapshots
 from pin_audit.constraints import cuda_of_wheel
 from pin_audit.facts import CiPin, Fact, Requirement, SourceOutcome, TagCommit, Where
@@ -105,7 +105,7 @@ def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
             if asset := _ASSET.fullmatch(url):
                 known = TARBALLS.get(version)
                 if known and asset[1] == "pytorch/pytorch" and asset[3] == f"pytorch-v{version}.tar.gz":
-                    return SourcedValue(known.sha256, known.source)
+                    return SourcedValue(*known)
                 address = f"https://api.github.com/repos/{asset[1]}/releases/tags/{asset[2]}"
                 get = services.client.get
                 entry = services.cached(f"release {address}", services.max_age, lambda: get(address).body)  # noqa: B023

@@ -5,7 +5,6 @@ The release is one that the user brings, as most who build it first will: the mo
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -22,8 +21,8 @@ from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.engine.archive import owners
 from megabuild.plan.options import Options
-from megabuild.plan.other_torch import with_torch
 from megabuild.plan.planning import make_plan
+from megabuild.plan.torch_version import with_torch
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
 
@@ -55,7 +54,7 @@ def tarball(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(repository: Path, tarball: Path, output: Path, torch: str | None) -> Options:
     return Options(
-        config=with_torch(load(repository, CONFIG), torch, tarball, None, rehearse=True),
+        config=with_torch(load(repository, CONFIG), torch, tarball),
         root=repository,
         output=output,
         cache=cache_folder(os.environ),
@@ -66,7 +65,6 @@ def options(repository: Path, tarball: Path, output: Path, torch: str | None) ->
         cpu_count=len(os.sched_getaffinity(0)),
         torch=torch,
         torch_source=tarball,
-        torch_sha256=hashlib.sha256(tarball.read_bytes()).hexdigest(),
     )
 
 

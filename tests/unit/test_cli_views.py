@@ -16,7 +16,7 @@ from rich.console import Console
 from command_line import conclusion, running
 from command_line.progress_display import Screen, moving_lines
 from command_line.run_command import Invocation
-from groundwork.errors import BuildError, Interrupted, ProviderError
+from groundwork.errors import BuildError, Interrupted
 from groundwork.package_id import PackageId
 from groundwork.text import fitted
 from megabuild.configs.config import load
@@ -347,21 +347,6 @@ def test_plan_builds_nothing(
     result = call(invocation, "build", "linux_64_cuda130", "--plan")
     assert "libtorch-2.13.0-cuda130_mkl_h" in result.stdout
     assert result.exit_code == 0
-
-
-def test_without_an_environment_the_plan_still_names_the_packages(
-    faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def plan(options: Options, report: Callable[[str], None], *, only_plan: bool) -> Plan:
-        raise ProviderError("the channel does not answer")
-
-    monkeypatch.setattr(running, "make_plan", plan)
-    result = call(invocation, "build", "linux_64_cuda130", "--plan", "-p", "3.12")
-    assert result.exit_code == ProviderError.exit_code
-    assert "pytorch-2.13.0-cuda130_mkl_py312_h" in result.stdout
-    assert "_py311_" not in result.stdout
-    assert "would make" in result.stdout
-    assert (result.stdout + result.stderr).count("the channel does not answer") == 1, "an error is told once"
 
 
 @pytest.mark.parametrize(("more", "what"), [(["--plan"], "plan"), ([], "run")])

@@ -14,7 +14,6 @@ from megabuild.plan import conda_smithy_env
 def test_without_them_the_defaults_hold() -> None:
     assert list(conda_smithy_env.list_engines({})) == ["docker", "podman"]
     assert conda_smithy_env.read_run_arguments({}) == ()
-    assert conda_smithy_env.wants_debug({}) == (False, None)
 
 
 def test_the_engine_of_conda_smithys_variable_is_the_only_one_tried(
@@ -48,9 +47,3 @@ def test_arguments_of_docker_run_stand_before_the_image() -> None:
 def test_arguments_that_no_shell_would_read_are_refused() -> None:
     with pytest.raises(UsageError, match="No closing quotation"):
         conda_smithy_env.read_run_arguments({"CONDA_FORGE_DOCKER_RUN_ARGS": "-e 'NAME"})
-
-
-@pytest.mark.parametrize(("value", "wanted"), [("1", True), ("True", True), ("0", False), ("", False)])
-def test_the_variable_for_debugging_means_the_option(value: str, wanted: bool) -> None:
-    environ = {"BUILD_WITH_CONDA_DEBUG": value, "BUILD_OUTPUT_ID": "pytorch"}
-    assert conda_smithy_env.wants_debug(environ) == (wanted, "pytorch")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,21 +9,20 @@ from typing import Any
 
 import pytest
 from calling import call
-from click.testing import CliRunner
 
-from command_line.build import build
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, IsolationError, UsageError
 from groundwork.resources.machine import machine_platform
 from megabuild.configs import feedstock
 from megabuild.configs.config import CONFIG_FOLDER, available, list_configs, load, recipe_of
+from megabuild.configs.overrides import use_provider
 from megabuild.configs.render import render
 from megabuild.plan import planning
 from megabuild.plan.isolation import choose_isolation
 from megabuild.plan.options import Options
-from megabuild.plan.other_torch import with_provider, with_torch
 from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.report import plan_lines
+from megabuild.plan.torch_version import with_torch
 from megabuild.providers.environment import Environment
 
 MACHINE = machine_platform()
@@ -148,19 +146,19 @@ def test_what_only_pytorchs_recipe_can_do_is_refused_for_another(make: Make) -> 
         with pytest.raises(UsageError, match=r"takes no \w+ from its configs"):
             planning.overrides_from_options(options(root, **{name: value}))
     with pytest.raises(UsageError, match="takes no version of PyTorch"):
-        with_torch(load(root, SINGLE), "2.14.1", None, None, rehearse=False)
+        with_torch(load(root, SINGLE), "2.14.1", None)
     assert planning.overrides_from_options(options(root)) == {}
 
 
 def test_the_local_provider_is_for_configs_that_name_none(make: Make, repository: Path) -> None:
     root = make(**{f"{CONFIG_FOLDER}/linux_64_.yaml": "channel_sources: [conda-forge]\nb: ['1']\nc: ['2']\n"
                    "zip_keys: [[channel_sources, b], [channel_sources, b, c]]\n"})  # fmt: skip
-    config = with_provider(load(root, "linux_64_"), "local")
+    config = use_provider(load(root, "linux_64_"), "local", {})
     assert config.provider == "local"
     assert "channel_sources" not in config.variant  # which the engine would hash
     assert config.zip_keys == (("b", "c"),)
     with pytest.raises(UsageError, match="is for the provider conda-forge"):
-        with_provider(load(repository, "linux_64_cpu"), "local")
+        use_provider(load(repository, "linux_64_cpu"), "local", {})
     made = Environment(channels=(root,), pythons=())
     assert choose_isolation(None, config=config, environment=made).name == "bubblewrap"
 
@@ -199,12 +197,9 @@ def test_another_platforms_config_is_planned_and_not_built(
 def test_the_command_line_finds_the_feedstock_and_puts_nothing_elsewhere(make: Make) -> None:
     root = make()
     invocation = Invocation(log_folder=root)
-    answer = CliRunner().invoke(
-        build, ["--root", str(root), "--list", "--json"], obj=invocation, standalone_mode=False
-    )
-    assert [row["name"] for row in answer.return_value.document["configs"]] == [SINGLE]
+    answer = call(invocation, "build", "--root", str(root), "--plan", "--rehearse")
+    assert (answer.exit_code, SINGLE in answer.stderr) == (2, True)
     assert invocation.log_folder == root / "output" / "logs"
-    assert json.dumps(answer.return_value.document)
     assert sorted(path.name for path in root.iterdir()) == ["recipe"]
 
 

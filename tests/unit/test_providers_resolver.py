@@ -290,12 +290,10 @@ def _torch(version: str, python: str = "cp312") -> str:
     return f"torch-{version}-{python}-{python}-linux_x86_64.whl"
 
 
-def _found(
-    repository: Path, folder: Path, name: str, index: str | None = None, **more: str
-) -> torch.TorchWheels:
+def _found(repository: Path, folder: Path, name: str, **more: str) -> torch.TorchWheels:
     config = replace(load(repository, name), **more)  # type: ignore[arg-type]
     pythons = {python: _interpreter(python) for python in ("3.11", "3.12")}
-    return torch.find(config, pythons, folder / "wheels", index)
+    return torch.find(config, pythons, folder / "wheels")
 
 
 def _as_on_pypi(site: Site, folder: Path) -> None:
@@ -333,7 +331,7 @@ def test_no_fitting_wheel_at_all_is_an_error(site: Site, tmp_path: Path, reposit
     said = r"Python 3\.12: the wheel of torch 2\.13\.0 is for CUDA 13\.0.*/whl/cpu was queried"
     with pytest.raises(ProviderError, match=said) as raised:
         _found(repository, tmp_path, "linux_64_cpu_wheel")
-    assert "--torch-index" in raised.value.remedy
+    assert "PIP_FIND_LINKS" in raised.value.remedy
     assert "linux_64_cuda130_wheel" in raised.value.remedy  # what the wheel fits that there is
 
 
@@ -388,23 +386,6 @@ def test_a_nightly_build_comes_from_upstreams_nightly_index(
     _offer(site, tmp_path / "upstream", {_torch(f"{version}+cu130"): CUDA}, "/whl/nightly/cu130")
     found = _found(repository, tmp_path, "linux_64_cuda130_wheel", torch_version=version)
     assert found.locks["3.12"].wheels[0].version == f"{version}+cu130"
-
-
-def test_an_index_that_is_named_is_the_only_one(site: Site, tmp_path: Path, repository: Path) -> None:
-    _as_on_pypi(site, tmp_path)
-    _offer(site, tmp_path / "own", {_torch("2.13.0+cu130"): CUDA}, "/own")
-    found = _found(repository, tmp_path, "linux_64_cuda130_wheel", f"{site.url}/own")
-    assert found.locks["3.12"].wheels[0].version == "2.13.0+cu130"
-    folder = str(tmp_path / "own")
-    assert _found(repository, tmp_path, "linux_64_cuda130_wheel", folder).more == (folder,)
-
-
-def test_a_cpu_package_is_never_made_from_a_cuda_wheel_of_a_named_index(
-    site: Site, tmp_path: Path, repository: Path
-) -> None:
-    _offer(site, tmp_path / "own", {_torch("2.13.0"): CUDA}, "/own")
-    with pytest.raises(ProviderError, match=r"is for CUDA 13\.0"):
-        _found(repository, tmp_path, "linux_64_cpu_wheel", f"{site.url}/own")
 
 
 @pytest.mark.parametrize(

@@ -103,18 +103,6 @@ def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
     return matching
 
 
-def without(names: Iterable[str], patterns: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Return those names that match none of the glob patterns.
-
-    Raises UsageError: A pattern matches nothing that is known either, or nothing is left.
-    """
-    excluded = {name for pattern in patterns for name in select(known, pattern)}
-    left = tuple(name for name in names if name not in excluded)
-    if not left:
-        raise UsageError("--exclude leaves no config", "leave it out, or exclude less")
-    return left
-
-
 def of_provider(root: Path, names: Iterable[str], provider: str) -> tuple[str, ...]:
     """Return the configs of a provider; those of other feedstocks, which belong to none, can be built with any.
 
@@ -137,11 +125,7 @@ def load(root: Path, name: str) -> Config:
     names = available(root)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
-        hint = (
-            f"did you mean {' or '.join(close)}? --list shows all"
-            if close
-            else f"there are: {', '.join(names)}"
-        )
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(names)}"
         raise ConfigError(f"there is no config '{name}'", _lost(root, names) or hint)
     path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", feedstock.recipe_folder(root)
     if path.is_file():

@@ -12,6 +12,17 @@ from groundwork.errors import UsageError
 from megabuild.configs.config import Config, python_version
 
 CHANNELS = "channel_sources"
+#: sha256 of releases' pytorch-vVERSION.tar.gz, and who published it.
+TARBALLS = {
+    "2.13.0": (
+        "66614a19060f69cfd63cd0295f65a1241bd15df2fa65c60ae51066c11c2ce812",
+        "conda-forge's recipe, pytorch-cpu-feedstock 74dd3d46",
+    ),
+    "2.14.1": (
+        "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447",
+        "one copy of Homebrew's formula, not compared with the file",
+    ),
+}
 
 
 def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -43,14 +54,27 @@ def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str
     return result
 
 
-def without_channels(config: Config) -> Config:
-    """Return a config that leaves it to whoever builds it which channels are used.
+def use_provider(config: Config, provider: str | None, environ: Mapping[str, str]) -> Config:
+    """Return the config with the requested provider, which configs of this project's matrix have already.
 
-    The engine hashes the key into the names of packages whose recipe does not ignore it.
+    Of another feedstock's config the key with the channels goes where they are others than conda-forge's: the engine
+    hashes it into the names of packages.
+
+    Raises UsageError: The config is for another provider.
     """
+    if provider is None or provider == config.provider:
+        mirrored = bool(environ.get("CONDA_CHANNEL_ALIAS", "").strip())
+        if not mirrored or config.torch_version:
+            return config
+    elif config.has_provider:
+        raise UsageError(
+            f"{config.name} is for the provider {config.provider}",
+            "leave out --provider, or name another config",
+        )
     groups = (tuple(key for key in group if key != CHANNELS) for group in config.zip_keys)
     return replace(
         config,
+        provider=provider or config.provider,
         variant={key: values for key, values in config.variant.items() if key != CHANNELS},
         zip_keys=tuple(group for group in groups if len(group) > 1),
     )
@@ -62,20 +86,14 @@ def chosen(config: Config, overrides: Mapping[str, Sequence[str]]) -> Config:
 
 
 def other_torch(config: Config, version: str, digest: str | None) -> Config:
-    """Return a config for another version of PyTorch: a release, or where wheels are taken, a nightly build, too.
+    """Return a config for another version of PyTorch, with the sha256 of its tarball where one is downloaded.
 
-    ``digest`` is the sha256 of its official tarball, where one is downloaded.
-
-    Raises UsageError: That is no version, or no sha256.
+    Raises UsageError: That is no release, nor a nightly build where wheels are taken.
     """
     nightly = r"(\.dev\d{8})?" if config.provider == "wheel" else ""
     if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
         example = "'2.15.0'" + (", or '2.16.0.dev20261120' for a nightly build" if nightly else "")
         raise UsageError(f"'{version}' is not a release of PyTorch", f"write it like {example}")
-    if version == config.torch_version and digest is None:
-        return config
-    if digest is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
-        raise UsageError(f"'{digest}' is not a sha256", f"give the one of pytorch-v{version}.tar.gz")
     changed = {"torch_version": (version,), "torch_sha256": (digest or "None",)}
     return replace(config, torch_version=version, variant={**config.variant, **changed})
 

@@ -11,9 +11,6 @@ from groundwork.errors import UsageError
 
 CONTAINERS = ("docker", "podman")
 _ENGINE, _RUN_ARGS, _IMAGE = "DOCKER_EXECUTABLE", "CONDA_FORGE_DOCKER_RUN_ARGS", "DOCKER_IMAGE"
-_DEBUG, _OUTPUT = "BUILD_WITH_CONDA_DEBUG", "BUILD_OUTPUT_ID"
-
-_NO = frozenset({"", "0", "false", "no", "off"})
 
 
 def chosen_image(environ: Mapping[str, str]) -> str:
@@ -47,9 +44,3 @@ def read_run_arguments(environ: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(shlex.split(environ.get(_RUN_ARGS, "")))
     except ValueError as error:
         raise UsageError(f"{_RUN_ARGS} cannot be read: {error}", "quote it as for a shell") from error
-
-
-def wants_debug(environ: Mapping[str, str]) -> tuple[bool, str | None]:
-    """Return whether ``BUILD_WITH_CONDA_DEBUG`` asks for what ``--debug`` does, and of which output."""
-    wanted = environ.get(_DEBUG, "").strip().lower() not in _NO
-    return wanted, environ.get(_OUTPUT) or None

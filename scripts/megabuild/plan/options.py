@@ -43,21 +43,14 @@ class Options:
     #: where wheels of extensions are looked for: URL or folder; None for the official index
     pyg_index: str | None = None
     pyg_sources: str | None = None  #: folder or URL with the extensions' source archives, or None for PyPI's
-    #: which builds of PyTorch they may be installed with: ``minor``, ``exact`` or ``stable``; None for the config's own
-    pyg_pin: str | None = None
     extensions: tuple[str, ...] = ()  #: only these extensions, and what they need; empty for all
     arch_list: str | None = None  #: CUDA architectures in place of the config's
     #: most bytes that compilers may take together, or None for all that is free
     memory: int | None = None
     #: version of PyTorch in place of the one in the config's file, which ``config`` has already; None for that one
     torch: str | None = None
-    #: index or folder with PyTorch's wheels; None for pip's, and then upstream's
-    torch_index: str | None = None
     torch_source: Path | None = None  #: folder or tarball with PyTorch's source in place of the provider's
-    torch_sha256: str | None = None  #: of that tarball, or of the official one of that version
     deadline: Deadline | None = None  #: when the run has to have ended
-    #: the version of Triton that goes with ``torch``; None for what the release itself says
-    triton: str | None = None
 
     @property
     def run_name(self) -> str:

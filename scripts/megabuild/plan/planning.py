@@ -19,7 +19,6 @@ from megabuild.plan import (
     alternatives,
     fingerprint,
     last_run,
-    release,
     solving,
     stored,
     tree_reuse,
@@ -32,7 +31,7 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
 from megabuild.plan.recipe_parts import Part, part_of, parts
 from megabuild.plan.source_date import source_date
-from megabuild.plan.torch_source import SourceTree, check_source
+from megabuild.plan.torch_version import TorchRelease, read_release
 from megabuild.providers.conda_forge import ChannelError
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import ProviderRequest
@@ -58,8 +57,8 @@ def make_plan(
     date = source_date(options.root, os.environ)
     in_use.mark(options.cache)
     files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")
-    given = _given_source(options, report)
-    wanted, refused = _overrides_of_release(options, given, report)
+    release = read_release(options, report)
+    wanted, refused = _overrides_of_release(options, release)
     planner = ExtensionPlanner.find(options, report)
     request = ProviderRequest(
         config=options.config,
@@ -67,7 +66,6 @@ def make_plan(
         cache=options.cache,
         report=report,
         rehearsal=options.rehearse,
-        torch_index=options.torch_index,
         plan=only_plan,
     )
     try:
@@ -76,9 +74,8 @@ def make_plan(
         nowhere = _isolation(options, Environment(channels=(), pythons=()))
         lacking_engine = nowhere if isinstance(nowhere, IsolationError) else None
         raise alternatives.explain(error, options, lacking_engine) from error
-    if given is not None:
-        note = f"source of PyTorch {options.config.torch_version}: {given.path}"
-        environment = replace(environment, source=given.path, notes=(*environment.notes, note))
+    if release.source is not None:
+        environment = replace(environment, source=release.source)
     lacking = {
         python: environment.left_out.get(python, "this machine has no such Python with its headers")
         for python in options.config.pythons
@@ -112,7 +109,7 @@ def make_plan(
         notes=(
             *environment.notes,
             *planner.notes,
-            *release.notes(options),
+            *release.notes,
             *filter(None, [date.note]),
         ),
     )
@@ -137,25 +134,16 @@ def prepare(plan: Plan, report: Notes) -> Plan:
     )
 
 
-def packages_without_environment(
-    options: Options, report: Callable[[str], None]
-) -> tuple[tuple[PlannedPackage, ...], dict[str, str]]:
-    """Return what a config renders to before any environment is known, and the Pythons that its PyTorch is not for."""
-    wanted, refused = _overrides_of_release(options, _given_source(options, report), report)
-    return tuple(one for one in render_recipe(options, wanted) if not one.skipped), refused
-
-
 def _overrides_of_release(
-    options: Options, given: SourceTree | None, report: Callable[[str], None]
+    options: Options, release: TorchRelease
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Return the overrides that follow from the options and from what the release needs, and the Pythons left out."""
     wanted = overrides_from_options(options)
-    if given is not None:
-        wanted["torch_source_path"] = (str(given.path),)
-    needs = release.find_needs(options, given, report)
-    if needs.triton:
-        wanted["triton_version"] = (needs.triton,)
-    return _leave_out(options, wanted, needs.left_out)
+    if release.source is not None:
+        wanted["torch_source_path"] = (str(release.source),)
+    if release.triton:
+        wanted["triton_version"] = (release.triton,)
+    return _leave_out(options, wanted, release.left_out)
 
 
 def compare_with_disk(plan: Plan) -> Plan:
@@ -226,7 +214,6 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
     given = {
         "rehearse": (options.rehearse, "torch_source"),
         "optimization": (options.optimization is not None, "torch_optimization"),
-        "pyg-pin": (options.pyg_pin is not None, "pyg_torch_pin"),
         "arch-list": (options.arch_list is not None, "torch_cuda_arch_list"),
         "upstream-tests": (options.upstream_tests, "torch_upstream_tests"),
         "python": (bool(options.pythons), "python"),
@@ -248,31 +235,11 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
         wanted["torch_source"] = ("model",)
     if options.optimization is not None:
         wanted["torch_optimization"] = (options.optimization,)
-    if options.pyg_pin is not None:
-        wanted["pyg_torch_pin"] = (options.pyg_pin,)
     if options.upstream_tests:
         wanted["torch_upstream_tests"] = ("1",)
     if options.arch_list is not None:
         wanted["torch_cuda_arch_list"] = (arch_list(options.config, options.arch_list),)
     return wanted
-
-
-def _given_source(options: Options, report: Callable[[str], None]) -> SourceTree | None:
-    """Check the source that the user brings, if any, against the version that is built."""
-    if options.torch_source is None:
-        return None
-    digest = options.torch_sha256
-    if digest is None and options.torch_source.is_file():  # the official tarball is known by the matrix
-        known = options.config.variant.get("torch_sha256", ("None",))[0]
-        digest = known if known != "None" else None
-    return check_source(
-        options.torch_source,
-        digest=digest,
-        version=options.config.torch_version,
-        third_party=options.config.provider == "conda-forge" and not options.rehearse,
-        cache=options.cache,
-        report=report,
-    )
 
 
 def _leave_out(
@@ -290,8 +257,7 @@ def _leave_out(
         raise ProviderError(
             f"{config.name} cannot be built here for "
             + "; nor for ".join(f"Python {python}: {reason}" for python, reason in left_out.items()),
-            f"it can be for: {', '.join(possible) or 'none'}"
-            + ("; --torch-index names an index with other wheels" if config.provider == "wheel" else ""),
+            f"it can be for: {', '.join(possible) or 'none'}",
         )
     return {**wanted, "python": kept}, left_out
 

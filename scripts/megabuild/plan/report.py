@@ -8,11 +8,9 @@ from typing import Any
 from groundwork.result import Result
 from groundwork.text import UNICODE, picked, size, table
 from groundwork.wording import counted
-from megabuild.plan import object_cache, release, stored
+from megabuild.plan import object_cache, stored
 from megabuild.plan.extensions import NO_PYTORCH
-from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, Plan, PlanItem
-from megabuild.plan.planning import packages_without_environment
 
 _STAGING = {
     "fresh": "{what} is built from scratch",
@@ -134,15 +132,6 @@ def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> lis
     lines = table(("extension", "state", "why"), rows) if rows else []
     lines += [f"{UNICODE.warning} {name} is left out: {why}" for name, why in extensions.left_out.items()]
     return lines
-
-
-def rendered_lines(options: Options) -> list[str]:
-    """Return the packages of a config alone, for where no build environment can be had to plan with."""
-    packages, left_out = packages_without_environment(options, lambda _: None)
-    names = [package.file_name.removesuffix(".conda") for package in packages]
-    lines = [f"{options.config.name} would make", "", *names, ""]
-    told = [*_python_lines(left_out), *(f"{UNICODE.warning} {note}" for note in release.notes(options))]
-    return [*lines, *told, ""] if told else lines
 
 
 def _python_lines(left_out: Mapping[str, str]) -> list[str]:

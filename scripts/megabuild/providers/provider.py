@@ -45,8 +45,6 @@ class ProviderRequest:
     cache: Path  #: folder for everything that is kept, shared by all configs
     report: Notes  #: gets a line for each step, and how far it is
     rehearsal: bool = False  #: empty packages may stand in for what this machine does not have
-    #: the index of PyTorch's wheels; None for those that pip is configured with, and then upstream's
-    torch_index: str | None = None
     #: for a plan only: almost nothing is made or downloaded
     plan: bool = False
 

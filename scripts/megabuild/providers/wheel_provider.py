@@ -17,7 +17,7 @@ class WheelProvider(LocalProvider):
         request, config = self.request, self.request.config
         pythons = self.interpreters()
         requested = {package.python for package in request.planned if package.python}
-        found = torch.find(config, pythons, request.cache / "wheels", request.torch_index, requested)
+        found = torch.find(config, pythons, request.cache / "wheels", requested)
         base = base_python(config, found.locks)
         locked = found.locks[base]
         (wheel,) = locked.wheels

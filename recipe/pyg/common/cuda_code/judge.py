@@ -218,7 +218,7 @@ def judge_abi(facts: LibraryFacts) -> Judgement | None:
     return Judgement(
         path=facts.path,
         reason=f"not for every later torch: it needs {readable(needed[0])}{more} of torch's C++, of one minor version",
-        remedy="let the package be for one minor version of torch: --pyg-pin minor, pyg_torch_pin in a config",
+        remedy="let the package be for one minor version of torch: pyg_torch_pin: [minor] in its config",
     )
 
 

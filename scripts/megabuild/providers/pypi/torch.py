@@ -30,7 +30,7 @@ from megabuild.providers.pypi.lock import Lock
 _AT_ONCE = 2  # an interpreter and uv each
 #: Upstream's own indexes: one for each accelerator (pytorch.org/get-started).
 UPSTREAM = "https://download.pytorch.org/whl"
-_REMEDY = "name an index that has it, or a folder with the wheel, with --torch-index, or choose others with --python."
+_REMEDY = "name an index or folder that has it (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS), or choose others with --python."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,6 @@ def find(
     config: Config,
     interpreters: Mapping[str, Interpreter],
     folder: Path,
-    index: str | None = None,
     needed: Container[str] | None = None,
 ) -> TorchWheels:
     """Find the wheels of PyTorch that fit the interpreters by X.Y(t); nothing is downloaded.
@@ -71,8 +70,8 @@ def find(
     Which accelerator a wheel is for stands in its local version (``2.13.0+cpu``) or, where it has none as those on
     PyPI, in what it requires.
 
-    ``index`` is the only index, an address or a folder; None for those that pip is configured with, and then upstream's
-    for what they lack, if that is one of the ``needed`` Pythons (None: all of the config).
+    The indexes that pip is configured with come first, then upstream's for what they lack, if that is one of the
+    ``needed`` Pythons (None: all of the config).
 
     Raises ProviderError: No Python has a wheel that fits.
     """
@@ -81,7 +80,7 @@ def find(
     others: list[str] = []
     more: list[str] = []
     notes: list[str] = []
-    for address in [index] if index else [None, upstream(config)]:
+    for address in (None, upstream(config)):
         wanted = [python for python in config.pythons if python in interpreters and python not in locks]
         if locks and needed is not None and not any(python in needed for python in wanted):
             break

@@ -1,0 +1,299 @@
+"""Another release of PyTorch, or the user's own source: what is checked and read before anything is compiled."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from wheel_files import make_wheel
+
+from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, UsageError
+from groundwork.files import sha256
+from megabuild.configs.config import load
+from megabuild.configs.overrides import TARBALLS
+from megabuild.configs.render import render
+from megabuild.plan import planning, solving
+from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan
+from megabuild.plan.solving import Solved
+from megabuild.plan.torch_version import TorchRelease, read_release, with_torch
+from megabuild.providers.environment import Environment
+from megabuild.providers.pypi import torch
+
+#: As in the wheels of the index.
+CUDA = {
+    "2.14.1": (">=3.10", 'triton~=3.8.0; platform_system == "Linux" and python_version < "3.15"'),
+    "2.15.0": (">=3.11", 'triton~=3.9.0; platform_system == "Linux" and python_version < "3.16"'),
+}
+REFUSED = {"3.10": "PyTorch 2.15.0 requires Python >=3.11"}
+GITMODULES = "[submodule 'a']\n\tpath = third_party/fmt\n[submodule 'b']\n    path = third_party/ideep\n"
+
+
+def silent(text: object) -> None:
+    """Report nothing."""
+
+
+@pytest.fixture(autouse=True)
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that has wheels of two releases for CUDA, and one for CPUs that names no Triton."""
+    folder = tmp_path / "wheels"
+
+    def wheel(version: str, tag: str, pythons: str, *requires: str) -> None:
+        lines = ["Metadata-Version: 2.1", "Name: torch", f"Version: {version}", f"Requires-Python: {pythons}"]
+        lines += [f"Requires-Dist: {requirement}" for requirement in requires]
+        make_wheel(folder, f"torch-{version}-{tag}.whl", {}, metadata="\n".join([*lines, ""]).encode())
+
+    for version, (pythons, requirement) in CUDA.items():
+        wheel(version, "cp312-cp312-macosx_14_0_arm64", pythons)
+        wheel(version, "cp313-cp313-manylinux_2_28_x86_64", pythons, requirement)
+    wheel("2.15.1+cpu", "cp312-cp312-manylinux_2_28_x86_64", ">=3.11")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setattr(torch, "UPSTREAM", str(tmp_path / "upstream"))
+    for version in ("2.15.0", "2.15.1", "9.9.9"):
+        monkeypatch.setitem(TARBALLS, version, ("ab" * 32, "this test"))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A release's source."""
+    folder = tmp_path / "pytorch-v2.15.2"
+    for name in ("third_party/fmt", "third_party/ideep", ".ci/docker"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "README").touch()
+    (folder / ".gitmodules").write_text(GITMODULES)
+    (folder / "version.txt").write_text("2.15.2a0\n")
+    (folder / "pyproject.toml").write_text('[project]\nname = "torch"\nrequires-python = ">=3.12"\n')
+    (folder / ".ci" / "docker" / "triton_version.txt").write_text("3.9.1\n")
+    return folder
+
+
+@pytest.fixture
+def tarball(tree: Path) -> Path:
+    path = tree.with_name("pytorch.tar.gz")
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(tree, tree.name)
+    return path
+
+
+Ask = Callable[..., Options]
+
+
+@pytest.fixture
+def ask(repository: Path, tmp_path: Path) -> Ask:
+    """Options for a release, or for the config's own."""
+
+    def make(
+        version: str | None, name: str = "linux_64_cuda130", source: Path | None = None, **more: object
+    ) -> Options:
+        config = with_torch(load(repository, name), version, source)
+        options = Options(config=config, root=repository, output=tmp_path, cache=tmp_path / "cache", pyg="none",
+                          torch=version, torch_source=source)  # fmt: skip
+        return replace(options, **more)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[[Options], Plan]:
+    """Plan with a channel that has everything, staging's environments left out."""
+
+    def make(options: Options) -> Plan:
+        environment = Environment(channels=("https://channel.invalid",), pythons=options.config.pythons)
+        monkeypatch.setattr(planning, "provide", lambda *args, **kwargs: environment)
+        monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
+        return planning.make_plan(options, silent, only_plan=True)
+
+    return make
+
+
+def test_the_matrix_s_own_release_and_a_rehearsal_read_nothing(ask: Ask) -> None:
+    assert read_release(ask(None), pytest.fail) == TorchRelease()
+    assert read_release(ask("9.9.9", rehearse=True), pytest.fail) == TorchRelease()
+
+
+@pytest.mark.parametrize(("version", "triton"), [("2.14.1", "3.8.0"), ("2.15.0", "3.9.0")])
+@pytest.mark.parametrize("config", ["linux_64_cuda130", "linux_aarch64_cuda130"])
+def test_triton_and_pythons_are_those_of_the_official_wheel(
+    ask: Ask,
+    plan: Callable[[Options], Plan],
+    monkeypatch: pytest.MonkeyPatch,
+    config: str,
+    version: str,
+    triton: str,
+) -> None:
+    monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
+    made = plan(ask(version, config))
+    pytorch = [item.package for item in made.items if item.package.name == "pytorch"]
+    assert all(f"triton ~={triton}" in package.run for package in pytorch)
+    assert made.left_out == (REFUSED if version == "2.15.0" else {})
+    assert {package.python for package in pytorch} == set(made.config.pythons) - set(made.left_out)
+    assert pytorch[0].python == "3.12", "staging's own comes first"
+
+
+def test_a_free_threaded_python_that_the_channel_is_not_ready_for_is_left_out_unless_asked_for(
+    ask: Ask, plan: Callable[[Options], Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def solve(specs: Sequence[str], *args: object, what: str, **more: object) -> tuple[Solved, ...]:
+        if any("_cp314t" in spec for spec in specs) and any(spec.startswith("triton ") for spec in specs):
+            raise PreflightError(f"{what} cannot be solved: no triton", "see --plan")
+        return ()
+
+    monkeypatch.setattr(solving, "environment", solve)
+    made = plan(ask(None))
+    assert made.left_out.keys() == {"3.14t"}
+    assert "no triton" in made.left_out["3.14t"]
+    assert [item.package.python for item in made.items if item.package.python][-1] == "3.14"
+    assert plan(ask(None, pythons=("3.14t",))).left_out == {}  # the preflight says what is in the way
+
+
+def test_a_python_that_the_release_refuses_is_refused_with_the_reason(
+    ask: Ask, plan: Callable[[Options], Plan]
+) -> None:
+    with pytest.raises(ProviderError, match=r"3\.10: PyTorch 2\.15\.0 requires Python >=3\.11") as caught:
+        plan(ask("2.15.0", pythons=("3.10",)))
+    assert "3.11, 3.12, 3.13, 3.14" in caught.value.remedy
+
+
+def test_where_neither_source_nor_wheel_says_the_config_s_values_are_taken(ask: Ask) -> None:
+    release = read_release(ask("9.9.9"), silent)
+    assert not release.triton
+    assert "9.9.9" in release.notes[0]
+    of_cpu_wheel = read_release(ask("2.15.1"), silent)
+    assert (of_cpu_wheel.triton, list(of_cpu_wheel.left_out), len(of_cpu_wheel.notes)) == (None, ["3.10"], 1)
+    for_cpu = read_release(ask("2.15.1", "linux_64_cpu"), silent)
+    assert (list(for_cpu.left_out), for_cpu.notes) == (["3.10"], ())
+
+
+def test_the_users_source_is_asked_first(ask: Ask, tree: Path) -> None:
+    release = read_release(ask("2.15.2", source=tree), pytest.fail)
+    assert (release.source, release.triton, list(release.left_out)) == (tree, "3.9.1", ["3.10", "3.11"])
+    (tree / "version.txt").write_text("2.15.0\n")
+    (tree / "pyproject.toml").write_text("[build-system]\n")
+    (tree / ".ci" / "docker" / "triton_version.txt").unlink()
+    release = read_release(ask("2.15.0", source=tree), silent)
+    assert (release.triton, release.left_out) == ("3.9.0", REFUSED)
+
+
+def test_a_tarball_is_unpacked_once_and_its_sha256_told(ask: Ask, tarball: Path) -> None:
+    options = ask("2.15.2", source=tarball)
+    release = read_release(options, silent)
+    assert release.source is not None
+    assert sha256(tarball) in release.notes[0]
+    (release.source / "mark").touch()
+    assert read_release(options, silent).source == release.source
+    assert (release.source / "mark").is_file()
+
+
+def test_the_official_tarball_is_compared_with_its_known_sha256(
+    ask: Ask, tarball: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TARBALLS, "2.15.2", ("0" * 64, "this test"))
+    with pytest.raises(IntegrityError, match=sha256(tarball)):
+        read_release(ask("2.15.2", source=tarball), silent)
+    monkeypatch.setitem(TARBALLS, "2.15.2", (sha256(tarball), "this test"))
+    assert sha256(tarball) not in read_release(ask("2.15.2", source=tarball), silent).notes[0]
+
+
+@pytest.mark.parametrize("cut", [0, 60])
+def test_a_broken_tarball_is_refused_and_leaves_nothing(ask: Ask, tarball: Path, cut: int) -> None:
+    tarball.write_bytes(tarball.read_bytes()[:cut] if cut else b"no tar")
+    with pytest.raises(IntegrityError):
+        read_release(ask("2.15.2", source=tarball), silent)
+    assert not list((tarball.parent / "cache" / "torch-source").iterdir())
+
+
+def test_missing_submodules_are_named_where_the_build_needs_them(ask: Ask, tree: Path) -> None:
+    (tree / "third_party" / "fmt" / "README").unlink()
+    with pytest.raises(PreflightError, match="third_party/fmt") as caught:
+        read_release(ask("2.15.2", source=tree), silent)
+    assert "git submodule update" in caught.value.remedy
+    assert read_release(ask("2.15.2", source=tree, rehearse=True), silent).source == tree
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "kind", "says"),
+    [
+        ("2.13.0", "2.15.2a0", UsageError, r"--torch 2\.15\.2"),
+        ("2.15.2", "two", PreflightError, "version.txt"),
+        ("2.15.2", "", PreflightError, "version.txt"),
+    ],
+)
+def test_another_source_than_the_one_meant_is_refused(
+    ask: Ask, tree: Path, version: str, text: str, kind: type[MegabuildError], says: str
+) -> None:
+    (tree / "version.txt").write_text(text)
+    with pytest.raises(kind) as caught:
+        read_release(ask(version, source=tree), silent)
+    assert says.replace("\\", "") in caught.value.message + caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "source", "says"),
+    [
+        ("linux_64_cpu_wheel", None, "tree", "compiles no PyTorch"),
+        ("linux_64_cpu", "2.14.0", None, "pytorch-v2.14.0.tar.gz"),
+        ("linux_64_cpu_debian", "2.14.1", None, "--torch-source"),
+        ("linux_64_cpu", "2.14.1", "nosuch", "there is no"),
+        ("linux_64_cpu", "2.14", "tree", "not a release"),
+        ("linux_64_cpu", "2.16.0.dev20261120", "tree", "not a release"),
+        ("linux_64_cpu_wheel", "2.16.0.dev1", None, "not a release"),
+    ],
+)
+def test_what_no_provider_can_have_is_refused(
+    ask: Ask, name: str, version: str | None, source: str | None, says: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_release(ask(version, name, Path(source) if source else None), silent)
+    assert says in caught.value.message + caught.value.remedy
+
+
+def test_a_nightly_build_comes_as_a_wheel(repository: Path) -> None:
+    version = "2.16.0.dev20261120"
+    changed = with_torch(load(repository, "linux_64_cpu_wheel"), version, None)
+    packages = render(changed, repository / "recipe" / "recipe.yaml")
+    assert {package.version for package in packages if not package.skipped} == {version}
+    assert torch.upstream(changed) == f"{torch.UPSTREAM}/nightly/cpu"
+
+
+def test_another_release_changes_the_version_everywhere(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load(repository, "linux_64_cpu")
+    assert with_torch(config, "2.6.0", Path("pytorch")).variant["torch_sha256"] == ("None",)
+    monkeypatch.setitem(TARBALLS, "2.6.0", ("ab" * 32, "this test"))
+    config = with_torch(config, "2.6.0", None)
+    assert config.variant["torch_sha256"] == ("ab" * 32,)
+    packages = [
+        package for package in render(config, repository / "recipe" / "recipe.yaml") if not package.skipped
+    ]
+    assert {package.version for package in packages} == {"2.6.0"}
+    # requirements follow the version, whoever provides them
+    pytorch = next(package for package in packages if package.name == "pytorch")
+    assert "cmake >=3.27,<4" in pytorch.build
+    assert {"setuptools <75", "pybind11 <3"} <= set(pytorch.host)
+    assert "sympy ==1.13.1" in pytorch.run
+
+
+def test_the_source_s_folder_is_not_part_of_the_names(repository: Path) -> None:
+    recipe, config = repository / "recipe" / "recipe.yaml", load(repository, "linux_64_cpu")
+    names = [
+        [package.file_name for package in render(config, recipe, overrides={"torch_source_path": (path,)})]
+        for path in ("/here", "/elsewhere")
+    ]
+    assert names[0] == names[1]
+
+
+def test_every_patch_is_listed_once_for_any_source(repository: Path) -> None:
+    recipe = YAML(typ="safe").load((repository / "recipe" / "recipe.yaml").read_text(encoding="utf-8"))
+    *sources, patched = recipe["outputs"][0]["source"]
+    assert all("torch_source_path" in source["if"] and "patches" not in source["then"] for source in sources)
+    common, by_source = patched["then"]["patches"]
+    listed = [common, *by_source["then"], *by_source["else"]]
+    folder = repository / "recipe" / "patches"
+    assert sorted(listed) == sorted(str(path.relative_to(folder.parent)) for path in folder.rglob("*.patch"))

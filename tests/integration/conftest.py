@@ -14,13 +14,10 @@ import pytest
 
 _READY_SECONDS = 20.0
 _SOCKET = "docker.sock"
-#: Files that take minutes: begun first, so that no worker is left with one of them at the end.
-_LONGEST = (
-    "test_bare_root",
-    "test_rehearsal",
-    "test_backend_packages",
-    "test_debian_root",
-)
+#: The bare root has caches of its own. One rehearsal fills the cache of packed wheels, for which others would wait
+#: unless unit tests came in between; then the longest, so that no worker is left with one of them at the end.
+_FIRST = ("test_bare_root", "test_rehearsal")
+_THEN = ("test_malicious_recipe", "test_backend_packages", "test_build_session", "test_build_extensions")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,20 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-names", action="store_true", help="write tests/data/rendered*.json anew")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker of tests that rebuild everything in a container."""
-    config.addinivalue_line("markers", "docker: rehearses in a real container; only with -m docker")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first, and leave out tests with containers unless they were asked for."""
-    order = {name: number for number, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
-    if "docker" in str(config.getoption("markexpr")):
-        return
-    for item in items:
-        if item.get_closest_marker("docker"):
-            item.add_marker(pytest.mark.skip(reason="takes two rehearsals: pytest -m docker"))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files, which workers take one by one."""
+    order = {name: number for number, name in enumerate((*_FIRST, "unit", *_THEN))}
+    last = len(order)
+    items.sort(
+        key=lambda item: order.get("unit" if item.path.parent.name == "unit" else item.path.stem, last)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,6 @@ CONFIG = "linux_64_cpu"
 VERSION = "2.14.0"
 PYTHONS = ("3.12", "3.13")
 MARK = "# brought by the user\n"
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ STAGING = "3.12"
 PYTHONS = (STAGING, "3.13", "3.11")  # in this order; the first is staging's own
 MOST_STEPS = 170
 VERSION = "2.6.0"
-pytestmark = [pytest.mark.debian, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 @dataclass(frozen=True, kw_only=True)

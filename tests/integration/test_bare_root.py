@@ -10,7 +10,6 @@ import bare_root
 import pytest
 from bare_root import BareRoot
 
-pytestmark = pytest.mark.slow
 #: Of each kind one file that takes a moment: docs, the swap, a command line, a compiler.
 UNIT_TESTS = ("test_docs_commands", "test_python_swap", "test_cli_exits", "test_recipe_scripts")
 

@@ -20,7 +20,7 @@ from megabuild.providers.debian.root import enter
 from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import provide
 
-pytestmark = [pytest.mark.debian, pytest.mark.long]
+pytestmark = pytest.mark.long
 LOAD = """
 import ctypes, glob
 for library in sorted(glob.glob("/mnt/lib/lib*.so.*")):

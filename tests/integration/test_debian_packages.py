@@ -40,11 +40,7 @@ def built(config: str) -> list[str]:
 
 
 BUILT = [(config, tag) for config in (CPU, CUDA) for tag in built(config)]
-pytestmark = [
-    pytest.mark.debian,
-    pytest.mark.slow,
-    pytest.mark.skipif(not BUILT, reason=f"neither {CPU} nor {CUDA} has been built"),
-]
+pytestmark = pytest.mark.skipif(not BUILT, reason=f"neither {CPU} nor {CUDA} has been built")
 
 
 @functools.cache

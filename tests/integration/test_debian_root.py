@@ -24,8 +24,6 @@ from megabuild.providers.local.compilers import probe
 from megabuild.providers.local.interpreters import some_of
 
 pytestmark = [
-    pytest.mark.debian,
-    pytest.mark.slow,
     pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="mmdebstrap is not installed"),
     pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64"),
 ]

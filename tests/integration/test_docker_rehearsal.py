@@ -1,6 +1,6 @@
 """A rehearsal in a real container gives the same packages as one on the host.
 
-Opt-in (``pytest -m docker``): takes two rehearsals, and an image made of this system's own packages.
+Takes two rehearsals, and an image made of this system's own packages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rattler import IndexJson
 from megabuild.plan.isolation import rehearsal_image
 
 CONFIG = "linux_64_cpu"
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,6 @@ def tree(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return release, graph
 
 
-@pytest.mark.debian
 @pytest.mark.long
 def test_build_sh_compiles_libtorch_once_and_ends_before_it_would_again(tree: tuple[str, RealGraph]) -> None:
     release, graph = tree

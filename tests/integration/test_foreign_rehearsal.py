@@ -18,7 +18,6 @@ from megabuild.providers.environment import machine_platform
 from megabuild.run.session import execute
 
 pytestmark = [
-    pytest.mark.debian,
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="mmdebstrap is not installed"),
     pytest.mark.skipif(machine_platform() != "linux-64", reason="compiles for another processor than x86-64"),

@@ -17,8 +17,6 @@ from wheel_files import make_page, make_wheel
 
 from groundwork.wheel_file import why_broken
 
-pytestmark = pytest.mark.slow
-
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 VERSION = "9.9"  # not the matrix's, which knows the hashes of upstream's archives
 END = "\n--- standard output ---\n"

@@ -17,7 +17,7 @@ from real_graph import RealGraph, install_prefix
 from megabuild.providers.debian.cuda import HOST_COMPILER, NVCC
 
 PYTHON = "3.12"
-pytestmark = [pytest.mark.debian, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 class CudaGraph(RealGraph):

@@ -48,7 +48,6 @@ _FEW = ("python", "pip", "setuptools <82", "pyyaml", "typing_extensions", "jinja
 _WANTED = ("3.10", "3.11", "3.12", "3.13", "3.13t", "3.14")
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64"),
     pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed"),
 ]

@@ -28,7 +28,6 @@ from megabuild.plan.isolation import rehearsal_image
 from megabuild.run.launcher import LAUNCHER_FILES, SHARE_OBJECTS
 from megabuild.run.session import execute
 
-pytestmark = pytest.mark.slow
 _SECONDS = 45.0
 _STOPPING_SECONDS = 15.0
 #: What the driver reads, writes or sets modes of in a config's folder, and what it did in former layouts.

@@ -29,7 +29,6 @@ from megabuild.run.summary import Summary
 from megabuild.status.status import script_lines
 
 CONFIG = "linux_64_cuda130"
-pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from cmake_python_swap.ninja_dry_run import Graph
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 STAGING = "3.12"
 MOST_STEPS = 164
-pytestmark = [pytest.mark.debian, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 @dataclass(frozen=True)

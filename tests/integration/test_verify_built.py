@@ -18,7 +18,6 @@ from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
 # gigabytes of wheels on a fresh machine
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.slow,
     pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
 ]
 ARCHS = ("9.0", "12.0")

@@ -24,7 +24,6 @@ def test_actionlint_finds_nothing(repository: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.slow
 def test_a_rehearsal_is_continued_and_comes_out_whole(repository: Path, tmp_path: Path) -> None:
     found = find(print)
     config = load(repository, CONFIG)

@@ -15,7 +15,7 @@ from command_line.configs import choose, config_names, person_present
 from command_line.options import SETTINGS, GroupedCommand, option, version
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
-from groundwork.deadline import deadline
+from groundwork.interrupts import parse_deadline
 from groundwork.result import Result
 from groundwork.text import size
 from megabuild.configs.config import Config, available, load, of_provider
@@ -138,7 +138,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
     chosen = choose(names, given["configs"], all_of=all_of, may_ask=may_ask)
     if given["debug"] and len(chosen) > 1:
         raise click.UsageError("--debug is for one config")
-    given["deadline"] = deadline(given["deadline"]) if given["deadline"] else None
+    given["deadline"] = parse_deadline(given["deadline"]) if given["deadline"] else None
     options = {name: partial(options_of, load(root, name), root, folder, given) for name in chosen}
     if given["debug"]:
         from command_line.running import debug

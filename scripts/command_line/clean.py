@@ -12,8 +12,7 @@ from command_line.root import output_folder
 from groundwork.errors import ConfigError, UsageError
 from groundwork.files import cache_folder
 from groundwork.result import Result
-from groundwork.text import size, table
-from groundwork.wording import plain
+from groundwork.text import plain, size, table
 from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
 
 EXAMPLES = """

@@ -12,8 +12,7 @@ from rich.console import Console
 from command_line.options import GroupedCommand, option
 from command_line.root import output_folder
 from groundwork.result import Result
-from groundwork.text import UNICODE, display, size
-from groundwork.wording import counted
+from groundwork.text import UNICODE, counted, display, size
 
 EXAMPLES = """
 {prog} ./env pytorch_scatter --from linux_64_cpu_wheel
@@ -52,7 +51,7 @@ def create(
     from command_line.progress_display import Screen
     from groundwork import in_use
     from groundwork.files import cache_folder
-    from groundwork.network.channels import channel_url
+    from groundwork.network.client import channel_url
     from megabuild import environments
 
     channel = environments.find_channel(output_folder(output), config)

@@ -14,11 +14,11 @@ from command_line.progress_display import Screen
 from command_line.root import log_folder
 from command_line.run_command import Invocation, run
 from groundwork import in_use
-from groundwork.arch_list import cuda_archs
 from groundwork.errors import UnknownError
 from groundwork.files import cache_folder
+from groundwork.machine import measure
+from groundwork.names import cuda_archs
 from groundwork.network.index import PYG_INDEX
-from groundwork.resources.machine import measure
 from groundwork.result import Result
 from groundwork.text import wrapped
 from pyg_extensions.table import EXTENSIONS, describe_retired

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from groundwork.wording import meant
+from groundwork.text import meant
 
 _GAP = re.compile(r" {2,}")
 _OTHERS = "Other options"

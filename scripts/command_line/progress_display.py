@@ -15,8 +15,8 @@ from rich.table import Column
 from rich.text import Text
 
 from command_line import github
-from groundwork.notes import WARNING as WARNING
-from groundwork.notes import Preparing
+from groundwork.progress import WARNING as WARNING
+from groundwork.progress import Preparing
 from groundwork.text import Signs, duration, fitted, plain, plain_lines
 from megabuild.status.record import RunRecord
 from megabuild.status.show import activity_line, figures, record_lines, run_line

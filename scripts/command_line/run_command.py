@@ -19,7 +19,7 @@ import click
 
 from command_line.root import lacking_extra
 from command_line.streams import Output
-from groundwork import stopping
+from groundwork import interrupts
 from groundwork.bootstrap import DELETE, STAMP, open_streams
 from groundwork.errors import Interrupted, MegabuildError, of_system
 from groundwork.network import certificates
@@ -92,7 +92,7 @@ def _leave(code: int) -> NoReturn:
 def outcome(action: Callable[[], object], invocation: Invocation) -> int:
     """Call something, print what it returns or report what it raises, and return the exit code."""
     try:
-        with stopping.by_signals():
+        with interrupts.stop_on_signals():
             result = action()
             if isinstance(result, Result):
                 _show(result, invocation)

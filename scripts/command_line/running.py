@@ -15,7 +15,7 @@ from command_line.progress_display import Screen, show
 from command_line.run_command import Invocation
 from groundwork import in_use
 from groundwork.errors import DeadlineError, MegabuildError
-from groundwork.notes import Notes
+from groundwork.progress import Notes
 from groundwork.result import Result
 from megabuild.plan import planning
 from megabuild.plan.options import Options

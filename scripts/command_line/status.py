@@ -20,8 +20,7 @@ from command_line.run_command import Invocation
 from groundwork import files
 from groundwork.errors import UsageError
 from groundwork.result import Result
-from groundwork.text import Signs
-from groundwork.wording import plain
+from groundwork.text import Signs, plain
 from megabuild.status.reading import LastRun, read_last_run, run_names
 from megabuild.status.show import changes, status_result
 

@@ -11,8 +11,7 @@ from command_line.root import output_folder
 from command_line.run_command import Invocation
 from groundwork.errors import VerdictError
 from groundwork.result import Result
-from groundwork.text import UNICODE, size
-from groundwork.wording import counted
+from groundwork.text import UNICODE, counted, size
 
 EXAMPLES = """
 {prog} linux_64_cuda130 --check                  what there is, in order; every package is read

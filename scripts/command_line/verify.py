@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from groundwork.arch_list import cuda_archs
 from groundwork.errors import UsageError
+from groundwork.names import cuda_archs
 from groundwork.result import Result
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from conda_wheels.simple_index import IndexedWheel
 from groundwork.result import Result
-from groundwork.text import UNICODE, display, duration, size, table
-from groundwork.wording import counted
+from groundwork.text import UNICODE, counted, display, duration, size, table
 
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
 

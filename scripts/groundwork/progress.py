@@ -1,10 +1,15 @@
-"""From a build script's output to its phases, and ninja's counters in them."""
+"""What a slow step reports while it goes on: sentences, how far it is, and the phases of a build script's output."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from groundwork.text import size
+
+#: Begins a sentence that must not be missed.
+WARNING = "! "
 #: What the build scripts set NINJA_STATUS to: ``[12/1374 34.5s] ``; where several ninjas run side by side, each with
 #: its name and the steps of all: ``[1/3 34.5s _knn_cpu of 30] ``
 _NINJA = re.compile(r"^\[(\d+)/(\d+) \d+(?:\.\d+)?s(?: (?P<name>\S+) of (?P<all>\d+))?\] ")
@@ -18,6 +23,28 @@ _PHASES = {
     "split": "taking the wheel apart",
     "normalise": "making the package reproducible",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparing:
+    """How far one step is: it begins with nothing done, and is over with all."""
+
+    what: str  #: ``downloading 3 wheels``
+    done: int = 0
+    total: int = 0  #: 0 where nobody knows
+    unit: str = ""  #: ``bytes``, ``packages``
+
+    @property
+    def over(self) -> bool:
+        """Whether it is done."""
+        return 0 < self.total <= self.done
+
+    def __str__(self) -> str:
+        return f"{self.what} ({size(self.total)})" if self.total and self.unit == "bytes" else self.what
+
+
+#: Takes what a step reports, from any thread.
+Notes = Callable[["str | Preparing"], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,28 @@
-"""Small pieces of text: sizes, durations, paths, tables, and signs that the stream can show."""
+"""Text for people: counts, sizes, durations, paths, tables, untrusted text, and signs that the stream can show."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any
 
-from groundwork.wording import plain as plain
-
 _WIDTH = 80
+#: Control characters (C0, DEL, C1), line and paragraph separators, those that change the direction of writing, and
+#: bytes that were no text.
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+#: Colours, erased lines and links, as compilers and build tools print them.
+_STYLE = re.compile("\x1b\\[[0-9;]*[mK]|\x1b\\]8;[^\x07\x1b]*(?:\x07|\x1b\\\\)")
+#: What a terminal may break where it likes: command lines, a path or address, rows of tables, drawings of compilers.
+_UNWRAPPED = re.compile(
+    r"\s*(?:[A-Z_]+=\S+ +)*(?:python3?|pip|uv|conda|micromamba|docker|podman|sudo|apt-get|bash|sh|cd|\S*/)\S* "
+    r"|\s*[\w ]{1,40}: \S+$|\s*\S.*?\S {2,}\S|\s*\d* *\|"
+)
+#: Before a command at the end of a sentence.
+_COMMAND = re.compile(r"(?<=:) (?=(?:sudo|python3|pip|megabuild|scripts/\S+) )")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +52,12 @@ class Signs:
 UNICODE = Signs(done="✓", failed="✗", kept="=", warning="!", dash="-", cut="…")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 wheel``, ``7 wheels``, ``2 processes``."""
+    plural = f"{noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{count} {noun if count == 1 else plural}"
+
+
 def size(octets: float) -> str:
     """Return a size for people: ``812 B``, ``34.5 MB``, ``1.2 GB`` (powers of 1000)."""
     for unit in ("B", "kB", "MB"):
@@ -55,34 +72,34 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole % 3600 // 60:02} h"
+    parts, unit = (whole, "min") if whole < 3600 else (whole // 60, "h")
+    return f"{parts // 60}:{parts % 60:02} {unit}"
 
 
 def display(path: Path) -> str:
     """Return a path for people: relative to the current folder where that is shorter."""
-    try:
-        relative = str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
-    return relative if len(relative) < len(str(path)) else str(path)
+    relative = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return min(str(path), str(relative), key=len)
 
 
 def table(
     heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()
 ) -> list[str]:
     """Return the lines of a table; columns are two blanks apart, those in ``right`` (counted from 0) flush right."""
-    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
-
-    def line(row: tuple[str, ...]) -> str:
-        cells = (
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return [
+        "  ".join(
             cell.rjust(width) if column in right else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        return "  ".join(cells).rstrip()
+        ).rstrip()
+        for row in [heads, *rows]
+    ]
 
-    return [line(row) for row in [heads, *rows]]
+
+def plain(text: str) -> str:
+    """Return untrusted text on one line, without terminal control and bidirectional characters."""
+    without = _STYLE.sub("", text)
+    return _STEERING.sub(lambda match: "?" if match[0].strip("\t\n\r ") else " ", without)
 
 
 def plain_lines(text: str) -> str:
@@ -90,25 +107,23 @@ def plain_lines(text: str) -> str:
     return "\n".join(map(plain, text.split("\n")))
 
 
-def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
-    """Break a text into lines of at most 80 columns, between words only; the first and the others are indented."""
+def meant(word: str, names: Iterable[str], *, otherwise: str = "") -> str:
+    """Return which of a closed list's names somebody may have meant, ``did you mean scatter?``, else all of them.
+
+    ``otherwise`` takes the place of all of them where there are too many.
+    """
+    by_lower = {name.lower(): name for name in names}
+    if close := get_close_matches(word.lower(), by_lower, n=2):
+        return f"did you mean {' or '.join(by_lower[name] for name in by_lower if name in close)}?"
+    return otherwise or f"there are: {', '.join(by_lower.values())}"
+
+
+def wrapped(text: str, *, first: str = "", rest: str = "  ", width: int = _WIDTH) -> list[str]:
+    """Break a text into lines, between words only; the first and the others are indented."""
     return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-#: What a terminal may break where it likes: command lines, a path or address, rows of tables, drawings of compilers.
-_UNWRAPPED = re.compile(
-    r"\s*(?:[A-Z_]+=\S+ +)*(?:python3?|pip|uv|conda|micromamba|docker|podman|sudo|apt-get|bash|sh|cd|\S*/)\S* "
-    r"|\s*[\w ]{1,40}: \S+$|\s*\S.*?\S {2,}\S|\s*\d* *\|"
-)
-#: Before a command at the end of a sentence.
-_COMMAND = re.compile(r"(?<=:) (?=(?:sudo|python3|pip|megabuild|scripts/\S+) )")
+        text, width, initial_indent=first, subsequent_indent=rest,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def fitted(text: str, width: int) -> str:
@@ -116,23 +131,16 @@ def fitted(text: str, width: int) -> str:
     lines: list[str] = []
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())] + "  "
-        prose, command = (
-            _COMMAND.split(line, maxsplit=1) if len(line) > width and _COMMAND.search(line) else (line, "")
-        )
+        prose, *command = _COMMAND.split(line, maxsplit=1) if len(line) > width else [line]
         if len(prose) <= width or _UNWRAPPED.match(prose):
             lines.append(prose)
         else:
-            lines += textwrap.wrap(
-                prose, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-            )
-        lines += [indent + command] if command else []
+            lines += wrapped(prose, rest=indent, width=width)
+        lines += [indent + words for words in command]
     return "\n".join(lines)
 
 
 def picked(value: object, names: str) -> dict[str, Any]:
     """Return the attributes with these names, separated by blanks, for JSON: tuples as lists."""
     attributes = {name: getattr(value, name) for name in names.split()}
-    return {
-        name: list(attribute) if isinstance(attribute, tuple) else attribute
-        for name, attribute in attributes.items()
-    }
+    return {name: list(item) if isinstance(item, tuple) else item for name, item in attributes.items()}

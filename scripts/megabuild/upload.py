@@ -16,7 +16,7 @@ from rattler.package import IndexJson
 
 from groundwork import process
 from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from megabuild.engine import archive
 from megabuild.plan import published
 from megabuild.providers.specs import satisfied

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from groundwork import redact
 from groundwork.errors import AuditError
-from groundwork.wording import plain
+from groundwork.text import plain
 
 _URL = re.compile(
     r"(?P<protocol>https?|git|(?:git\+)?ssh|ssh\+git)://(?P<user>[^-@/\s][^/\s]*@)?"

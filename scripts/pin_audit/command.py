@@ -15,7 +15,7 @@ from groundwork.errors import (
     VerdictError,
 )
 from groundwork.result import Result
-from groundwork.wording import counted, meant
+from groundwork.text import counted, meant
 from pin_audit.constraints import STATUSES, Status
 from pin_audit.make_report import AuditOptions, make
 from pin_audit.markdown import changes_markdown, insert, markdown

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from msgspec import Struct
 
-from groundwork.wording import plain
+from groundwork.text import plain
 from megabuild.configs.config import Config
 
 Converted = TypeVar("Converted", bound=type[Struct])

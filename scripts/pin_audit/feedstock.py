@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from groundwork import redact
-from groundwork.arch_list import accelerator
 from groundwork.errors import UsageError
+from groundwork.names import accelerator
 from megabuild.configs.config import CONFIG_FOLDER, RECIPES, Config
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.facts import AuditTarget, Build

@@ -9,7 +9,7 @@ from typing import Any
 
 from groundwork.errors import UsageError
 from groundwork.network.cache import age
-from groundwork.wording import counted
+from groundwork.text import counted
 from pin_audit.cells import CellPart, cells, count_cells, has_no_version
 from pin_audit.constraints import AuditRow, Status
 from pin_audit.report_file import Comparison, Report, write

@@ -18,8 +18,8 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from cuda_code.kernels import KERNELS
-from groundwork.arch_list import accelerator
 from groundwork.errors import UsageError
+from groundwork.names import accelerator
 
 _SECONDS_PER_CUDA_FILE = 30
 _SECONDS_PER_ARCH = 25

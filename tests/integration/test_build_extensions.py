@@ -19,7 +19,7 @@ from tiny import PACKAGES, make_channel, provider, wait_for
 from tiny_pyg import TinyPyg
 
 from groundwork.errors import IntegrityError, IsolationError, UsageError
-from groundwork.resources.shortage import Watch
+from groundwork.machine import MemoryWatch
 from megabuild.engine.supervisor import strays
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import extensions, planning
@@ -242,7 +242,7 @@ def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_ar
     tiny: TinyPyg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = itertools.count()  # the kernel's, one more at every look
-    monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: next(kills)))
+    monkeypatch.setattr(work, "MemoryWatch", lambda: MemoryWatch(lambda: next(kills)))
     killed: list[str] = []
     advance = Task.advance
 

@@ -37,8 +37,7 @@ from groundwork.errors import (
     ProviderError,
     SwapRefused,
 )
-from groundwork.resources.machine import Machine
-from groundwork.resources.shortage import Watch
+from groundwork.machine import Machine, MemoryWatch
 from megabuild.engine import archive
 from megabuild.engine.supervisor import strays
 from megabuild.isolation.bubblewrap import Bubblewrap
@@ -210,7 +209,7 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
 ) -> None:
     monkeypatch.setenv("TINY_MOST_JOBS", "2")
     kills = itertools.count()  # the kernel's, one more at every look
-    monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: next(kills)))
+    monkeypatch.setattr(work, "MemoryWatch", lambda: MemoryWatch(lambda: next(kills)))
     assert tiny.run(cpu_count=4, pythons=("3.12",)).ok
     assert tiny.warnings()[-1].endswith("once more with 2 compile jobs")
     assert tiny.decisions()[-1][0] == "resume"
@@ -220,7 +219,7 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
 def ample(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which memory does not run out."""
     machine = Machine(cores=4, memory=100, memory_free=90)
-    monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: 7, lambda: machine))
+    monkeypatch.setattr(work, "MemoryWatch", lambda: MemoryWatch(lambda: 7, lambda: machine))
 
 
 def kill_one(tiny: Tiny, command: list[str]) -> threading.Thread:
@@ -270,7 +269,7 @@ def test_who_kills_again_means_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, a
 def test_more_jobs_than_memory_holds_are_a_warning_before_anything_compiles(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "Watch", lambda: Watch(lambda: None))
+    monkeypatch.setattr(work, "MemoryWatch", lambda: MemoryWatch(lambda: None))
     assert tiny.run(cpu_count=100_000, pythons=("3.12",)).ok
     levels = [record.levelno for record in tiny.seen]
     assert levels.index(logging.WARNING) < levels.index(PHASE)

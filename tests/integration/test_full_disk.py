@@ -12,7 +12,7 @@ import pytest
 from tiny import Tiny, make_channel, provider, wait_for
 
 from groundwork.errors import OutOfSpaceError
-from groundwork.resources.machine import disk_free
+from groundwork.machine import disk_free
 from megabuild.plan import planning
 from megabuild.status.reading import read_last_run
 

@@ -18,7 +18,7 @@ from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantCon
 from tiny import make_channel, provider, wait_for
 
 from groundwork.errors import IsolationError
-from groundwork.resources.machine import machine_platform
+from groundwork.machine import machine_platform
 from megabuild.configs.config import CONFIG_FOLDER, load
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import planning

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tiny import Tiny, make_channel, provider
 
-from groundwork.deadline import Deadline
 from groundwork.errors import DeadlineError
+from groundwork.interrupts import Deadline
 from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
 from megabuild.status import record as state_file

@@ -113,7 +113,7 @@ def test_a_run_is_seen_from_outside_and_after_kill_9_where_it_died(tiny: Tiny) -
     assert "died at " in said.stdout
     assert "of 6 (tiny-build: compile)" in said.stdout
     assert "run the same command again to continue" in said.stdout
-    assert status(tiny, "--follow").returncode == 23
+    assert status(tiny, "--follow").returncode == 8
     tiny.run()
     assert state_of(tiny).status == "done"
 

@@ -10,7 +10,7 @@ import pytest
 from audit_channel import add, index
 from audit_site import Answer, config, die, endless, hang, request, services, serving, trickle
 
-from groundwork.network import channels
+from groundwork.network import client
 from pin_audit.facts import Newest, SourceOutcome
 from pin_audit.services import Services
 from pin_audit.sources import channel as channel_source
@@ -137,7 +137,7 @@ def test_a_misbehaving_channel_ends_in_bounded_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | Answer
 ) -> None:
     monkeypatch.setattr(channel_source, "_SECONDS", 1.0)
-    monkeypatch.setattr(channels, "_SECONDS", 1.0)
+    monkeypatch.setattr(client, "_CHANNEL_SECONDS", 1.0)
     broken = {
         f"/conda-forge/linux-64/{file}": answer
         for file in ("repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json.bz2", "repodata.json")
@@ -153,7 +153,7 @@ def test_a_misbehaving_channel_ends_in_bounded_time(
 
 
 def test_a_channel_that_hangs_altogether_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "_SECONDS", 0.5)
+    monkeypatch.setattr(client, "_CHANNEL_SECONDS", 0.5)
     with serving({"/conda-forge/noarch/repodata.json.zst": hang}) as site:
         monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
         start = time.monotonic()

@@ -15,7 +15,7 @@ from groundwork.errors import (
     ProviderError,
     SwapRefused,
 )
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import ScriptLine
 from megabuild.run.failure import EXCERPT_LINES, Failure, excerpt

@@ -21,7 +21,7 @@ from groundwork.errors import (
     OutOfMemoryError,
     SwapRefused,
 )
-from groundwork.resources.jobs import Budget, Jobs
+from groundwork.jobs import Budget, Jobs
 from megabuild.engine.archive import Archive
 from megabuild.run.graph import Graph, Inbox, PackageAvailable
 from megabuild.run.work import Need, Stopped, TaskResult, Work

@@ -14,7 +14,7 @@ from typing import cast
 
 import pytest
 
-from groundwork.resources.jobs import Jobs
+from groundwork.jobs import Jobs
 from megabuild.plan.plan import Plan
 from megabuild.run.launcher import COMPILER_LAUNCHER, HEAVY_GATE, write_launcher
 from megabuild.run.memory_budget import MemoryBudget

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from megabuild.engine.logs import ScriptLine
 from megabuild.run.build_output import STATS, BuildStep, Objects, Parser, Totals
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from megabuild.configs.config import load
 from megabuild.plan.extensions import choose_source, render_tasks
 from megabuild.plan.plan import Extensions

@@ -20,7 +20,7 @@ from command_line import running, several_configs
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import BuildError, IsolationError, MegabuildError, ProviderError
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from groundwork.result import Result
 from megabuild.plan.options import Options
 from megabuild.run import commands, session

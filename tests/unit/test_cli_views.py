@@ -17,7 +17,7 @@ from command_line import conclusion, running
 from command_line.progress_display import Screen, moving_lines
 from command_line.run_command import Invocation
 from groundwork.errors import BuildError, Interrupted
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from groundwork.text import fitted
 from megabuild.configs.config import load
 from megabuild.configs.render import render

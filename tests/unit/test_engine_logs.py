@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from megabuild.engine.logs import UNKNOWN, LogFollower
 
 

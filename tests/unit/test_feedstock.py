@@ -12,7 +12,7 @@ from calling import call
 
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, IsolationError, UsageError
-from groundwork.resources.machine import machine_platform
+from groundwork.machine import machine_platform
 from megabuild.configs import feedstock
 from megabuild.configs.config import CONFIG_FOLDER, available, list_configs, load, recipe_of
 from megabuild.configs.overrides import use_provider

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.wording import plain
+from groundwork.text import plain
 from megabuild.run.failure import network_failed, of_last_phase
 from megabuild.run.first_error import first_error, is_error_line
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from command_line import github
 from command_line.progress_display import Screen
 from command_line.streams import Output
-from groundwork.notes import Preparing
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
+from groundwork.progress import Preparing
 from groundwork.redact import Mask
 from megabuild.run.summary import PackageResult
 from megabuild.status.status import PHASE, Status, logger

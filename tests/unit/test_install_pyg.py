@@ -26,9 +26,9 @@ from groundwork.errors import (
     ProviderError,
     UsageError,
 )
+from groundwork.jobs import Jobs
+from groundwork.machine import Machine
 from groundwork.network.index import File
-from groundwork.resources.jobs import Jobs
-from groundwork.resources.machine import Machine
 from megabuild.configs.config import load
 from pyg_extensions.install import user_environment
 from pyg_extensions.install.compile_wheel import Workshop, choose_jobs

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tiny import kept_sentences
 
-from groundwork.notes import Preparing
+from groundwork.progress import Preparing
 from megabuild.status import record as state_file
 from megabuild.status.status import PHASE, Status
 from megabuild.status.time_left import TimeLeft

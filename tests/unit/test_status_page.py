@@ -12,7 +12,7 @@ from calling import call
 
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, IntegrityError, UsageError
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from megabuild.run.summary import PackageResult, Summary
 from megabuild.status import record as state_file
 from megabuild.status.page import run_page

@@ -10,11 +10,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec import structs
 
 from groundwork.errors import ConfigError, IntegrityError
-from groundwork.resources import processes
+from megabuild.status import reading
 from megabuild.status import record as state_file
 from megabuild.status.reading import read_last_run, run_names
 from megabuild.status.record import Activity, RunRecord
@@ -26,7 +27,7 @@ COMPILING = Activity(task="pytorch", what="libtorch: compile", since=900.0, done
 def a_state(**changes: object) -> RunRecord:
     state = RunRecord(
         config="linux_64_cpu", status="building", began=time.time() - 60, updated=time.time(), activities=[COMPILING],
-        log="/elsewhere/logs/run.log", pid=os.getpid(), process_began=processes.began(os.getpid()),
+        log="/elsewhere/logs/run.log", pid=os.getpid(), process_began=psutil.Process().create_time(),
         host=socket.gethostname(), packages={"libtorch 2.13.0": "waiting"},
     )  # fmt: skip
     return structs.replace(state, **changes)
@@ -40,7 +41,7 @@ def put(folder: Path, state: RunRecord) -> Path:
 
 def ended_process() -> tuple[int, float]:
     with subprocess.Popen(["sleep", "60"]) as process:
-        began = processes.began(process.pid)
+        began = psutil.Process(process.pid).create_time()
         process.kill()
     return process.pid, began
 
@@ -137,7 +138,7 @@ def test_a_run_that_ended_between_two_looks_did_not_die(
         put(tmp_path, a_state(status="done", exit_code=0))
         return False
 
-    monkeypatch.setattr(processes, "is_running", is_running)
+    monkeypatch.setattr(reading, "is_running", is_running)
     assert read_last_run(tmp_path).standing == "ended"
 
 

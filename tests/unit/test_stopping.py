@@ -16,7 +16,7 @@ import click
 import pytest
 
 from command_line.run_command import Invocation, outcome
-from groundwork import stopping
+from groundwork import interrupts
 from megabuild.engine import output_folder
 from megabuild.plan import solving
 from megabuild.providers.command import each
@@ -29,7 +29,7 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def signalled(number: signal.Signals, seconds: float) -> Iterator[None]:
     """Send this process a signal after a while, as a service manager or a terminal does."""
     timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
-    with stopping.by_signals():
+    with interrupts.stop_on_signals():
         timer.start()
         try:
             yield
@@ -52,7 +52,7 @@ def test_a_signal_while_a_package_is_read_costs_no_package(
         return read(archive)
 
     monkeypatch.setattr(zipfile.ZipFile, "testzip", signalled_on_the_way)
-    with pytest.raises(KeyboardInterrupt), stopping.by_signals():
+    with pytest.raises(KeyboardInterrupt), interrupts.stop_on_signals():
         output_folder.heal(tmp_path)
     assert package.is_file()
 
@@ -80,7 +80,7 @@ def test_the_command_line_says_what_stopped_it(
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with stopping.by_signals():
+        with interrupts.stop_on_signals():
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, former)
@@ -144,7 +144,7 @@ def test_a_signal_while_a_package_is_put_together_comes_before_the_package_and_l
         os.kill(os.getpid(), signal.SIGTERM)
 
     package = LocalPackage(name="thing", version="1.0", platform="linux-64", fill=fill)
-    with pytest.raises(KeyboardInterrupt), stopping.by_signals():
+    with pytest.raises(KeyboardInterrupt), interrupts.stop_on_signals():
         build(package, tmp_path)
     assert not any(zipfile.is_zipfile(path) for path in tmp_path.rglob("*.conda"))
     assert not list(elsewhere.iterdir())

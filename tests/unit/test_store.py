@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from groundwork import stopping
+from groundwork import interrupts
 from groundwork.errors import IntegrityError, UsageError
 from megabuild.store import server, tree_archive
 from megabuild.store.server import Store, StoreError
@@ -154,7 +154,7 @@ def test_a_silent_store_is_asked_once(silent: Store, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_waiting_for_a_silent_store_is_interrupted(silent: Store, number: signal.Signals) -> None:
     threading.Timer(0.5, os.kill, (os.getpid(), number)).start()
-    with stopping.by_signals(), pytest.raises(KeyboardInterrupt):
+    with interrupts.stop_on_signals(), pytest.raises(KeyboardInterrupt):
         silent.find("a")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from groundwork.markers import marker_environment
+from groundwork.network.resolver import marker_environment
 
 
 def full_version(python: str) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpu_tools.sizes.tree import ContentPart, Difference, Kind, Package, Sizes, find_differences
 from groundwork.errors import ProviderError
 from groundwork.result import Result
-from groundwork.text import UNICODE, plain, size, table, wrapped
-from groundwork.wording import counted
+from groundwork.text import UNICODE, counted, plain, size, table, wrapped
 
 _NAME_WIDTH, _BY_WIDTH = 31, 18
 #: Rows below this share of the whole are summed up in one.

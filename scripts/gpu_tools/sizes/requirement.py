@@ -15,10 +15,9 @@ from gpu_tools.sizes.inside import parts_by_path
 from gpu_tools.sizes.tree import File as SizedFile
 from gpu_tools.sizes.tree import Package, Sizes, sort_by_size
 from groundwork.errors import ProviderError
-from groundwork.markers import marker_environment
 from groundwork.network import index, resolver
 from groundwork.network.index import Configured, File
-from groundwork.network.resolver import Target, Unsatisfied
+from groundwork.network.resolver import Target, Unsatisfied, marker_environment
 from groundwork.network.wheel_contents import Content, Contents, required
 
 _REMEDY = "check name and version, --python, and what pip is configured with"

@@ -19,8 +19,7 @@ from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import UsageError, VerdictError
 from groundwork.result import Result
-from groundwork.text import size, table, wrapped
-from groundwork.wording import counted
+from groundwork.text import counted, size, table, wrapped
 
 
 def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from gpu_tools.slim.check import CheckResult
 from gpu_tools.slim.features import COMPILE_CPU, EXTENSIONS, Feature
 from gpu_tools.slim.savings import Saving, SlimPlan
-from groundwork.text import UNICODE, size, table, wrapped
-from groundwork.wording import counted
+from groundwork.text import UNICODE, counted, size, table, wrapped
 
 
 def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:

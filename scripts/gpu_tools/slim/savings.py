@@ -20,7 +20,7 @@ from gpu_tools.slim.records import correct_list
 from gpu_tools.slim.steps import SlimRequest, SlimStep, select_steps
 from groundwork.errors import UsageError
 from groundwork.files import sync
-from groundwork.wording import counted
+from groundwork.text import counted
 
 #: Saving less than a page of a file is not worth a new one.
 _LEAST = 4096

@@ -27,8 +27,8 @@ from gpu_tools.slim.own_tests import find_own_tests
 from gpu_tools.slim.unused_nvidia import find_unused, is_nvidia
 from gpu_tools.slim.users import Users, compiler_users, triton_users
 from gpu_tools.verify.gpu_probe import archs_here
-from groundwork.arch_list import cuda_archs
 from groundwork.errors import UnknownError, UsageError
+from groundwork.names import cuda_archs
 
 _GROUPS = {"compile": (COMPILE_CPU, COMPILE_GPU)}
 

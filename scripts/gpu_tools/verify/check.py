@@ -34,7 +34,7 @@ from gpu_tools.verify.module_context import (
     remedy,
 )
 from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
-from groundwork.arch_list import accelerator
+from groundwork.names import accelerator
 
 
 def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None = None) -> Verdict:

@@ -6,8 +6,8 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from groundwork.arch_list import cuda_archs
 from groundwork.errors import UsageError
+from groundwork.names import cuda_archs
 
 _ACCELERATOR = re.compile(r"cpu|cuda(\d+)(\d)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import ssl
 import threading
 import time
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 _ATTEMPTS = 3
+_CHANNEL_SECONDS = 5.0
 #: Statuses that are worth a retry (RFC 9110, RFC 6585).
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REMEDY = "check the network and its proxy settings"
@@ -248,6 +250,26 @@ def why_unreachable(url: str, seconds: float) -> str:
     except NetworkError as error:
         return "" if error.status in (200, 416, 501) else error.message  # a server that gives no parts
     return ""
+
+
+def channel_url(name: str, environ: Mapping[str, str] | None = None) -> str:
+    """Return the address of a conda channel: a URL as it is, a name below CONDA_CHANNEL_ALIAS or the engine's alias.
+
+    `name`: an entry of `channel_sources`, possibly with a label ("conda-forge/label/x").
+    """
+    from rattler import Channel
+
+    if "://" in name:
+        return name.rstrip("/")
+    alias = (os.environ if environ is None else environ).get("CONDA_CHANNEL_ALIAS", "").strip()
+    # rattler knows the public alias: no host name stands here
+    return f"{alias.rstrip('/')}/{name}" if alias else str(Channel(name).base_url).rstrip("/")
+
+
+def why_channel_unreachable(url: str) -> str:
+    """Return why the channel at an address is unreachable, or an empty string."""
+    reason = why_unreachable(f"{url}/noarch/repodata.json.zst", _CHANNEL_SECONDS)
+    return reason and why_unreachable(f"{url}/noarch/repodata.json", _CHANNEL_SECONDS)
 
 
 def run_with_deadline(seconds: float, action: Callable[[], Result]) -> Result:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -78,6 +79,18 @@ class _Pylock:
 
 
 msgspec.json.Decoder(_Pylock)  # before threads decode: msgspec's first look at a class is not safe in several
+
+
+def marker_environment(version: str, platforms: Sequence[str] = ()) -> dict[str, str]:
+    """Return the values of environment markers (PEP 508) for a CPython of a version, ``3.12.1``, on this machine.
+
+    On another one where ``platforms``, of wheels for it, are given: ``manylinux2014_aarch64``.
+    """
+    values = {key: str(value) for key, value in default_environment().items()}
+    if platforms:
+        values["platform_machine"] = platforms[-1].partition("_")[2]
+    values["python_version"] = ".".join(version.split(".")[:2])
+    return values | {"implementation_version": version, "python_full_version": version}
 
 
 def resolve(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from groundwork.arch_list import accelerator as accelerator
 from groundwork.errors import ConfigError, UsageError
-from groundwork.resources.machine import machine_platform
+from groundwork.machine import machine_platform
+from groundwork.names import accelerator as accelerator
 from groundwork.result import Result
 from groundwork.text import picked, table
 from megabuild.configs import config_file, feedstock

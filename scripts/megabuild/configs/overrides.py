@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from groundwork.arch_list import cuda_archs as cuda_archs
-from groundwork.arch_list import unknown_arch
 from groundwork.errors import UsageError
+from groundwork.names import cuda_archs as cuda_archs
+from groundwork.names import unknown_arch
 from megabuild.configs.config import Config, python_version
 
 CHANNELS = "channel_sources"

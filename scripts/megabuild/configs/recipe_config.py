@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from groundwork.arch_list import accelerator
+from groundwork.names import accelerator
 
 #: keys that are no pin of conda-forge's, and one where its own is too old for PyTorch
 _OWN = re.compile(r"torch_.*|triton_version|pyg_.*|blas_impl|provider|MACOSX_SDK_VERSION")

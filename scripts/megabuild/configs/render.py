@@ -23,7 +23,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from groundwork.errors import ConfigError
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from groundwork.redact import secret_names
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.config_file import Scalar

@@ -11,7 +11,7 @@ from rattler.package import IndexJson, PathsJson
 
 from groundwork import files
 from groundwork.errors import IntegrityError
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from megabuild.configs.render import PlannedPackage
 
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from groundwork import files
 from groundwork.errors import IntegrityError
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 
 UNKNOWN = "?"
 _HEAD_BYTES = 256

@@ -11,7 +11,7 @@ Figures and where they come from:
   (pytorch-cpu-feedstock #210), which have three cores: 15 and 1.5 CPU hours.
 - The same with CUDA: 8 to 9 h for a config with five Pythons on conda-forge's CI (its #298), taken as eight cores;
   3 to 5.3 GB per compile of flash-attention (pytorch #130443, #124018), taken for all heavy kernels; a tree of 30 GB.
-- Its other objects: what PyTorch Geometric's take with its headers (:mod:`groundwork.resources.jobs`).
+- Its other objects: what PyTorch Geometric's take with its headers (:mod:`groundwork.jobs`).
 - Official wheels of PyTorch 2.13 taken apart: 3.7 CPU minutes and 2.1 GB at the peak for CPU and one Python;
   8 minutes on two cores and 7.1 GB for CUDA and two Pythons. No tree, but libraries that the engine copies
   several times.
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from groundwork.resources.jobs import bytes_per_compile
+from groundwork.jobs import bytes_per_compile
 
 GB = 1_000_000_000
 #: For one wheel, Python or compiler of the local channel, two at a time: 50 to 80 take two to four minutes.

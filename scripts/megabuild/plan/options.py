@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.deadline import Deadline
 from groundwork.errors import PreflightError
+from groundwork.interrupts import Deadline
 from megabuild.configs.config import Config, recipe_of
 from megabuild.configs.feedstock import recipe_folder
 from megabuild.isolation.base import Isolation

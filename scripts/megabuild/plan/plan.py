@@ -8,7 +8,7 @@ from pathlib import Path
 
 from groundwork.errors import IsolationError, ProviderError
 from groundwork.files import OLDEST_IN_ZIP
-from groundwork.resources.jobs import Jobs
+from groundwork.jobs import Jobs
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage

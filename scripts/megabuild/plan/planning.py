@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from groundwork import files, in_use
 from groundwork.errors import IsolationError, ProviderError, UsageError
-from groundwork.notes import Notes
-from groundwork.resources.jobs import compile_jobs
-from groundwork.resources.machine import machine_platform, measure
+from groundwork.jobs import compile_jobs
+from groundwork.machine import machine_platform, measure
+from groundwork.progress import Notes
 from megabuild.configs.feedstock import compression_level
 from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
@@ -175,14 +175,15 @@ def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
     options = plan.options
     plan = replace(plan, last_run=last_run.read(options))
     machine, figures = measure(), _estimate(plan)
-    machine = replace(machine, memory_free=min(machine.memory_free, options.memory or machine.memory_free))
+    memory = min(machine.memory_free, options.memory or machine.memory_free)
     jobs = compile_jobs(
         machine,
         bytes_per_job=figures.memory_of_ordinary,
+        most=memory,
         requested=options.cpu_count,
         environ=os.environ,
     )
-    heavy = min(jobs.count, max(1, machine.memory_free // HEAVY_BYTES)) if figures.heavy else 0
+    heavy = min(jobs.count, max(1, memory // HEAVY_BYTES)) if figures.heavy else 0
     plan = replace(plan, jobs=jobs, heavy_jobs=heavy)
     return replace(plan, estimate=_estimate(plan))
 

@@ -6,8 +6,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from groundwork.result import Result
-from groundwork.text import UNICODE, picked, size, table
-from groundwork.wording import counted
+from groundwork.text import UNICODE, counted, picked, size, table
 from megabuild.plan import object_cache, stored
 from megabuild.plan.extensions import NO_PYTORCH
 from megabuild.plan.plan import Extensions, Plan, PlanItem

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from groundwork.errors import IntegrityError
-from groundwork.text import size
-from groundwork.wording import counted
+from groundwork.text import counted, size
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Stored

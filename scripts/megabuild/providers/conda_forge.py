@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groundwork.errors import ProviderError
-from groundwork.network.channels import channel_url, why_unreachable
+from groundwork.network.client import channel_url, why_channel_unreachable
 from megabuild.configs.overrides import CHANNELS
 from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.providers.provider import Provider
@@ -23,7 +23,7 @@ class CondaForgeProvider(Provider):
         names = [name.strip() for entry in entries for name in entry.split(",")]
         channels = {name: channel_url(name) for name in names}
         for name, url in channels.items():
-            if reason := why_unreachable(url):
+            if reason := why_channel_unreachable(url):
                 raise ChannelError(
                     f"{config.name}: the channel {name} does not answer ({reason})",
                     "Set CONDA_CHANNEL_ALIAS to a mirror",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from groundwork.resources.machine import machine_platform as machine_platform
+from groundwork.machine import machine_platform as machine_platform
 from megabuild.configs.config import Config
 
 

@@ -15,9 +15,9 @@ from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock, sha256
-from groundwork.notes import Notes, Preparing
 from groundwork.process import run
-from groundwork.wording import counted
+from groundwork.progress import Notes, Preparing
+from groundwork.text import counted
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue

@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from groundwork.errors import ProviderError
 from groundwork.network.wheel_contents import noted
-from groundwork.notes import Notes
+from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers import catalogue

@@ -10,7 +10,7 @@ from rattler import MatchSpec, PackageRecord
 from rattler.package import BuildString
 
 from groundwork.errors import ProviderError
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 
 
 def parse(needs: Iterable[str]) -> dict[str, tuple[MatchSpec, ...]]:

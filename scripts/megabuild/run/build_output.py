@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from groundwork.progress import MARKER, Phases
-from groundwork.wording import counted
+from groundwork.text import counted
 from megabuild.engine.logs import UNKNOWN, ScriptLine
 from megabuild.run.growing_file import GrowingFile
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from groundwork import channel_folder, files
 from groundwork.errors import BuildError, MegabuildError
+from groundwork.jobs import Budget
 from groundwork.progress import title
-from groundwork.resources.jobs import Budget
 from groundwork.text import UNICODE, duration
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, reproducible

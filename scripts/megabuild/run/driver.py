@@ -12,10 +12,9 @@ from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import BuildError, DeadlineError, MegabuildError, OutOfSpaceError
-from groundwork.resources.jobs import Budget, Jobs, bytes_per_compile, jobs_within
-from groundwork.resources.machine import is_full, measure
-from groundwork.text import display, duration
-from groundwork.wording import counted
+from groundwork.jobs import Budget, Jobs, bytes_per_compile, compile_jobs
+from groundwork.machine import is_full, measure
+from groundwork.text import counted, display, duration
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
@@ -202,7 +201,7 @@ class Driver:
 
     def _extension_jobs(self) -> Jobs:
         options = self._plan.options
-        return jobs_within(
+        return compile_jobs(
             measure(),
             bytes_per_job=bytes_per_compile(cuda=options.config.cuda_version is not None),
             most=options.memory,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from groundwork import channel_folder, files
 from groundwork.errors import MegabuildError
+from groundwork.jobs import Budget
 from groundwork.redact import Mask
-from groundwork.resources.jobs import Budget
-from groundwork.wording import counted
+from groundwork.text import counted
 from megabuild.engine.job import Job
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Task

@@ -18,10 +18,8 @@ from groundwork.errors import (
     ProviderError,
     SwapRefused,
 )
-from groundwork.resources.machine import disk_free, is_full
-from groundwork.resources.shortage import lacked_memory, was_killed
-from groundwork.text import display
-from groundwork.wording import counted
+from groundwork.machine import disk_free, is_full, lacked_memory, was_killed
+from groundwork.text import counted, display
 from megabuild.engine.job import Outcome
 from megabuild.run.failure_shell import FailureShell
 from megabuild.run.first_error import FirstError, first_error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from groundwork.errors import FULL
 from groundwork.redact import Mask
-from groundwork.wording import plain
+from groundwork.text import plain
 
 
 class LogFile(AbstractContextManager["LogFile"]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwork.resources.jobs import Budget
+from groundwork.jobs import Budget
 from megabuild.plan.plan import Plan
 
 

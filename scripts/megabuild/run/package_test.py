@@ -12,9 +12,8 @@ from rattler import MatchSpec
 
 from groundwork import channel_folder, files
 from groundwork.errors import MegabuildError, PackageTestError
-from groundwork.resources.jobs import Budget
-from groundwork.text import UNICODE, duration
-from groundwork.wording import counted
+from groundwork.jobs import Budget
+from groundwork.text import UNICODE, counted, duration
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.supervisor import TESTS
 from megabuild.plan.plan import PlanItem

@@ -11,11 +11,9 @@ from urllib.parse import urlsplit
 
 from groundwork import files, redact
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
+from groundwork.machine import MemoryWatch, disk_free, disk_of, measure
 from groundwork.network.client import why_unreachable
-from groundwork.resources.machine import disk_free, disk_of, measure
-from groundwork.resources.shortage import Watch
-from groundwork.text import size
-from groundwork.wording import counted
+from groundwork.text import counted, size
 from megabuild.cleaning import size_of
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.job import Job
@@ -209,7 +207,7 @@ def toolchain(
         template, recipe=f"{seen.state_inside}/{_RECIPE}", output_dir=f"{seen.state_inside}/{_FOLDER}/out",
         test=False, keep_build=True, variant_config=(), named=False,
     )  # fmt: skip
-    follower, lines, memory = LogFollower(folder), list[str](), Watch()
+    follower, lines, memory = LogFollower(folder), list[str](), MemoryWatch()
 
     def tick(*, last: bool = False) -> None:
         for line in follower.poll(last=last):

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from groundwork.notes import Notes
+from groundwork.progress import Notes
 from megabuild.plan.plan import Plan
 
 #: Makes the environment of a plan, and returns the plan with it; takes what is told on the way, from any thread.

@@ -12,7 +12,7 @@ from pathlib import Path
 from groundwork import channel_folder, files
 from groundwork.errors import MegabuildError, PreflightError, SwapRefused
 from groundwork.progress import title
-from groundwork.wording import counted
+from groundwork.text import counted
 from megabuild.engine import output_folder
 from megabuild.engine.job import Job, Outcome
 from megabuild.engine.supervisor import TESTS

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from filelock import Timeout
 
-from groundwork import files, in_use, stopping
+from groundwork import files, in_use, interrupts
 from groundwork.errors import (
     BuildError,
     BusyError,
@@ -19,8 +19,8 @@ from groundwork.errors import (
     MegabuildError,
 )
 from groundwork.files import FileLock
+from groundwork.machine import give_back_memory
 from groundwork.redact import Mask
-from groundwork.resources.processes import give_back_memory
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.run.driver import Driver
@@ -50,7 +50,7 @@ def execute(
     give_back_memory()
     with (
         locked(options),
-        stopping.by_signals(),
+        interrupts.stop_on_signals(),
         LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log_file,
     ):
         run = Driver(plan, log_file, follow, prepare)

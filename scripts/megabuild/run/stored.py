@@ -8,7 +8,7 @@ from pathlib import Path
 
 from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError, MegabuildError
-from groundwork.notes import Preparing
+from groundwork.progress import Preparing
 from megabuild.engine import archive, output_folder
 from megabuild.plan import published, stored, tree_reuse
 from megabuild.plan.fingerprint import inherits

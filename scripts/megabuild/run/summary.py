@@ -10,10 +10,9 @@ from typing import Any
 
 from groundwork import files
 from groundwork.errors import BuildError
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from groundwork.result import Result
-from groundwork.text import UNICODE, display, duration, size, table
-from groundwork.wording import counted
+from groundwork.text import UNICODE, counted, display, duration, size, table
 
 #: In a state folder: the summary of the last run that did something, and the folder of those of all.
 LATEST, RECORDS = "run.json", "runs"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from groundwork.errors import MegabuildError
+from groundwork.jobs import Budget
+from groundwork.machine import MemoryWatch
 from groundwork.progress import title
-from groundwork.resources.jobs import Budget
-from groundwork.resources.shortage import Watch
 from megabuild.engine import archive
 from megabuild.engine.job import Job, Outcome
 from megabuild.engine.logs import LogFollower, ScriptLine
@@ -104,7 +104,7 @@ class Work(ABC):
         """Forget what a former attempt has said."""
         self._parser = Parser()
         self._tail = LogTail(self._plan.staged_name)
-        self._memory = Watch()
+        self._memory = MemoryWatch()
         self._phase = ""
 
     @abstractmethod

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import ConfigError, IntegrityError
-from groundwork.resources import processes
-from groundwork.wording import plain
+from groundwork.machine import is_running
+from groundwork.text import plain
 from megabuild.status import record as state_file
 from megabuild.status.record import RunRecord
 
@@ -102,7 +102,7 @@ def _standing(record: RunRecord) -> str:
     if record.ended:
         return "ended"
     if record.host == socket.gethostname():
-        return "running" if processes.is_running(record.pid, record.process_began) else "died"
+        return "running" if is_running(record.pid, record.process_began) else "died"
     return "running" if abs(time.time() - record.updated) < _SILENT_SECONDS else "unknown"
 
 

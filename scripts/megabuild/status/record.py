@@ -50,7 +50,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     memory: int = 0
     memory_most: int = 0
     disk_free: int = 0
-    #: the driver: its process, when that began (see :func:`groundwork.resources.processes.began`), its machine
+    #: the driver: its process, when that began (seconds since 1970), its machine
     pid: int = 0
     process_began: float = 0.0
     host: str = ""

@@ -10,8 +10,7 @@ import msgspec
 
 from groundwork.errors import BuildError, IntegrityError
 from groundwork.result import Result
-from groundwork.text import UNICODE, display, duration, plain, size
-from groundwork.wording import counted
+from groundwork.text import UNICODE, counted, display, duration, plain, size
 from megabuild.status.reading import LastRun
 from megabuild.status.record import Activity, RunRecord
 

@@ -16,10 +16,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
+import psutil
 
-from groundwork.notes import WARNING, Preparing
-from groundwork.resources.machine import disk_free, measure
-from groundwork.resources.processes import TreeMemory, began
+from groundwork.machine import disk_free, measure, tree_memory
+from groundwork.progress import WARNING, Preparing
 from megabuild.status import record as state_file
 from megabuild.status.record import Activity, RunRecord
 from megabuild.status.time_left import TimeLeft
@@ -102,13 +102,13 @@ class Status:
         self.time_left = TimeLeft({}, 0.0)
         self.watch: Callable[[], None] = lambda: None  #: called whenever the record is published
         self._folder, self._silent = folder, silent
-        self._memory, self._next = TreeMemory(), 0.0
+        self._next = 0.0
         self._preparing: dict[str, Task] = {}
         self.record = RunRecord(
             config=config,
             began=time.time(),
             pid=os.getpid(),
-            process_began=began(os.getpid()),
+            process_began=psutil.Process().create_time(),
             host=socket.gethostname(),
             memory_most=measure().memory,
         )
@@ -157,7 +157,11 @@ class Status:
                 return
             self._next = time.monotonic() + _SECONDS
             now, left = self.record, self.time_left.left()
-            now.updated, now.memory, now.disk_free = time.time(), self._memory(), disk_free(self._folder)
+            now.updated, now.memory, now.disk_free = (
+                time.time(),
+                tree_memory(os.getpid()),
+                disk_free(self._folder),
+            )
             now.seconds_left, now.share = left or (None, 0.0)
             if not self._silent:
                 state_file.write(self._folder, now)

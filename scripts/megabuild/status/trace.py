@@ -10,7 +10,7 @@ import msgspec
 
 from groundwork import files
 from groundwork.errors import IntegrityError
-from groundwork.wording import plain
+from groundwork.text import plain
 from megabuild.status.status import Span
 
 SUFFIX = ".trace.json"

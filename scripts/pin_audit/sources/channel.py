@@ -18,8 +18,7 @@ from rattler.platform.subdir import SubdirLiteral
 
 from groundwork import redact
 from groundwork.errors import MegabuildError
-from groundwork.network.channels import channel_url, why_unreachable
-from groundwork.network.client import NetworkError, run_with_deadline
+from groundwork.network.client import NetworkError, channel_url, run_with_deadline, why_channel_unreachable
 from pin_audit.facts import Newest, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
@@ -76,7 +75,7 @@ def newest(platform: str, names: Collection[str], services: Services) -> tuple[s
     Raises NetworkError: The channel does not answer, or answers nonsense.
     """
     url = channel_url(CONDA_FORGE)
-    if unreachable := why_unreachable(url):
+    if unreachable := why_channel_unreachable(url):
         raise NetworkError(f"{CONDA_FORGE} cannot be used: {redact.text(unreachable)}")
     return url, _newest(url, platform, names, min(_SECONDS, services.remaining()))
 

@@ -19,10 +19,9 @@ from packaging.version import Version
 
 from groundwork import files, guard
 from groundwork.errors import BuildError, OutOfMemoryError, PreflightError
+from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
+from groundwork.machine import Machine, MemoryWatch, lacked_memory, was_killed
 from groundwork.process import run
-from groundwork.resources.jobs import Jobs, bytes_per_compile, compile_jobs
-from groundwork.resources.machine import Machine
-from groundwork.resources.shortage import Watch, lacked_memory, was_killed
 from pyg_extensions.install.pip import Pip
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from pyg_extensions.install.user_environment import UserEnvironment, clean
@@ -178,7 +177,7 @@ class Workshop:
         Raises BuildError: It failed or was killed; the message has the first error of the log.
         Raises OutOfMemoryError: A compiler ran out of memory, or was killed for want of it.
         """
-        memory = Watch()
+        memory = MemoryWatch()
         out = source.parent / "wheels"
         status = _logged(
             [str(self.environment.interpreter), str(self.wrapper), str(out)], source, log, environ, seen

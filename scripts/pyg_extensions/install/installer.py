@@ -15,8 +15,8 @@ from pathlib import Path
 from groundwork import files
 from groundwork.errors import BuildError, IntegrityError, MegabuildError, ProviderError, UsageError
 from groundwork.progress import Phases, title
+from groundwork.text import counted
 from groundwork.wheel_file import why_broken
-from groundwork.wording import counted
 from pyg_extensions.archives import check_sources, source_identity, unpack_sources
 from pyg_extensions.contents import find_fault
 from pyg_extensions.find_wheel import WheelRequirements, find_wheel, offers

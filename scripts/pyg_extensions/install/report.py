@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gpu_tools.verify.build_target import other_accelerator
-from groundwork.resources.jobs import Jobs
+from groundwork.jobs import Jobs
 from groundwork.result import Result
-from groundwork.text import UNICODE, display, duration, picked, table, wrapped
-from groundwork.wording import counted
+from groundwork.text import UNICODE, counted, display, duration, picked, table, wrapped
 from pyg_extensions.install.installation import Installation
 from pyg_extensions.install.user_environment import UserEnvironment
 

@@ -17,7 +17,7 @@ import psutil
 
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock
-from groundwork.notes import Notes, Preparing
+from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
 from megabuild.providers.debian.foreign import PYTHONS, Foreign

@@ -17,7 +17,7 @@ from typing import Literal
 from cuda_code.elf_file import NotElf, opened
 from groundwork import archives
 from groundwork.errors import ProviderError
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from megabuild.providers.command import run
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local import assemble

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rattler import MatchSpec
 
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from megabuild.providers.command import run
 from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.package import LocalPackage

@@ -16,8 +16,8 @@ import msgspec
 
 from groundwork.channel_folder import make_readable
 from groundwork.files import copy, sha256, verified, write
-from groundwork.notes import Notes, Preparing
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
+from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import each, run
 from megabuild.providers.local.package import LocalPackage, build
 

@@ -13,8 +13,8 @@ from groundwork import files as disk
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.client import NetworkError, Timeouts
 from groundwork.network.index import HEADERS, Configured, local_path, offered, places
-from groundwork.notes import Notes, Preparing
-from groundwork.wording import counted
+from groundwork.progress import Notes, Preparing
+from groundwork.text import counted
 from megabuild.providers.command import each
 from megabuild.providers.pypi.lock import Lock, Wheel
 

@@ -13,11 +13,10 @@ from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 
 from groundwork import files
-from groundwork.markers import marker_environment
 from groundwork.network import index as pip_indexes
 from groundwork.network import resolver
 from groundwork.network.index import File
-from groundwork.network.resolver import Target
+from groundwork.network.resolver import Target, marker_environment
 from groundwork.network.wheel_contents import Content, Contents
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter

@@ -19,7 +19,7 @@ from groundwork.network.index import HEADERS, Configured, File, offered, places
 from groundwork.network.resolver import PAGE_TIMEOUTS
 from groundwork.network.resolver import REMEDY as INDEX_REMEDY
 from groundwork.network.wheel_contents import Content, Contents
-from groundwork.notes import Notes
+from groundwork.progress import Notes
 from megabuild.configs.config import Config, config_name
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter

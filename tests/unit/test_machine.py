@@ -1,14 +1,26 @@
-"""Cores, memory and what a build will want."""
+"""Cores, memory, and whether it ran out, or somebody sent a signal."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from groundwork.errors import UsageError
-from groundwork.resources.jobs import Jobs, bytes_per_compile, compile_jobs, jobs_within
-from groundwork.resources.machine import Machine, disk_free, measure
+from groundwork.jobs import compile_jobs
+from groundwork.machine import (
+    Machine,
+    MemoryWatch,
+    disk_free,
+    kernel_kills,
+    lacked_memory,
+    measure,
+    was_killed,
+)
 from megabuild.plan.estimate import GB, estimate
 
 NONE = Path("/no/such/list")
@@ -89,6 +101,10 @@ def test_memory_lowers_the_jobs_and_the_reason_says_so() -> None:
     assert "memory" in jobs.reason
 
 
+def test_all_jobs_together_take_no_more_than_they_may() -> None:
+    assert compile_jobs(LARGE, bytes_per_job=2 * GB, most=8 * GB).count == 4
+
+
 def test_there_is_always_one_job() -> None:
     assert compile_jobs(LARGE, bytes_per_job=1000 * GB).count == 1
 
@@ -122,24 +138,112 @@ def test_cuda_takes_more_than_cpu_and_a_rehearsal_least() -> None:
     assert of("model", False) < of("official", False) < of("official", True)
 
 
+_TREES = {"memory.limit_in_bytes": Path("/sys/fs/cgroup/memory"), "memory.max": Path("/sys/fs/cgroup")}
+
+
+def machine(free: float) -> Machine:
+    return Machine(cores=2, memory=1000, memory_free=int(1000 * free))
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with 60 MB of memory."""
+    for limit, tree in _TREES.items():
+        group = tree / f"megabuild-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / limit).write_text("60000000")
+        except OSError:
+            if group.is_dir():
+                group.rmdir()
+            continue
+        yield group
+        group.rmdir()
+        return
+    pytest.skip("no control group can be made here (it takes root)")
+
+
+def test_the_kernel_s_kill_is_counted_and_another_one_is_not(small_group: Path) -> None:
+    script = f"open('{small_group}/cgroup.procs', 'w').write('0'); held = bytearray(10**9)"
+    memory = MemoryWatch()
+    quiet = subprocess.run(["sh", "-c", "kill -9 $$"], check=False)
+    assert quiet.returncode == -9
+    assert not memory.short()
+    greedy = subprocess.run([sys.executable, "-c", script], check=False)
+    assert greedy.returncode == -9
+    assert memory.short()
+
+
+def test_counters_of_both_versions_of_control_groups_are_read(tmp_path: Path) -> None:
+    (tmp_path / "own").write_text("4:memory:/batch/job\n0::/user/me\n")
+    for name, text in (("memory/batch/job/memory.oom_control", "oom_kill_disable 0\noom_kill 3\n"),
+                       ("user/me/memory.events", "oom 9\noom_kill 2\noom_group_kill 0\n"),
+                       ("user/memory.events", "oom 9\noom_kill 2\n")):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 7\n")
+    assert kernel_kills(tmp_path / "vmstat", tmp_path, tmp_path / "own") == 14
+    assert kernel_kills(tmp_path / "none", tmp_path / "none", tmp_path / "none") is None
+
+
+def test_little_free_memory_is_evidence_too_since_daemons_kill_before_the_kernel_does() -> None:
+    low = MemoryWatch(lambda: 0, lambda: machine(0.05))
+    assert not low.short()
+    low.tick()
+    assert low.short()
+    ample = MemoryWatch(lambda: 0, lambda: machine(0.5))
+    ample.tick()
+    assert not ample.short()
+
+
+def test_where_nobody_counts_a_kill_is_taken_for_the_kernel_s() -> None:
+    assert MemoryWatch(lambda: None, lambda: machine(0.5)).short()
+
+
 @pytest.mark.parametrize(
-    ("free", "most", "requested", "count", "reason"),
+    "text",
     [
-        (14, None, 16, 5, "13.5 GB of memory, 2.6 GB expected per compile"),
-        (100, None, 8, 8, "as asked for"),
-        (100, 6, 16, 2, "5.5 GB of memory, 2.6 GB expected per compile"),
-        (0.1, None, 16, 1, "0.0 GB of memory, 2.6 GB expected per compile"),
+        "LLVM ERROR: out of memory",
+        "ptxas fatal   : Memory allocation failure",
+        "nvlink fatal   : Memory allocation error",
+        "/usr/bin/ld: final link failed: memory exhausted",
+        "{standard input}: Fatal error: memory exhausted",
+        "x\nMemoryError\ny",
+        "memory allocation of 131072 bytes failed",
+        "fatal error: runtime: out of memory",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7 GiB",
     ],
 )
-def test_extensions_get_no_more_jobs_than_memory_holds_whatever_was_asked_for(
-    free: float, most: float | None, requested: int, count: int, reason: str
-) -> None:
-    machine = Machine(cores=16, memory=128 * 10**9, memory_free=int(free * 10**9))
-    jobs = jobs_within(
-        machine,
-        bytes_per_job=bytes_per_compile(cuda=False),
-        most=None if most is None else int(most * 10**9),
-        requested=requested,
-        environ={},
-    )
-    assert jobs == Jobs(count=count, reason=reason)
+def test_programs_that_lack_memory_say_so_in_many_words(text: str) -> None:
+    assert lacked_memory(text)
+    assert not was_killed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvcc -c y.cu\nKilled\nninja: build stopped",
+        "make[2]: *** [Makefile:70: obj/reduce.o] Error 137",
+        "Command '['ninja', '-v']' died with <Signals.SIGKILL: 9>.",
+        "process didn't exit successfully: `rustc` (signal: 9, SIGKILL: kill)",
+        "returned non-zero exit status 137.",
+        "worker exitcode=-9",
+    ],
+)
+def test_a_killed_program_is_reported_in_many_words(text: str) -> None:
+    assert was_killed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: CUDA error: out of memory",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+        "    with pytest.raises(MemoryError):",
+        "test_SIGKILL PASSED",
+        "Error 1370",
+    ],
+)
+def test_a_gpu_s_memory_and_names_of_tests_are_no_shortage(text: str) -> None:
+    assert not lacked_memory(text)
+    assert not was_killed(text)

@@ -1,13 +1,43 @@
-"""How people name what a build is for: CUDA architectures, and accelerators."""
+"""How packages, CUDA architectures and accelerators are called."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from groundwork.errors import UsageError
 
 #: 12.0, 120 and sm_120 are the same; the smallest that was ever called so by PyTorch is 3.0, so that 12 is a slip.
 _ARCH = re.compile(r"(?:sm_?)?([3-9]|[1-9]\d)\.?(\d)([af]?)((?:\+PTX)?)", re.IGNORECASE)
+
+
+class PackageId(NamedTuple):
+    """A conda package's identity within a channel and platform."""
+
+    name: str
+    version: str
+    build_string: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version} {self.build_string}"
+
+    @property
+    def file_name(self) -> str:
+        """``libtorch-2.13.0-cpu_mkl_h1_0.conda``."""
+        return f"{self.name}-{self.version}-{self.build_string}.conda"
+
+    @property
+    def kind(self) -> str:
+        """Its variant within a config: ``py3.12``, ``magma``, ``nomagma``, or an empty string."""
+        if python := re.search(r"_py(\d)(\d+t?)_", self.build_string):
+            return f"py{python[1]}.{python[2]}"
+        linalg = re.search(r"_((?:no)?magma)_", self.build_string)
+        return linalg[1] if linalg else ""
+
+    @property
+    def label(self) -> str:
+        """Its short name: ``pytorch 2.13.0 py3.12``, ``libtorch 2.13.0``."""
+        return f"{self.name} {self.version} {self.kind}".rstrip()
 
 
 def accelerator(cuda_version: str | None) -> str:
@@ -24,10 +54,10 @@ def cuda_archs(text: str) -> tuple[str, ...]:
     """
     archs: dict[str, None] = {}
     for word in filter(None, re.split(r"[;,\s]+", text)):
-        found = _ARCH.fullmatch(word)
-        if not found:
+        match = _ARCH.fullmatch(word)
+        if not match:
             raise unknown_arch(word)
-        major, minor, letter, ptx = found.groups()
+        major, minor, letter, ptx = match.groups()
         archs[f"{major}.{minor}{letter.lower()}{ptx.upper()}"] = None
     return tuple(archs)
 

@@ -1,4 +1,4 @@
-"""When a command has to have ended: what would not, is not begun, and what goes on is ended early enough."""
+"""What ends a command from outside: SIGTERM and a closed terminal, as Ctrl-C does, and its deadline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
@@ -17,13 +17,43 @@ from groundwork.errors import DeadlineError, UsageError
 
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 _FORM = re.compile(rf"(?:{_NUMBER}h)?(?:{_NUMBER}m(?:in)?)?(?:{_NUMBER}s)?")
-#: Ending compilers takes up to five seconds, what was just finished is published, and the summary written.
 _LONGEST = 366 * 24 * 3600.0
+#: Ending compilers takes up to five seconds, what was just finished is published, and the summary written.
 _RESERVE_SECONDS, _RESERVE_SHARE = 60.0, 0.1
 
 
 class _Passed(KeyboardInterrupt):
     """The deadline has come, where an interrupt is what ends everything."""
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP raise a KeyboardInterrupt that names them, for as long as the context lasts.
+
+    Not an error: whoever catches errors in order to explain them would explain the signal away and go on.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    # nohup(1) has a closed terminal ignored, and that is how it stays
+    both = (signal.SIGTERM, signal.SIGHUP)
+    with _handling(stop, *(number for number in both if signal.getsignal(number) != signal.SIG_IGN)):
+        yield
+
+
+@contextlib.contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[bool]:
+    """Handle signals in this way where that is possible: only the main thread may set handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield False
+        return
+    former = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield True
+    finally:
+        for number, before in former.items():
+            signal.signal(number, before)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,25 +83,21 @@ class Deadline:
         """
         if self.left <= 0:
             raise self.error(f"has come before {what}")
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread may set handlers
-            return
 
         def passed(number: int, frame: FrameType | None) -> None:
             raise _Passed
 
-        former = signal.signal(signal.SIGALRM, passed)
-        signal.setitimer(signal.ITIMER_REAL, self.left)
-        try:
-            yield
-        except _Passed:
-            raise self.error(f"has come while {what}") from None
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, former)
+        with _handling(passed, signal.SIGALRM) as handled:
+            signal.setitimer(signal.ITIMER_REAL, self.left if handled else 0)
+            try:
+                yield
+            except _Passed:
+                raise self.error(f"has come while {what}") from None
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def deadline(text: str) -> Deadline:
+def parse_deadline(text: str) -> Deadline:
     """Read what a user gives, counted from the start of this process.
 
     Raises UsageError: It is no duration.

@@ -6,14 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from groundwork.errors import UsageError
-from groundwork.resources.machine import Machine
-from groundwork.wording import counted
+from groundwork.machine import Machine
+from groundwork.text import counted
 
 #: Measured peaks of one compile with PyTorch 2.13's headers and g++ 12: 2.2 to 2.5 GB per g++, 3.1 GB per nvcc.
 _GXX_BYTES, _NVCC_BYTES = 2_600_000_000, 3_300_000_000
-#: For the engine, ninja, linkers and tests.
-_RESERVE = 500_000_000
-_GB = 1_000_000_000
 
 
 def bytes_per_compile(*, cuda: bool) -> int:
@@ -33,60 +30,29 @@ def compile_jobs(
     machine: Machine,
     *,
     bytes_per_job: int,
+    most: int | None = None,
     requested: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Jobs:
     """Choose the number of compile jobs; the user's choice, also as ``CPU_COUNT`` or ``MAX_JOBS``, is never changed.
 
+    All jobs together may take ``most`` bytes, or all that is free where that is None.
+
     Raises UsageError: A choice that is not a positive number.
     """
-    if chosen := _users_choice(requested, environ or {}):
-        return chosen
-    fitting = max(1, machine.memory_free // max(1, bytes_per_job))  # 0: not known
-    if fitting >= machine.cores:
-        return Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
-    gib = bytes_per_job / 2**30
-    return Jobs(
-        count=fitting,
-        reason=f"memory for {counted(fitting, 'job')} of {gib:.1f} GiB on {counted(machine.cores, 'core')}",
-    )
-
-
-def _users_choice(requested: int | None, environ: Mapping[str, str]) -> Jobs | None:
     if requested is not None:
-        if requested < 1:
-            raise UsageError(f"{requested} compile jobs", "ask for at least one")
         return Jobs(count=requested, reason="as asked for")
     for name in ("CPU_COUNT", "MAX_JOBS"):
-        text = environ.get(name, "").strip()
-        if text:
+        if text := (environ or {}).get(name, "").strip():
             if not text.isdecimal() or int(text) < 1:
                 raise UsageError(f"{name} is '{text}'", "set it to a positive number, or unset it")
             return Jobs(count=int(text), reason=f"{name} says so")
-    return None
-
-
-def jobs_within(
-    machine: Machine,
-    *,
-    bytes_per_job: int,
-    most: int | None,
-    requested: int | None,
-    environ: Mapping[str, str],
-) -> Jobs:
-    """Choose the number of compile jobs where no choice of the user's may exceed the memory.
-
-    All of them together may take ``most`` bytes, or all that is free where that is None.
-    """
-    cores = Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
-    ceiling = _users_choice(requested, environ) or cores
-    free = machine.memory_free if most is None else min(machine.memory_free, most)
-    usable = max(0, free - _RESERVE)
-    fitting = max(1, usable // bytes_per_job)
-    if fitting >= ceiling.count:
-        return ceiling
-    reason = f"{usable / _GB:.1f} GB of memory, {bytes_per_job / _GB:.1f} GB expected per compile"
-    return Jobs(count=fitting, reason=reason)
+    free = min(machine.memory_free, most or machine.memory_free)
+    fitting = max(1, free // max(1, bytes_per_job))  # 0: not known
+    if fitting >= machine.cores:
+        return Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
+    reason = f"memory for {counted(fitting, 'job')} of {bytes_per_job / 2**30:.1f} GiB"
+    return Jobs(count=fitting, reason=f"{reason} on {counted(machine.cores, 'core')}")
 
 
 class Budget:
@@ -104,25 +70,18 @@ class Budget:
         tasks: int = 1,
         on_chosen: Callable[[Jobs], None] = lambda jobs: None,
     ) -> None:
-        self._choose = choose
-        self._tasks = tasks
-        self._on_chosen = on_chosen
-        self._limit = 0
+        self._choose, self._tasks, self._on_chosen = choose, tasks, on_chosen
+        self.count = 0  #: how many there are, 0 before they are chosen
         self._taken = 0
-
-    @property
-    def count(self) -> int:
-        """How many there are, 0 before they are chosen."""
-        return self._limit
 
     def take(self, *, last: bool) -> int:
         """Return a task's share, 0 where nothing is free; the last one to start gets all that is."""
-        if not self._limit:
+        if not self.count:
             jobs = self._choose()
-            self._limit = jobs.count
+            self.count = jobs.count
             self._on_chosen(jobs)
-        free = max(0, self._limit - self._taken)
-        share = free if last else min(free, -(-self._limit // self._tasks))
+        free = max(0, self.count - self._taken)
+        share = free if last else min(free, -(-self.count // self._tasks))
         self._taken += share
         return share
 
@@ -132,7 +91,7 @@ class Budget:
 
     def halve(self) -> int:
         """Allow half as many from now on, since memory ran out; return how many, or 0 where it was but one."""
-        if self._limit <= 1:
+        if self.count <= 1:
             return 0
-        self._limit //= 2
-        return self._limit
+        self.count //= 2
+        return self.count

@@ -12,8 +12,8 @@ import pytest
 from calling import call
 
 from command_line.run_command import Invocation
-from groundwork.deadline import Deadline, deadline
 from groundwork.errors import DeadlineError, UsageError
+from groundwork.interrupts import Deadline, parse_deadline
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_duration_counts_from_the_start_of_the_process(
     text: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: time.time() - 10)
-    assert deadline(text).left == pytest.approx(seconds - min(60, seconds / 10) - 10, abs=1.0)
+    assert parse_deadline(text).left == pytest.approx(seconds - min(60, seconds / 10) - 10, abs=1.0)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_duration_counts_from_the_start_of_the_process(
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no duration"):
-        deadline(text)
+        parse_deadline(text)
 
 
 def test_what_goes_on_is_interrupted_in_time_and_nothing_is_left_set() -> None:

@@ -20,9 +20,9 @@ from command_line.run_command import Invocation
 from groundwork import files
 from groundwork.errors import UsageError
 from groundwork.result import Result
-from groundwork.text import Signs, plain
+from groundwork.text import plain
 from megabuild.status.reading import LastRun, read_last_run, run_names
-from megabuild.status.show import changes, status_result
+from megabuild.status.show import status_result
 
 EXAMPLES = """
 {prog}                         every config that was run
@@ -80,7 +80,7 @@ def show(invocation: Invocation, output: Path, configs: Sequence[str], *, follow
 
 
 def _write_page(page: Path, output: Path, configs: Sequence[str]) -> Result:
-    from megabuild.status.page import run_page  # not before: nothing else needs Jinja2
+    from megabuild.status.trace import run_page
 
     names = run_names(output, configs)
     if len(names) != 1:
@@ -93,8 +93,8 @@ def _write_page(page: Path, output: Path, configs: Sequence[str]) -> Result:
 
 
 def _follow(folders: Sequence[Path], invocation: Invocation) -> list[LastRun]:
-    """Show runs until none goes on: on a terminal lines that move, elsewhere a line for every change."""
-    console, before = Console(stderr=invocation.json, soft_wrap=True), dict[str, LastRun]()
+    """Wait until no run goes on; on a terminal lines that move show how far each is."""
+    console = Console(stderr=invocation.json, soft_wrap=True)
     moves = console.is_terminal and not console.is_dumb_terminal
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while True:
@@ -107,11 +107,6 @@ def _follow(folders: Sequence[Path], invocation: Invocation) -> list[LastRun]:
                     row for name, record in shown for row in (Text(name), moving_lines(record, time.time()))
                 ]
                 live.update(Group(*rows), refresh=True)
-            else:
-                for line in changes(before, runs, time.time()):
-                    console.out(Signs.of(console.file).in_place_of_unicode(line), highlight=False)
-                console.file.flush()
             if not any(run.standing == "running" for run in runs):
                 return runs
-            before = {run.name: run for run in runs}
             time.sleep(_SECONDS)

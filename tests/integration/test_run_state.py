@@ -67,15 +67,16 @@ def test_a_run_that_did_its_work_says_so_and_one_with_nothing_to_do_erases_nothi
     state, folder = state_of(tiny), tiny.options().state
     assert (state.status, state.exit_code, state.activities) == ("done", 0, [])
     assert set(state.packages.values()) == {"published"}
-    kept = {name: (folder / name).read_bytes() for name in ("run.json", state_file.NAME)}
+    kept = (folder / "run.json").read_bytes()
     log = (folder / "logs" / "latest.log").resolve()
     for count in (2, 3, 4):
         assert tiny.run().ok
-        assert {name: (folder / name).read_bytes() for name in kept} == kept
+        assert (folder / "run.json").read_bytes() == kept
+        assert state_of(tiny).status == "done"
         assert (folder / "logs" / "latest.log").resolve() == log
         records = sorted((folder / "runs").glob("*Z.json"))
         assert len(records) == count
-        assert records[0].read_bytes() == kept["run.json"]
+        assert records[0].read_bytes() == kept
         assert {row["status"] for row in json.loads(records[-1].read_text())["packages"]} == {"skipped"}
 
 
@@ -136,9 +137,7 @@ def test_following_ends_with_the_run_and_its_exit_code(tiny: Tiny) -> None:
         followed = status(tiny, "tiny", "--follow")
         process.wait()
     assert followed.returncode == 0, followed.stderr
-    lines = followed.stdout.splitlines()
-    assert any(line.endswith("tinylib 1.0: published") for line in lines), lines
-    assert any("done after" in line for line in lines)
+    assert "done after" in followed.stdout
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can look as another user")

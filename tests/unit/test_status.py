@@ -12,8 +12,7 @@ from tiny import kept_sentences
 
 from groundwork.progress import Preparing
 from megabuild.status import record as state_file
-from megabuild.status.status import PHASE, Status
-from megabuild.status.time_left import TimeLeft
+from megabuild.status.status import PHASE, Status, TimeLeft
 
 
 class Clock:
@@ -89,16 +88,12 @@ def test_threads_change_it_at_once_and_the_file_is_whole(status: Status, tmp_pat
     assert state_file.read(tmp_path) is not None
 
 
-def test_the_end_of_a_run_has_its_duration_and_a_silent_run_leaves_the_file(
-    tmp_path: Path, status: Status
-) -> None:
+def test_the_end_of_a_run_has_its_duration(tmp_path: Path, status: Status) -> None:
     status.end("failed", "no luck", 8, 60.0)
     written = state_file.read(tmp_path)
     assert written is not None
     assert (written.status, written.exit_code, written.pid) == ("failed", 8, os.getpid())
     assert written.updated - written.began == pytest.approx(60)
-    Status("linux_64_cpu", tmp_path, silent=True).end("done", "", 0, 1.0)
-    assert state_file.read(tmp_path) == written
 
 
 def test_the_time_left_follows_the_last_run_point_by_point() -> None:

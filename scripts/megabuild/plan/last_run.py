@@ -15,7 +15,7 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a whole run took; zeros where there was none."""
 
     seconds: float = 0.0
-    passed: Mapping[str, float] = {}  #: seconds until each point of it (:mod:`megabuild.status.time_left`)
+    passed: Mapping[str, float] = {}  #: seconds until each point of it (:mod:`megabuild.status.status`)
     pythons: int = 0  #: for how many it was
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import BuildError, DeadlineError, MegabuildError, OutOfSpaceError
@@ -37,10 +36,8 @@ from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.summary import LATEST, Summary
 from megabuild.run.work import RunContext, TaskResult, Work
-from megabuild.status.record import ended_well
-from megabuild.status.show import place
-from megabuild.status.status import Status, logger
-from megabuild.status.time_left import TimeLeft
+from megabuild.status.show import progress_of
+from megabuild.status.status import Status, TimeLeft, logger
 
 #: Extensions that are built at the same time; tests of PyTorch's packages, beside the build of others.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2
@@ -64,8 +61,7 @@ class Driver:
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
         #: there is nothing to do: what is known of the last run that did something stays
         self.idle = self._is_done() and (plan.options.state / LATEST).exists()
-        silent = self.idle and ended_well(plan.options.state)
-        self.status = Status(plan.options.run_name, plan.options.state, silent=silent)
+        self.status = Status(plan.options.run_name, plan.options.state)
         self.status.record.log = str(log_file.path)
         self._planned()
         follow(self.status)
@@ -257,7 +253,7 @@ class Driver:
             )
         deadline = self._plan.options.deadline
         if deadline is not None and deadline.left <= 0:
-            raise deadline.error("has come " + place(self.status.record))
+            raise deadline.error("has come " + progress_of(self.status.record))
 
     def _too_late_for(self, work: Work) -> DeadlineError | None:
         """Return the error for a task that cannot be done in the time left, as far as that is known."""
@@ -274,10 +270,6 @@ class Driver:
 
     def end(self, status: str, error: str, code: int, summary: Summary) -> None:
         """Write how the run has ended."""
-        output = self._plan.options.output
-        for row in summary.packages:
-            if row.path and Path(row.path).is_relative_to(output):
-                self.status.record.files[row.package.label] = str(Path(row.path).relative_to(output))
         self.status.end(status, error, code, summary.seconds)
 
     def summary(self, error: str) -> Summary:

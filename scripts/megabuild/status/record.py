@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -14,7 +15,6 @@ from groundwork import files
 from groundwork.errors import IntegrityError
 
 NAME = "state.json"
-_FORMAT, _VERSION = "megabuild/run-state", 2
 _MOST_BYTES = 1 << 20
 
 
@@ -29,9 +29,10 @@ class Activity(msgspec.Struct, kw_only=True):
     unit: str = ""  #: of these: ``bytes``, ``packages``; nothing for steps
 
 
-class RunRecord(msgspec.Struct, kw_only=True):
+class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild/run-state"):
     """The status of one run."""
 
+    format_version: Literal[2] = 2
     config: str  #: the run's name
     #: ``preparing``, ``checking``, ``building``; then ``done``, ``failed`` or ``interrupted``
     status: str = "checking"
@@ -42,7 +43,6 @@ class RunRecord(msgspec.Struct, kw_only=True):
     #: by label, such as ``pytorch 2.13.0 py3.12``: ``waiting``, ``there`` (before the run began), ``built`` (its test
     #: comes), ``testing``, ``tested`` (what it needs is not published yet), ``published`` or ``failed``
     packages: dict[str, str] = {}
-    files: dict[str, str] = {}  #: by label: the file of a published package, below the output folder
     seconds_left: float | None = None  #: from ``updated`` on
     share: float = 0.0  #: of the expected duration that has passed, 0 to 1
     jobs: int = 0  #: compile jobs at once
@@ -63,19 +63,13 @@ class RunRecord(msgspec.Struct, kw_only=True):
         return self.status in ("done", "failed", "interrupted")
 
 
-class _Head(msgspec.Struct):
-    format: str
-    format_version: int
-
-
 #: Made at import: msgspec resolves a class at its first use, which two threads must not do at once.
-_HEAD, _RECORD = msgspec.json.Decoder(_Head), msgspec.json.Decoder(RunRecord)
+_DECODER = msgspec.json.Decoder(RunRecord)
 
 
 def write(folder: Path, record: RunRecord) -> None:
     """Replace the file of a run; a full disk costs the file and not the run."""
-    document = {"format": _FORMAT, "format_version": _VERSION, **msgspec.structs.asdict(record)}
-    content = msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+    content = msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
     with contextlib.suppress(OSError):
         files.write(folder / NAME, content, mode=0o644)  # others may look, whatever the umask
 
@@ -89,27 +83,10 @@ def read(folder: Path) -> RunRecord | None:
     path = folder / NAME
     try:
         with files.open_regular(path) as file:
-            content = file.read(_MOST_BYTES + 1)
+            return _DECODER.decode(file.read(_MOST_BYTES + 1))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        head = _HEAD.decode(content)
-        if head.format != _FORMAT:
-            raise IntegrityError(f"{path} is something else ({head.format[:80]})", "delete it")
-        if head.format_version != _VERSION:
-            raise IntegrityError(
-                f"{path} is of another version of this program (format {head.format_version}, not {_VERSION})",
-                "ask the version that runs there",
-            )
-        return _RECORD.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise IntegrityError(f"{path} is damaged: {error}", "the next run replaces it") from error
-
-
-def ended_well(folder: Path) -> bool:
-    """Return whether no earlier run in a folder is recorded as one that was killed."""
-    try:
-        last = read(folder)
-    except (OSError, IntegrityError):
-        return False
-    return last is None or last.ended
+        raise IntegrityError(
+            f"{path} is damaged, or of another version of megabuild: {error}", "the next run replaces it"
+        ) from error

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -22,7 +23,6 @@ from groundwork.machine import disk_free, measure, tree_memory
 from groundwork.progress import WARNING, Preparing
 from megabuild.status import record as state_file
 from megabuild.status.record import Activity, RunRecord
-from megabuild.status.time_left import TimeLeft
 
 PHASE = 15
 logging.addLevelName(PHASE, "PHASE")
@@ -38,6 +38,8 @@ script_lines.setLevel(logging.CRITICAL)
 _SECONDS = 1.0
 #: What cannot get worse for a package.
 _FINAL = frozenset({"there", "published", "failed"})
+#: Share of the last run's length after which its speed is replaced by that of this run.
+_MEMORY = 0.15
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -47,6 +49,43 @@ class Span(msgspec.Struct, frozen=True):
     what: str
     start: float
     end: float
+
+
+class TimeLeft:
+    """Compares a run with the one before: the seconds at which that reached each point, and its length."""
+
+    def __init__(
+        self, before: Mapping[str, float], length: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._before, self._length, self._clock = before, length, clock
+        self._began = clock()
+        self._seen: Counter[str] = Counter()
+        self._then = self._now = 0.0  # seconds at the last point that both runs have reached
+        self._factor = 1.0  # duration of this run's part in relation to that of the last run's
+        self.passed: dict[str, float] = {}  #: the seconds at which this run reached each point
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the build began, its preparation left out."""
+        return self._clock() - self._began
+
+    def reach(self, point: str) -> None:
+        """Take a point that the run has reached: the same words again are another point."""
+        self._seen[point] += 1
+        name, now = f"{point} #{self._seen[point]}", self.seconds
+        self.passed[name] = now
+        then = self._before.get(name, 0.0)
+        if then > self._then:
+            share = min(1.0, (then - self._then) / (_MEMORY * self._length))
+            self._factor += share * ((now - self._now) / (then - self._then) - self._factor)
+            self._then, self._now = then, now
+
+    def left(self) -> tuple[float, float] | None:
+        """Return the seconds left and the share that is done; None where no run of this config has ended well here."""
+        if not self._length:
+            return None
+        since = self.seconds - self._now
+        return max(1.0, (self._length - self._then) * self._factor - since), self._then / self._length
 
 
 class Task(AbstractContextManager["Task"]):
@@ -73,15 +112,18 @@ class Task(AbstractContextManager["Task"]):
         self._status.publish(at_once=True)
 
     def advance(self, done: int, total: int) -> None:
-        """Set how far the phase is."""
+        """Set how far the phase is; every fortieth of ninja's steps is a point, by those left."""
         with self._status.lock:
-            if self._activity is None or (self._activity.done, self._activity.total) == (done, total):
+            activity = self._activity
+            if activity is None or (activity.done, activity.total) == (done, total):
                 return
-            self._activity.done, self._activity.total = done, total
-            if not self._activity.unit:
-                self._status.time_left.step(f"{self.name} {self._activity.what}", done, total)
-        if done == total and not self._activity.unit:
-            logger.log(self.level, "%s %d/%d", self._activity.what, done, total)
+            activity.done, activity.total = done, total
+            if activity.unit:
+                return
+            if (total - done) % max(1, total // 40) == 0:
+                self._status.time_left.reach(f"{self.name} {activity.what} {total - done} left")
+        if done == total:
+            logger.log(self.level, "%s %d/%d", activity.what, done, total)
 
     def idle(self) -> None:
         """End the phase."""
@@ -94,15 +136,14 @@ class Task(AbstractContextManager["Task"]):
 
 
 class Status:
-    """The status of one run; ``silent``: there is nothing to do, so the file of the last run stays."""
+    """The status of one run."""
 
-    def __init__(self, config: str, folder: Path, *, silent: bool = False) -> None:
+    def __init__(self, config: str, folder: Path) -> None:
         self.lock = threading.RLock()
         self.spans: list[Span] = []  #: phases that have ended
         self.time_left = TimeLeft({}, 0.0)
         self.watch: Callable[[], None] = lambda: None  #: called whenever the record is published
-        self._folder, self._silent = folder, silent
-        self._next = 0.0
+        self._folder, self._next = folder, 0.0
         self._preparing: dict[str, Task] = {}
         self.record = RunRecord(
             config=config,
@@ -116,9 +157,7 @@ class Status:
     def plan(self, packages: Mapping[str, bool], jobs: int, time_left: TimeLeft) -> None:
         """Take what is to be built, by label, and whether it is there; once more where the preparation changed it."""
         with self.lock:
-            self.record.packages = {
-                label: "there" if there else "waiting" for label, there in packages.items()
-            }
+            self.record.packages = {name: "there" if there else "waiting" for name, there in packages.items()}
             self.record.jobs, self.record.status, self.time_left = jobs, "checking", time_left
 
     def task(self, name: str, *, level: int = logging.DEBUG) -> Task:
@@ -140,9 +179,9 @@ class Status:
             return
         with self.lock:
             self.record.status = "preparing"
-            known = what.what in self._preparing
+            is_new = what.what not in self._preparing
             task = self._preparing.setdefault(what.what, self.task(what.what, level=PHASE))
-        if not known:
+        if is_new:
             task.phase(what.what, total=what.total, unit=what.unit)
         if what.over:
             self._preparing.pop(what.what).idle()
@@ -163,8 +202,7 @@ class Status:
                 disk_free(self._folder),
             )
             now.seconds_left, now.share = left or (None, 0.0)
-            if not self._silent:
-                state_file.write(self._folder, now)
+            state_file.write(self._folder, now)
         self.watch()
 
     def end(self, status: str, error: str, exit_code: int, seconds: float) -> None:
@@ -174,5 +212,4 @@ class Status:
             now.status, now.error, now.exit_code = status, error, exit_code
             now.activities, now.seconds_left = [], None
             now.updated = now.began + seconds
-            if not self._silent:
-                state_file.write(self._folder, now)
+            state_file.write(self._folder, now)

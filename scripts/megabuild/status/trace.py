@@ -1,21 +1,24 @@
-"""The trace of a run, in Chrome's format: its phases and ninja's steps (opens in ui.perfetto.dev and chrome://tracing)."""
+"""The trace of a run, in Chrome's format (opens in ui.perfetto.dev and chrome://tracing), and one HTML page from it."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from groundwork import files
-from groundwork.errors import IntegrityError
-from groundwork.text import plain
+from groundwork.errors import ConfigError, IntegrityError
+from groundwork.text import duration, plain, size
 from megabuild.status.status import Span
 
 SUFFIX = ".trace.json"
 _NINJA = "ninja"
 _MOST_BYTES, _LONGEST_NAME = 64 << 20, 300
+#: Narrower spans would not be seen.
+_LEAST_PERCENT = 0.05
 
 
 def ninja_steps(build: Path, since: float) -> list[Span]:
@@ -33,11 +36,9 @@ def ninja_steps(build: Path, since: float) -> list[Span]:
         if len(fields) != 5 or not all(field.isdigit() and len(field) < 20 for field in fields[:3]):
             continue
         start, end, date = int(fields[0]) / 1e3, int(fields[1]) / 1e3, int(fields[2]) / 1e9
-        if date >= since and end >= start:  # one step may have several outputs
-            name = plain(fields[3])[:_LONGEST_NAME]
-            steps.setdefault(
-                (fields[0], fields[1], fields[4]), Span(_NINJA, name, date - (end - start), date)
-            )
+        if date >= since and end >= start:
+            key = (fields[0], fields[1], fields[4])  # one step may have several outputs
+            steps.setdefault(key, Span(_NINJA, plain(fields[3])[:_LONGEST_NAME], date - (end - start), date))
     return sorted(steps.values(), key=lambda step: step.start)
 
 
@@ -47,32 +48,65 @@ def slowest(steps: Iterable[Span], count: int = 10) -> dict[str, float]:
     return {step.what: round(step.end - step.start, 1) for step in longest}
 
 
-def in_rows(spans: Sequence[Span]) -> list[list[Span]]:
-    """Put spans, sorted by their start, into as few rows as they fit without overlapping."""
-    rows: list[list[Span]] = []
-    for span in spans:
-        row = next((row for row in rows if row[-1].end <= span.start + 1e-3), None)
-        if row is None:
-            rows.append([span])
-        else:
-            row.append(span)
-    return rows
-
-
 def write_trace(path: Path, spans: Sequence[Span], steps: Sequence[Span], began: float) -> None:
-    """Write a run's phases, a lane for every task, and ninja's steps below them."""
-    tasks = {
-        task: [span for span in spans if span.task == task]
-        for task in dict.fromkeys(one.task for one in spans)
-    }
-    lanes = list(tasks.items()) + [
-        (f"{_NINJA} {row}", content) for row, content in enumerate(in_rows(steps), 1)
-    ]
+    """Write a run's phases, a lane for every task, and below them ninja's steps in as few rows as they fit."""
+    lanes: dict[str, list[Span]] = {}
+    for span in spans:
+        lanes.setdefault(span.task, []).append(span)
+    rows: list[list[Span]] = []
+    for step in steps:  # sorted by their start
+        row = next((row for row in rows if row[-1].end <= step.start + 1e-3), None)
+        if row is None:
+            rows.append([step])
+        else:
+            row.append(step)
+    lanes |= {f"{_NINJA} {number}": row for number, row in enumerate(rows, 1)}
     events: list[dict[str, object]] = []
-    for number, (lane, content) in enumerate(lanes):
+    for number, (lane, content) in enumerate(lanes.items()):
         head = {"pid": 0, "tid": number}
         events.append({**head, "ph": "M", "name": "thread_name", "args": {"name": lane}})
         for span in content:
             length = {"ts": round(1e6 * (span.start - began)), "dur": round(1e6 * (span.end - span.start))}
             events.append({**head, "ph": "X", "name": span.what, **length})
     files.write(path, msgspec.json.encode({"traceEvents": events}))
+
+
+def run_page(folder: Path) -> str:
+    """Return the HTML page of the last run that has left a trace in a config's folder.
+
+    Raises ConfigError: There is none.
+    Raises IntegrityError: Its files are damaged.
+    """
+    import jinja2  # not before: nothing else needs it
+
+    traces = sorted((folder / "runs").glob(f"*{SUFFIX}"))
+    if not traces:
+        raise ConfigError(f"{folder}: no run has left a trace", "build something first")
+    record = traces[-1].with_name(traces[-1].name.removesuffix(SUFFIX) + ".json")
+    try:
+        events = json.loads(traces[-1].read_text())["traceEvents"]
+        run = json.loads(record.read_text())
+        spans = [event for event in events if event["ph"] == "X"]
+        whole = max([1e6 * run["seconds"], *(event["ts"] + event["dur"] for event in spans)])
+        lanes = {
+            lane["args"]["name"]: [
+                {
+                    "what": event["name"],
+                    "took": duration(event["dur"] / 1e6),
+                    "left": 100 * max(0, event["ts"]) / whole,
+                    "width": 100 * event["dur"] / whole,
+                }
+                for event in spans
+                if event["tid"] == lane["tid"] and 100 * event["dur"] / whole >= _LEAST_PERCENT
+            ]
+            for lane in events
+            if lane["ph"] == "M"
+        }
+        loader = jinja2.FileSystemLoader(Path(__file__).parent)
+        environment = jinja2.Environment(autoescape=True, loader=loader, undefined=jinja2.StrictUndefined)
+        environment.filters |= {"duration": duration, "size": size}
+        return environment.get_template("page.html.j2").render(run=run, lanes=lanes)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, jinja2.TemplateError) as error:
+        raise IntegrityError(
+            f"{record}: {type(error).__name__}: {error}", "the next run leaves another one"
+        ) from error

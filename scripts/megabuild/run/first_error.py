@@ -20,48 +20,53 @@ _ERROR = r"(?:catastrophic |internal compiler |internal |fatal )?(?i:error)"
 _CRASH = (
     r"Segmentation fault|Illegal instruction|Bus error|Floating point exception|Aborted|Trace/breakpoint trap"
 )
-_LINKED = r"undefined (?:reference|symbol)|multiple definition|relocation"
+_COMPILERS = r"(?:\S*[-/])?(?:[cg]\+\+|g?cc|clang(?:\+\+)?|cc1\w*|rustc)(?:-\d+)?"
+_FILE, _LINE = r"(?P<file>[^\s:]+)", r"(?P<line>\d+)"
 #: The first of these that fits any line of a failed step decides; without a failed step, of the whole phase.
 _PATTERNS = [
     (kind, re.compile(f"^{pattern}"))
     for kind, pattern in (
-        ("compiler", rf"(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:\d+:)? (?P<message>{_ERROR}: .*)"),
-        ("compiler", rf"(?P<file>[^\s(][^(]*)\((?P<line>\d+)[,\d]*\) ?: (?P<message>{_ERROR}(?: #?[\w-]+)? ?: .*)"),
-        ("compiler", r"ptxas (?P<file>\S+), line (?P<line>\d+); (?P<message>(?:fatal|error) *: .*)"),
+        ("compiler", rf"(?P<file>[^\s:][^:]*):{_LINE}:(?:\d+:)? (?P<message>{_ERROR}: .*)"),
+        ("compiler", rf"(?P<file>[^\s(][^(]*)\({_LINE}[,\d]*\) ?: (?P<message>{_ERROR}(?: #?[\w-]+)? ?: .*)"),
+        ("compiler", rf"ptxas (?P<file>\S+), line {_LINE}; (?P<message>(?:fatal|error) *: .*)"),
         ("linker", r"(?P<message>nvlink (?:fatal|error) *: .*)"),
         ("compiler", r"(?P<message>(?:nvcc|ptxas|cicc|cudafe\+\+|fatbinary) (?:fatal|error) *: .*)"),
-        ("linker", (rf"(?!.*\bwarning: )(?:\S*ld(?:\.\w+)?: )?(?P<file>[^\s:]+):(?:(?P<line>\d+):)?(?:.*: )?[^:]*?"
-                   rf"(?P<message>(?:{_LINKED}).*)")),
+        ("linker", (rf"(?!.*\bwarning: )(?:\S*ld(?:\.\w+)?: )?{_FILE}:(?:{_LINE}:)?(?:.*: )?[^:]*?"
+                    r"(?P<message>(?:undefined (?:reference|symbol)|multiple definition|relocation).*)")),
         ("linker", (r"\S*\b(?:ld(?:\.\w+)?|mold): (?!.*\bwarning: |.*: in function |skipping incompatible )"
-                   r"(?:(?P<file>[^\s:]+): )?(?P<message>.*)")),
-        ("compiler", rf"(?P<message>(?:\S*[-/])?(?:[cg]\+\+|g?cc|clang(?:\+\+)?|cc1\w*|rustc)(?:-\d+)?: {_ERROR}: .*)"),
-        ("compiler", r"(?P<message>error\[\w+\]: .*)"),
-        ("cmake", r"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::(?P<line>\d+) \([\w:]+\))?)?:(?P<message>.*)"),
-        ("other", r"(?P<message>ninja: (?:error|fatal): .*)"),
-        ("other", (rf"(?P<message>Fatal Python error: .*|terminate called .*|.*: Assertion [`'].*' failed\.?"
-                  rf"|(?:{_CRASH})(?: \(core dumped\))?\s*$)")),
-        ("shell", rf"(?P<file>\S+): line (?P<line>\d+): +\d+ (?P<message>(?:{_CRASH}).*)"),
+                    rf"(?:{_FILE}: )?(?P<message>.*)")),
+        ("compiler", rf"(?P<message>{_COMPILERS}: {_ERROR}: .*|error\[\w+\]: .*)"),
+        ("cmake", rf"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::{_LINE} \([\w:]+\))?)?:(?P<message>.*)"),
+        ("other", (r"(?P<message>ninja: (?:error|fatal): .*|Fatal Python error: .*|terminate called .*"
+                   rf"|.*: Assertion [`'].*' failed\.?|(?:{_CRASH})(?: \(core dumped\))?\s*$)")),
+        ("shell", rf"(?P<file>\S+): line {_LINE}: +\d+ (?P<message>(?:{_CRASH}).*)"),
         ("python", r"(?P<message>)Traceback \(most recent call last\):"),
         ("python", r"E +(?P<message>(?:[\w.]*(?:Error|Exception|Interrupt|Failed)\b|assert ).*)"),
         ("python", r"(?:FAILED|ERROR) (?P<file>[^\s:]+\.py)(?:::\S+)? - (?P<message>.*)"),
         ("python", r"(?P<message>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)"),
-        ("shell", (r"(?P<file>\S+): line (?P<line>\d+): (?P<message>.*(?:not found|No such file|denied|unbound variable"
-                  r"|syntax error|bad substitution|Exec format).*)")),
+        ("shell", (rf"(?P<file>\S+): line {_LINE}: (?P<message>.*(?:not found|No such file|denied|unbound variable"
+                   r"|syntax error|bad substitution|Exec format).*)")),
         ("other", r"make(?:\[\d+\])?: \*\*\* (?P<message>(?!\[).*)"),
         ("other", r"(?P<message>Hunk #\d+ FAILED at \d+\..*)"),
-        ("compiler", (r"(?P<file>[^\s:]+\.\w+):(?P<line>\d+):\d+: (?!(?i:warn|note|remark|anmerk|avert|remarque))"
-                     r"(?P<message>\S.*)")),
+        ("compiler", rf"(?P<file>[^\s:]+\.\w+):{_LINE}:\d+: (?!(?i:warn|note|remark|anmerk|avert))(?P<message>\S.*)"),
         ("other", r"(?P<message>(?:[\w./+-]+: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|fatal error): .*)"),
     )
 ]  # fmt: skip
+#: Lines around an error that name its place: a frame of Python's, pytest's, a shell's, Rust's, patch's.
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_TEST_LINE = re.compile(r"^(?P<file>[^\s:]+\.py):(?P<line>\d+): ")
-_SHELL_LINE = re.compile(r"^(?P<file>\S+): line (?P<line>\d+): ")
-_RUST_LINE = re.compile(r"^\s*--> (?P<file>[^:]+):(?P<line>\d+)")
-_PATCHED = re.compile(r"^patching file (?P<file>\S+)(?P<line>)")
-_CAUSED = "The above exception was the direct cause of"
-#: A line before a traceback that does not end the program.
-_HARMLESS = re.compile(r"^Exception (?:ignored|in thread)|^--- Logging error|^Error in ")
+_PLACES = [_FRAME] + [
+    re.compile(pattern)
+    for pattern in (
+        rf"^(?P<file>[^\s:]+\.py):{_LINE}: ",
+        rf"^(?P<file>\S+): line {_LINE}: ",
+        rf"^\s*--> (?P<file>[^:]+):{_LINE}",
+        r"^patching file (?P<file>\S+)(?P<line>)",
+    )
+]
+#: A traceback that does not end the program, to its last line.
+_HARMLESS = re.compile(
+    r"^(?:(?:Exception (?:ignored|in thread)|--- Logging error|Error in ).*\n)+(?:(?: |Traceback).*\n)*.*\n", re.MULTILINE
+)  # fmt: skip
 #: Lines that explain no failure.
 _ASIDE = re.compile(
     r"^\s*$|(?i:\bwarning\b)|\bnote: |^\s*(?:\d* *\||\^|~)|^In file included|^compilation terminated|^collect2: error: "
@@ -82,123 +87,88 @@ class FirstError:
     outputs: str = ""  #: of ninja's failed step
 
     @property
-    def place(self) -> str:
-        """File and line."""
-        return f"{self.file}:{self.line}" if self.file and self.line else self.file
-
-    @property
     def headline(self) -> str:
         """``c10/cuda/CUDAFunctions.cpp:2: error: …``."""
-        return ": ".join(filter(None, (self.place, self.message)))
-
-
-def is_error_line(line: str) -> bool:
-    """Return whether a line begins the report of an error that must be kept however much is printed after it."""
-    if "rror" not in line and not line.startswith("FAILED: "):
-        return False  # the most frequent answer, at little cost
-    tools = (pattern for kind, pattern in _PATTERNS if kind in ("compiler", "linker", "cmake"))
-    short = line[: 10 * _WIDTH]
-    return bool(FAILED.match(short)) or any(pattern.match(short) for pattern in tools)
+        place = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        return ": ".join(filter(None, (place, self.message)))
 
 
 def first_error(lines: Sequence[str]) -> FirstError | None:
     """Return the error of the first step that ninja reports as failed, else the first error of any tool, else None."""
-    step = next((number for number, line in enumerate(lines) if FAILED.match(line)), None)
-    if step is None:
+    step, failed = next(
+        ((n, match) for n, line in enumerate(lines) if (match := FAILED.match(line))), (0, None)
+    )
+    if failed is None:
         return _error_in(lines)
-    failed = FAILED.match(lines[step])
-    outputs = failed["outputs"] if failed else ""
-    printed = list(lines[step + 1 :])
-    command = printed.pop(0)[:_LONGEST_COMMAND] if printed and not _NEXT.match(printed[0]) else ""
-    end = next((number for number, line in enumerate(printed) if _NEXT.match(line)), len(printed))
-    printed = printed[:end]
+    outputs, printed = failed["outputs"], list(lines[step + 1 :])
+    printed = printed[: next((n for n, line in enumerate(printed) if _NEXT.match(line)), len(printed))]
+    command = printed.pop(0)[:_LONGEST_COMMAND] if printed else ""
     error = _error_in(printed)
     if error is None:
-        last = [line for line in printed if not _ASIDE.search(line)] or printed
-        message = last[-1] if last else f"{outputs.split()[0]} could not be made"
+        telling = [line for line in printed if not _ASIDE.search(line)] or printed
+        message = telling[-1] if telling else f"{outputs.split()[0]} could not be made"
         error = FirstError(kind="other", message=_cut(message), excerpt=tuple(map(_cut, printed[-_AFTER:])))
     return replace(error, command=command, outputs=outputs)
 
 
 def _error_in(lines: Sequence[str]) -> FirstError | None:
     """Return the first error; of tracebacks that did not end a program only where there is nothing else."""
-    short = [line[: 10 * _WIDTH] for line in lines]
-    ending, harmless = [], False
-    for line in short:
-        if _HARMLESS.match(line):
-            harmless = True
-        elif not harmless:
-            ending.append(line)
-        elif not line.startswith((" ", "Traceback")):
-            harmless = False  # its last line
-    return _reported(ending) or _reported(short)
+    text = "".join(f"{line[: 10 * _WIDTH]}\n" for line in lines)
+    return _reported(_HARMLESS.sub("", text).split("\n")[:-1]) or _reported(text.split("\n")[:-1])
 
 
 def _reported(lines: Sequence[str]) -> FirstError | None:
     for kind, pattern in _PATTERNS:
         for at, line in enumerate(lines):
-            match = pattern.match(line)
-            if match is None:
-                continue
-            if kind == "python" and not match["message"]:
-                return _traceback(lines)
-            named = match.groupdict()
-            error = FirstError(
-                kind=kind,
-                message=_cut(" ".join(match["message"].split()), _LONGEST_MESSAGE),
-                file=named.get("file") or "",
-                line=int(named.get("line") or 0),
-                excerpt=tuple(map(_cut, lines[max(0, at - _BEFORE) : at + _AFTER + 1])),
-            )
-            return _cmake(lines, at, error) if kind == "cmake" else _placed(lines, at, error)
+            if match := pattern.match(line):
+                if kind == "python" and not match["message"]:
+                    return _traceback(lines)
+                named = match.groupdict()
+                error = FirstError(
+                    kind=kind,
+                    message=_cut(" ".join(match["message"].split()), _LONGEST_MESSAGE),
+                    file=named.get("file") or "",
+                    line=int(named.get("line") or 0),
+                    excerpt=tuple(map(_cut, lines[max(0, at - _BEFORE) : at + _AFTER + 1])),
+                )
+                return _cmake(lines, at, error) if kind == "cmake" else _placed(lines, at, error)
     return None
 
 
 def _placed(lines: Sequence[str], at: int, error: FirstError) -> FirstError:
-    """Add the place of an error whose own line has none."""
-    before, after = list(reversed(lines[max(0, at - _MOST_LINES) : at])), lines[at + 1 : at + 40]
-    if error.file:
+    """Add the place of an error whose own line has none: a crash's is of the user's file, not of a library's."""
+    before, after = lines[max(0, at - _MOST_LINES) : at], lines[at + 1 : at + 40]
+    if error.file or error.kind == "linker" or error.message.startswith("ninja: "):
         return error
-    if error.message.startswith("terminate called") and after and after[0].lstrip().startswith("what():"):
+    if after and after[0].lstrip().startswith("what():"):
         error = replace(error, message=_cut(f"{error.message}: {after[0].strip()}", _LONGEST_MESSAGE))
-    match error.kind, error.message[:4]:
-        case "python", _:
-            same = takewhile(lambda line: not line.startswith(("=", "_")), after)
-            places = [_TEST_LINE.match(line) for line in same]
-            places += [pattern.match(line) for line in before for pattern in (_FRAME, _TEST_LINE)]
-        case "compiler" | "other", "erro":
-            places = [_RUST_LINE.match(line) for line in after[:_BEFORE]]
-        case "other", "Hunk":
-            places = [_PATCHED.match(line) for line in before]
-        case "other", "Fata" | "term":  # a crash: frames of the user's own come before those of libraries
-            frames = (line for line in after if "/lib/python" not in line)
-            places = [*map(_FRAME.match, frames), *map(_SHELL_LINE.match, after)]
-        case _:
-            places = []
-    place = next(filter(None, places), None)
-    return replace(error, file=place["file"], line=int(place["line"] or 0)) if place else error
+    near = [line for line in (*after, *reversed(before)) if "/lib/python" not in line]
+    places = [match for line in near for pattern in _PLACES if (match := pattern.match(line))]
+    return replace(error, file=places[0]["file"], line=int(places[0]["line"] or 0)) if places else error
 
 
 def _cmake(lines: Sequence[str], at: int, error: FirstError) -> FirstError:
-    """Add the indented paragraph that CMake prints below an error's place: its first sentence is the message."""
+    """Add the indented paragraph that CMake prints below an error's place."""
     end = at + 1
     while end < len(lines) and re.match(r"\s|$|Call Stack", lines[end]):
         end += 1
     block = [line for line in lines[at:end] if line.strip()][:_MOST_LINES]
-    text = " ".join(" ".join(line.split()) for line in block[1:])
-    sentence = re.match(r".*?[.:](?=\s|$)", text)
-    message = error.message or _cut(sentence[0] if sentence else text, _LONGEST_MESSAGE)
-    return replace(error, message=f"CMake Error: {message}".rstrip(": "), excerpt=tuple(map(_cut, block)))
+    message = error.message or " ".join(" ".join(takewhile(str.strip, lines[at + 1 : end])).split())
+    return replace(
+        error, message=_cut(f"CMake Error: {message}", _LONGEST_MESSAGE), excerpt=tuple(map(_cut, block))
+    )
 
 
 def _traceback(lines: Sequence[str]) -> FirstError:
     """Return the error of the traceback that ended the last Python, or of its first cause."""
     began = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
     start = began.pop()
-    while began and any(line.startswith(_CAUSED) for line in lines[began[-1] : start]):
+    while began and any(
+        line.startswith("The above exception was the direct") for line in lines[began[-1] : start]
+    ):
         start = began.pop()
-    inside = (number for number in range(start + 1, len(lines)) if lines[number].strip())
-    end = next((number for number in inside if not lines[number][0].isspace()), len(lines) - 1)
+    inside = (n for n in range(start + 1, len(lines)) if lines[n].strip() and not lines[n][0].isspace())
+    end = next(inside, len(lines) - 1)
     shown = lines[start : end + 1]
     shown = [shown[0], "  …", *shown[2 - _MOST_LINES :]] if len(shown) > _MOST_LINES else shown
     frame = next(filter(None, map(_FRAME.match, reversed(lines[start:end]))), None)

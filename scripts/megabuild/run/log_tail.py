@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import ScriptLine
-from megabuild.run.first_error import is_error_line
+from megabuild.run.first_error import FAILED
 
 #: What scripts announce.
 PHASE = "::megabuild:: phase "
@@ -76,7 +76,7 @@ class _ScriptTail:
         if text.startswith(PHASE):
             self._error, self._of_ninja = [], False
         of_ninja = text.startswith("FAILED: ")
-        if (not self._error and is_error_line(text)) or (of_ninja and not self._of_ninja):
+        if (not self._error and FAILED.match(text)) or (of_ninja and not self._of_ninja):
             self._error = [*list(self._last)[-_CONTEXT_LINES:], text]
             self._since, self._of_ninja = len(self._error), of_ninja
         elif self._error:

@@ -207,7 +207,7 @@ def test_files_are_named_as_people_know_them(tmp_path: Path, file: str, shown: s
         lines=[f"{file.format(state=state)}:7:1: error: no"], short=False, inside="/opt/megabuild/state",
     )  # fmt: skip
     assert failure.first is not None
-    assert failure.first.place == f"{shown}:7"
+    assert failure.first.headline == f"{shown}:7: error: no"
 
 
 @pytest.mark.parametrize("kind", ["test", "solve", "other"])

@@ -65,8 +65,9 @@ _PLACES = [_FRAME] + [
 ]
 #: A traceback that does not end the program, to its last line.
 _HARMLESS = re.compile(
-    r"^(?:(?:Exception (?:ignored|in thread)|--- Logging error|Error in ).*\n)+(?:(?: |Traceback).*\n)*.*\n", re.MULTILINE
-)  # fmt: skip
+    r"^(?:(?:Exception (?:ignored|in thread)|--- Logging error|Error in ).*\n)+(?:(?: |Traceback).*\n)*.*\n",
+    re.MULTILINE,
+)
 #: Lines that explain no failure.
 _ASIDE = re.compile(
     r"^\s*$|(?i:\bwarning\b)|\bnote: |^\s*(?:\d* *\||\^|~)|^In file included|^compilation terminated|^collect2: error: "

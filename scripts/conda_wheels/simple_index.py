@@ -11,14 +11,14 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from email import message_from_bytes
+from email import message_from_string
 from pathlib import Path
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
 
 from groundwork import files
-from groundwork.network import core_metadata
+from groundwork.network.wheel_contents import read_local
 
 #: The index of a config, below the folder of its wheels.
 SIMPLE = "simple"
@@ -48,7 +48,7 @@ class IndexedWheel:
 
 def index_entry(path: Path, *, project: str, python: str | None, package: str, inputs: str) -> IndexedWheel:
     """Return the entry of a wheel."""
-    head = message_from_bytes(core_metadata.of_file(path).content)
+    head = message_from_string(read_local(path).metadata)
     return IndexedWheel(
         name=path.name, project=project, version=head["Version"], python=python, package=package, inputs=inputs,
         size=path.stat().st_size, sha256=files.sha256(path), requires_python=head["Requires-Python"] or "",

@@ -1,7 +1,7 @@
 """A disk cache whose entries expire by the user's --max-age, not by the headers of servers.
 
-HTTP caches go by response headers. Here everything slow is cached, the answers of rattler and git included; offline,
-entries of any age are used, and a stale entry stands in where a new one cannot be fetched.
+Everything slow is cached, the answers of rattler and git included. Offline, entries of any age are used, and a stale
+entry stands in where a new one cannot be fetched.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -40,8 +41,8 @@ class Cache:
     ) -> None:
         self.folder = folder
         self._offline, self._tell = offline, tell
-        self._lock = threading.Lock()
-        self._making: dict[str, threading.Lock] = {}
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._locking = threading.Lock()
         self._unwritable = False
 
     def cached(self, key: str, max_age: float, make: Callable[[], bytes]) -> Entry:
@@ -51,10 +52,13 @@ class Cache:
 
         Raises MegabuildError: It cannot be made, or must not be (offline), and there is no stale one.
         """
-        with self._lock:
-            lock = self._making.setdefault(key, threading.Lock())
+        # the hash, since a key holds addresses that come from outside and must not lead anywhere
+        name = hashlib.sha256(key.encode()).hexdigest()
+        path = self.folder / "entries" / name[:2] / name
+        with self._locking:
+            lock = self._locks[name]
         with lock:
-            old = self._read(key)
+            old = self._read(key, path)
             if old is not None and (self._offline or 0 <= age(old.when) <= max_age):
                 return old
             if self._offline:
@@ -63,50 +67,39 @@ class Cache:
                     "run it once with the network, without --offline",
                 )
             try:
-                return self._write(key, make())
+                new = Entry(data=make(), when=now())
             except MegabuildError as error:
                 if old is None:
                     raise
                 self._tell(f"{error.message}: using what was fetched at {old.when}")
                 return old
+            self._write(key, path, new)
+            return new
 
-    def _read(self, key: str) -> Entry | None:
-        path = self._path(key)
+    def _read(self, key: str, path: Path) -> Entry | None:
         try:
             line, _, data = path.read_bytes().partition(b"\n")
             head = json.loads(line)
             age(head["fetched"])  # raises where the date is malformed
             if head["key"] == key and head["sha256"] == hashlib.sha256(data).hexdigest():
                 return Entry(data=data, when=head["fetched"])
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError:
             return None
-        except OSError as error:
-            self._tell(f"cannot read the cache's {path.name[:12]}…: {error.strerror or error}")
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError):
             pass
         self._tell(f"the cache's {path.name[:12]}… is damaged ({key}): it is fetched again")
         with contextlib.suppress(OSError):
             path.unlink()
         return None
 
-    def _write(self, key: str, data: bytes) -> Entry:
-        """Keep something; where the disk refuses, the entry is returned all the same."""
-        entry = Entry(data=data, when=now())
-        head = {"key": key, "fetched": entry.when, "sha256": hashlib.sha256(data).hexdigest()}
+    def _write(self, key: str, path: Path, entry: Entry) -> None:
+        head = {"key": key, "fetched": entry.when, "sha256": hashlib.sha256(entry.data).hexdigest()}
         try:
-            files.write(self._path(key), json.dumps(head).encode() + b"\n" + data)
+            files.write(path, json.dumps(head).encode() + b"\n" + entry.data)
         except OSError as error:
-            with self._lock:
-                reported, self._unwritable = self._unwritable, True
-            if not reported:
+            if not self._unwritable:
                 self._tell(f"nothing is cached, {self.folder} cannot be written: {error.strerror or error}")
-        return entry
-
-    def _path(self, key: str) -> Path:
-        # the hash, since a key holds addresses that come from outside and must not lead anywhere
-        name = hashlib.sha256(key.encode()).hexdigest()
-        return self.folder / "entries" / name[:2] / name
+            self._unwritable = True
 
 
 def now() -> str:

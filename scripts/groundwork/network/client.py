@@ -1,4 +1,4 @@
-"""The HTTP client: deadlines, retries of transient errors, no secrets in messages."""
+"""The HTTP client: deadlines, retries of transient errors, no secrets in messages; and whether a server answers."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ _ATTEMPTS = 3
 _CHANNEL_SECONDS = 5.0
 #: Statuses that are worth a retry (RFC 9110, RFC 6585).
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: Of a server that does not give parts of files.
+NO_PARTS = frozenset({200, 416, 501})
 _REMEDY = "check the network and its proxy settings"
 
 Result = TypeVar("Result")
+SoFar = Callable[[int], None]
 
 
 class NetworkError(ProviderError):
@@ -116,16 +119,11 @@ class Client:
         Raises NetworkError: No answer, a refusal, too long an answer, or ``offline``.
         """
         body = io.BytesIO()
-        response = self._fetch(url, headers or {}, body, limit)
+        response = self._fetch(url, headers or {}, body, limit, lambda octets: None)
         return Answer(url=str(response.url), body=body.getvalue(), headers=response.headers)
 
     def save(
-        self,
-        url: str,
-        target: Path,
-        *,
-        limit: int = 16 << 30,
-        so_far: Callable[[int], None] = lambda octets: None,
+        self, url: str, target: Path, *, limit: int = 16 << 30, so_far: SoFar = lambda octets: None
     ) -> None:
         """Write the answer to a GET into a file, which is left half-written when that fails.
 
@@ -137,21 +135,10 @@ class Client:
             self._fetch(url, {}, stream, limit, so_far)
 
     def _fetch(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        into: IO[bytes],
-        limit: int,
-        so_far: Callable[[int], None] = lambda octets: None,
+        self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int, so_far: SoFar
     ) -> httpx.Response:
         import httpx
-        from tenacity import (
-            Retrying,
-            retry_if_exception,
-            stop_after_attempt,
-            stop_before_delay,
-            wait_random_exponential,
-        )
+        import tenacity
 
         shown = redact.address(url)
         if self.offline:
@@ -159,37 +146,37 @@ class Client:
         seconds = min(self._timeouts.total, self.remaining())
         if seconds <= 0:
             raise NetworkError(f"{shown}: no time left", "allow more: --timeout SECONDS")
-        base = wait_random_exponential(multiplier=self._timeouts.pause, max=2 * self._timeouts.pause)
+        at_random = tenacity.wait_random_exponential(
+            multiplier=self._timeouts.pause, max=2 * self._timeouts.pause
+        )
 
         def pause(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
-            return max(base(state), error.pause if isinstance(error, _TransientError) else 0.0)
+            return max(at_random(state), error.pause if isinstance(error, _TransientError) else 0.0)
 
         def passes(error: BaseException) -> bool:
             passing = isinstance(error, (_TransientError, httpx.TransportError))
             return passing and not certificates.is_untrusted(str(error))
 
-        retrying = Retrying(
-            stop=stop_after_attempt(_ATTEMPTS) | stop_before_delay(seconds),
+        retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(_ATTEMPTS) | tenacity.stop_before_delay(seconds),
             wait=pause,
-            retry=retry_if_exception(passes),
+            retry=tenacity.retry_if_exception(passes),
             reraise=True,
         )
         try:
             return run_with_deadline(seconds, lambda: retrying(self._once, url, headers, into, limit, so_far))
         except _TransientError as error:
-            raise NetworkError(f"{shown} cannot be used: {_reason(error)}") from error
-        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError) as error:
-            # a timeout is about the server, not the page
-            raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {_reason(error)}") from error
+            raise NetworkError(f"{shown} cannot be used: {error}") from error
+        except (httpx.TimeoutException, TimeoutError) as error:
+            reason = f"no answer in time ({type(error).__name__})"
+            raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {reason}") from error
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError) as error:
+            reason = redact.text(str(error) or type(error).__name__)
+            raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {reason}") from error
 
     def _once(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        into: IO[bytes],
-        limit: int,
-        so_far: Callable[[int], None],
+        self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int, so_far: SoFar
     ) -> httpx.Response:
         import httpx
 
@@ -210,32 +197,60 @@ class Client:
             return response
 
     @cached_property
-    def _ssl_context(self) -> ssl.SSLContext:
-        """Created once: loading certificates takes longer than most requests."""
-        if not self._trusted:
-            return certificates.trusting_context()
+    def _open(self) -> httpx.Client:
+        """One for all requests: loading certificates, a look-up and a handshake take longer than most requests."""
+        import httpx
+
         try:
-            return ssl.create_default_context(cafile=str(self._trusted))
+            trusted = self._trusted and ssl.create_default_context(cafile=str(self._trusted))
         except OSError as error:
             reason = f"no certificates can be read from {self._trusted}: {error}"
             raise NetworkError(reason, "check PIP_CERT") from error
-
-    @cached_property
-    def _open(self) -> httpx.Client:
-        """One for all requests, whose connections are used again: a look-up and a handshake for each take longer."""
-        import httpx
-
         opened = httpx.Client(
             timeout=httpx.Timeout(self._timeouts.read, connect=self._timeouts.connect),
             follow_redirects=True,
             max_redirects=8,
-            verify=self._ssl_context,
+            verify=trusted or certificates.trusting_context(),
             proxy=self._proxy or None,
             event_hooks={"response": [_no_downgrade]},
             headers={"User-Agent": "megabuild"},
         )
         weakref.finalize(self, opened.close)
         return opened
+
+
+def _netrc() -> httpx.Auth | None:
+    import httpx
+
+    try:
+        return httpx.NetRCAuth()
+    except (OSError, NetrcParseError):  # there is none that can be read
+        return None
+
+
+def _check(response: httpx.Response, shown: str, wanted: int) -> None:
+    """Raise the error for a status other than the wanted one."""
+    status = response.status_code
+    reason = f"HTTP status {status}"
+    if status == wanted:
+        return
+    if wanted == 206 and status in NO_PARTS:
+        raise NetworkError(f"{shown}: the server does not give parts of files ({reason})", status=status)
+    if status in _TRANSIENT:
+        asked = response.headers.get("retry-after", "")
+        raise _TransientError(reason, float(asked) if asked.isdigit() else 0.0)
+    if status in (404, 410):
+        raise NotFound(f"{shown}: there is no such page ({reason})", status=status)
+    remedy = "check the credentials of that server" if status in (401, 403, 407) else _REMEDY
+    raise NetworkError(f"{shown} cannot be used: {reason}", remedy, status)
+
+
+def _no_downgrade(response: httpx.Response) -> None:
+    """Refuse a redirect that leaves encryption; credentials would follow it."""
+    following = response.next_request
+    if following is not None and response.url.scheme == "https" and following.url.scheme != "https":
+        shown = redact.address(str(response.url))
+        raise NetworkError(f"{shown}: it redirects from https to {following.url.scheme}")
 
 
 def why_unreachable(url: str, seconds: float) -> str:
@@ -248,7 +263,7 @@ def why_unreachable(url: str, seconds: float) -> str:
     try:
         Client(timeouts=Timeouts(read=seconds, total=seconds)).get(url, headers={"Range": "bytes=0-0"})
     except NetworkError as error:
-        return "" if error.status in (200, 416, 501) else error.message  # a server that gives no parts
+        return "" if error.status in NO_PARTS else error.message
     return ""
 
 
@@ -295,45 +310,3 @@ def run_with_deadline(seconds: float, action: Callable[[], Result]) -> Result:
     if not answers:
         raise TimeoutError(f"no end after {seconds:.0f} s")
     return answers[0]
-
-
-def _reason(error: BaseException) -> str:
-    import httpx
-
-    if isinstance(error, (httpx.TimeoutException, TimeoutError)):
-        return f"no answer in time ({type(error).__name__})"
-    return redact.text(str(error) or type(error).__name__)
-
-
-def _netrc() -> httpx.Auth | None:
-    import httpx
-
-    try:
-        return httpx.NetRCAuth()
-    except (OSError, NetrcParseError):  # there is none that can be read
-        return None
-
-
-def _check(response: httpx.Response, shown: str, wanted: int) -> None:
-    """Raise the error for a status other than the wanted one."""
-    status = response.status_code
-    if status == wanted:
-        return
-    reason = f"HTTP status {status}"
-    if wanted == 206 and status in (200, 416, 501):
-        raise NetworkError(f"{shown}: the server does not give parts of files ({reason})", status=status)
-    if status in _TRANSIENT:
-        asked = response.headers.get("retry-after", "")
-        raise _TransientError(reason, float(asked) if asked.isdigit() else 0.0)
-    if status in (404, 410):
-        raise NotFound(f"{shown}: there is no such page ({reason})", status=status)
-    remedy = "check the credentials of that server" if status in (401, 403, 407) else _REMEDY
-    raise NetworkError(f"{shown} cannot be used: {reason}", remedy, status)
-
-
-def _no_downgrade(response: httpx.Response) -> None:
-    """Refuse a redirect that leaves encryption; credentials would follow it."""
-    following = response.next_request
-    if following is not None and response.url.scheme == "https" and following.url.scheme != "https":
-        shown = redact.address(str(response.url))
-        raise NetworkError(f"{shown}: it redirects from https to {following.url.scheme}")

@@ -49,9 +49,8 @@ _REMEDY = "check pip's configuration (pip config list)"
 class Configured:
     """The indexes that pip is configured to use."""
 
-    indexes: tuple[
-        str, ...
-    ] = ()  #: addresses of simple indexes, which may hold credentials; the main one first
+    #: addresses of simple indexes, which may hold credentials; the main one first
+    indexes: tuple[str, ...] = ()
     links: tuple[str, ...] = ()  #: folders, and addresses of pages, with links to files
     certificates: Path | None = None  #: a file with those to trust
     proxy: str = ""  #: its address, or empty
@@ -84,14 +83,13 @@ def configured(environ: Mapping[str, str] | None = None) -> Configured:
     if settings.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
         main = settings.get("index-url") or settings.get("pypi-url") or _default(environment)
         indexes = [main, *settings.get("extra-index-url", "").split()]
-    named = (environment.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
-    certificates = settings.get("cert") or next(filter(None, named), "")
-    proxy = settings.get("proxy", "")
+    named = (settings.get("cert"), *(environment.get(f"{name}_CA_BUNDLE") for name in ("REQUESTS", "CURL")))
+    certificates, proxy = Path(next(filter(None, named), "")), settings.get("proxy", "")
     return Configured(
         indexes=tuple(dict.fromkeys(index.rstrip("/") for index in indexes if index)),
         links=tuple(settings.get("find-links", "").split()),
         # a folder of certificates is what SSL_CERT_DIR is for
-        certificates=Path(certificates) if certificates and Path(certificates).is_file() else None,
+        certificates=certificates if certificates.is_file() else None,
         proxy=f"http://{proxy}" if proxy and "://" not in proxy else proxy,  # pip takes host:port, too
     )
 
@@ -100,14 +98,14 @@ _ASKING = threading.Lock()
 
 
 @cache
-def _known(environ: tuple[tuple[str, str], ...]) -> Configured:
+def _ask_once(environ: tuple[tuple[str, str], ...]) -> Configured:
     return configured(dict(environ))  # running pip takes seconds
 
 
 def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
     """Return what this process's pip would ask, and ``more`` addresses and folders after that; or ``index`` alone."""
     with _ASKING:  # several Pythons ask at the same time
-        settings = _known(tuple(sorted(os.environ.items())))
+        settings = _ask_once(tuple(sorted(os.environ.items())))
     addresses = (index,) if index else (*settings.indexes, *more)
     folders = tuple(address for address in addresses if "://" not in address)
     return replace(
@@ -115,6 +113,31 @@ def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
         indexes=tuple(dict.fromkeys(address.rstrip("/") for address in addresses if "://" in address)),
         links=folders if index else (*settings.links, *folders),
     )
+
+
+def _settings(environment: Mapping[str, str]) -> dict[str, str]:
+    by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for line in _run_pip(environment, "config", "list").splitlines():
+        key, _, written = line.partition("=")
+        section, _, name = key.rpartition(".")
+        if section in by_section:
+            with contextlib.suppress(SyntaxError, ValueError):  # not a setting, but a warning of pip's
+                by_section[section][name] = str(ast.literal_eval(written))
+    settings = {name: value for section in _SECTIONS for name, value in by_section[section].items()}
+    variables = {name[4:]: value for name, value in environment.items() if name.startswith("PIP_") and value}
+    return settings | {name.lower().replace("_", "-"): value for name, value in variables.items()}
+
+
+def _default(environment: Mapping[str, str]) -> str:
+    match = _DEFAULT.search(_run_pip(environment, "download", "--help"))
+    return match[1] if match else ""
+
+
+def _run_pip(environment: Mapping[str, str], *arguments: str) -> str:
+    """Return pip's output, or nothing where pip fails; it may hold credentials: neither shown nor logged."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    done = process.run([*pip, *arguments], timeout=_SECONDS, environ=environment)
+    return done.stdout if done.returncode == 0 else ""
 
 
 def offered(
@@ -146,12 +169,75 @@ def offered(
     return tuple(files.values()), tuple(troubles)
 
 
+def listed(address: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
+    """Yield the files that a page or a folder leads to; raises NetworkError."""
+    if "://" not in address:
+        folder = expanded(address)
+        yield from links("".join(f'<a href="{path.as_uri()}">' for path in sorted(folder.glob("*.whl"))), "")
+    elif urlsplit(address).scheme == "file":
+        page = local_path(address) / ("index.html" if address.endswith("/") else "")
+        if page.is_file():
+            yield from links(page.read_text(encoding="utf-8", errors="replace"), page.as_uri())
+    else:
+        answer = fetch(address)
+        files = links(answer.body.decode("utf-8", errors="replace"), answer.url)
+        if not files:
+            raise NetworkError(f"{redact.address(address)} is not a page of a package index", _REMEDY)
+        # a page from the network must not lead to files of this machine
+        remote = (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
+        yield from (replace(file, url=with_user(file.url, address)) for file in remote)
+
+
 def links(page: str, address: str) -> tuple[File, ...]:
     """Return the wheels and source archives that a page of HTML links to, in its order; links may be relative."""
     parser = _Page(address)
     parser.feed(page)
     parser.close()
-    return tuple(parser.found)
+    return tuple(parser.files)
+
+
+class _Page(HTMLParser):
+    """Collects files; a ``<base>`` in the head changes what links are relative to."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.base = address
+        self.files: list[File] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        try:
+            target = urljoin(self.base, (attributes.get("href") or "").strip())
+            if tag == "base":
+                self.base = target
+            elif tag == "a" and (file := linked(target, attributes)):
+                self.files.append(file)
+        except ValueError:  # not an address at all
+            return
+
+
+def linked(link: str, attributes: Mapping[str, str | None]) -> File | None:
+    """Return the wheel or source archive that a link with these attributes leads to, or None."""
+    url, fragment = urldefrag(link)
+    name = unquote(urlsplit(url).path).rpartition("/")[2]
+    parts = parsed(name)
+    if parts is None:
+        return None
+    # PEP 714's name, then PEP 658's, which some indexes still use
+    keys = (key for key in ("data-core-metadata", "data-dist-info-metadata") if key in attributes)
+    metadata = next((attributes[key] or "true" for key in keys), "false")
+    own, beside = _HASH.search(fragment), _HASH.search(metadata)
+    return File(
+        name=name,
+        project=parts[0],
+        version=parts[1],
+        tags=parts[2],
+        url=url,
+        sha256=own[1].lower() if own else "",
+        metadata=metadata != "false",
+        metadata_sha256=beside[1].lower() if beside else "",
+        yanked="data-yanked" in attributes,
+    )
 
 
 def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
@@ -188,101 +274,9 @@ def local_path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
 
 
-def listed(address: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
-    """Yield the files that a page or a folder leads to; raises NetworkError."""
-    if "://" not in address:
-        folder = expanded(address)
-        yield from links("".join(f'<a href="{path.as_uri()}">' for path in sorted(folder.glob("*.whl"))), "")
-    elif urlsplit(address).scheme == "file":
-        page = local_path(address) / ("index.html" if address.endswith("/") else "")
-        if page.is_file():
-            yield from links(page.read_text(encoding="utf-8", errors="replace"), page.as_uri())
-    else:
-        answer = fetch(address)
-        files = links(answer.body.decode("utf-8", errors="replace"), answer.url)
-        if not files:
-            raise NetworkError(f"{redact.address(address)} is not a page of a package index", _REMEDY)
-        # a page from the network must not lead to files of this machine
-        remote = (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
-        yield from (replace(file, url=with_user(file.url, address)) for file in remote)
-
-
-class _Page(HTMLParser):
-    """Collects files; a ``<base>`` in the head changes what links are relative to."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.base = address
-        self.found: list[File] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        try:
-            target = urljoin(self.base, (given.get("href") or "").strip())
-            if tag == "base":
-                self.base = target
-            elif tag == "a" and (file := linked(target, given)):
-                self.found.append(file)
-        except ValueError:  # not an address at all
-            return
-
-
-def linked(link: str, given: Mapping[str, str | None]) -> File | None:
-    """Return the wheel or source archive that a link with these attributes leads to, or None."""
-    url, fragment = urldefrag(link)
-    name = unquote(urlsplit(url).path).rpartition("/")[2]
-    known = parsed(name)
-    if known is None:
-        return None
-    # PEP 714's name, then PEP 658's, which some indexes still use
-    keys = (key for key in ("data-core-metadata", "data-dist-info-metadata") if key in given)
-    metadata = next((given[key] or "true" for key in keys), "false")
-    own, beside = _HASH.search(fragment), _HASH.search(metadata)
-    return File(
-        name=name,
-        project=known[0],
-        version=known[1],
-        tags=known[2],
-        url=url,
-        sha256=own[1].lower() if own else "",
-        metadata=metadata != "false",
-        metadata_sha256=beside[1].lower() if beside else "",
-        yanked="data-yanked" in given,
-    )
-
-
 def with_user(url: str, index: str) -> str:
     """Return an address with the credentials of its index if it lies on the same server, as pip does."""
     parts, (user, at, host) = urlsplit(url), urlsplit(index).netloc.rpartition("@")
     if not at or parts.netloc != host or parts.scheme != urlsplit(index).scheme:
         return url
     return urlunsplit(parts._replace(netloc=f"{user}@{host}"))
-
-
-def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
-    for line in _run_pip(environment, "config", "list").splitlines():
-        key, _, written = line.partition("=")
-        section, _, name = key.rpartition(".")
-        if section in by_section:
-            with contextlib.suppress(SyntaxError, ValueError):  # not a setting, but a warning of pip's
-                by_section[section][name] = str(ast.literal_eval(written))
-    variables = {
-        name[4:].lower().replace("_", "-"): value
-        for name, value in environment.items()
-        if name.startswith("PIP_") and value
-    }
-    settings = {name: value for section in _SECTIONS for name, value in by_section[section].items()}
-    return settings | variables
-
-
-def _default(environment: Mapping[str, str]) -> str:
-    match = _DEFAULT.search(_run_pip(environment, "download", "--help"))
-    return match[1] if match else ""
-
-
-def _run_pip(environment: Mapping[str, str], *arguments: str) -> str:
-    """Return pip's output, or nothing where pip fails; it may hold credentials: neither shown nor logged."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    done = process.run([*pip, *arguments], timeout=_SECONDS, environ=environment)
-    return done.stdout if done.returncode == 0 else ""

@@ -208,7 +208,7 @@ def _best(package: _Package, target: Target, where: Configured) -> File:
     return replace(best, url=url, sha256=hashes[best.url])
 
 
-def _error(stderr: str, python: str, cache: Path | None = None) -> MegabuildError:
+def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
     """Return uv's error message without hints at its own options, which this program's users cannot set."""
     code = _SYSTEM_ERROR.search(stderr)
     if code and cache and "://" not in stderr:  # not the network: a cache without locks, room or permission
@@ -216,18 +216,16 @@ def _error(stderr: str, python: str, cache: Path | None = None) -> MegabuildErro
         if refused is not None:
             return refused
     text, *hints = redact.text(stderr).split("\nhint: ")
-    helpful = [f"hint: {hint.strip()}" for hint in hints if "`--" not in hint]
     first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]
-    if _NO_SOLUTION not in first:
-        reasons = "\n".join([first.removeprefix("error: "), *causes, *helpful])
-        return ProviderError(f"resolving wheels for Python {python}: {reasons}", REMEDY)
-    if len(causes) == 1:
-        reason = causes[0].removeprefix("Because ").removesuffix(f", {_UNSATISFIABLE}")
-        fact, _, wanted = reason.rpartition(" and you require ")
-        causes = [fact if fact and wanted in fact else reason]
-    return Unsatisfied(
-        "\n".join([f"no wheels fit Python {python}: {causes[0]}", *causes[1:], *helpful]), REMEDY
-    )
+    if len(causes) == 1:  # the fact of "Because FACT and you require IT, we can conclude that …"
+        fact, _, project = causes[0].removesuffix(f", {_UNSATISFIABLE}").rpartition(" and you require ")
+        reason = fact if fact and project in fact else causes[0].removesuffix(f", {_UNSATISFIABLE}")
+        causes = [reason.removeprefix("Because ")]
+    causes += [f"hint: {hint.strip()}" for hint in hints if "`--" not in hint]
+    if _NO_SOLUTION in first:
+        return Unsatisfied(f"no wheels fit Python {python}: " + "\n".join(causes), REMEDY)
+    reasons = "\n".join([first.removeprefix("error: "), *causes])
+    return ProviderError(f"resolving wheels for Python {python}: {reasons}", REMEDY)
 
 
 def _unreachable(where: Configured, project: str) -> dict[str, str]:

@@ -1,30 +1,43 @@
-"""What a remote wheel contains: read from its end, which takes some 100 kB, and cached."""
+"""What a wheel contains, on a server or on this machine: of 0.5 GB some 100 kB are fetched, and the rest is cached."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import re
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
 
 import msgspec
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 
-from groundwork import files
+from groundwork import files, redact
 from groundwork.errors import ProviderError
-from groundwork.network.client import NetworkError, Timeouts
-from groundwork.network.core_metadata import BROKEN, Directory, inside, of_file
+from groundwork.network.client import NO_PARTS, Client, NetworkError, Timeouts
 from groundwork.network.index import Configured, File, local_path
 
 _TIMEOUTS = Timeouts(connect=5.0, read=20.0, total=60.0)
 _DOWNLOAD_TIMEOUTS = Timeouts(read=60.0, total=7200.0)
+#: What reading a broken wheel raises.
+BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+_LARGEST = 4 << 20  # bytes of metadata
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+#: Bytes that are fetched at a time, and at most: the directory of torch's wheel has one megabyte.
+_BLOCK, _MOST = 64 << 10, 32 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
     """A wheel's metadata and members, known without downloading it."""
 
-    #: sha256, and bytes
+    #: sha256, or empty where nobody has said it; and bytes
     sha256: str
     size: int
     metadata: str  #: its METADATA
@@ -33,6 +46,102 @@ class Content:
 
 
 _CONTENTS = msgspec.json.Decoder(Content)
+
+
+class RemoteFile(io.RawIOBase):
+    """A file on a server, read by range requests, of which the last one's answer is kept."""
+
+    def __init__(self, client: Client, url: str) -> None:
+        super().__init__()
+        self._client, self._url = client, url
+        self._at, self._fetched, self.length = 0, 0, 1
+        self._fetch(0, 1)
+        self._start = max(0, self.length - _BLOCK)
+        self._block = self._fetch(self._start, self.length)
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._at = (0, self._at, self.length)[whence] + offset
+        if self._at < 0:
+            raise ValueError("it has a negative offset")
+        return self._at
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        end = self.length if size is None or size < 0 else min(self._at + size, self.length)
+        if not self._start <= self._at <= end <= self._start + len(self._block):
+            following = min(max(end, self._at + _BLOCK), self.length)
+            self._start, self._block = self._at, self._fetch(self._at, following)
+        data = self._block[self._at - self._start : end - self._start]
+        self._at += len(data)
+        return data
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        if start >= end:
+            return b""
+        self._fetched += end - start
+        if self._fetched > _MOST:
+            raise ValueError(f"more than {_MOST} bytes of it would be read")
+        headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
+        answer = self._client.get(self._url, headers=headers, limit=max(end - start, _BLOCK))
+        match = _RANGE.fullmatch(answer.headers.get("content-range", "").strip())
+        if match is None or (int(match[1]), len(answer.body)) != (start, int(match[2]) - start + 1):
+            reason = f"{redact.address(self._url)}: invalid response to a range request"
+            raise NetworkError(reason, "name a local copy")
+        self.length = int(match[3])
+        return answer.body
+
+
+def metadata_beside(client: Client, file: File) -> bytes:
+    """Return the METADATA that an index has beside a wheel (PEP 658).
+
+    Raises NetworkError: No answer, or another hash than the index says.
+    """
+    address = urlsplit(file.url)
+    content = client.get(address._replace(path=f"{address.path}.metadata").geturl(), limit=_LARGEST).body
+    digest = hashlib.sha256(content).hexdigest()
+    if file.metadata_sha256 not in ("", digest):
+        reason = f"sha256 is {digest[:12]}…, the index says {file.metadata_sha256[:12]}…"
+        raise NetworkError(f"{file.name}.metadata: {reason}", "the index or a proxy in between is at fault")
+    return content
+
+
+def read_remote(client: Client, file: File) -> Content:
+    """Read a remote wheel's METADATA and directory by range requests.
+
+    Raises NetworkError: No answer, a server without range requests, or a broken wheel.
+    """
+    try:
+        remote = RemoteFile(client, file.url)
+        return _read(remote, remote.length, file.sha256)
+    except BROKEN as error:
+        raise NetworkError(
+            f"{file.name} is not a wheel, or a broken one: {error}", "check the wheel"
+        ) from error
+
+
+def read_local(path: Path, sha256: str = "") -> Content:
+    """Read a local wheel's METADATA and directory; raises OSError or one of `BROKEN`."""
+    with path.open("rb") as file:
+        return _read(file, path.stat().st_size, sha256)
+
+
+def _read(file: IO[bytes] | io.RawIOBase, size: int, sha256: str) -> Content:
+    with zipfile.ZipFile(file) as archive:
+        infos = archive.infolist()
+        found = [info for info in infos if _METADATA.fullmatch(info.filename)]
+        if len(found) != 1 or found[0].file_size > _LARGEST:
+            raise ValueError("it has no METADATA, several, or an unreasonably long one")
+        return Content(
+            sha256=sha256,
+            size=size,
+            metadata=archive.read(found[0]).decode(errors="replace"),
+            members={info.filename: info.file_size for info in infos if not info.is_dir()},
+        )
 
 
 class Contents:
@@ -55,28 +164,34 @@ class Contents:
         if self._folder and (note := noted(self._folder, file.sha256)):
             return note
         try:
-            seen = self._read(file)
+            content = self._read(file)
         except (*BROKEN, OSError) as error:
             raise ProviderError(
                 f"{file.name} is not a wheel, or a broken one: {error}",
                 "Look where pip gets it from (pip config list).",
             ) from error
         if self._folder:
-            files.write(_note_file(self._folder, seen.sha256), msgspec.json.encode(seen))
-        return seen
+            files.write(_note_file(self._folder, content.sha256), msgspec.json.encode(content))
+        return content
 
     def _read(self, file: File) -> Content:
         if file.url.startswith("file:"):
-            return _of_file(local_path(file.url), file.sha256)
+            return _verified(local_path(file.url), file.sha256)
         try:
-            return _content(inside(self._client, file), file.sha256)
+            return read_remote(self._client, file)
         except NetworkError as error:
-            if error.status not in (200, 416, 501) or self._folder is None:
+            if error.status not in NO_PARTS or self._folder is None:
                 raise
-            # that server has no range requests
             with files.scratch(self._folder) as temporary:
                 self._for_files.save(file.url, temporary / file.name)
-                return _of_file(temporary / file.name, file.sha256)
+                return _verified(temporary / file.name, file.sha256)
+
+
+def _verified(path: Path, sha256: str) -> Content:
+    digest = files.sha256(path)
+    if sha256 not in ("", digest):
+        raise ValueError(f"its sha256 is {digest}, and the index says {sha256}")
+    return read_local(path, digest)
 
 
 def noted(folder: Path, sha256: str) -> Content | None:
@@ -85,6 +200,10 @@ def noted(folder: Path, sha256: str) -> Content | None:
         return _CONTENTS.decode(_note_file(folder, sha256).read_bytes())
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def _note_file(folder: Path, sha256: str) -> Path:
+    return folder / "contents" / f"{sha256}.json"
 
 
 def required(content: Content) -> list[Requirement]:
@@ -101,23 +220,3 @@ def required(content: Content) -> list[Requirement]:
 def requires_python(content: Content) -> str:
     """Return Requires-Python of a wheel's metadata: ``>=3.10``; empty for all."""
     return parse_email(content.metadata)[0].get("requires_python", "")
-
-
-def _of_file(path: Path, sha256: str) -> Content:
-    digest = files.sha256(path)
-    if sha256 not in ("", digest):
-        raise ValueError(f"its sha256 is {digest}, and the index says {sha256}")
-    return _content(of_file(path), digest)
-
-
-def _content(seen: Directory, sha256: str) -> Content:
-    return Content(
-        sha256=sha256,
-        size=seen.length,
-        metadata=seen.content.decode(errors="replace"),
-        members={info.filename: info.file_size for info in seen.members if not info.is_dir()},
-    )
-
-
-def _note_file(folder: Path, sha256: str) -> Path:
-    return folder / "contents" / f"{sha256}.json"

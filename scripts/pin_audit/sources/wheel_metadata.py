@@ -23,7 +23,6 @@ from packaging.version import InvalidVersion, Version
 from groundwork import redact
 from groundwork.errors import AuditError, MegabuildError
 from groundwork.network.client import Answer, Client
-from groundwork.network.core_metadata import BROKEN, beside, inside, of_file
 from groundwork.network.index import (
     HEADERS,
     PYG_INDEX,
@@ -33,6 +32,7 @@ from groundwork.network.index import (
     local_path,
     offered,
 )
+from groundwork.network.wheel_contents import BROKEN, metadata_beside, read_local, read_remote
 from pin_audit.facts import CiPin, Requirement, Scope, SourceOutcome, Where
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
@@ -187,7 +187,9 @@ def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict
 
 def _remote(platform: str, file: File, request: AuditRequest, client: Client) -> _Metadata:
     def make() -> bytes:
-        content = beside(client, file) if file.metadata else inside(client, file).content
+        content = (
+            metadata_beside(client, file) if file.metadata else read_remote(client, file).metadata.encode()
+        )
         _required(content, file.project, file.version)  # before it is kept
         return content
 
@@ -211,7 +213,7 @@ def _of_file(file: File, platform: str) -> _Metadata:
     """Return the metadata of a wheel on this machine."""
     path = local_path(file.url)
     try:
-        content = of_file(path).content
+        content = read_local(path).metadata.encode()
     except (OSError, *BROKEN) as error:
         raise AuditError(f"{path} is not a wheel, or a broken one: {error}", "check the wheel") from error
     where = Where(file=_inside(path.name), package=file.project, version=str(file.version))

@@ -18,7 +18,7 @@ from groundwork.text import UNICODE, duration, size, table, wrapped
 from megabuild.plan.options import Options
 from megabuild.plan.report import plan_result
 
-_FIGURES = ("build", "there", "cpu_hours", "hours", "disk_bytes")
+_FIGURES = ("build", "there", "cpu_hours", "hours", "disk")
 _MOST_REASON = 200
 
 
@@ -140,9 +140,10 @@ def _figures(plan: Mapping[str, Any]) -> dict[str, float]:
     exist = [package["exists"] for package in plan["packages"]]
     exist += [task["exists"] for task in tasks for _ in task["file_names"]]
     figures = plan["estimate"] if False in exist else dict.fromkeys(plan["estimate"], 0)
-    hours = (figures[name] + figures[f"extensions_{name}"] for name in ("cpu_hours", "hours"))
-    values = exist.count(False), exist.count(True), *hours, figures["disk_bytes"]
-    return dict(zip(_FIGURES, values, strict=True))
+    return {
+        "build": exist.count(False), "there": exist.count(True),
+        **{name: figures[name] for name in ("cpu_hours", "hours", "disk")},
+    }  # fmt: skip
 
 
 def _plan_table(attempts: list[Attempt]) -> list[str]:
@@ -150,7 +151,7 @@ def _plan_table(attempts: list[Attempt]) -> list[str]:
 
     def cells(plan: Mapping[str, float]) -> tuple[str, ...]:
         hours = (duration(3600 * plan[name]) if plan[name] else "" for name in ("cpu_hours", "hours"))
-        return f"{plan['build']}", f"{plan['there']}", *hours, size(int(plan["disk_bytes"]))
+        return f"{plan['build']}", f"{plan['there']}", *hours, size(int(plan["disk"]))
 
     none = ("", "", "", f"{UNICODE.failed} no plan", "")
     rows = [(attempt.config, *(cells(attempt.plan) if attempt.plan else none)) for attempt in attempts]

@@ -39,7 +39,7 @@ def wheels(context: click.Context, /, **given: Any) -> Result:
     wheels for the PyTorch that they were compiled for. Wheels of former calls stay in the index while their packages
     are published.
     """
-    from command_line.progress_display import WARNING, Screen
+    from command_line.progress_display import Screen
     from conda_wheels.make_wheels import Request, make
     from conda_wheels.report import result
     from groundwork import in_use
@@ -57,10 +57,8 @@ def wheels(context: click.Context, /, **given: Any) -> Result:
         pythons=given["pythons"],
         names=given["packages"],
         cache=cache_folder(os.environ),
-        date=date.seconds,
+        date=date,
     )
     with in_use.using(request.cache), Screen(Console(stderr=invocation.json, soft_wrap=True)) as shown:
-        if date.note:
-            shown.note(WARNING + date.note)
         made = make(request, shown.note)
     return result(made, time.monotonic() - began)

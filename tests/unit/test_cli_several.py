@@ -72,11 +72,11 @@ class Runs:
 def plan_result(plan: FakePlan, *, verbose: bool = False) -> Result:
     """As a plan with two packages to build, and one that is there."""
     name = plan.options.config.name
-    estimate = {"cpu_hours": 4.0, "hours": 1.5, "extensions_cpu_hours": 0.0, "extensions_hours": 0.0}
+    estimate = {"cpu_hours": 4.0, "hours": 1.5}
     document = {
         "packages": [{"exists": False}, {"exists": True}],
         "extensions": {"tasks": [{"exists": False, "file_names": ["x.conda"]}]},
-        "estimate": {**estimate, "disk_bytes": 18_000_000_000},
+        "estimate": {**estimate, "disk": 18_000_000_000},
     }
     return Result(format="plan", document=document, lines=[f"plan of {name}"])
 

@@ -21,7 +21,7 @@ from groundwork.machine import (
     measure,
     was_killed,
 )
-from megabuild.plan.estimate import GB, estimate
+from megabuild.plan.estimate import GB
 
 NONE = Path("/no/such/list")
 LARGE = Machine(cores=16, memory=64 * GB, memory_free=60 * GB)
@@ -123,19 +123,6 @@ def test_a_number_that_is_none_is_refused(text: str) -> None:
 
 def test_free_disk_is_known_for_a_folder_still_to_be_made(tmp_path: Path) -> None:
     assert disk_free(tmp_path / "a" / "b") > 0
-
-
-def test_what_is_done_already_takes_no_disk() -> None:
-    nothing = estimate(source="debian", cuda=False, optimization="0", pythons=0, staging=False)
-    assert nothing.disk == 0
-
-
-def test_cuda_takes_more_than_cpu_and_a_rehearsal_least() -> None:
-    def of(source: str, cuda: bool) -> tuple[int, int]:
-        found = estimate(source=source, cuda=cuda, optimization="2", pythons=5, staging=True)
-        return found.disk, found.memory_per_job
-
-    assert of("model", False) < of("official", False) < of("official", True)
 
 
 _TREES = {"memory.limit_in_bytes": Path("/sys/fs/cgroup/memory"), "memory.max": Path("/sys/fs/cgroup")}

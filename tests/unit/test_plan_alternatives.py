@@ -9,7 +9,7 @@ import pytest
 
 from groundwork.errors import IsolationError, ProviderError
 from megabuild.configs.config import Config, load
-from megabuild.plan import alternatives
+from megabuild.plan import isolation
 from megabuild.plan.options import Options
 from megabuild.providers.pypi.torch import TorchWheels
 
@@ -41,19 +41,17 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         need(bool(fake.pythons))
         return fake.pythons
 
-    monkeypatch.setattr("megabuild.plan.alternatives.interpreters.some_of", some_of)
-    monkeypatch.setattr("megabuild.plan.alternatives.lock.resolve", lambda *_: need(fake.index))
-    monkeypatch.setattr("megabuild.plan.alternatives.compilers.probe", lambda: need(fake.compiler))
-    monkeypatch.setattr("megabuild.plan.alternatives.apt.debian_lines", lambda _: need(fake.mirror))
+    monkeypatch.setattr("megabuild.plan.isolation.interpreters.some_of", some_of)
+    monkeypatch.setattr("megabuild.plan.isolation.lock.resolve", lambda *_: need(fake.index))
+    monkeypatch.setattr("megabuild.plan.isolation.compilers.probe", lambda: need(fake.compiler))
+    monkeypatch.setattr("megabuild.plan.isolation.apt.debian_lines", lambda _: need(fake.mirror))
+    monkeypatch.setattr("megabuild.plan.isolation.debian_root.install_command", lambda: fake.install_command)
     monkeypatch.setattr(
-        "megabuild.plan.alternatives.debian_root.install_command", lambda: fake.install_command
+        "megabuild.plan.isolation.Bubblewrap.check", lambda _: need(fake.namespaces, IsolationError)
     )
-    monkeypatch.setattr(
-        "megabuild.plan.alternatives.Bubblewrap.check", lambda _: need(fake.namespaces, IsolationError)
-    )
-    monkeypatch.setattr("megabuild.plan.alternatives.torch.find", fake.find)
-    monkeypatch.setattr(alternatives, "machine_platform", lambda: "linux-64")
-    alternatives._others.cache_clear()
+    monkeypatch.setattr("megabuild.plan.isolation.torch.find", fake.find)
+    monkeypatch.setattr(isolation, "machine_platform", lambda: "linux-64")
+    isolation._usable_others.cache_clear()
     return fake
 
 
@@ -74,8 +72,8 @@ WHEELS = ["linux_64_cuda130_wheel", "linux_64_cuda132_wheel"]
 def test_a_machine_that_has_everything_can_rehearse_and_build_what_needs_no_channel(
     machine: Machine, options: Options
 ) -> None:
-    assert alternatives.usable_here(options)[0] == "linux_64_cuda130 --rehearse"
-    assert set(alternatives.usable_here(options)[1:]) == {*DEBIAN, *WHEELS}
+    assert isolation.usable_configs(options)[0] == "linux_64_cuda130 --rehearse"
+    assert set(isolation.usable_configs(options)[1:]) == {*DEBIAN, *WHEELS}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_what_lacks_something_is_not_advised(
     machine: Machine, options: Options, lack: dict[str, object], left: list[str]
 ) -> None:
     vars(machine).update(lack)
-    rehearsal, *others = alternatives.usable_here(options)
+    rehearsal, *others = isolation.usable_configs(options)
     assert rehearsal == "linux_64_cuda130 --rehearse"
     assert sorted(others) == sorted(left)
 
@@ -102,26 +100,25 @@ def test_without_a_compiler_a_python_or_an_index_nothing_is_advised(
     machine: Machine, options: Options, lack: dict[str, object]
 ) -> None:
     vars(machine).update(lack)
-    assert alternatives.usable_here(options) == ()
-    told = alternatives.explain(ProviderError("no channel", "Set X"), options, None)
-    assert (told.message, told.remedy) == ("no channel", "Set X.")
+    assert isolation.usable_configs(options) == ()
 
 
 def test_a_channel_and_an_engine_that_are_both_missing_are_told_at_once(
-    machine: Machine, options: Options
+    machine: Machine, options: Options, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    told = alternatives.explain(ProviderError("no channel", "Set X"), options, IsolationError("no engine"))
-    assert "no channel" in told.message
-    assert "no engine" in told.message
-    assert "docker or podman" in told.remedy
-    assert "--rehearse" in told.remedy
+    monkeypatch.setenv("PATH", str(tmp_path))
+    error = isolation.unreachable(ProviderError("no channel", "Set X"), options)
+    assert "no channel" in error.message
+    assert "docker" in error.message
+    assert "docker or podman" in error.remedy
+    assert "--rehearse" in error.remedy
 
 
 def test_a_config_for_another_machine_is_not_to_be_rehearsed_here(
     machine: Machine, options: Options, repository: Path
 ) -> None:
     other = replace(options, config=load(repository, "linux_aarch64_cpu"))
-    assert not any("--rehearse" in one for one in alternatives.usable_here(other))
+    assert not any("--rehearse" in one for one in isolation.usable_configs(other))
 
 
 def test_of_another_feedstock_nothing_is_said_to_work_that_was_not_tried(
@@ -130,6 +127,6 @@ def test_of_another_feedstock_nothing_is_said_to_work_that_was_not_tried(
     (tmp_path / ".ci_support").mkdir()
     (tmp_path / ".ci_support" / "linux_64_.yaml").write_text("target_platform: [linux-64]\n")
     foreign = replace(options, config=load(tmp_path, "linux_64_"), root=tmp_path)
-    assert alternatives.usable_here(foreign) == ()
-    remedy = alternatives.explain(ProviderError("no channel", "Set X"), foreign, None).remedy
-    assert remedy == "Set X, or try linux_64_ --provider local."
+    assert isolation.usable_configs(foreign) == ()
+    remedy = isolation.unreachable(ProviderError("no channel", "Set X"), foreign).remedy
+    assert "linux_64_ --provider local" in remedy

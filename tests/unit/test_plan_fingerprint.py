@@ -17,7 +17,6 @@ from megabuild.engine import output_folder
 from megabuild.plan import fingerprint, tree_reuse
 from megabuild.plan.fingerprint import Fingerprint, differences
 from megabuild.plan.recipe_parts import parts
-from megabuild.plan.solving import Solved
 
 CORE = Fingerprint(dependency={"package libprotobuf": "6.31.1 h0 aa", "variant torch_optimization": "2"},
                    source={"source tree": "1"})  # fmt: skip
@@ -33,7 +32,7 @@ def facts(recipe: Path, **changes: object) -> Fingerprint:
     part, _ = parts(recipe)
     assert part is not None
     values: dict[str, object] = {
-        "variant": {"torch_source": ("model",), "provider": ("debian",)}, "build": (), "host": (), "source": None,
+        "variant": {"torch_source": ("model",), "provider": ("debian",)}, "build": {}, "host": {}, "source": None,
         "root": None, "place": "host:/x", **changes,
     }  # fmt: skip
     return fingerprint.staging(part, recipe=recipe, top=recipe.parent, **values)  # type: ignore[arg-type]
@@ -150,12 +149,6 @@ def test_solved_versions_and_other_builds_of_one_version_count() -> None:
     old = {"package a": "1 h0 xx", "package b (build)": "1 h0 xx", "package c": "1 h0 xx"}
     new = {"package a": "2 h0 yy", "package b (build)": "1 h1 yy", "package d": "3 h0 yy"}
     assert differences(old, new) == ["a 1 -> 2", "another build of b 1", "d none -> 3", "c 1 -> none"]
-
-
-def test_solved_packages_become_facts(recipe: Path) -> None:
-    solved = Solved(name="fmt", version="12.1", build_string="h0", sha256="f" * 64)
-    found = facts(recipe, host=(solved,)).dependency
-    assert found["package fmt"] == "12.1 h0 ffffffffffffffff"
 
 
 def test_many_reasons_are_cut_short() -> None:

@@ -49,22 +49,21 @@ def fake(folder: Path, name: str, answer: str, code: int = 0) -> None:
 
 def test_a_rehearsal_runs_on_the_host(programs: Path) -> None:
     assert choose_isolation(None, config=config(), environment=REHEARSAL).name == "host"
-    assert choose_isolation("auto", config=config(), environment=REHEARSAL).name == "host"
 
 
 def test_conda_forge_prefers_docker_then_podman(programs: Path) -> None:
     fake(programs, "podman", "5.2.0 rootless=true")
-    assert choose_isolation("auto", config=config(), environment=environment()).name == "podman"
+    assert choose_isolation(None, config=config(), environment=environment()).name == "podman"
     fake(programs, "docker", "28.0.1 []")
-    assert choose_isolation("auto", config=config(), environment=environment()).name == "docker"
+    assert choose_isolation(None, config=config(), environment=environment()).name == "docker"
     fake(programs, "docker", "", code=1)
-    assert choose_isolation("auto", config=config(), environment=environment()).name == "podman"
+    assert choose_isolation(None, config=config(), environment=environment()).name == "podman"
 
 
 def test_without_an_engine_the_configs_that_work_here_are_named(programs: Path) -> None:
     with pytest.raises(IsolationError) as none:
         choose_isolation(
-            "auto", config=config(), environment=environment(), alternatives=lambda: ("linux_64_cpu_debian",)
+            None, config=config(), environment=environment(), usable=lambda: ("linux_64_cpu_debian",)
         )
     assert "docker is not installed" in none.value.message
     assert "podman is not installed" in none.value.message
@@ -78,7 +77,7 @@ def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
     made = Environment(channels=("https://channel.invalid",), pythons=config().pythons)
     monkeypatch.setattr(planning, "provide", lambda request: made)
     monkeypatch.setattr(
-        "megabuild.plan.alternatives.usable_here", lambda options: ("linux_64_cpu --rehearse",)
+        "megabuild.plan.isolation.usable_configs", lambda options: ("linux_64_cpu --rehearse",)
     )
     monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
     monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
@@ -86,7 +85,7 @@ def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
     plan = planning.make_plan(options, print)
     with pytest.raises(IsolationError, match="podman is not installed") as none:
         plan.usable_isolation()
-    assert "without one these can be built here" in none.value.remedy
+    assert "these can be built here" in none.value.remedy
     fake(programs, "podman", "5.2.0 rootless=true")
     assert planning.make_plan(options, print).usable_isolation().name == "podman"
 
@@ -131,7 +130,24 @@ def test_a_config_without_an_image_says_so(programs: Path) -> None:
         choose_isolation("docker", config=config(docker_image=""), environment=environment())
 
 
-def test_an_unknown_engine_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="'vagrant'") as unknown:
-        choose_isolation("vagrant", config=config(), environment=environment())
-    assert "bubblewrap" in unknown.value.remedy
+@pytest.mark.parametrize(
+    ("name", "value"), [("DOCKER_EXECUTABLE", "nerdctl"), ("CONDA_FORGE_DOCKER_RUN_ARGS", "-e 'NAME")]
+)
+def test_a_variable_of_conda_smithys_that_cannot_be_used_is_named(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=name):
+        choose_isolation(None, config=config(), environment=environment())
+
+
+def test_conda_smithys_variables_choose_the_engine_and_its_arguments(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(programs, "docker", "28.0.1 []")
+    fake(programs, "podman", "5.2.0 rootless=true")
+    monkeypatch.setenv("DOCKER_EXECUTABLE", "podman")
+    monkeypatch.setenv("CONDA_FORGE_DOCKER_RUN_ARGS", "--memory 32g -e 'NAME=two words'")
+    isolation = choose_isolation(None, config=config(), environment=environment())
+    assert isinstance(isolation, Container)
+    assert (isolation.name, isolation.more) == ("podman", ("--memory", "32g", "-e", "NAME=two words"))

@@ -20,7 +20,6 @@ from megabuild.plan import planning, solving
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
-from megabuild.plan.solving import Solved
 from megabuild.plan.torch_version import TorchRelease, read_release, with_torch
 from megabuild.providers.environment import Environment
 from megabuild.providers.pypi import torch
@@ -139,10 +138,10 @@ def test_triton_and_pythons_are_those_of_the_official_wheel(
 def test_a_free_threaded_python_that_the_channel_is_not_ready_for_is_left_out_unless_asked_for(
     ask: Ask, plan: Callable[[Options], Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def solve(specs: Sequence[str], *args: object, what: str, **more: object) -> tuple[Solved, ...]:
+    def solve(specs: Sequence[str], *args: object, what: str, **more: object) -> dict[str, str]:
         if any("_cp314t" in spec for spec in specs) and any(spec.startswith("triton ") for spec in specs):
             raise PreflightError(f"{what} cannot be solved: no triton", "see --plan")
-        return ()
+        return {}
 
     monkeypatch.setattr(solving, "environment", solve)
     made = plan(ask(None))

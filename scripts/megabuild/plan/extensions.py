@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from groundwork.errors import PreflightError, UsageError
@@ -33,7 +34,6 @@ NO_PYTORCH = "this is not PyTorch's recipe"
 _FREE_THREADED = (
     "no extension says that it is safe without the GIL, and abi3, as pyg-lib has it, needs the GIL"
 )
-_COMMON = "common"
 _PER_PYTHON = re.compile(r"(?:^|_)py\d+t?(?:_|$)")
 
 
@@ -53,24 +53,20 @@ class ExtensionPlanner:
 
         Raises UsageError: An extension or a folder that does not exist.
         """
-        known = recipes(options.root)
-        wanted = _resolve_names(known, options.extensions)
-        reason = why_not(options.config, pyg=options.pyg, rehearse=options.rehearse)
-        if not options.config.torch_version and not known:
-            reason = NO_PYTORCH
-        elif not reason and not known:
-            reason = "there are no recipes for them"
+        known, config = recipes(options.root), options.config
+        named = {find(name).conda for name in options.extensions}
+        for name in sorted(named - known.keys()):
+            raise UsageError(f"there is no recipe for '{name}'", f"there are: {', '.join(known) or 'none'}")
+        wanted = tuple(name for name in known if not named or name in named)
+        reason = why_not(config, pyg=options.pyg, rehearse=options.rehearse)
+        if not known:
+            reason = NO_PYTORCH if not config.torch_version else reason or "there are no recipes for them"
         if reason:
-            known, found = {}, sources.Sources()
-        else:
-            report("looking for the extensions' sources")
-            found = sources.find(
-                known,
-                options.config.variant,
-                options.pyg_sources,
-                download=lambda wanted: download(wanted, options.cache),
-            )
-        return cls(options=options, reason=reason, wanted=wanted, recipes=known, sources=found)
+            return cls(options=options, reason=reason, wanted=wanted, recipes={}, sources=sources.Sources())
+        report("looking for the extensions' sources")
+        get = partial(download, cache=options.cache)
+        found = sources.find(known, config.variant, options.pyg_sources, download=get)
+        return cls(options=options, reason="", wanted=wanted, recipes=known, sources=found)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -92,37 +88,34 @@ class ExtensionPlanner:
         if self.reason:
             return Extensions(reason=self.reason)
         config = chosen(options.config, environment.overrides)
-        tasks, left_out = self._tasks(environment.overrides)
-        own = {package.name for task in tasks for package in task.packages}
+        rendered, left_out = self._tasks(environment.overrides)
+        own = {package.name for task in rendered for package in task.packages}
         own |= {item.package.name for item in pytorch}
         solver = Solver(environment, config.platform, own)
         choose_wheel = None if options.pyg == "source" else wheel_chooser(config, options, report)
-        lacking = self.sources.left_out
-        done = [
-            choose_source(one, options.pyg, lacking.get(one.extension, ""), choose_wheel) for one in tasks
-        ]
-        return Extensions(
-            tasks=tuple(self._add_fingerprint(task, pytorch, solver) for task in done), left_out=left_out
-        )
+        tasks = []
+        for task in rendered:
+            lacking = self.sources.left_out.get(task.extension, "")
+            task = choose_source(task, options.pyg, lacking, choose_wheel)
+            tasks.append(self._add_fingerprint(task, pytorch, solver))
+        return Extensions(tasks=tuple(tasks), left_out=left_out)
 
     def _tasks(self, overrides: Overrides) -> tuple[tuple[Task, ...], dict[str, str]]:
         """Render the recipes; returns the tasks, and the extensions without any with the reason."""
         config = self.options.config
-        left_out: dict[str, str] = {}
-        every: list[Task] = []
-        for name, recipe in self.recipes.items():
-            found = render_tasks(config, name, recipe, {**overrides, **self.sources.overrides})
-            every += found
-            if not found and name in self.wanted:
-                left_out[name] = f"its recipe leaves it out for {config.name}"
-        kept = restrict_to(self.wanted, add_dependencies(every))
-        needed = {task.extension for task in kept}
-        left_out = {name: why for name, why in left_out.items() if name not in needed}
-        made = {task.python for task in kept}
-        for pin in overrides["python"] if kept else ():
-            if (python := python_version(pin)).endswith("t") and python not in made:
+        values = {**overrides, **self.sources.overrides}
+        rendered = {name: render_tasks(config, name, recipe, values) for name, recipe in self.recipes.items()}
+        tasks = _needed([task for tasks in rendered.values() for task in tasks], self.wanted)
+        left_out = {
+            name: f"its recipe leaves it out for {config.name}"
+            for name in self.wanted
+            if name in rendered and not rendered[name]
+        }
+        pythons = {task.python for task in tasks}
+        for pin in overrides["python"] if tasks else ():
+            if (python := python_version(pin)).endswith("t") and python not in pythons:
                 left_out[f"PyTorch Geometric for Python {python}"] = _FREE_THREADED
-        return kept, left_out
+        return tasks, left_out
 
     def _add_fingerprint(self, task: Task, pytorch: Sequence[PlanItem], solver: Solver) -> Task:
         """Add the fingerprint; a task whose environments cannot be solved is not built."""
@@ -137,7 +130,7 @@ class ExtensionPlanner:
             environments = [solver.built_with(package) for package in task.packages]
         except PreflightError as error:
             task = replace(task, how="nothing", wheel=None, reason=error.message)
-        common = task.recipe.parent.parent / _COMMON
+        common = task.recipe.parent.parent / "common"
         fingerprint = digest(
             {
                 "recipe": tree(task.recipe.parent),
@@ -190,7 +183,7 @@ def wheel_chooser(config: Config, options: Options, report: Callable[[str], None
 
     index = PygIndex(options.pyg_index or PYG_INDEX)
 
-    def look(name: str, python: str) -> Choice:
+    def choose(name: str, python: str) -> Choice:
         target = WheelTarget(
             python=python,
             torch_version=config.torch_version,
@@ -208,15 +201,7 @@ def wheel_chooser(config: Config, options: Options, report: Callable[[str], None
             judge=find_fault,
         )
 
-    return look
-
-
-def _resolve_names(known: Mapping[str, Path], asked: Sequence[str]) -> tuple[str, ...]:
-    """Return the extensions that a user names, all where none is named."""
-    names = {find(name).conda for name in asked}
-    for name in sorted(names - known.keys()):
-        raise UsageError(f"there is no recipe for '{name}'", f"there are: {', '.join(known) or 'none'}")
-    return tuple(name for name in known if not names or name in names)
+    return choose
 
 
 def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overrides) -> tuple[Task, ...]:
@@ -224,61 +209,53 @@ def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overri
 
     There are no tasks where the recipe leaves the extension out for this config.
     """
-    pins = {python_version(pin): pin for pin in overrides["python"]}
+    pythons = [python_version(pin) for pin in overrides["python"]]
     values = dict(overrides)
     if "is_python_min" in config.variant:
         # a package for all Pythons is made with the least of those that are built
-        values["is_python_min"] = ("true", *["false"] * (len(pins) - 1))
-    found: dict[str | None, list[PlanItem]] = {}
+        values["is_python_min"] = ("true", *["false"] * (len(pythons) - 1))
+    items: dict[str | None, list[PlanItem]] = {}
     for package in render(config, recipe, overrides=values):
         if not package.skipped:
             own = package.python if _PER_PYTHON.search(package.build_string) else None
-            found.setdefault(own, []).append(PlanItem(package=package))
-    cuda = config.cuda_version is not None
-    return tuple(
-        Task(
+            items.setdefault(own, []).append(PlanItem(package=package))
+    tasks = []
+    for python, made in items.items():
+        base = python or made[0].package.python
+        row = pythons.index(base) if base in pythons else 0
+        of_python: dict[str, tuple[str, ...]] = {
+            key: values[key][row : row + 1] for key in ("python", "is_python_min") if key in values
+        }
+        task = Task(
             extension=extension,
             python=python,
             recipe=recipe,
-            items=tuple(items),
-            overrides=_one_python(values, list(pins), python or items[0].package.python),
-            archs=len(archs_of({**config.variant, **overrides})) if cuda else 0,
+            items=tuple(made),
+            overrides={**values, **of_python},
+            archs=len(archs_of({**config.variant, **overrides})) if config.cuda_version else 0,
         )
-        for python, items in found.items()
-    )
+        tasks.append(task)
+    return tuple(tasks)
 
 
-def _one_python(values: Overrides, pythons: Sequence[str], python: str | None) -> dict[str, tuple[str, ...]]:
-    number = pythons.index(python) if python in pythons else 0
-    one = {key: (values[key][number],) for key in ("python", "is_python_min") if key in values}
-    return {**values, **one}
-
-
-def add_dependencies(every: Sequence[Task]) -> tuple[Task, ...]:
-    """Find out which tasks need packages of others, to be built or to be tested."""
-    makers = {(package.name, task.python): task.name for task in every for package in task.packages}
-
-    def needs(task: Task) -> tuple[str, ...]:
+def _needed(tasks: Sequence[Task], extensions: Sequence[str]) -> tuple[Task, ...]:
+    """Return the tasks of some extensions and those that they need, to be built or to be tested."""
+    makers = {(package.name, task.python): task.name for task in tasks for package in task.packages}
+    complete: dict[str, Task] = {}
+    for task in tasks:
         names = [
             re.split(r"[ =<>!~]", spec, maxsplit=1)[0]
             for package in task.packages
-            for kind in ("build", "host", "run", "test")
-            for spec in getattr(package, kind)
+            for spec in (*package.build, *package.host, *package.run, *package.test)
         ]
         makes = [makers.get((name, task.python)) or makers.get((name, None)) for name in names]
-        return tuple(dict.fromkeys(maker for maker in makes if maker and maker != task.name))
-
-    return tuple(replace(task, needs=needs(task)) for task in every)
-
-
-def restrict_to(extensions: Sequence[str], every: Sequence[Task]) -> tuple[Task, ...]:
-    """Keep the tasks of some extensions, and those that they need."""
-    known = {task.name: task for task in every}
-    keep: set[str] = set()
-    queue = [task.name for task in every if task.extension in extensions]
+        needs = dict.fromkeys(maker for maker in makes if maker and maker != task.name)
+        complete[task.name] = replace(task, needs=tuple(needs))
+    kept: set[str] = set()
+    queue = [task.name for task in tasks if task.extension in extensions]
     while queue:
         name = queue.pop()
-        if name not in keep:
-            keep.add(name)
-            queue += known[name].needs
-    return tuple(task for task in every if task.name in keep)
+        if name not in kept:
+            kept.add(name)
+            queue += complete[name].needs
+    return tuple(task for name, task in complete.items() if name in kept)

@@ -19,7 +19,6 @@ from groundwork.errors import PreflightError
 from groundwork.files import sha256
 from megabuild.configs.render import PlannedPackage
 from megabuild.plan.recipe_parts import Part
-from megabuild.plan.solving import Solved
 
 #: The path of sources is no property of them; staging has a Python of its own, however many are to be served.
 _NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min", "further_python"})
@@ -51,8 +50,8 @@ def staging(
     recipe: Path,
     top: Path,
     variant: Mapping[str, Sequence[str]],
-    build: Sequence[Solved],
-    host: Sequence[Solved],
+    build: Mapping[str, str],
+    host: Mapping[str, str],
     source: Path | Mapping[str, str] | None,
     root: Path | None,
     place: str,
@@ -60,6 +59,7 @@ def staging(
     """Collect the facts.
 
     `recipe`, `top`: the recipe file, and the folder below which all that it uses lies.
+    `build`, `host`: Version, build string and sha256 of each package, by name.
     `source`: Source tree, or its files with their sha256; None where the variant's hash of a tarball stands for it.
     `place`: Isolation and path of the state folder in it: objects hold paths.
     """
@@ -67,10 +67,10 @@ def staging(
     for key in part.variant_keys(variant, top):
         if key not in _NO_FACTS:
             dependency[f"variant {key}"] = ", ".join(variant[key])
-    dependency |= {f"package {solved.name} (build)": str(solved) for solved in build}
-    dependency |= {f"package {solved.name}": str(solved) for solved in host}
+    dependency |= {f"package {name} (build)": value for name, value in build.items()}
+    dependency |= {f"package {name}": value for name, value in host.items()}
     if root is not None:
-        dependency["system packages"] = _system(root)[:16]
+        dependency["system packages"] = _system_packages(root)[:16]
     patches = recipe.parent / "patches"
     kind = next(iter(variant.get("torch_source", ())), "*")
     # what they ask for in another way is another command line, or a package or variant above
@@ -134,8 +134,8 @@ def tree_of(files: Mapping[str, str]) -> str:
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-def _system(root: Path) -> str:
-    """Fingerprint of the packages installed in a Debian root."""
+def _system_packages(root: Path) -> str:
+    """Return a sha256 over the packages installed in a Debian root."""
     try:
         lines = (root / "var" / "lib" / "dpkg" / "status").read_text(errors="replace").splitlines()
     except OSError:
@@ -145,9 +145,8 @@ def _system(root: Path) -> str:
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """Say in words what differs between two sets of facts, the most telling first, at most a handful."""
-    reasons = [_difference(key, old.get(key), new.get(key)) for key in (*new, *(key for key in old if key not in new))
-               if old.get(key) != new.get(key)]  # fmt: skip
-    reasons = list(dict.fromkeys(reasons))
+    keys = [key for key in dict.fromkeys((*new, *old)) if old.get(key) != new.get(key)]
+    reasons = list(dict.fromkeys(_difference(key, old.get(key), new.get(key)) for key in keys))
     if len(reasons) > _MOST_REASONS:
         reasons[_MOST_REASONS:] = [f"and {len(reasons) - _MOST_REASONS} more"]
     return reasons

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from groundwork.errors import IsolationError, ProviderError
 from groundwork.files import OLDEST_IN_ZIP
 from groundwork.jobs import Jobs
@@ -14,9 +16,7 @@ from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Host, Isolation
 from megabuild.plan import fingerprint
-from megabuild.plan.estimate import Estimate
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.last_run import LastRun
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment
@@ -41,14 +41,14 @@ class Task:
     extension: str  #: name of its folder below ``recipe/pyg``
     python: str | None  #: ``3.12``, or None for a package that serves all Pythons
     recipe: Path  #: the recipe file
-    items: tuple[PlanItem, ...]  #: what it makes
+    items: tuple[PlanItem, ...]  #: its packages, nearly always one
     #: variant values in place of the config's: one Python among them
     overrides: Mapping[str, tuple[str, ...]]
     wheel: Path | None = None  #: a verified wheel to repackage, or None to compile
     #: ``compile``, ``repackage``, or ``nothing`` where only a wheel was allowed and none fits
     how: str = "compile"
     reason: str = ""  #: why so
-    #: names of tasks whose packages must be there first, to build it or to test it
+    #: names of tasks whose packages it needs, to be built or to be tested
     needs: tuple[str, ...] = ()
     archs: int = 0  #: number of GPU architectures that it is compiled for; 0 for the CPU
 
@@ -59,12 +59,12 @@ class Task:
 
     @property
     def packages(self) -> tuple[PlannedPackage, ...]:
-        """What it makes, nearly always one."""
+        """What it makes."""
         return tuple(item.package for item in self.items)
 
     @property
     def exists(self) -> bool:
-        """All packages are there."""
+        """All its packages exist."""
         return all(item.exists for item in self.items)
 
     @property
@@ -75,7 +75,7 @@ class Task:
     @property
     def cpu_seconds(self) -> int:
         """What compiling takes, roughly; wheels are only unpacked."""
-        return find(self.extension).cpu_seconds(self.archs) if self.how == "compile" else 10
+        return {"compile": find(self.extension).cpu_seconds(self.archs), "repackage": 10}.get(self.how, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +102,26 @@ class Stored:
     staging: Record | None = None  #: the compiled tree of packages that are missing
 
 
+class LastRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What the last whole run of a config took on this machine; zeros where there was none."""
+
+    seconds: float = 0.0
+    passed: Mapping[str, float] = {}  #: seconds until each point of it (:mod:`megabuild.status.status`)
+    pythons: int = 0  #: for how many it was
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Rough figures for what is still to be done."""
+
+    disk: int = 0  #: bytes at the peak, packages included
+    memory_per_job: int = 0  #: bytes of the largest compile
+    memory_of_ordinary: int = 0  #: bytes of a compile that is not one of nvcc's few heavy ones
+    cpu_hours: float = 0.0  #: on one core, with nothing from the object cache
+    hours: float = 0.0  #: on the clock, with the jobs that will run at once
+    basis: str = ""  #: where the figures come from, in a few words
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a run will do."""
@@ -122,11 +142,11 @@ class Plan:
     notes: tuple[str, ...] = ()  #: sentences for the user
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
     heavy_jobs: int = 0  #: of these, how many may be at heavy objects; 0 where none is heavy
-    estimate: Estimate = field(default_factory=Estimate)  #: what the build will want
+    estimate: Estimate = field(default_factory=Estimate)
     stored: Stored = field(default_factory=Stored)  #: what comes from a store, and is not built
     #: what the environment is made by, if it is not ready
     request: ProviderRequest | None = field(default=None, repr=False)
-    last_run: LastRun = field(default_factory=LastRun, repr=False)  #: what it took before
+    last_run: LastRun = field(default_factory=LastRun, repr=False)
 
     def usable_isolation(self) -> Isolation:
         """Return where it is built; raises IsolationError where it cannot be."""

@@ -1,31 +1,22 @@
-"""The plan: what a run will build, in which order, what is there already, and what it will take."""
+"""The plan: what a run will build, in which order, what exists already, and what it will take."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from groundwork import files, in_use
 from groundwork.errors import IsolationError, ProviderError, UsageError
-from groundwork.jobs import compile_jobs
-from groundwork.machine import machine_platform, measure
 from groundwork.progress import Notes
 from megabuild.configs.feedstock import compression_level
 from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Isolation
-from megabuild.plan import (
-    alternatives,
-    fingerprint,
-    last_run,
-    solving,
-    stored,
-    tree_reuse,
-)
-from megabuild.plan.estimate import HEAVY_BYTES, Estimate, estimate
+from megabuild.plan import fingerprint, solving, stored, tree_reuse
+from megabuild.plan.estimate import estimate, read_last_run
 from megabuild.plan.extensions import ExtensionPlanner
-from megabuild.plan.isolation import choose_isolation
+from megabuild.plan.isolation import isolation_of, unreachable
 from megabuild.plan.options import Options, check_path
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
@@ -38,14 +29,17 @@ from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import provide
 
 Overrides = Mapping[str, Sequence[str]]
+#: Options by the key that they need in a config.
+_KEYS = {
+    "torch_source": "rehearse",
+    "torch_optimization": "optimization",
+    "torch_cuda_arch_list": "arch_list",
+    "torch_upstream_tests": "upstream_tests",
+    "python": "pythons",
+}
 
 
-def make_plan(
-    options: Options,
-    report: Notes,
-    *,
-    only_plan: bool = False,
-) -> Plan:
+def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Plan:
     """Plan a run; writes nothing but caches.
 
     With ``only_plan``, what a run would make and download first is left out.
@@ -58,11 +52,11 @@ def make_plan(
     in_use.mark(options.cache)
     files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")
     release = read_release(options, report)
-    wanted, refused = _overrides_of_release(options, release)
+    overrides, refused = _leave_out(options, _overrides(options, release), release.left_out)
     planner = ExtensionPlanner.find(options, report)
     request = ProviderRequest(
         config=options.config,
-        planned=[*render_recipe(options, wanted), *planner.packages(wanted)],
+        planned=[*render_recipe(options, overrides), *planner.packages(overrides)],
         cache=options.cache,
         report=report,
         rehearsal=options.rehearse,
@@ -71,53 +65,41 @@ def make_plan(
     try:
         environment = provide(request)
     except ChannelError as error:
-        nowhere = _isolation(options, Environment(channels=(), pythons=()))
-        lacking_engine = nowhere if isinstance(nowhere, IsolationError) else None
-        raise alternatives.explain(error, options, lacking_engine) from error
-    if release.source is not None:
-        environment = replace(environment, source=release.source)
-    lacking = {
-        python: environment.left_out.get(python, "this machine has no such Python with its headers")
-        for python in options.config.pythons
-        if python not in environment.pythons
-    }
-    if not options.pythons:  # a migration that has not got everywhere keeps nobody from the others
-        rendered = render_recipe(options, {**wanted, **environment.overrides})
-        lacking |= solving.free_threaded_gaps(rendered, environment, options.config.platform)
-    wanted, left_out = _leave_out(options, {**wanted, **environment.overrides}, lacking)
-    environment = replace(environment, overrides=wanted)
-    isolation = _isolation(options, environment)
-    packages = [one for one in render_recipe(options, environment.overrides) if not one.skipped]
-    part, known = parts(options.recipe, options.recipes, own=options.own)
+        raise unreachable(error, options) from error
+    environment, left_out = _narrow(options, environment, overrides)
+    isolation = isolation_of(options, environment)
+    packages = [package for package in render_recipe(options, environment.overrides) if not package.skipped]
+    part, package_parts = parts(options.recipe, options.recipes, own=options.own)
+    environment = replace(environment, source=release.source or environment.source)
     staged = _staging(part, options, packages, environment, isolation)
     items = tuple(
-        PlanItem(package=one, fingerprint=fingerprint.package(one, part_of(one.name, known), staged))
-        for one in packages
+        PlanItem(
+            package=package,
+            fingerprint=fingerprint.package(package, part_of(package.name, package_parts), staged),
+        )
+        for package in packages
     )
-    plan = Plan(
-        options=options,
-        items=items,
-        left_out={**refused, **left_out},
-        environment=environment,
-        isolation=isolation,
-        staging=staged,
-        staging_decision=_decision(options, staged),
-        date=date.seconds,
-        compression=compression_level(options.root),
-        extensions=planner.plan(environment, items, report),
-        request=request,
-        notes=(
-            *environment.notes,
-            *planner.notes,
-            *release.notes,
-            *filter(None, [date.note]),
-        ),
+    plan = compare_with_disk(
+        Plan(
+            options=options,
+            items=items,
+            left_out={**refused, **left_out},
+            environment=environment,
+            isolation=isolation,
+            staging=staged,
+            staging_decision=tree_reuse.NOTHING_STAGED,
+            date=date,
+            compression=compression_level(options.root),
+            extensions=planner.plan(environment, items, report),
+            request=request,
+            notes=(*environment.notes, *planner.notes, *release.notes),
+            last_run=read_last_run(options),
+        )
     )
-    plan = stored.ask_store(compare_with_disk(plan), os.environ, report)
-    estimated = _add_estimate(stored.when_fetched(plan), report)
-    return replace(
-        estimated, items=plan.items, extensions=plan.extensions, staging_decision=plan.staging_decision
-    )
+    in_store, notes = stored.ask_store(plan, os.environ, report)
+    plan = replace(plan, stored=in_store, notes=(*plan.notes, *notes))
+    figures, jobs, heavy = estimate(stored.when_fetched(plan))
+    return replace(plan, estimate=figures, jobs=jobs, heavy_jobs=heavy)
 
 
 def prepare(plan: Plan, report: Notes) -> Plan:
@@ -134,122 +116,98 @@ def prepare(plan: Plan, report: Notes) -> Plan:
     )
 
 
-def _overrides_of_release(
-    options: Options, release: TorchRelease
-) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the overrides that follow from the options and from what the release needs, and the Pythons left out."""
-    wanted = overrides_from_options(options)
-    if release.source is not None:
-        wanted["torch_source_path"] = (str(release.source),)
-    if release.triton:
-        wanted["triton_version"] = (release.triton,)
-    return _leave_out(options, wanted, release.left_out)
-
-
 def compare_with_disk(plan: Plan) -> Plan:
     """Return a plan updated with what is published now, and what becomes of the former compile."""
-    options = plan.options
-    known = records(options.packages)
+    options, staged = plan.options, plan.staging
+    published = records(options.packages)
 
-    def compared(item: PlanItem) -> PlanItem:
-        record = known.get(item.package.file_name)
-        return replace(item, exists=is_published(options.packages, record, item.fingerprint))
+    def compared(items: Iterable[PlanItem]) -> tuple[PlanItem, ...]:
+        return tuple(
+            replace(
+                item,
+                exists=is_published(
+                    options.packages, published.get(item.package.file_name), item.fingerprint
+                ),
+            )
+            for item in items
+        )
 
-    tasks = tuple(replace(task, items=tuple(map(compared, task.items))) for task in plan.extensions.tasks)
+    decision = tree_reuse.NOTHING_STAGED
+    if staged.dependency:
+        decision = tree_reuse.decide(options.state / "tree", options.state / "out", staged)
+    tasks = tuple(replace(task, items=compared(task.items)) for task in plan.extensions.tasks)
     return replace(
         plan,
-        items=tuple(map(compared, plan.items)),
-        staging_decision=_decision(options, plan.staging),
+        items=compared(plan.items),
+        staging_decision=decision,
         extensions=replace(plan.extensions, tasks=tasks),
     )
 
 
-def _decision(options: Options, staged: fingerprint.Fingerprint) -> tree_reuse.Decision:
-    if not staged.dependency:
-        return tree_reuse.NOTHING_STAGED
-    return tree_reuse.decide(options.state / "tree", options.state / "out", staged)
-
-
-def _add_estimate(plan: Plan, report: Callable[[str], None]) -> Plan:
-    """Add the compile jobs that there is memory for, and what is still to be done takes with these."""
-    options = plan.options
-    plan = replace(plan, last_run=last_run.read(options))
-    machine, figures = measure(), _estimate(plan)
-    memory = min(machine.memory_free, options.memory or machine.memory_free)
-    jobs = compile_jobs(
-        machine,
-        bytes_per_job=figures.memory_of_ordinary,
-        most=memory,
-        requested=options.cpu_count,
-        environ=os.environ,
-    )
-    heavy = min(jobs.count, max(1, memory // HEAVY_BYTES)) if figures.heavy else 0
-    plan = replace(plan, jobs=jobs, heavy_jobs=heavy)
-    return replace(plan, estimate=_estimate(plan))
-
-
-def _estimate(plan: Plan) -> Estimate:
-    """Estimate what is still to be done of a plan, by the last run of it where there was one."""
-    variant, todo, last = plan.config.variant, plan.extensions.missing, plan.last_run
-    if not {"torch_source", "torch_optimization"} <= variant.keys():  # somebody else's recipe
-        return Estimate()
-    figures = estimate(
-        source=variant["torch_source"][0],
-        cuda=plan.options.config.cuda_version is not None,
-        optimization=variant["torch_optimization"][0],
-        pythons=plan.rounds,
-        staging=plan.compiles_staging,
-        extensions=sum(task.how != "nothing" for task in todo),
-        compiled=sum(task.how == "compile" for task in todo),
-        extension_seconds=sum(task.cpu_seconds for task in todo if task.how != "nothing"),
-        jobs=plan.jobs.count or 1,
-        to_pack=plan.environment.to_pack,
-    )
-    if not plan.missing or not plan.compiles_staging or plan.rounds != last.pythons:
-        return figures
-    return replace(figures, hours=last.seconds / 3600, basis="the last run here")
-
-
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
-    """Return the overrides that follow from the options alone."""
-    given = {
-        "rehearse": (options.rehearse, "torch_source"),
-        "optimization": (options.optimization is not None, "torch_optimization"),
-        "arch-list": (options.arch_list is not None, "torch_cuda_arch_list"),
-        "upstream-tests": (options.upstream_tests, "torch_upstream_tests"),
-        "python": (bool(options.pythons), "python"),
+    """Return the overrides that follow from the options alone.
+
+    Raises UsageError: The recipe takes no such key from its configs.
+    """
+    config = options.config
+    for key, name in _KEYS.items():
+        if getattr(options, name) not in (None, False, ()) and key not in config.variant:
+            option = "python" if name == "pythons" else name.replace("_", "-")
+            raise UsageError(
+                f"the recipe of {config.name} takes no {key} from its configs", f"leave out --{option}"
+            )
+    if options.rehearse and config.provider == "wheel":
+        raise UsageError(
+            f"{config.name} compiles no PyTorch, so there is nothing to rehearse", "leave out --rehearse"
+        )
+    values = {
+        "torch_source": "model" if options.rehearse else None,
+        "torch_optimization": options.optimization,
+        "torch_upstream_tests": "1" if options.upstream_tests else None,
+        "torch_cuda_arch_list": None if options.arch_list is None else arch_list(config, options.arch_list),
     }
-    for name, (chosen_, key) in given.items():
-        if chosen_ and key not in options.config.variant:
-            raise UsageError(
-                f"the recipe of {options.config.name} takes no {key} from its configs", f"leave out --{name}"
-            )
-    wanted: dict[str, tuple[str, ...]] = {}
-    if options.config.pythons:
-        wanted["python"] = python_pins(options.config, options.pythons)
-    if options.rehearse:
-        if options.config.provider == "wheel":
-            raise UsageError(
-                f"{options.config.name} compiles no PyTorch, so there is nothing to rehearse",
-                "leave out --rehearse",
-            )
-        wanted["torch_source"] = ("model",)
-    if options.optimization is not None:
-        wanted["torch_optimization"] = (options.optimization,)
-    if options.upstream_tests:
-        wanted["torch_upstream_tests"] = ("1",)
-    if options.arch_list is not None:
-        wanted["torch_cuda_arch_list"] = (arch_list(options.config, options.arch_list),)
-    return wanted
+    overrides = {key: (value,) for key, value in values.items() if value is not None}
+    pythons = {"python": python_pins(config, options.pythons)} if config.pythons else {}
+    return {**pythons, **overrides}
+
+
+def _overrides(options: Options, release: TorchRelease) -> dict[str, tuple[str, ...]]:
+    """Return the overrides that follow from the options and from what the release needs."""
+    overrides = overrides_from_options(options)
+    if release.source is not None:
+        overrides["torch_source_path"] = (str(release.source),)
+    if release.triton:
+        overrides["triton_version"] = (release.triton,)
+    return overrides
+
+
+def _narrow(
+    options: Options, environment: Environment, overrides: Mapping[str, tuple[str, ...]]
+) -> tuple[Environment, dict[str, str]]:
+    """Leave out the Pythons that the environment cannot serve, with the reasons; the others' overrides are its own."""
+    overrides = {**overrides, **environment.overrides}
+    reasons = {
+        python: environment.left_out.get(python, "this machine has no such Python with its headers")
+        for python in options.config.pythons
+        if python not in environment.pythons
+    }
+    if not options.pythons:  # a migration that is not complete keeps no other Python from being built
+        rendered = render_recipe(options, overrides)
+        reasons |= solving.free_threaded_gaps(rendered, environment, options.config.platform)
+    overrides, left_out = _leave_out(options, overrides, reasons)
+    return replace(environment, overrides=overrides), left_out
 
 
 def _leave_out(
-    options: Options, wanted: dict[str, tuple[str, ...]], reasons: Mapping[str, str]
+    options: Options, overrides: dict[str, tuple[str, ...]], reasons: Mapping[str, str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Leave of the wanted Pythons those that no reason stands against; return the reasons against the others, too."""
-    config, pins = options.config, wanted.get("python", ())
+    """Leave out Pythons for the reasons against them; return the reasons that counted, too.
+
+    Raises ProviderError: No Python is left.
+    """
+    config, pins = options.config, overrides.get("python", ())
     if not pins:  # nothing in it is made for one Python
-        return wanted, {}
+        return overrides, {}
     versions = dict(zip(config.variant["python"], config.pythons, strict=True))
     left_out = {versions[pin]: reasons[versions[pin]] for pin in pins if versions[pin] in reasons}
     kept = tuple(pin for pin in pins if versions[pin] not in left_out)
@@ -260,7 +218,7 @@ def _leave_out(
             + "; nor for ".join(f"Python {python}: {reason}" for python, reason in left_out.items()),
             f"it can be for: {', '.join(possible) or 'none'}",
         )
-    return {**wanted, "python": kept}, left_out
+    return {**overrides, "python": kept}, left_out
 
 
 def render_recipe(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
@@ -289,6 +247,11 @@ def _staging(
         )
         for kind, specs in (("build", first.staging_build), ("host", first.staging_host))
     )
+    place = "unknown"
+    if not isinstance(isolation, IsolationError):  # objects hold paths
+        place = (
+            f"{isolation.name}:{options.state_inside(isolation)} {getattr(isolation, 'image', '')}".strip()
+        )
     own = options.rehearse and options.torch_source is None
     model = options.root / "rehearsal" / "model" if own else None
     return fingerprint.staging(
@@ -300,33 +263,5 @@ def _staging(
         host=host,
         source=model or environment.staging_source or environment.source,
         root=environment.root,
-        place=_place(options, isolation),
+        place=place,
     )
-
-
-def _isolation(options: Options, environment: Environment) -> Isolation | IsolationError:
-    """Choose where the run would take place; a plan is of use also where no engine can be used."""
-    here = machine_platform()
-    if not options.own and options.config.platform != here:
-        return IsolationError(
-            f"{options.config.name} is for {options.config.platform}, this machine is {here}, and another feedstock is"
-            " not cross-compiled here",
-            "build it on such a machine",
-        )
-    try:
-        return choose_isolation(
-            options.engine,
-            config=options.config,
-            environment=environment,
-            alternatives=lambda: alternatives.usable_here(options),
-        )
-    except IsolationError as error:
-        return error
-
-
-def _place(options: Options, isolation: Isolation | IsolationError) -> str:
-    """Say where the run would take place: objects hold paths."""
-    if isinstance(isolation, IsolationError):
-        return "unknown"
-    place = f"{isolation.name}:{options.state_inside(isolation)}"
-    return f"{place} {getattr(isolation, 'image', '')}".strip()

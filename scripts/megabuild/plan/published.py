@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -58,11 +57,11 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
 def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
     """Return the lists that :func:`note_channels` has noted and whose folders exist, the latest first."""
     try:
-        lists = [[str(one) for one in names] for names in json.loads((channel / _BESIDE).read_text())]
-    except (OSError, ValueError, TypeError):
+        lists = msgspec.json.decode((channel / _BESIDE).read_bytes(), type=list[list[str]])
+    except (OSError, msgspec.MsgspecError):
         return []
-    found = [tuple(one if "://" in one else Path(one) for one in names) for names in lists]
-    return [names for names in found if all(isinstance(one, str) or one.is_dir() for one in names)]
+    found = [tuple(name if "://" in name else Path(name) for name in names) for names in lists]
+    return [names for names in found if all(isinstance(name, str) or name.is_dir() for name in names)]
 
 
 def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
@@ -71,10 +70,9 @@ def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
     Runs for different Pythons may have had different ones, so those of former runs are kept.
     """
     if channel.is_dir():
-        known = [list(map(str, names)) for names in channels_beside(channel)]
-        now = [str(one) for one in beside]
-        text = json.dumps([now, *(names for names in known if names != now)], indent=1)
-        files.write(channel / _BESIDE, text, mode=0o644)
+        lists = [[*map(str, names)] for names in (beside, *channels_beside(channel))]
+        unique = [names for number, names in enumerate(lists) if names not in lists[:number]]
+        files.write(channel / _BESIDE, msgspec.json.encode(unique), mode=0o644)
 
 
 def paths(channel: Path, names: Iterable[str]) -> list[Path]:
@@ -140,7 +138,13 @@ def heal(channel: Path, platform: str) -> list[str]:
         if path.name not in known and not archive.is_readable(path):
             path.unlink()
             problems.append(f"{path.name}, which has no record, was damaged and has been removed")
-    if channel.is_dir() and not _is_indexed(channel, known):
+    index = indexed(channel)
+    is_complete = (
+        index is not None
+        and index.keys() <= {path.name for path in channel_folder.package_files(channel)}
+        and all(index.get(name) == record.sha256 for name, record in known.items())
+    )
+    if channel.is_dir() and not is_complete:
         channel_folder.index(channel, platform)
         if not problems:
             problems.append("the index of the published packages was damaged and has been rebuilt")
@@ -150,23 +154,12 @@ def heal(channel: Path, platform: str) -> list[str]:
 def _drop_damaged(channel: Path, known: dict[str, PublishedPackage]) -> list[str]:
     """Read all packages that have a record; remove those that are not what was published, and return their names."""
     damaged = [name for name, record in known.items() if not _is_sound(channel / record.path, record)]
-    gone = [known.pop(name) for name in damaged]
-    if gone:
+    removed = [known.pop(name) for name in damaged]
+    if removed:
         _write(channel, known)
-    for record in gone:
+    for record in removed:
         (channel / record.path).unlink(missing_ok=True)
     return damaged
-
-
-def _is_indexed(channel: Path, known: Mapping[str, PublishedPackage]) -> bool:
-    """Return whether the index names everything that has a record, and nothing that is gone."""
-    named = indexed(channel)
-    there = {path.name for path in channel_folder.package_files(channel)}
-    return (
-        named is not None
-        and named.keys() <= there
-        and all(named.get(name) == record.sha256 for name, record in known.items())
-    )
 
 
 def publish(
@@ -214,5 +207,4 @@ def publish(
 
 
 def _write(channel: Path, known: Mapping[str, PublishedPackage]) -> None:
-    document = {name: asdict(record) for name, record in known.items()}
-    files.write(channel / RECORDS, json.dumps(document, indent=1, sort_keys=True), mode=0o644)
+    files.write(channel / RECORDS, msgspec.json.format(msgspec.json.encode(known), indent=1), mode=0o644)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rattler import Channel, ChannelPriority, RepoDataRecord, VirtualPackage, solve
@@ -14,20 +13,6 @@ from groundwork.errors import PreflightError
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers.environment import Environment
 from megabuild.providers.local import store
-
-
-@dataclass(frozen=True, kw_only=True)
-class Solved:
-    """One package of a solved environment."""
-
-    name: str
-    version: str
-    build_string: str
-    #: of the file; for a package made on this machine, over what it was made of, which outlives the file
-    sha256: str
-
-    def __str__(self) -> str:
-        return f"{self.version} {self.build_string} {self.sha256[:16]}"
 
 
 def url(channel: Path | str) -> str:
@@ -42,35 +27,21 @@ def environment(
     *,
     virtual: Mapping[str, str],
     what: str,
-) -> tuple[Solved, ...]:
-    """Solve one environment.
+) -> dict[str, str]:
+    """Solve one environment, as :func:`solved` does; return version, build string and sha256 of each package by name.
 
-    `virtual`: Virtual packages that differ from this machine's, by name (``__glibc``, ``__cuda``).
-
-    Raises PreflightError: There is no solution; the message says which packages are in the way.
+    The sha256 is the file's; for a package made on this machine it is over what it was made of, which outlives the
+    file.
     """
     remedy = "the provider lacks a package that the recipe asks for: see --plan for what it has"
     records = solved(specs, channels, platform, virtual=virtual, what=what, remedy=remedy)
-    made_of = {
-        name: key
-        for folder in channels
-        if isinstance(folder, Path)
-        for name, key in store.made_of(folder).items()
-    }
-    return tuple(
-        sorted(
-            (
-                Solved(
-                    name=record.name.source,
-                    version=str(record.version),
-                    build_string=str(record.build),
-                    sha256=made_of.get(record.file_name) or (record.sha256.hex() if record.sha256 else ""),
-                )
-                for record in records
-            ),
-            key=lambda solved: solved.name,
-        )
-    )
+    folders = (channel for channel in channels if isinstance(channel, Path))
+    made_of = {name: key for folder in folders for name, key in store.made_of(folder).items()}
+    packages = {}
+    for record in records:
+        sha256 = made_of.get(record.file_name) or (record.sha256.hex() if record.sha256 else "")
+        packages[record.name.source] = f"{record.version} {record.build} {sha256[:16]}"
+    return dict(sorted(packages.items()))
 
 
 def solved(
@@ -82,29 +53,28 @@ def solved(
     what: str,
     remedy: str,
 ) -> list[RepoDataRecord]:
-    """Return the packages of one environment, as :func:`environment` does with a ``remedy`` for its error."""
+    """Return the packages of one environment; ``virtual`` packages (``__glibc``, ``__cuda``) replace this machine's.
+
+    Raises PreflightError: There is no solution; the message says which packages are in the way.
+    """
+    overrides = VirtualPackageOverrides.from_env()
+    if "__glibc" in virtual:
+        overrides.libc = Override.string(virtual["__glibc"])
+    if "__cuda" in virtual:
+        overrides.cuda = Override.string(virtual["__cuda"])
     try:
         return asyncio.run(
             solve(
-                [Channel(url(one)) for one in channels],
+                [Channel(url(channel)) for channel in channels],
                 list(specs),
                 platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
-                virtual_packages=VirtualPackage.detect(_overrides(virtual)),
+                virtual_packages=VirtualPackage.detect(overrides),
                 channel_priority=ChannelPriority.Strict,
             )
         )
     except Exception as error:  # rattler has one exception per layer, without a common base
         reason = " ".join(str(error).split())
         raise PreflightError(f"{what} cannot be solved: {reason}", remedy) from error
-
-
-def _overrides(virtual: Mapping[str, str]) -> VirtualPackageOverrides:
-    overrides = VirtualPackageOverrides.from_env()
-    if "__glibc" in virtual:
-        overrides.libc = Override.string(virtual["__glibc"])
-    if "__cuda" in virtual:
-        overrides.cuda = Override.string(virtual["__cuda"])
-    return overrides
 
 
 class Solver:
@@ -115,39 +85,36 @@ class Solver:
 
     def __init__(self, given: Environment, platform: str, own: Collection[str]) -> None:
         self._given, self._platform, self._own = given, platform, own
-        self._done: dict[tuple[str, ...], list[str]] = {}
+        self._lines: dict[tuple[str, ...], list[str]] = {}
 
     @property
     def count(self) -> int:
         """Number of environments solved so far."""
-        return len(self._done)
+        return len(self._lines)
 
     def built_with(self, package: PlannedPackage) -> list[str]:
         """Solve all environments of a package; return a line for everything that it is built with.
 
         Raises PreflightError: One of them has no solution.
         """
+        given = self._given
         lines: list[str] = []
-        if not self._given.channels:  # they are made first
-            return lines
-        for kind in ("build", "host", "run", "test"):
+        for kind in ("build", "host", "run", "test") if given.channels else ():  # else they are made first
             specs = tuple(spec for spec in getattr(package, kind) if spec.split()[0] not in self._own)
             if kind in ("run", "test"):  # not with any Python, but with the one that it is for
                 specs += tuple(spec for spec in package.host if spec.split()[0] == "python")
-            if specs and specs not in self._done:
+            if specs and specs not in self._lines:
                 what = f"{package.name} {package.build_string}: {kind} environment"
-                virtual = self._given.virtual_packages
+                virtual = given.virtual_packages
                 try:
-                    found = environment(
-                        specs, self._given.channels, self._platform, virtual=virtual, what=what
-                    )
+                    packages = environment(specs, given.channels, self._platform, virtual=virtual, what=what)
                 except PreflightError:
                     if kind == "test" and len({spec.split()[0] for spec in specs}) < len(specs):
                         continue  # tests that ask for different versions have an environment each
                     raise
-                self._done[specs] = [f"{kind} {solved.name} {solved}" for solved in found]
+                self._lines[specs] = [f"{kind} {name} {build}" for name, build in packages.items()]
             if specs and kind in ("build", "host"):
-                lines += self._done[specs]
+                lines += self._lines[specs]
         return lines
 
 

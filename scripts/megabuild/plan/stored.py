@@ -1,4 +1,4 @@
-"""What a store for finished work has of a plan: under which keys, and what is left to be built."""
+"""What a store has of a plan, under which keys, and what is left to be built."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from megabuild.plan.fingerprint import inherits
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Stored
 from megabuild.plan.tree_reuse import Decision
-from megabuild.store.server import Record, Store, StoreError, named_store
+from megabuild.store.server import Record, StoreError, named_store
 
 #: The one file of a staging's record.
 TREE = "libtorch.tar.zst"
-_THERE = Decision(decision="reuse", reasons=("it comes from the store",))
 
 
 def package_key(options: Options, item: PlanItem) -> str:
@@ -32,61 +31,63 @@ def _folder(options: Options) -> str:
     return options.run_name if options.own else f"{options.root.resolve().name}/{options.run_name}"
 
 
-def ask_store(plan: Plan, environ: Mapping[str, str], report: Callable[[str], None]) -> Plan:
-    """Return a plan with what the store has of what is missing; as it is where no store is named.
+def ask_store(
+    plan: Plan, environ: Mapping[str, str], report: Callable[[str], None]
+) -> tuple[Stored, list[str]]:
+    """Return what the store has of what is missing, if one is named; and sentences for the plan.
 
     Raises UsageError: The store's address is none.
     """
     store = named_store(environ)
     if store is None:
-        return plan
+        return Stored(), []
     report(f"asking the store {store.shown}")
     notes: list[str] = []
+
+    def find(key: str) -> Record | None:
+        try:
+            return store.find(key)
+        except IntegrityError as error:
+            notes.append(f"not taken from the store: {error.message}")
+            return None
+
     stored = Stored(address=store.shown)
     try:
         records = {
             item.package.file_name: record
             for item in plan.all_items
-            if not item.exists and (record := _find(store, package_key(plan.options, item), notes))
+            if not item.exists and (record := find(package_key(plan.options, item)))
         }
         stored = replace(stored, packages=records)
         if any(map(inherits, plan.missing)) and plan.staging_decision.decision != "reuse":
-            stored = replace(stored, staging=_find(store, staging_key(plan), notes))
+            stored = replace(stored, staging=find(staging_key(plan)))
     except StoreError as error:
         notes.append(f"the store cannot be asked, so what it has is built: {error}")
-    return replace(plan, stored=stored, notes=(*plan.notes, *notes))
-
-
-def _find(store: Store, key: str, notes: list[str]) -> Record | None:
-    try:
-        return store.find(key)
-    except IntegrityError as error:
-        notes.append(f"not taken from the store: {error.message}")
-        return None
+    return stored, notes
 
 
 def when_fetched(plan: Plan) -> Plan:
     """Return a plan as it will be once everything has been fetched that the store has."""
-    there = plan.stored.packages
+    fetched, decision = plan.stored.packages, plan.staging_decision
 
-    def marked(item: PlanItem) -> PlanItem:
-        return replace(item, exists=item.exists or item.package.file_name in there)
+    def marked(items: tuple[PlanItem, ...]) -> tuple[PlanItem, ...]:
+        return tuple(replace(item, exists=item.exists or item.package.file_name in fetched) for item in items)
 
-    tasks = tuple(replace(task, items=tuple(map(marked, task.items))) for task in plan.extensions.tasks)
+    tasks = tuple(replace(task, items=marked(task.items)) for task in plan.extensions.tasks)
     return replace(
         plan,
-        items=tuple(map(marked, plan.items)),
+        items=marked(plan.items),
         extensions=replace(plan.extensions, tasks=tasks),
-        staging_decision=_THERE if plan.stored.staging else plan.staging_decision,
+        staging_decision=Decision(decision="reuse", reasons=()) if plan.stored.staging else decision,
     )
 
 
 def lines(plan: Plan) -> list[str]:
-    """Say what comes from the store."""
-    stored, records = plan.stored, list(plan.stored.packages.values())
+    """Return a line on what comes from the store."""
+    records = list(plan.stored.packages.values())
     parts = [counted(len(records), "package")] if records else []
-    if stored.staging is not None and any(map(inherits, when_fetched(plan).missing)):
+    if plan.stored.staging is not None and any(map(inherits, when_fetched(plan).missing)):
         parts.append(f"the finished {plan.staged_name}")
-        records.append(stored.staging)
-    total = sum(record.size for record in records)
-    return [f"from the store {stored.address}: {' and '.join(parts)} ({size(total)})"] if parts else []
+        records.append(plan.stored.staging)
+    total = size(sum(record.size for record in records))
+    return [f"from the store {plan.stored.address}: {' and '.join(parts)} ({total})"] if parts else []

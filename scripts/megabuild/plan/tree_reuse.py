@@ -6,8 +6,7 @@ change that it did not fit has it again.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,6 @@ from megabuild.engine import output_folder
 from megabuild.plan.fingerprint import Fingerprint, differences
 
 STAMP = ".megabuild-stamp.json"
-_BUILD = "build"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +41,10 @@ def read(tree: Path) -> Fingerprint | None:
     """Return what a tree was made with, or None where it has no stamp that can be read."""
     try:
         with files.open_regular(tree / STAMP) as file:
-            return _STAMPS.decode(file.read()).fingerprint()
+            stamp = _STAMPS.decode(file.read())
     except (OSError, IntegrityError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
+    return Fingerprint(dependency=stamp.dependency, source=stamp.source)
 
 
 class _Stamp(msgspec.Struct):
@@ -54,44 +53,40 @@ class _Stamp(msgspec.Struct):
     dependency: dict[str, str]
     source: dict[str, str]
 
-    def fingerprint(self) -> Fingerprint:
-        return Fingerprint(dependency=self.dependency, source=self.source)
-
 
 _STAMPS = msgspec.json.Decoder(_Stamp)
 
 
 def write(tree: Path, fingerprint: Fingerprint) -> None:
     """Stamp a tree."""
-    files.write(tree / STAMP, json.dumps(asdict(fingerprint), indent=1, sort_keys=True))
+    files.write(tree / STAMP, msgspec.json.encode(fingerprint))
 
 
 def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
-    """Compare what there is with what is wanted; nothing is changed.
+    """Compare the tree with a fingerprint; nothing is changed.
 
     Raises IntegrityError: The tree is a link.
     """
     for folder in (tree, former(tree)):
         channel_folder.refuse_link(folder)
-    found = read(tree)
-    if found is None or found.dependency != fingerprint.dependency:
-        aside = read(former(tree))
-        if aside is not None and aside.dependency == fingerprint.dependency:
-            return Decision(
-                decision="resume", reasons=("the compile before the last change fits again",), former=True
-            )
-    if not tree.is_dir() or not any(tree.iterdir()):
-        return Decision(decision="fresh", reasons=("nothing was made yet",))
-    if found is None:
-        return Decision(decision="recompile", reasons=("it is not known what the tree was made with",))
-    if found.dependency != fingerprint.dependency:
+    stamp, aside = read(tree), read(former(tree))
+    if (stamp is None or stamp.dependency != fingerprint.dependency) and (
+        aside is not None and aside.dependency == fingerprint.dependency
+    ):
         return Decision(
-            decision="recompile", reasons=tuple(differences(found.dependency, fingerprint.dependency))
+            decision="resume", reasons=("the compile before the last change fits again",), former=True
         )
-    if found.source != fingerprint.source:
-        return Decision(decision="resume", reasons=tuple(differences(found.source, fingerprint.source)))
-    there = {path.name for path in tree.iterdir()} - {STAMP}
-    if there and _BUILD not in there:  # an official wheel taken apart leaves no tree
+    names = {path.name for path in tree.iterdir()} if tree.is_dir() else set()
+    if not names:
+        return Decision(decision="fresh", reasons=("nothing was made yet",))
+    if stamp is None:
+        return Decision(decision="recompile", reasons=("it is not known what the tree was made with",))
+    if stamp.dependency != fingerprint.dependency:
+        reasons = differences(stamp.dependency, fingerprint.dependency)
+        return Decision(decision="recompile", reasons=tuple(reasons))
+    if stamp.source != fingerprint.source:
+        return Decision(decision="resume", reasons=tuple(differences(stamp.source, fingerprint.source)))
+    if names - {STAMP} and "build" not in names:  # an official wheel taken apart leaves no tree
         return Decision(decision="resume", reasons=("the tree's build folder is gone",))
     if output_folder.staging_caches(output_dir):
         return Decision(decision="reuse", reasons=("nothing that it depends on has changed",))

@@ -17,10 +17,9 @@ from groundwork.text import counted, display, duration
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
-from megabuild.plan import last_run, published, tree_reuse
-from megabuild.plan.estimate import GB
-from megabuild.plan.last_run import LastRun
-from megabuild.plan.plan import Plan, Stored
+from megabuild.plan import published, tree_reuse
+from megabuild.plan.estimate import GB, keep_last_run
+from megabuild.plan.plan import LastRun, Plan, Stored
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.published import records
 from megabuild.run import stored
@@ -53,7 +52,7 @@ class Driver:
         self._told: set[str] = set()
         self._damage = published.heal(plan.options.packages, plan.options.config.platform)
         self._plan = compare_with_disk(plan)
-        self._estimated_seconds = plan.estimate.hours_in_all * 3600
+        self._estimated_seconds = plan.estimate.hours * 3600
         self._log = log_file
         self._began = time.monotonic()
         self._pytorch: PyTorchWork | None = None
@@ -292,7 +291,7 @@ class Driver:
             return result
         if plan.compiles_staging:
             measured = self.status.time_left
-            last_run.keep(
+            keep_last_run(
                 options, LastRun(seconds=measured.seconds, passed=measured.passed, pythons=plan.rounds)
             )
         return replace(result, estimated_seconds=round(self._estimated_seconds, 1))

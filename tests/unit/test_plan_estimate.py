@@ -1,0 +1,68 @@
+"""What a run is expected to take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from megabuild.configs.config import load
+from megabuild.configs.render import render
+from megabuild.plan.estimate import GB, estimate, keep_last_run, read_last_run
+from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.options import Options
+from megabuild.plan.plan import LastRun, Plan, PlanItem
+from megabuild.plan.tree_reuse import Decision
+from megabuild.providers.environment import Environment
+
+
+def a_plan(repository: Path, folder: Path, name: str, **overrides: tuple[str, ...]) -> Plan:
+    options = Options(
+        config=load(repository, name), root=repository, output=folder, cache=folder, cpu_count=2
+    )
+    packages = [package for package in render(options.config, options.recipe) if not package.skipped]
+    return Plan(
+        options=options,
+        items=tuple(PlanItem(package=package) for package in packages),
+        left_out={},
+        environment=Environment(channels=(), pythons=(), overrides=overrides),
+        staging=Fingerprint(),
+        staging_decision=Decision(decision="fresh", reasons=()),
+    )
+
+
+def test_cuda_takes_more_than_cpu_and_a_rehearsal_least(repository: Path, tmp_path: Path) -> None:
+    model = a_plan(repository, tmp_path, "linux_64_cpu", torch_source=("model",))
+    plans = [model, *(a_plan(repository, tmp_path, name) for name in ("linux_64_cpu", "linux_64_cuda130"))]
+    found = [estimate(plan)[0] for plan in plans]
+    assert sorted(found, key=lambda figures: figures.disk) == found
+    assert sorted(found, key=lambda figures: figures.hours) == found
+    assert sorted(found, key=lambda figures: figures.memory_per_job) == found
+
+
+def test_only_nvcc_s_heavy_objects_are_rationed(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, heavy in (("linux_64_cpu", 0), ("linux_64_cuda130", 1), ("linux_64_cuda130_wheel", 0)):
+        plan = a_plan(repository, tmp_path, name)
+        plan = replace(plan, options=replace(plan.options, memory=7 * GB))
+        figures, jobs, heavy_jobs = estimate(plan)
+        assert (jobs.count, heavy_jobs) == (2, heavy), name
+        assert figures.memory_of_ordinary <= figures.memory_per_job
+
+
+def test_packages_that_exist_take_nothing(repository: Path, tmp_path: Path) -> None:
+    plan = a_plan(repository, tmp_path, "linux_64_cpu")
+    plan = replace(plan, items=tuple(replace(item, exists=True) for item in plan.items))
+    figures = estimate(plan)[0]
+    assert (figures.disk, figures.hours) == (0, 0)
+
+
+def test_the_last_run_for_as_many_pythons_is_the_best_estimate(repository: Path, tmp_path: Path) -> None:
+    plan = a_plan(repository, tmp_path, "linux_64_cpu")
+    assert read_last_run(plan.options) == LastRun()
+    keep_last_run(plan.options, LastRun(seconds=7200.0, pythons=plan.rounds))
+    assert estimate(replace(plan, last_run=read_last_run(plan.options)))[0].hours == 2.0
+    other = replace(plan, last_run=LastRun(seconds=7200.0, pythons=1))
+    assert estimate(other)[0].hours > 2.0

@@ -48,7 +48,7 @@ def test_only_a_whole_real_run_with_conda_forges_packages_ends_with_how_to_uploa
     plan, summary = finished
     config = replace(plan.options.config, name="linux_64_cpu", provider="conda-forge")
     real = replace(plan, options=replace(plan.options, config=config, rehearse=False))
-    assert upload(real, summary).endswith(f" upload linux_64_cpu --check -o {plan.options.output}")
+    assert upload(real, summary).endswith(f" upload linux_64_cpu -o {plan.options.output}")
     assert upload(real, replace(summary, ok=False)) == ""
     assert upload(replace(real, options=replace(real.options, rehearse=True)), summary) == ""
     debian = replace(config, provider="debian")

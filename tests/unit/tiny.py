@@ -48,7 +48,7 @@ def make_package(
         (content / path).write_bytes(text.encode() if isinstance(text, str) else text)
     made = assemble_package(
         name=name, version=version, build_string=build, target_platform="linux-64", output_dir=folder,
-        files_dir=content, compression_level=1, detect_prefix=False, depends=list(depends),
+        files_dir=content, compression_level=1, detect_prefix=False, depends=list(depends), license="MIT",
     )  # fmt: skip
     return Path(str(made.path if hasattr(made, "path") else made))
 

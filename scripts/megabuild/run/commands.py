@@ -47,7 +47,7 @@ def upload(plan: Plan, summary: Summary) -> str:
     options = plan.options
     if options.rehearse or not summary.ok or options.config.provider != "conda-forge":
         return ""
-    return shlex.join([*own_program(), "upload", options.run_name, "--check", *_output(plan)])
+    return shlex.join([*own_program(), "upload", options.run_name, *_output(plan)])
 
 
 def own_program() -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,6 @@ from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
 from groundwork.interrupts import parse_deadline
 from groundwork.result import Result
-from groundwork.text import size
 from megabuild.configs.config import Config, available, load, of_provider
 from megabuild.configs.overrides import use_provider
 
@@ -136,19 +133,15 @@ def build(context: click.Context, /, **given: Any) -> Result:
     may_ask = person_present() and not as_json
     all_of = _machine_platform() if given["every"] else ""
     chosen = choose(names, given["configs"], all_of=all_of, may_ask=may_ask)
-    if given["debug"] and len(chosen) > 1:
-        raise click.UsageError("--debug is for one config")
+    if given["debug"] and (len(chosen) > 1 or as_json):
+        raise click.UsageError("--debug is for one config, and not for --json")
     given["deadline"] = parse_deadline(given["deadline"]) if given["deadline"] else None
     options = {name: partial(options_of, load(root, name), root, folder, given) for name in chosen}
+    from command_line.running import debug, run_configs
+
     if given["debug"]:
-        from command_line.running import debug
-
         return debug(options[chosen[0]](), given["debug"])
-    if given["plan_only"]:
-        return _build(options, given, invocation)
-    from command_line.conclusion import conclude
-
-    return conclude(lambda: _build(options, given, invocation), folder, invocation)
+    return run_configs(options, invocation, plan_only=given["plan_only"], remove_trees=given["remove_trees"])
 
 
 def main() -> None:
@@ -160,31 +153,6 @@ def _machine_platform() -> str:
     from megabuild.providers.environment import machine_platform  # it takes a moment to import
 
     return machine_platform()
-
-
-def _build(
-    options: Mapping[str, Callable[[], Options]],
-    given: dict[str, Any],
-    invocation: Invocation,
-) -> Result:
-    """Build one config or several, or plan them."""
-    from command_line.running import plan_and_build
-
-    def one(chosen: Options, own: Invocation) -> Result:
-        result = plan_and_build(chosen, own, plan_only=given["plan_only"])
-        if given["remove_trees"] and not given["plan_only"] and result.exit_code == 0:
-            from megabuild.run.cleanup import remove_trees
-
-            lines = ["", f"work trees removed: {size(remove_trees(chosen))}", *result.lines]
-            return replace(result, lines=lines)
-        return result
-
-    if len(options) == 1:
-        (only,) = options.values()
-        return one(only(), invocation)
-    from command_line.several_configs import build_each
-
-    return build_each(options, one, invocation, plan_only=given["plan_only"])
 
 
 def options_of(file: Config, root: Path, folder: Path, given: dict[str, Any]) -> Options:

@@ -15,19 +15,17 @@ from megabuild.configs.config import available, list_configs, select
 
 
 @click.command()
-@click.option("--filter", "pattern", metavar="GLOB", help="Only configs whose name matches.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.option(
     "--write", "action", flag_value="write", help="Regenerate .ci_support from conda_build_config.yaml."
 )
 @click.option("--check", "action", flag_value="check", help="Fail when .ci_support is not in step with it.")
 @click.pass_context
-def configs(context: click.Context, pattern: str | None, as_json: bool, action: str | None) -> Result:
+def configs(context: click.Context, as_json: bool, action: str | None) -> Result:
     """List the configs, or keep them in step with conda_build_config.yaml."""
     context.obj.json = as_json
     if action is None:
-        names = available(repository())
-        return list_configs(repository(), select(names, pattern) if pattern else names)
+        return list_configs(repository(), available(repository()))
     from megabuild.configs.matrix import compared  # the engine takes a moment to import
 
     return compared(repository(), mend=action == "write")
@@ -57,21 +55,7 @@ def choose(names: Sequence[str], words: Sequence[str], *, all_of: str = "", may_
         return tuple(names)
     if not may_ask:
         raise UsageError("which config?", f"name one: {', '.join(names)}")
-    return (_ask(names),)
-
-
-def _ask(choices: Sequence[str]) -> str:
-    width = len(str(len(choices)))
-    click.echo("Which config?\n", err=True)
-    for number, name in enumerate(choices, 1):
-        click.echo(f"{number:{width}}. {name}", err=True)
-    while True:
-        answer = click.prompt("\n>", prompt_suffix=" ", err=True).strip()
-        if answer in choices:
-            return str(answer)
-        if answer.isdigit() and 1 <= int(answer) <= len(choices):
-            return choices[int(answer) - 1]
-        click.echo(f"a number from 1 to {len(choices)}, or a name", err=True)
+    return (click.prompt("Which config?", type=click.Choice(names), err=True),)
 
 
 def person_present() -> bool:

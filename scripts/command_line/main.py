@@ -15,7 +15,6 @@ HELPS = {
     "audit": "Compare what upstream, the recipe and conda-forge say of every dependency.",
     "build": "Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.",
     "clean": "Show what builds have left on the disk, and remove some of it with --apply.",
-    "completion": "Print a completion script for PROGRAM, or for all of them, to be read by the shell.",
     "configs": "List the configs, or keep them in step with conda_build_config.yaml.",
     "env": "Make environments of what was built.",
     "install-pyg": "Install PyTorch Geometric's extensions beside an installed PyTorch.",
@@ -30,7 +29,7 @@ HELPS = {
 #: What stands together in the help text; what is in none of these is part of building.
 GROUPS = {
     "Looking into what is installed or built": ("sizes", "slim", "verify", "verify-gpu"),
-    "Others": ("audit", "install-pyg", "completion"),
+    "Others": ("audit", "install-pyg"),
 }
 _BUILDING = "Building PyTorch"
 _ELSEWHERE = {"verify-gpu": "verify"}

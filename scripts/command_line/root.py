@@ -54,9 +54,9 @@ def is_own(root: Path) -> bool:
     return is_checkout() and root.resolve() == _ROOT
 
 
-def lacking_extra(error: Exception) -> PreflightError | None:
+def lacking_extra(error: ModuleNotFoundError) -> PreflightError | None:
     """Return what to say of an import that failed because a plain `pip install` leaves out conda's side."""
-    if is_checkout() or not isinstance(error, ModuleNotFoundError) or not error.name:
+    if is_checkout() or not error.name:
         return None
     return PreflightError(
         f"this needs {error.name.partition('.')[0]}, which comes with the extra 'conda'",

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import re
 import shutil
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import NoReturn, TextIO, cast
+from typing import Any, NoReturn, TextIO, cast
 
 import click
 
 from command_line.root import lacking_extra
-from command_line.streams import Output
 from groundwork import interrupts
 from groundwork.bootstrap import DELETE, STAMP, open_streams
-from groundwork.errors import Interrupted, MegabuildError, of_system
+from groundwork.errors import Interrupted, MegabuildError, UsageError, of_system
 from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
@@ -30,6 +31,14 @@ from groundwork.user_folders import replace_home
 
 CRASHED = os.EX_SOFTWARE  # 70
 PIPE_CLOSED = 141
+#: What this program writes itself, through rich: styles, links, erased and former lines, and whether the cursor shows;
+#: or else a character that steers a terminal, or the direction of writing.
+_COMMAND = re.compile(
+    r"(\x1b\[[0-9;]*[ABKm]|\x1b\[\?25[hl]|\x1b\]8;[^\x00-\x1f\x7f-\x9f]*\x1b\\)"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)
+#: A workflow command of GitHub's: "::" at the start of a line, "##[" anywhere.
+_GITHUB_COMMAND = re.compile(r"(?m)^(\s*):(?=:)|##(?=\[)")
 
 
 def _print(document: object) -> None:
@@ -46,10 +55,6 @@ class Invocation:
     log: Path | None = None  #: the log of the run in progress, named beside an error
     after_stop: str = ""  #: what an interrupted command leaves, and how to go on
     show: Callable[[object], None] = _print  #: takes the JSON document
-    runs: list[str] = field(default_factory=list)  #: names of the runs that were begun
-    #: takes every document, printed or not
-    noted: Callable[[object], None] = lambda document: None
-    beside: dict[str, object] = field(default_factory=dict)  #: what an error's document has beside the error
 
 
 def run(
@@ -69,20 +74,12 @@ def run(
     sys.stderr = cast(TextIO, Output(sys.stderr, mask))
     # known before the options are understood, which may be what fails
     invocation.json = invocation.json or "--json" in (sys.argv[1:] if arguments is None else arguments)
-    _leave(
-        outcome(
-            lambda: command.main(arguments, prog_name=name, standalone_mode=False, obj=invocation), invocation
-        )
+    code = outcome(
+        lambda: command.main(arguments, prog_name=name, standalone_mode=False, obj=invocation), invocation
     )
-
-
-def _leave(code: int) -> NoReturn:
-    """End the process, and with it the threads that an interrupted run no longer waits for.
-
-    The solver's native threads may outlive a solve, and abort an interpreter that is torn down.
-    """
     if "rattler" not in sys.modules and threading.active_count() == 1:
         sys.exit(code)
+    # threads of the solver may outlive a solve, and abort an interpreter that is torn down
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a closed pipe, a closed stream
             stream.flush()
@@ -97,27 +94,16 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
             if isinstance(result, Result):
                 _show(result, invocation)
         sys.stdout.flush()
-    except click.exceptions.Exit as ended:
-        return ended.exit_code
-    except click.Abort as abort:
-        if isinstance(abort.__cause__, KeyboardInterrupt):
-            return _told(_stopped(abort.__cause__, invocation), invocation)
-        return _told(Interrupted("nothing was chosen"), invocation)
-    except click.ClickException as error:
-        _give(_document("UsageError", error.format_message(), "", error.exit_code, invocation), invocation)
-        error.show(sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt as stop:
-        return _told(_stopped(stop, invocation), invocation)
-    except MegabuildError as error:
-        return _told(error, invocation)
     except BrokenPipeError:
         # Whoever read our output went away. Python would complain once more while closing the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except Exception as error:
-        refused = of_system(error) if isinstance(error, OSError) else lacking_extra(error)
-        return _told(refused, invocation) if refused else _crashed(error, invocation)
+    except (Exception, KeyboardInterrupt) as error:
+        expected = _expected_error(error, invocation)
+        _report(expected or _crash(error, invocation), type(expected or error).__name__, invocation)
+        if os.environ.get("MEGABUILD_TRACEBACK"):
+            traceback.print_exception(error)
+        return expected.exit_code if expected else CRASHED
     if isinstance(result, Result):
         return result.exit_code
     return result if isinstance(result, int) else 0
@@ -125,76 +111,112 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
 
 def _show(result: Result, invocation: Invocation) -> None:
     """Print what a command returned: the only place that chooses between a document and text."""
-    _give(result.to_json(), invocation)
-    if result.lines and not invocation.json:
+    if invocation.json:
+        invocation.show(result.to_json())
+    elif result.lines:
         text = _fitted(plain_lines("\n".join(result.lines)), sys.stdout)
         click.echo(Signs.of(sys.stdout).in_place_of_unicode(text))
 
 
-def _stopped(by: KeyboardInterrupt, invocation: Invocation) -> Interrupted:
-    return Interrupted(f"interrupted by {str(by) or 'Ctrl-C'}", invocation.after_stop)
+def _expected_error(error: Exception | KeyboardInterrupt, invocation: Invocation) -> MegabuildError | None:
+    """Return what the user can act on; None for a fault of this program."""
+    stop = error.__cause__ if isinstance(error, click.Abort) else error
+    if isinstance(stop, KeyboardInterrupt):
+        return Interrupted(f"interrupted by {str(stop) or 'Ctrl-C'}", invocation.after_stop)
+    if isinstance(error, click.Abort):
+        return Interrupted("nothing was chosen")
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        return UsageError(error.format_message(), f"{context.command_path} --help" if context else "")
+    if isinstance(error, OSError):
+        return of_system(error)
+    if isinstance(error, MegabuildError):
+        return error
+    return lacking_extra(error) if isinstance(error, ModuleNotFoundError) else None
 
 
-def _told(error: MegabuildError, invocation: Invocation) -> int:
-    error.remedy = certificates.remedy_for(error.message, error.remedy)
-    _give(document_of(error, invocation), invocation)
-    log = str(invocation.log or "")
-    lines = [f"error: {error.message}"]
-    lines += [f"  {error.remedy}"] if error.remedy else []
-    lines += [f"  log: {log}"] if log and log not in error.message + error.remedy else []
-    _complain("\n".join(lines))
-    if os.environ.get("MEGABUILD_TRACEBACK"):
-        traceback.print_exception(error)
-    return error.exit_code
-
-
-def _complain(text: str) -> None:
-    click.echo(_fitted(plain_lines(text), sys.stderr), err=True)
-
-
-def _fitted(text: str, stream: TextIO) -> str:
-    return fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text
-
-
-def _crashed(error: Exception, invocation: Invocation) -> int:
+def _crash(error: BaseException, invocation: Invocation) -> MegabuildError:
+    """Write a crash file, and return the error that names it."""
     text = "".join(traceback.format_exception(error))
-    note = ""
-    if isinstance(error, (ImportError, SyntaxError, AttributeError)) and Path(sys.prefix, STAMP).is_file():
-        note = f"\n  if a file of .venv is missing or damaged, {DELETE}"
     try:
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         invocation.log_folder.mkdir(parents=True, exist_ok=True)
         crash = invocation.log_folder / f"crash-{stamp}-{os.getpid()}.txt"
         content = f"arguments: {sys.argv[1:]}\nPython {sys.version}\n\n{text}"
         crash.write_text(Mask(os.environ)(content), encoding="utf-8")
-        note += f"\n  details: {crash}"
+        hint = f"see {crash}"
     except OSError:
-        note += f"\n{text}"
-    message = f"unexpected {type(error).__name__}: {error}"
-    _give(_document(type(error).__name__, message, note.strip(), CRASHED, invocation), invocation)
-    _complain(f"error: {message}{note}")
-    if os.environ.get("MEGABUILD_TRACEBACK"):
-        _complain(text)
-    return CRASHED
+        hint = text
+    if isinstance(error, (ImportError, SyntaxError, AttributeError)) and Path(sys.prefix, STAMP).is_file():
+        hint = f"if a file of .venv is missing or damaged, {DELETE}; {hint}"
+    return MegabuildError(f"unexpected {type(error).__name__}: {error}", hint)
 
 
-def document_of(error: MegabuildError, invocation: Invocation) -> dict[str, object]:
-    """Return an error as a document."""
-    document = _document(type(error).__name__, error.message, error.remedy, error.exit_code, invocation)
-    details = {"failure": error.failure} if error.failure else {}
-    return {"error": {**document["error"], **details}, **invocation.beside}
-
-
-def _document(
-    kind: str, message: str, remedy: str, exit_code: int, invocation: Invocation
-) -> dict[str, dict[str, object]]:
-    log = str(invocation.log) if invocation.log else None
-    error = {"kind": kind, "message": message, "remedy": remedy, "exit_code": exit_code, "log": log}
-    return {"error": error}
-
-
-def _give(document: Mapping[str, object], invocation: Invocation) -> None:
-    """Give scripts a document, where they asked for one."""
-    invocation.noted(document)
+def _report(error: MegabuildError, kind: str, invocation: Invocation) -> None:
+    """Tell of an error, in the only place that does."""
+    remedy = certificates.remedy_for(error.message, error.remedy)
+    log = str(invocation.log or "")
     if invocation.json:
-        invocation.show(document)
+        code = error.exit_code if type(error) is not MegabuildError else CRASHED
+        document = {
+            "kind": kind,
+            "message": error.message,
+            "remedy": remedy,
+            "exit_code": code,
+            "log": log or None,
+        }
+        invocation.show({"error": document | ({"failure": error.failure} if error.failure else {})})
+    lines = [f"error: {error.message}"]
+    lines += [f"hint: {remedy}"] if remedy else []
+    lines += [f"log: {log}"] if log and log not in error.message + remedy else []
+    click.echo(_fitted(plain_lines("\n".join(lines)), sys.stderr), err=True)
+
+
+def _fitted(text: str, stream: TextIO) -> str:
+    return fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text
+
+
+class Output:
+    """A text stream to which secrets and foreign commands are not written; everything else is the stream's own.
+
+    A terminal that is gone takes everything in silence: a build goes on for hours without one, and an error under way
+    keeps its exit code. A pipe that nobody reads any more ends the program, as it does everywhere, unless an error is
+    under way. The mask is applied to every piece of text; the command line writes whole lines.
+    """
+
+    def __init__(self, stream: TextIO, mask: Mask) -> None:
+        self._stream = stream
+        self._mask = mask
+        self._terminal = stream.isatty()
+        self._on_github = os.environ.get("GITHUB_ACTIONS") == "true"
+
+    def write(self, text: str) -> int:
+        """Write text without secrets; return its length, as streams do."""
+        shown = _COMMAND.sub(lambda command: command[1] or "?", self._mask(text))
+        if self._on_github:
+            shown = _GITHUB_COMMAND.sub(lambda command: f"{command[0]} ", shown)
+        self._attempt(lambda: self._stream.write(shown))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write pieces of text without secrets."""
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Write out what is held back."""
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        under_way = sys.exc_info()[1]
+        try:
+            action()
+        except OSError as error:
+            gone = error.errno == errno.EIO and self._terminal
+            if not gone and not (error.errno == errno.EPIPE and under_way is not None):
+                raise
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,23 +1,25 @@
-"""Planning and running a build, with everything shown on the way."""
+"""Planning and running builds, one config after the other, with everything shown on the way."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from command_line import github
 from command_line.progress_display import Screen, show
-from command_line.run_command import Invocation
+from command_line.run_command import Invocation, outcome
 from groundwork import in_use
-from groundwork.errors import DeadlineError, MegabuildError
+from groundwork.errors import DeadlineError, Interrupted, MegabuildError
 from groundwork.progress import Notes
 from groundwork.result import Result
-from megabuild.plan import planning
+from groundwork.text import UNICODE, display, duration, plain, size, table
+from megabuild.plan import planning, published
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
@@ -26,41 +28,83 @@ from megabuild.run.summary import PackageResult
 from megabuild.status.status import Status
 
 
-def plan_and_build(
-    options: Options,
+def run_configs(
+    options: Mapping[str, Callable[[], Options]],
     invocation: Invocation,
     *,
-    plan_only: bool,
+    plan_only: bool = False,
+    remove_trees: bool = False,
 ) -> Result:
-    """Show the plan of a run, for which hardly anything is downloaded; then prepare and carry it out."""
+    """Plan or build configs one after the other, whatever becomes of each; Ctrl-C ends all."""
+
+    def run(name: str, own: Invocation) -> Result:
+        return _run_config(options[name](), own, plan_only=plan_only, remove_trees=remove_trees)
+
+    if len(options) == 1:
+        return run(next(iter(options)), invocation)
+    codes: dict[str, int] = {}
+    results: dict[str, object] = {}
+    logs: dict[str, str | None] = dict.fromkeys(options)
+    rows = {name: (name, "", "not started") for name in options}
+    for number, name in enumerate(options, 1):
+        show(_console(invocation), ["", f"[{number}/{len(options)}] {name}"])
+        own = replace(invocation, log=None, show=partial(results.__setitem__, name))
+        began = time.monotonic()
+        code = codes[name] = outcome(partial(run, name, own), own)
+        logs[name] = str(own.log) if own.log else None
+        state = f"{UNICODE.failed} exit code {code}" if code else UNICODE.done
+        rows[name] = (name, duration(time.monotonic() - began), state)
+        if code == Interrupted.exit_code:
+            break
+    failures = [code for code in codes.values() if code]
+    code = Interrupted.exit_code if Interrupted.exit_code in failures else next(iter(failures), 0)
+    documents = [
+        {"config": name, "exit_code": codes.get(name), "log": logs[name], "result": results.get(name)}
+        for name in options
+    ]
+    result = Result(
+        format="plan" if plan_only else "run",
+        document={"configs": documents, "exit_code": code},
+        lines=["", *table(("config", "time", "result"), list(rows.values()))],
+        exit_code=code,
+    )
+    return _shown(result, invocation)
+
+
+def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, remove_trees: bool) -> Result:
+    """Show the plan of a run; then prepare and carry it out."""
+    console = _console(invocation)
     with in_use.using(options.cache, options.cache_name):
         in_use.note_output(options.cache, options.output)
-        out = console(invocation)
         try:
-            plan = planned(options, out)
+            plan = _make_plan(options, console, only_plan=True)
+            result = plan_result(plan, verbose=invocation.verbose)
+            if plan_only:
+                return result
+            show(console, result.lines)
+            result = _build(plan, console, invocation)
         except MegabuildError as error:
             if not plan_only:
-                _tell_github(error, [], options, out)
+                end = "to be continued" if isinstance(error, DeadlineError) else "failed"
+                _write_step_summary(options, end, _show_packages(options, console, invocation), error.message)
             raise
-        result = plan_result(plan, verbose=invocation.verbose)
-        if plan_only:
-            return result
-        invocation.runs.append(options.run_name)
-        show(out, result.lines)
-        return _built(plan, out, invocation)
+        if remove_trees and result.exit_code == 0:
+            from megabuild.run.cleanup import remove_trees as remove
+
+            freed = f"work trees removed: {size(remove(options))}"
+            result = replace(result, lines=["", freed, *result.lines])
+        return _shown(result, invocation)
 
 
-def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
+def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
     """Carry a plan out, and return what came of it."""
     # not before: a plan alone needs none of it
     from megabuild.run.commands import install_line, upload
     from megabuild.run.session import execute
-    from megabuild.run.summary import package_lines, packages_of_last_run
 
-    options = plan.options
-    made = [plan]
+    options, plans = plan.options, [plan]
     try:
-        with Screen(out, verbose=invocation.verbose) as screen:
+        with Screen(console, verbose=invocation.verbose) as screen:
 
             def follow(status: Status) -> None:
                 invocation.log = Path(status.record.log)
@@ -68,58 +112,76 @@ def _built(plan: Plan, out: Console, invocation: Invocation) -> Result:
 
             def prepare(report: Notes) -> Plan:
                 with _within(options):
-                    made.append(planning.prepare(plan, report))
-                return made[-1]
+                    plans.append(planning.prepare(plan, report))
+                return plans[-1]
 
             summary = execute(plan, follow, prepare)
-    except MegabuildError as error:
-        rows = packages_of_last_run(options.state)
-        invocation.beside["packages"] = [row.to_dict() for row in rows]
-        show(out, ["", *package_lines(rows)])
-        _tell_github(error, rows, options, out)
-        raise
-    lines = install_line(made[-1], summary), upload(made[-1], summary)
-    result = summary.result(*lines, rehearsal=options.rehearse)
-    if github.runs_here(os.environ):
-        github.add_to_summary(options.run_name, summary.packages, summary.seconds, summary.error, os.environ)
-        result = replace(result, lines=[github.harmless(line) for line in result.lines])
-    return shown(result, out, invocation)
+    finally:
+        with suppress(OSError, MegabuildError):  # a full disk
+            show(console, [f"packages and their hashes: {display(published.write_sums(options.output))}"])
+    end = f"{'done' if summary.ok else 'failed'} in {duration(summary.seconds)}"
+    _write_step_summary(options, end, summary.packages, summary.error)
+    lines = install_line(plans[-1], summary), upload(plans[-1], summary)
+    return summary.result(*lines, rehearsal=options.rehearse)
 
 
-def _tell_github(
-    error: MegabuildError, rows: Sequence[PackageResult], options: Options, out: Console
-) -> None:
-    """Put an error on the page of a run on GitHub; one that has reached its deadline is taken up by the next job."""
-    if github.runs_here(os.environ):
-        late = isinstance(error, DeadlineError)
-        github.add_to_summary(options.run_name, rows, 0.0, error.message, os.environ, goes_on=late)
-        out.out((github.notice if late else github.error)(error.message), highlight=False)
-        error.message = github.harmless(error.message)
+def _show_packages(options: Options, console: Console, invocation: Invocation) -> Sequence[PackageResult]:
+    """Show the packages of a run that failed, and return them; none where no run has begun."""
+    if invocation.log is None:
+        return ()
+    from megabuild.run.summary import package_lines, packages_of_last_run
+
+    rows = packages_of_last_run(options.state)
+    show(console, ["", *package_lines(rows)])
+    return rows
 
 
-def debug(options: Options, output: str | None) -> Result:
+def _write_step_summary(options: Options, end: str, rows: Sequence[PackageResult], error: str) -> None:
+    """Append a table of packages to the summary of a workflow's step on GitHub."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY", "")
+    if not path:
+        return
+    lines = [
+        f"### {options.run_name}: {end}",
+        "",
+        "| package | status | size | time |",
+        "|---|---|---:|---:|",
+    ]
+    for row in rows:
+        label = plain(row.package.label).replace("|", r"\|").replace("<", "&lt;")
+        lines.append(f"| {label} | {row.status} | {size(row.size)} | {duration(row.seconds)} |")
+    lines += [
+        "",
+        *(f"    {plain(line)}" for line in error.splitlines()),
+        "",
+    ]  # a block of code: nothing is markup
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write("\n".join([*lines, ""]))
+
+
+def debug(options: Options, output: str) -> Result:
     """Make the environment of an output."""
     from megabuild.run.debug import debug_package
 
     with in_use.using(options.cache, options.cache_name):
-        return debug_package(planned(options, Console(stderr=True), only_plan=False), output)
+        return debug_package(_make_plan(options, Console(stderr=True), only_plan=False), output)
 
 
-def console(invocation: Invocation) -> Console:
+def _console(invocation: Invocation) -> Console:
     """Return where progress is shown: standard output, unless a document goes there."""
     return Console(stderr=invocation.json, soft_wrap=True)
 
 
-def shown(result: Result, out: Console, invocation: Invocation) -> Result:
-    """Return a result; where its document goes to standard output, people still find its lines beside the progress."""
+def _shown(result: Result, invocation: Invocation) -> Result:
+    """Return a result; where its document goes to standard output, people find its lines beside the progress."""
     if invocation.json:
-        show(out, result.lines)
+        show(_console(invocation), result.lines)
     return result
 
 
-def planned(options: Options, out: Console, *, only_plan: bool = True) -> Plan:
+def _make_plan(options: Options, console: Console, *, only_plan: bool) -> Plan:
     """Make the plan; what the providers do for it is shown meanwhile."""
-    with Screen(out) as screen, _within(options):
+    with Screen(console) as screen, _within(options):
         return make_plan(options, screen.note, only_plan=only_plan)
 
 

@@ -13,7 +13,7 @@ from rattler.package import IndexJson
 
 from groundwork import process
 from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
-from groundwork.package_id import PackageId
+from groundwork.names import PackageId
 from megabuild.plan import published
 
 #: A process of its own: while the engine uploads, Ctrl-C would not be heard.
@@ -72,7 +72,7 @@ def upload(artifacts: Sequence[Artifact], user: str, label: str) -> None:
     for artifact in artifacts:
         published.check(artifact.path)
     for name, group in groupby(artifacts, key=lambda artifact: artifact.name):
-        argv = [sys.executable, "-c", _UPLOAD, user, label, *(artifact.path for artifact in group)]
+        argv = [sys.executable, "-c", _UPLOAD, user, label, *(str(artifact.path) for artifact in group)]
         done = process.run(argv, timeout=None)
         if done.returncode:
             why = done.stderr.strip().rpartition("\n")[2]

@@ -39,7 +39,7 @@ def ask(answers: str, names: tuple[str, ...] = NAMES) -> Result:
 
 
 def test_the_list_of_configs_tells_what_they_are(invocation: Invocation) -> None:
-    lines = invoke("configs", "--filter", "linux_64_cuda13*", invocation=invocation).stdout.splitlines()
+    lines = invoke("configs", invocation=invocation).stdout.splitlines()
     assert "linux_64_cuda130" in [line.split()[0] for line in lines]
     document = json.loads(invoke("configs", "--json", invocation=invocation).stdout)
     assert document["format"] == "megabuild/configs"
@@ -102,9 +102,7 @@ def test_config_names_are_completed() -> None:
 
 
 def test_a_name_chooses_and_nonsense_is_asked_again() -> None:
-    result = ask("0\n9\nhello\nosx_64_cpu\n")
-    assert result.stdout == "osx_64_cpu\n"
-    assert result.stderr.count("a number from 1 to 3") == 3
+    assert ask("0\nhello\nosx_64_cpu\n").stdout == "osx_64_cpu\n"
 
 
 def test_no_answer_aborts() -> None:
@@ -174,7 +172,6 @@ def test_a_python_the_config_lacks_is_refused(invocation: Invocation) -> None:
         (("build", "linux_64_cpu", "--pyg", "zzz"), "'zzz' is not one of auto, source, prebuilt, none"),
         (("install-pyg", "scater"), "did you mean pytorch_scatter?"),
         (("install-pyg", "torch_sprase"), "did you mean pytorch_sparse?"),
-        (("completion", "bahs"), "did you mean bash?"),
         (("build", "linux_64_cpu", "--rehearze"), "--rehearse"),
     ],
 )
@@ -192,12 +189,3 @@ def test_every_program_tells_its_version(name: str, invocation: Invocation, repo
     assert expected is not None
     for words in ((name, "--version"), ("--version",)):
         assert f"version {expected[1]}" in invoke(*words, invocation=invocation).stdout
-
-
-def test_completion_without_a_name_is_for_all_programs(invocation: Invocation) -> None:
-    text = invoke("completion", "bash", invocation=invocation).stdout
-    for name in ("BUILD_LOCALLY_PY", "MEGABUILD", "AUDIT_PINS", "INSTALL_PYG"):
-        assert f"_{name}_COMPLETE" in text
-    only = invoke("completion", "bash", "megabuild", invocation=invocation).stdout
-    assert "_MEGABUILD_COMPLETE" in only
-    assert "AUDIT" not in only

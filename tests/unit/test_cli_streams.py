@@ -17,8 +17,7 @@ from rich.style import Style
 from rich.text import Text
 
 from command_line.progress_display import Screen
-from command_line.run_command import Invocation, outcome
-from command_line.streams import Output
+from command_line.run_command import Invocation, Output, outcome
 from groundwork.errors import BuildError
 from groundwork.redact import Mask
 from megabuild.run.logfile import LogFile
@@ -51,6 +50,16 @@ def test_whatever_a_command_prints_cannot_write_the_clipboard() -> None:
     screen = io.StringIO()
     print(HOSTILE, file=cast(TextIO, Output(screen, Mask({}))))
     assert not any(sign in screen.getvalue() for sign in ("\x1b]", "\x07", "\x9b", "\u202e"))
+
+
+@pytest.mark.parametrize("on_github", [True, False])
+def test_a_build_gives_github_no_commands(on_github: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the name of an object, which a build chooses."""
+    monkeypatch.setenv("GITHUB_ACTIONS", str(on_github).lower())
+    screen = io.StringIO()
+    Output(screen, Mask({})).writelines(["1/2, 3 s: ##[stop-commands]x.cpp\n", "  ::set-output name=x::y\n"])
+    assert ("##[" not in screen.getvalue()) == on_github
+    assert (not any(line.strip().startswith("::") for line in screen.getvalue().splitlines())) == on_github
 
 
 def test_our_own_styles_links_and_moving_lines_stay() -> None:

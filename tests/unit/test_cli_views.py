@@ -5,18 +5,13 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from calling import call
 from rich.console import Console
 
-from command_line import conclusion, running
-from command_line.progress_display import Screen, moving_lines
-from command_line.run_command import Invocation
-from groundwork.errors import BuildError, Interrupted
+from command_line.progress_display import Screen, moving_lines, show_records
 from groundwork.names import PackageId
 from groundwork.text import fitted
 from megabuild.configs.config import load
@@ -27,8 +22,6 @@ from megabuild.plan.plan import Estimate, Plan, PlanItem
 from megabuild.plan.report import plan_document, plan_lines
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Download, Environment
-from megabuild.run import session
-from megabuild.run.preparation import Prepare
 from megabuild.run.summary import PackageResult, Summary, figure_lines
 from megabuild.status.record import Activity, RunRecord
 from megabuild.status.status import PHASE, Status, logger, script_lines
@@ -251,8 +244,10 @@ def test_the_moving_lines_fit_the_terminal(width: int) -> None:
     record = RunRecord(
         config="x", status="building", began=time.time() - 200, activities=[compiling, testing]
     )
-    rows = console.render_lines(moving_lines(record, time.time()), pad=False)
-    texts = ["".join(segment.text for segment in row) for row in rows]
+    lines = moving_lines(console)
+    show_records(lines, [record], time.time())
+    rows = console.render_lines(lines.get_renderable(), pad=False)
+    texts = ["".join(segment.text for segment in row).rstrip() for row in rows]
     assert 3 <= len(texts) <= 4
     assert max(map(len, texts)) <= width
     assert "building, 3:20 min so far" in texts[0]
@@ -268,88 +263,6 @@ def test_no_color_means_no_color(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "built in 1:01 min" in stream.getvalue()
     assert "\x1b[32m" not in stream.getvalue()
     assert "\x1b[33m" not in stream.getvalue()
-
-
-@pytest.fixture
-def faked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
-    """The run layer replaced: it notes the options it gets and succeeds."""
-    noted: list[Options] = []
-
-    def plan(options: Options, report: Callable[[str], None], *, only_plan: bool) -> Plan:
-        noted.append(options)
-        report("indexing the channel")
-        return a_plan(options)
-
-    def execute(plan: Plan, follow: Callable[[Status], None], prepare: Prepare) -> Summary:
-        status = Status("linux_64_cuda130", Path("/nonexistent"))
-        status.record.log = "/state/logs/run.log"
-        follow(status)
-        return a_summary()
-
-    monkeypatch.setattr(running, "make_plan", plan)
-    monkeypatch.setattr(session, "execute", execute)
-    # in the checkout's output folder, where no output is named
-    monkeypatch.setattr(conclusion, "write_sums", lambda output: output / "SHA256SUMS")
-    monkeypatch.setattr(conclusion, "pack_logs", lambda *_: None)
-    return noted
-
-
-def test_options_reach_the_run(faked: list[Options], tmp_path: Path, invocation: Invocation) -> None:
-    line = "linux_64_cuda130 -p 312 -p 3.10 --rehearse -k -j 3 --engine docker --optimization 0 -o"
-    result = call(invocation, "build", *line.split(), str(tmp_path / "there"))
-    assert result.exit_code == 0
-    (options,) = faked
-    assert options.config.name == "linux_64_cuda130"
-    assert options.pythons == ("312", "3.10")
-    assert (options.rehearse, options.keep_going, options.cpu_count) == (True, True, 3)
-    assert (options.engine, options.optimization, options.output) == ("docker", "0", tmp_path / "there")
-    assert "done in 11:06 h" in result.stdout
-
-
-def test_plan_builds_nothing(
-    faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(session, "execute")
-    result = call(invocation, "build", "linux_64_cuda130", "--plan")
-    assert "libtorch-2.13.0-cuda130_mkl_h" in result.stdout
-    assert result.exit_code == 0
-
-
-@pytest.mark.parametrize(("more", "what"), [(["--plan"], "plan"), ([], "run")])
-def test_json_is_all_there_is_on_stdout(
-    faked: list[Options], invocation: Invocation, more: list[str], what: str
-) -> None:
-    result = call(invocation, "build", "linux_64_cuda130", "--json", *more)
-    document = json.loads(result.stdout)
-    assert document["config"] == "linux_64_cuda130"
-    assert (document["format"], document["format_version"]) == (f"megabuild/{what}", 1)
-    assert "indexing the channel" in result.stderr
-    assert ("done in 11:06 h" in result.stderr) == (what == "run"), "for whoever watches"
-
-
-def test_a_package_that_failed_is_an_exit_code(
-    faked: list[Options], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "execute", lambda *_: a_summary(ok=False, error="no luck"))
-    assert call(invocation, "build", "linux_64_cuda130", "-k").exit_code == BuildError.exit_code
-
-
-def test_an_interrupted_run_shows_what_there_is_and_knows_its_log(
-    faked: list[Options], tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def execute(plan: Plan, follow: Callable[[Status], None], prepare: Prepare) -> Summary:
-        status = Status("linux_64_cuda130", Path("/nonexistent"))
-        status.record.log = "/state/logs/run.log"
-        follow(status)
-        plan.options.state.mkdir(parents=True)
-        a_summary(ok=False).write(plan.options.state / "run.json")
-        raise Interrupted("interrupted", "run again to continue")
-
-    monkeypatch.setattr(session, "execute", execute)
-    result = call(invocation, "build", "linux_64_cuda130", "-o", str(tmp_path))
-    assert result.exit_code == Interrupted.exit_code
-    assert "libtorch 2.13.0" in result.stdout.split("status")[-1]
-    assert invocation.log == Path("/state/logs/run.log")
 
 
 @pytest.mark.parametrize("terminal", [False, True])

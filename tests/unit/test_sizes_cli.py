@@ -82,4 +82,4 @@ def test_a_mistake_is_a_sentence_with_a_remedy(
     assert call(invocation, *arguments) == 2
     message, remedy = capsys.readouterr().err.splitlines()[:2]
     assert message.startswith("error: ")
-    assert remedy.startswith("  ")
+    assert remedy.startswith("hint: ")

@@ -81,6 +81,17 @@ def paths(channel: Path, names: Iterable[str]) -> list[Path]:
     return [channel / known[name].path for name in names]
 
 
+def write_sums(output: Path) -> Path:
+    """Write the hashes of all whole packages below an output folder, for ``sha256sum --check``; return their file."""
+    lines = []
+    for channel in sorted((output / "packages").glob("*")):
+        for record in records(channel).values():
+            if is_whole(channel, record):
+                lines.append(f"{record.sha256}  packages/{channel.name}/{record.path}\n")
+    files.write(output / "SHA256SUMS", "".join(sorted(lines, key=lambda line: line[64:])), mode=0o644)
+    return output / "SHA256SUMS"
+
+
 def is_published(channel: Path, record: PublishedPackage | None, fingerprint: str) -> bool:
     """Return whether a package is there, unchanged since published, and made from the same inputs."""
     return record is not None and record.fingerprint == fingerprint and is_whole(channel, record)

@@ -47,7 +47,7 @@ def debug_package(plan: Plan, output: str | None) -> Result:
         seen = replace(seen, mounts=[*seen.mounts, seen.mount(_FOLDER, writable=True)])
         paths = _create_environments(seen, work, output)
     lines = _write_enter_script(seen, options, paths)
-    return Result(format="debug", document={"paths": paths, "enter": lines}, lines=lines)
+    return Result(lines=lines)
 
 
 def _create_environments(seen: View, work: Job, output: str) -> dict[str, str]:

@@ -142,6 +142,8 @@ def heal(channel: Path, platform: str) -> list[str]:
     Every package is read: gigabytes in seconds, where building on a damaged one would cost hours. The config's lock is
     held.
     """
+    if not channel.is_dir():
+        return []
     known = records(channel)
     problems = [f"{name} is damaged and no longer published" for name in _drop_damaged(channel, known)]
     # a killed run's, or the records are gone: the index needs it whole
@@ -149,13 +151,12 @@ def heal(channel: Path, platform: str) -> list[str]:
         if path.name not in known and not archive.is_readable(path):
             path.unlink()
             problems.append(f"{path.name}, which has no record, was damaged and has been removed")
-    index = indexed(channel)
-    is_complete = (
-        index is not None
-        and index.keys() <= {path.name for path in channel_folder.package_files(channel)}
-        and all(index.get(name) == record.sha256 for name, record in known.items())
-    )
-    if channel.is_dir() and not is_complete:
+    index, names = indexed(channel), {path.name for path in channel_folder.package_files(channel)}
+    if (
+        index is None
+        or not index.keys() <= names
+        or any(index.get(name) != record.sha256 for name, record in known.items())
+    ):
         channel_folder.index(channel, platform)
         if not problems:
             problems.append("the index of the published packages was damaged and has been rebuilt")

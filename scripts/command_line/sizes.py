@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import click
 
-from groundwork.errors import UsageError
 from groundwork.result import Result
 
 
 @click.command()
 @click.argument("subjects", nargs=-1, required=True, metavar="SUBJECT...")
-@click.option("--compare", is_flag=True, help="Two subjects, side by side.")
 @click.option(
     "--python", metavar="X.Y", help="The Python that a requirement is for; this program's by default."
 )
@@ -20,24 +18,18 @@ from groundwork.result import Result
 def sizes(
     context: click.Context,
     subjects: tuple[str, ...],
-    compare: bool,
     python: str | None,
     everything: bool,
     as_json: bool,
 ) -> Result:
     """Say where the bytes of an installation go.
 
-    A SUBJECT is the folder of an environment (venv or conda), a .conda, .tar.bz2 or .whl file, a channel's folder, or
-    a requirement such as torch==2.15.0, which is looked up on pip's indexes without fetching a wheel. Several
-    requirements are one environment. Nothing is installed, imported or run.
+    A SUBJECT is the folder of an environment (venv or conda), a .conda, .tar.bz2 or .whl file, or a requirement
+    such as torch==2.15.0, which is looked up on pip's indexes without fetching a wheel. Several requirements are one
+    environment. Nothing is installed, imported or run.
     """
     from gpu_tools.sizes import report
     from gpu_tools.sizes.measure import measure
 
     context.obj.json = as_json
-    if not compare:
-        return report.report_sizes(measure(*subjects, python=python), everything=everything)
-    if len(subjects) != 2:
-        raise UsageError("--compare takes two subjects", "megabuild sizes --compare A B")
-    first, second = (measure(subject, python=python) for subject in subjects)
-    return report.report_comparison(first, second, everything=everything)
+    return report.report_sizes(measure(*subjects, python=python), everything=everything)

@@ -212,9 +212,10 @@ def test_what_a_conda_client_installs_is_what_its_packages_say(tmp_path: Path) -
         )
 
     asyncio.run(installed())
-    sizes, packages = measure(str(tmp_path / "prefix")), measure(str(channel))
+    sizes = measure(str(tmp_path / "prefix"))
     assert sizes.installed == truth(tmp_path / "prefix")
-    for package in packages.packages:
+    for path in (channel / "linux-64").glob("*.conda"):
+        (package,) = measure(str(path)).packages
         there = named(sizes, package.name)
         assert there.download == package.download
         own = [file for file in there.files if not file.path.startswith("conda-meta/")]
@@ -247,12 +248,5 @@ def test_an_installation_with_target_is_an_environment(tmp_path: Path) -> None:
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="neither an environment nor a channel"):
+    with pytest.raises(UsageError, match="neither an environment nor"):
         measure(str(tmp_path))
-
-
-def test_a_python_without_the_global_lock_has_an_environment_like_others(tmp_path: Path) -> None:
-    distribution(tmp_path, "mine", {"mine.py": b"x" * 9})
-    (tmp_path / "lib/python3.12").rename(tmp_path / "lib/python3.13t")
-    (package,) = measure(str(tmp_path)).packages
-    assert (package.name, package.version) == ("mine", "1.0")

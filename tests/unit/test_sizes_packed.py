@@ -139,17 +139,3 @@ def test_an_index_that_is_none_harms_nothing(tmp_path: Path, index: bytes) -> No
         archive.addfile(member, io.BytesIO(index))
     said = sentence(path)
     assert not said or path.name in said
-
-
-def test_a_channel_is_the_sum_of_its_packages(tmp_path: Path) -> None:
-    conda(tmp_path / "linux-64")
-    make_package(tmp_path / "noarch", "libx", "2", "0", {"x": "y" * 1000})
-    tar_bz2(tmp_path / "linux-64")
-    (tmp_path / "linux-64" / "broken-1-0.conda").write_bytes(b"no")
-    sizes = measure(str(tmp_path))
-    assert sizes.kind == "channel"
-    assert [package.name for package in sizes.packages] == ["pkg", "libx", "pkg"]
-    assert sizes.packages[1].required_by == ("pkg",)
-    assert sizes.installed == len(LIBRARY) + 50 + 1000 + 500
-    assert len(sizes.remarks) == 1
-    assert "broken-1-0.conda cannot be read" in sizes.remarks[0]

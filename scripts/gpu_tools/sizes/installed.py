@@ -18,9 +18,17 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from gpu_tools.site_packages import find_metadata, find_site_packages
-from gpu_tools.sizes.dependencies import find_requirers
 from gpu_tools.sizes.inside import read_parts
-from gpu_tools.sizes.tree import NO_PACKAGE, ContentPart, File, Kind, Package, Sizes, sort_by_size
+from gpu_tools.sizes.tree import (
+    NO_PACKAGE,
+    ContentPart,
+    File,
+    Kind,
+    Package,
+    Sizes,
+    find_requirers,
+    sort_by_size,
+)
 
 _BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc", re.DOTALL)
 

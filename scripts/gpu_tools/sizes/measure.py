@@ -1,22 +1,29 @@
-"""What can be measured: an environment, a package, a wheel, a channel, or a requirement."""
+"""What can be measured: an environment, a wheel, a conda package, or a requirement. Archives are not unpacked."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
+import zstandard
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion
 
+from gpu_tools.sizes.inside import read_stream_parts
 from gpu_tools.sizes.installed import is_environment, measure_environment
-from gpu_tools.sizes.packed import CONDA, find_packages, measure_channel, measure_conda_package, measure_wheel
-from gpu_tools.sizes.tree import Sizes
-from groundwork.errors import UsageError
+from gpu_tools.sizes.tree import File, Package, Sizes
+from groundwork.errors import IntegrityError, UsageError, of_system
 
-_REMEDY = (
-    "give the folder of an environment or a channel, a .conda, .tar.bz2 or .whl file, or a requirement such as "
-    "torch==2.15.0"
-)
+_CONDA = (".conda", ".tar.bz2")
+_REMEDY = "give the folder of an environment, a .conda, .tar.bz2 or .whl file, or a requirement such as torch==2.15.0"
 
 
 def measure(*subjects: str, python: str | None = None) -> Sizes:
@@ -33,13 +40,12 @@ def measure(*subjects: str, python: str | None = None) -> Sizes:
         raise UsageError(f"{python} is not a version of Python such as 3.12", "see --python")
     for subject in subjects:
         if Path(subject).exists():
-            raise UsageError(f"{subject} is measured alone", "megabuild sizes --compare A B compares two")
-        try:
+            raise UsageError(f"{subject} is measured alone", "measure one path at a time")
+        with suppress(InvalidRequirement):
             Requirement(subject)
-        except InvalidRequirement:
-            raise UsageError(f"there is no {subject}", _REMEDY) from None
-        if subject.endswith((".whl", *CONDA)):
-            raise UsageError(f"there is no {subject}", _REMEDY)
+            if not subject.endswith((".whl", *_CONDA)):
+                continue
+        raise UsageError(f"there is no {subject}", _REMEDY)
     # a client of indexes takes a moment to import
     from gpu_tools.sizes.requirement import measure_requirements
 
@@ -47,16 +53,91 @@ def measure(*subjects: str, python: str | None = None) -> Sizes:
 
 
 def _measure_path(path: Path) -> Sizes | None:
-    if path.is_dir():
-        if is_environment(path):  # conda's own has a folder with packages, too
-            return measure_environment(path)
-        if find_packages(path):
-            return measure_channel(path)
-        raise UsageError(f"{path} is neither an environment nor a channel", _REMEDY)
-    if not path.is_file():
-        return None
-    if path.suffix == ".whl":
+    if path.is_dir() and is_environment(path):
+        return measure_environment(path)
+    if path.is_file() and path.suffix == ".whl":
         return Sizes(subject=path.name, kind="wheel", packages=(measure_wheel(path),))
-    if path.name.endswith(CONDA):
-        return Sizes(subject=path.name, kind="package", packages=(measure_conda_package(path)[0],))
-    raise UsageError(f"{path} cannot be measured", _REMEDY)
+    if path.is_file() and path.name.endswith(_CONDA):
+        return Sizes(subject=path.name, kind="package", packages=(measure_conda_package(path),))
+    if path.exists():
+        raise UsageError(f"{path} is neither an environment nor a package", _REMEDY)
+    return None
+
+
+def measure_wheel(path: Path) -> Package:
+    """Measure a wheel.
+
+    Raises IntegrityError: It cannot be read.
+    """
+    name, version = path.stem, ""
+    with suppress(InvalidWheelFilename, InvalidVersion):
+        name, parsed, *_ = parse_wheel_filename(path.name)
+        version = str(parsed)
+    files = []
+    with explain_damage(path), zipfile.ZipFile(path) as archive:
+        # of two members of one name the later one is installed
+        members = {member.filename: member for member in archive.infolist() if not member.is_dir()}
+        for member in members.values():
+            with archive.open(member) as stream:
+                parts = read_stream_parts(stream, member.filename, member.file_size)
+            files.append(File(path=member.filename, parts=parts))
+    return Package(name=name, version=version, files=tuple(files), download=path.stat().st_size)
+
+
+def measure_conda_package(path: Path) -> Package:
+    """Measure a conda package: what it links into an environment, not its own ``info`` folder.
+
+    Raises IntegrityError: It cannot be read.
+    """
+    files: dict[str, File] = {}
+    index: dict[str, Any] = {}
+    with explain_damage(path), ExitStack() as stack:
+        for archive in _open_tars(path, stack):
+            for member in archive:
+                stream = archive.extractfile(member) if member.isreg() else None  # links take no room
+                if stream is None:
+                    continue
+                if member.name == "info/index.json":
+                    index = dict(json.loads(stream.read()))
+                elif not member.name.startswith("info/"):
+                    parts = read_stream_parts(stream, member.name, member.size)
+                    files[member.name] = File(path=member.name, parts=parts)
+    return Package(
+        name=canonicalize_name(str(index.get("name", path.name))),
+        version=f"{index.get('version', '')} {index.get('build', '')}".strip(),
+        files=tuple(files.values()),
+        download=path.stat().st_size,
+    )
+
+
+def _open_tars(path: Path, stack: ExitStack) -> Iterator[tarfile.TarFile]:
+    """Open the one or two tar archives of a conda package, to be read from start to end."""
+    if path.suffix != ".conda":
+        yield stack.enter_context(tarfile.open(path, "r|bz2"))  # noqa: SIM115
+        return
+    outer = stack.enter_context(zipfile.ZipFile(path))
+    for name in outer.namelist():
+        if name.endswith(".tar.zst"):
+            compressed: IO[bytes] = stack.enter_context(outer.open(name))
+            plain = stack.enter_context(zstandard.ZstdDecompressor().stream_reader(compressed))
+            yield stack.enter_context(tarfile.open(fileobj=plain, mode="r|"))  # noqa: SIM115
+
+
+@contextmanager
+def explain_damage(path: Path) -> Iterator[None]:
+    """Turn what a damaged archive raises into one sentence; each format has errors of its own.
+
+    Raises IntegrityError: It is damaged.
+    """
+    try:
+        yield
+    except (MemoryError, IntegrityError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and (
+            error.filename or of_system(error)
+        ):  # a system's refusal, told as such
+            raise
+        raise IntegrityError(
+            f"{path} cannot be read: {error or type(error).__name__}", "get or build it again"
+        ) from error

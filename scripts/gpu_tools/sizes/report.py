@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpu_tools.sizes.tree import ContentPart, Difference, Kind, Package, Sizes, find_differences
-from groundwork.errors import ProviderError
+from gpu_tools.sizes.tree import ContentPart, Kind, Package, Sizes
 from groundwork.result import Result
 from groundwork.text import UNICODE, counted, plain, size, table, wrapped
 
@@ -17,32 +16,14 @@ _SMALL = 0.01
 def report_sizes(sizes: Sizes, *, everything: bool) -> Result:
     """Return a measurement; rows for people add up at every level."""
     least = 0.0 if everything else _SMALL * sizes.installed
-    return Result(
-        format="sizes",
-        document=sizes.to_json(),
-        lines=list(_lines(sizes, least)),
-        exit_code=ProviderError.exit_code if sizes.lacking else 0,
-    )
-
-
-def report_comparison(first: Sizes, second: Sizes, *, everything: bool) -> Result:
-    """Return two measurements side by side."""
-    differences = find_differences(first, second)
-    least = 0.0 if everything else _SMALL * max(first.installed, second.installed)
-    return Result(
-        format="sizes",
-        document={
-            "subjects": [first.to_json(), second.to_json()],
-            "differences": [difference.to_json() for difference in differences],
-        },
-        lines=list(_compared_lines(first, second, differences, least)),
-        exit_code=ProviderError.exit_code if first.lacking or second.lacking else 0,
-    )
+    return Result(format="sizes", document=sizes.to_json(), lines=list(_lines(sizes, least)))
 
 
 def _lines(sizes: Sizes, least: float) -> Iterator[str]:
     whole = sizes.installed
-    yield from wrapped(f"{sizes.subject}: {_totals(sizes)}")
+    download = "" if sizes.download is None else f", {size(sizes.download)} to download"
+    fetched = f" ({size(sizes.fetched)} were fetched to find out)" if sizes.fetched else ""
+    yield from wrapped(f"{sizes.subject}: {size(whole)} installed{download}{fetched}")
     rows: list[tuple[str, ...]] = []
     large = [package for package in sizes.packages if package.installed >= least]
     for package in large:
@@ -56,26 +37,13 @@ def _lines(sizes: Sizes, least: float) -> Iterator[str]:
         yield ""
         together = [row[:3] for row in _part_rows(sizes.parts, least, whole)]
         yield from table(("all together", "installed", "share"), together, right=frozenset({1, 2}))
-    yield from _left_open(sizes)
-
-
-def _compared_lines(
-    first: Sizes, second: Sizes, differences: Sequence[Difference], least: float
-) -> Iterator[str]:
-    for name, sizes in (("first", first), ("second", second)):
-        yield from wrapped(f"{name}: {sizes.subject}, {_totals(sizes)}")
-    for what in ("package", "part"):
-        every = [row for row in differences if row.what == what]
-        rows = [(row.name, row.first, row.second) for row in every if max(row.first, row.second) >= least]
-        if hidden := [row for row in every if max(row.first, row.second) < least]:
-            sums = (sum(row.first for row in hidden), sum(row.second for row in hidden))
-            rows.append((f"{len(hidden)} smaller", *sums))
-        rows.append(("together", first.installed, second.installed))
-        cells = [(_short(name, _NAME_WIDTH), size(a), size(b), _signed(b - a)) for name, a, b in rows]
-        yield ""
-        yield from table((what, "first", "second", "difference"), cells, right=frozenset({1, 2, 3}))
-    yield from _left_open(first, f"{first.subject}: ")
-    yield from _left_open(second, f"{second.subject}: ")
+    text = f"not attributed: {size(sizes.unattributed)} ({_share(sizes.unattributed, whole)})"
+    if unread := sum(octets for part, octets in sizes.parts.items() if part.kind == Kind.UNREAD_LIBRARIES):
+        text += f"; libraries that were not looked into: {size(unread)}"
+    yield ""
+    yield from wrapped(text)
+    for remark in sizes.remarks:
+        yield from wrapped(f"{UNICODE.warning} {remark}")
 
 
 def _package_row(name: str, packages: Sequence[Package], whole: int) -> tuple[str, ...]:
@@ -113,27 +81,6 @@ def _large(sums: Mapping[str, int], least: float) -> list[tuple[str, int]]:
     large = sorted((item for item in sums.items() if item[1] >= least), key=lambda item: -item[1])
     rest = sum(sums.values()) - sum(octets for _, octets in large)
     return [*large, (f"{len(sums) - len(large)} smaller", rest)] if rest else large
-
-
-def _totals(sizes: Sizes) -> str:
-    download = "" if sizes.download is None else f", {size(sizes.download)} to download"
-    fetched = f" ({size(sizes.fetched)} were fetched to find out)" if sizes.fetched else ""
-    without = f", without {', '.join(sizes.lacking)}" if sizes.lacking else ""
-    return f"{size(sizes.installed)} installed{without}{download}{fetched}"
-
-
-def _left_open(sizes: Sizes, name: str = "") -> Iterator[str]:
-    text = f"not attributed: {size(sizes.unattributed)} ({_share(sizes.unattributed, sizes.installed)})"
-    if unread := sum(octets for part, octets in sizes.parts.items() if part.kind == Kind.UNREAD_LIBRARIES):
-        text += f"; libraries that were not looked into: {size(unread)}"
-    yield ""
-    yield from wrapped(f"{name}{text}")
-    for remark in sizes.remarks:
-        yield from wrapped(f"{UNICODE.warning} {remark}")
-
-
-def _signed(octets: int) -> str:
-    return f"{'-' if octets < 0 else '+'}{size(abs(octets))}" if octets else "same"
 
 
 def _share(octets: int, whole: int) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any, TypeVar
 
-from groundwork.text import picked
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 
 class Kind(str, Enum):
@@ -93,10 +95,9 @@ class Sizes:
     """A measured subject."""
 
     subject: str
-    kind: str  #: ``environment``, ``wheel``, ``package``, ``channel`` or ``requirement``.
+    kind: str  #: ``environment``, ``wheel``, ``package`` or ``requirement``.
     packages: tuple[Package, ...]  #: The largest first.
     fetched: int = 0  #: Bytes that came over the network for this.
-    lacking: tuple[str, ...] = ()  #: Packages that are needed and could not be measured.
     remarks: tuple[str, ...] = ()  #: Sentences about what could not be read.
 
     @cached_property
@@ -125,12 +126,20 @@ class Sizes:
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values; files of several parts one by one."""
         return {
-            **picked(self, "subject kind installed download fetched lacking"),
+            "subject": self.subject,
+            "kind": self.kind,
+            "installed": self.installed,
+            "download": self.download,
+            "fetched": self.fetched,
             "not_attributed": self.unattributed,
             "parts": _parts_json(self.parts),
             "packages": [
                 {
-                    **picked(package, "name version installed download required_by"),
+                    "name": package.name,
+                    "version": package.version,
+                    "installed": package.installed,
+                    "download": package.download,
+                    "required_by": list(package.required_by),
                     "parts": _parts_json(package.parts),
                     "libraries": [
                         {"path": file.path, "installed": file.size, "parts": _parts_json(file.parts)}
@@ -144,34 +153,6 @@ class Sizes:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """Installed bytes of a package or part (``what``) in two subjects; 0 where one lacks it."""
-
-    what: str
-    name: str
-    first: int
-    second: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return this as JSON values."""
-        return {**asdict(self), "difference": self.second - self.first}
-
-
-def find_differences(*subjects: Sizes) -> list[Difference]:
-    """Return every package, then every part, of two subjects; the largest change first."""
-    packages, parts = [], []
-    for subject in subjects:
-        packages.append(_sum({package.name: package.installed} for package in subject.packages))
-        parts.append(Counter({str(part): octets for part, octets in subject.parts.items()}))
-    rows = [
-        Difference(what=what, name=name, first=first[name], second=second[name])
-        for what, (first, second) in (("package", packages), ("part", parts))
-        for name in first.keys() | second.keys()
-    ]
-    return sorted(rows, key=lambda row: (row.what, -abs(row.second - row.first), -row.first, row.name))
-
-
 def sort_by_size(packages: Iterable[Package]) -> tuple[Package, ...]:
     """Sort packages by what they install."""
     return tuple(sorted(packages, key=lambda package: (-package.installed, package.name, package.version)))
@@ -180,6 +161,43 @@ def sort_by_size(packages: Iterable[Package]) -> tuple[Package, ...]:
 def sort_parts(parts: Mapping[ContentPart, int]) -> list[tuple[ContentPart, int]]:
     """Sort parts by their bytes, the largest first."""
     return sorted(parts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def full_version(python: str) -> str:
+    """Return the version that is meant by X.Y: of this Python its own, of others the last one that may ever be."""
+    own = platform.python_version()
+    return own if own.startswith(f"{python}.") else f"{python}.99"
+
+
+def find_requirers(
+    roots: Iterable[str], requires: Callable[[str], Iterable[str]], python: str
+) -> dict[str, set[str]]:
+    """Follow requirements, extras included, and return for every package that is required those that require it.
+
+    ``requires`` gives a package's requirements by its canonical name. Markers are read for ``python`` (``3.12``) on
+    this machine. Requirements that cannot be understood are passed over.
+    """
+    versions = {"python_version": python, "python_full_version": full_version(python)}
+    requirers: dict[str, set[str]] = {}
+    done: set[tuple[str, str]] = set()
+    to_do = [(root, "") for root in roots]
+    while to_do:
+        name, extra = item = to_do.pop()
+        if item in done:
+            continue
+        done.add(item)
+        for text in requires(name):
+            try:
+                requirement = Requirement(text)
+                marker = requirement.marker
+                if marker and not marker.evaluate({**versions, "extra": extra}):
+                    continue
+            except ValueError:
+                continue
+            required = canonicalize_name(requirement.name)
+            requirers.setdefault(required, set()).add(name)
+            to_do += [(required, further) for further in ("", *requirement.extras)]
+    return requirers
 
 
 def _sum(counts: Iterable[Mapping[Named, int]]) -> Counter[Named]:

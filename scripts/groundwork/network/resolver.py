@@ -10,8 +10,7 @@ import os
 import re
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,10 +38,6 @@ _OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=
 _UNSATISFIABLE = "we can conclude that your requirements are unsatisfiable."
 _NO_SOLUTION = "No solution found"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
-
-
-class Unsatisfied(ProviderError):
-    """No wheels meet the requirements; the message has uv's explanation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,42 +94,35 @@ def resolve(
     where: Configured,
     *,
     dependencies: bool = True,
-    without: Iterable[str] = (),
     cache: Path | None = None,
 ) -> tuple[File, ...]:
     """Return the wheels that meet some requirements (``numpy==2.*``), ordered by name.
 
-    Dependencies are included, unless ``dependencies`` is false, but for the projects in ``without``. An unreachable
-    index is skipped if there are others. uv caches pages and metadata in ``cache``, or nowhere.
+    Dependencies are included, unless ``dependencies`` is false. An unreachable index is skipped if there are others. uv
+    caches pages and metadata in ``cache``, or nowhere.
 
-    Raises Unsatisfied: There is no such wheel, or they do not fit together.
-    Raises ProviderError: No index answers; uv is missing or failed.
+    Raises ProviderError: There is no such wheel, they do not fit together, no index answers, or uv failed.
     """
     command = _command(target, cache, dependencies=dependencies)
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as left_out:
-        if names := "\n".join(without):
-            left_out.write(names)
-            left_out.flush()
-            command.append(f"--excludes={left_out.name}")
-        try:
-            return _compile(command, requirements, target, where, cache)
-        except ProviderError as error:
-            unreachable = _unreachable(where, canonicalize_name(Requirement(requirements[0]).name))
-            if not unreachable:
-                raise
-            reasons, failure = "\n".join(unreachable.values()), error
-        rest = replace(
-            where,
-            indexes=tuple(address for address in where.indexes if address not in unreachable),
-            links=tuple(address for address in where.links if address not in unreachable),
-        )
-        try:
-            if rest.indexes or rest.links:
-                return _compile(command, requirements, target, rest, cache)
-        except ProviderError as error:
-            if rest.indexes:
-                raise type(error)(f"{error.message}\n{reasons}", REMEDY) from error
-        raise ProviderError(f"resolving wheels for Python {target.python}: {reasons}", REMEDY) from failure
+    try:
+        return _compile(command, requirements, target, where, cache)
+    except ProviderError as error:
+        unreachable = _unreachable(where, canonicalize_name(Requirement(requirements[0]).name))
+        if not unreachable:
+            raise
+        reasons, failure = "\n".join(unreachable.values()), error
+    rest = replace(
+        where,
+        indexes=tuple(address for address in where.indexes if address not in unreachable),
+        links=tuple(address for address in where.links if address not in unreachable),
+    )
+    try:
+        if rest.indexes or rest.links:
+            return _compile(command, requirements, target, rest, cache)
+    except ProviderError as error:
+        if rest.indexes:
+            raise ProviderError(f"{error.message}\n{reasons}", REMEDY) from error
+    raise ProviderError(f"resolving wheels for Python {target.python}: {reasons}", REMEDY) from failure
 
 
 def _command(target: Target, cache: Path | None, *, dependencies: bool) -> list[str]:
@@ -223,7 +211,7 @@ def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
         causes = [reason.removeprefix("Because ")]
     causes += [f"hint: {hint.strip()}" for hint in hints if "`--" not in hint]
     if _NO_SOLUTION in first:
-        return Unsatisfied(f"no wheels fit Python {python}: " + "\n".join(causes), REMEDY)
+        return ProviderError(f"no wheels fit Python {python}: " + "\n".join(causes), REMEDY)
     reasons = "\n".join([first.removeprefix("error: "), *causes])
     return ProviderError(f"resolving wheels for Python {python}: {reasons}", REMEDY)
 

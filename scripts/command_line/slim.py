@@ -19,24 +19,19 @@ EXAMPLES = """
 {prog} ~/venv --forget         delete the originals; no way back
 {prog} ~/venv --arch-list 8.6,12.0 --output /opt/venv
 {prog} torch_scatter-2.1.2-*.whl --arch-list 9.0 --output wheels
-{prog} output/packages/linux_64_cuda132_wheel --arch-list 9.0 --output slim
 """
 WHAT = "What to keep"
 DO = "What to do"
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
-@click.argument(
-    "subject", metavar="ENVIRONMENT|PACKAGE|CHANNEL", type=click.Path(exists=True, path_type=Path)
-)
+@click.argument("subject", metavar="ENVIRONMENT|PACKAGE", type=click.Path(exists=True, path_type=Path))
 @option(WHAT, "--arch-list", "gpus", multiple=True, metavar="LIST|native",
         help="Keep code for these GPUs: 12.0, or 8.6,12.0; native: those of this machine. Without it, all code "
         "stays.")  # fmt: skip
 @option(WHAT, "--keep", multiple=True, metavar="LIST",
         help="Leave out steps that cost a feature (compile, compile-cpu, compile-gpu, extensions, distributed, "
         "profiler), or a step by its name.")  # fmt: skip
-@option(WHAT, "--drop-lto-ir", is_flag=True,
-        help="Remove LTO-IR, too, which libraries may compile at run time.")  # fmt: skip
 @option(DO, "--apply", is_flag=True,
         help="Slim an environment in place, import its modules, and undo it if one fails. Originals are "
         "kept.")  # fmt: skip
@@ -49,8 +44,6 @@ DO = "What to do"
         "it.")  # fmt: skip
 @option(DO, "--undo", is_flag=True, help="Restore the original files.")
 @option(DO, "--forget", is_flag=True, help="Delete the originals; with --apply, right afterwards.")
-@option(DO, "--for-myself", is_flag=True,
-        help="Change NVIDIA's libraries in a package, too, which you then may not pass on.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.pass_context
 def slim(
@@ -58,27 +51,25 @@ def slim(
     subject: Path,
     gpus: tuple[str, ...],
     keep: tuple[str, ...],
-    drop_lto_ir: bool,
     apply: bool,
     checks: tuple[str, ...],
     no_check: bool,
     output: Path | None,
     undo: bool,
     forget: bool,
-    for_myself: bool,
     as_json: bool,
 ) -> Result:
     """Make an environment or a package smaller, and list what still works.
 
-    Removes GPU code for other GPUs, symbol tables, Triton, headers, static libraries, tests, byte code and unused
-    libraries of NVIDIA's. Without --apply or --output, it only lists what each step gives and costs.
+    Removes GPU code for other GPUs, symbol tables, Triton, headers, static libraries, tests and unused libraries of
+    NVIDIA's. Without --apply or --output, it only lists what each step gives and costs.
     """  # fmt: skip
     from gpu_tools.slim import commands
     from gpu_tools.slim.steps import SlimRequest, parse_gpus, parse_keep
 
     context.obj.json = as_json
     _one_of(apply=apply, output=output is not None, undo=undo, forget=forget and not apply)
-    commands.check_subject(subject, in_place=apply or undo or forget, writes=output is not None)
+    commands.check_subject(subject, in_place=apply or undo or forget)
     if (checks or no_check) and not apply:
         raise UsageError("only what is slimmed in place is checked", "add --apply")
     if checks and no_check:
@@ -87,10 +78,10 @@ def slim(
         return commands.undo(subject)
     if forget and not apply:
         return commands.forget(subject)
-    request = SlimRequest(gpus=parse_gpus(gpus), keep=parse_keep(keep), lto_ir=not drop_lto_ir)
+    request = SlimRequest(gpus=parse_gpus(gpus), keep=parse_keep(keep))
     with Screen(Console(stderr=True, soft_wrap=True)) as shown:
         if output is not None:
-            return commands.write(subject, output, request, shown.note, for_myself=for_myself)
+            return commands.write(subject, output, request, shown.note)
         if apply:
             tried = None if no_check else checks
             return commands.apply(subject, request, shown.note, checks=tried, keep_originals=not forget)

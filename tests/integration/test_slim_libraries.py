@@ -95,7 +95,7 @@ def slimmed(library: Path, folder: Path, *, symbols: bool = True) -> tuple[Libra
     """Slim a library into a folder."""
     target = folder / library.name
     done = slim_library(library, target, gpus=[GPU], symbols=symbols)
-    assert not done.how.startswith("left alone")
+    assert not done.trouble
     return done, target if target.exists() else library
 
 
@@ -114,8 +114,7 @@ def test_six_architectures_slimmed_to_one_are_what_one_alone_is(
     many = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in ARCHS]
     six = cuda.fatbin_library("six", *many, *flags)
     one = cuda.fatbin_library("one", many[-1], *flags)
-    done, small = slimmed(six, tmp_path)
-    assert "compacted" in done.how
+    _, small = slimmed(six, tmp_path)
     with opened(one) as library:
         assert compare(six, small) == [
             entries(library, fatbin) for fatbin in cuda_archs.anywhere(library.data)
@@ -133,7 +132,6 @@ def test_torch_gets_small_and_stays_readable(cuda: Cuda, name: str, most: float,
     library = built_libraries.torch_wheel("torch==2.13.0", "3.12").site_packages / "torch" / "lib" / name
     done, small = slimmed(library, tmp_path)
     assert done.after <= most
-    assert "compacted" in done.how
     compare(library, small)
     assert {*listed(cuda, small)} <= {"120", "120a"}
 

@@ -20,8 +20,8 @@ def library(path: Path, name: str, *, names: Iterable[str] = (), linked: Iterabl
     """Compile a library that has symbol tables and names others in its strings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     source = path.with_suffix(".c")
-    functions = "".join(f"static int quiet_{name}_{n}(void) {{ return {n}; }}\n" for n in range(300))
-    calls = " + ".join(f"(quiet_{name}_{n}() - {n})" for n in range(300))
+    functions = "".join(f"static int quiet_{name}_{n}(void) {{ return {n}; }}\n" for n in range(120))
+    calls = " + ".join(f"(quiet_{name}_{n}() - {n})" for n in range(120))
     strings = "".join(f'"{one}\\0"' for one in names) or '""'
     source.write_text(
         f"{functions}const char *volatile opened_{name} = {strings};\nint {name}(void) {{ return 42 + {calls}; }}\n"
@@ -66,16 +66,9 @@ def environment(root: Path) -> Path:
     (site / "torch/lib/libtorch_also.so").symlink_to("libtorch_cuda.so")
     library(site / "triton/_C/libtriton.so", "triton")
     files = {
-        "torch/__init__.py": b"from .tests import helper\n",
-        "torch/__pycache__/__init__.cpython-311.pyc": b"compiled" * 200,
-        "torch/tests/__init__.py": b"",
-        "torch/tests/helper.py": b"",
-        "torch/nn/tests/test_nn.py": b"import torch\n" * 100,
-        "torch/nn/__init__.py": b"",
+        "torch/__init__.py": b"import os\n",
         "torch/include/torch.h": b"/* torch */\n" * 100,
         "torch/lib/libtorch.a": b"!<arch>\n" * 100,
-        "../../../share/doc/torch/guide.md": b"read me\n" * 100,
-        "../../../share/doc/torch/LICENSE.md": b"all rights\n",
         **dict.fromkeys(HOSTILE, b"/* hostile */\n"),
         "triton/__init__.py": b"",
         "triton/backends/nvidia/bin/ptxas": b"#!/bin/sh\n" * 100,
@@ -88,7 +81,7 @@ def environment(root: Path) -> Path:
     (site / "torch/include/alias.h").symlink_to("torch.h")
     library(site / "single/_x.so", "x")  # its list changes in hashes only, and keeps its size
     record(root, "single", "1.0", ["single"])
-    record(root, "torch", "2.13.0", ["torch", "../../../share"], more=["../../../bin/torchrun"])
+    record(root, "torch", "2.13.0", ["torch"], more=["../../../bin/torchrun"])
     record(root, "triton", "3.7.1", ["triton"])
     record(root, "nvidia_cuda_runtime", "13.0", ["nvidia"])
     for number, one in enumerate(sorted(root.rglob("*"))):
@@ -114,8 +107,7 @@ def record(root: Path, name: str, version: str, folders: Iterable[str], *, more:
     rows = []
     for path in paths:
         data = (site / path).read_bytes()
-        compiled = path.endswith(".pyc")
-        rows.append([path, "" if compiled else _digest(data), "" if compiled else str(len(data))])
+        rows.append([path, _digest(data), str(len(data))])
     rows.append([f"{info.name}/RECORD", "", ""])
     with (info / "RECORD").open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows(rows)

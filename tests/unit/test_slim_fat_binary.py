@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cuda_code.cuda_archs import Member
-from gpu_tools.slim.fat_binary import CodeFilter, code_for, code_name, needed_entries
+from gpu_tools.slim.fat_binary import code_for, code_name, find_needed
 
 KINDS = {"sm": 2, "compute": 1, "lto": 8, "new": 64}
 USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
@@ -38,7 +38,12 @@ USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
     ],
 )
 def test_what_stays(there: str, gpus: str, stays: str) -> None:
-    assert kept(there, gpus) == stays
+    members = [
+        Member(KINDS[kind], arch, 100) for kind, _, arch in (word.partition("_") for word in there.split())
+    ]
+    positions = find_needed(members, gpus.split())
+    kept = " ".join(code_name(members[at]).replace("kind64", "new") for at in sorted(positions))
+    assert kept == stays
 
 
 @pytest.mark.parametrize(
@@ -46,15 +51,3 @@ def test_what_stays(there: str, gpus: str, stays: str) -> None:
 )
 def test_the_table_calls_desktop_code_no_code_for_jetson(code: str, answer: str) -> None:
     assert code_for("sm_87", code.split()) == answer
-
-
-def test_lto_ir_goes_only_when_told() -> None:
-    assert kept("sm_90 lto_75 new_75", "sm_90", keep_lto=False) == "sm_90 new_75"
-
-
-def kept(there: str, gpus: str, *, keep_lto: bool = True) -> str:
-    members = [
-        Member(KINDS[kind], arch, 100) for kind, _, arch in (word.partition("_") for word in there.split())
-    ]
-    positions = needed_entries(members, CodeFilter(gpus=gpus.split(), keep_lto=keep_lto))
-    return " ".join(code_name(members[at]).replace("kind64", "new") for at in sorted(positions))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -108,12 +108,9 @@ def test_what_is_applied_is_what_was_planned_and_everything_comes_back(
     assert slim("--apply", "--json") == 0
     assert json.loads(capsys.readouterr().out)["after"] == planned["after"]
     after = set(tree(env))
-    assert not {f"{SITE}/triton", f"{SITE}/torch/include", f"{SITE}/torch/__pycache__"} & after
+    assert not {f"{SITE}/triton", f"{SITE}/torch/include"} & after
     assert not {f"{SITE}/nvidia/cu13/lib/lib{one}" for one in ("cusolverMg.so.12", "nvperf_host.so")} & after
-    assert "share/doc/torch/guide.md" not in after
-    # imported, opened by name, its owner's, and nobody's
-    kept = {f"{SITE}/torch/tests/helper.py", f"{SITE}/nvidia/cu13/lib/libcudnn_ops.so.9"}
-    assert kept | {"share/doc/torch/LICENSE.md", "notes.txt"} <= after
+    assert {f"{SITE}/nvidia/cu13/lib/libcudnn_ops.so.9", "notes.txt"} <= after  # opened by name; nobody's
     assert (env / TORCH).stat().st_mode & 0o777 == 0o555
     assert (env / TORCH).stat().st_size < len(cache) - 4096
     assert cached.read_bytes() == cache
@@ -129,9 +126,10 @@ def test_what_is_applied_is_what_was_planned_and_everything_comes_back(
 def test_a_second_slimming_begins_with_the_originals(env: Path, slim: Any) -> None:
     before = tree(env)
     assert slim("--apply") == 0
-    assert slim("--keep", "compile,extensions,profiler,distributed,byte-code,tests", "--apply") == 0
-    for path in ("triton/_C/libtriton.so", HOSTILE[0], "torch/__pycache__/__init__.cpython-311.pyc",
-                 "nvidia/cu13/lib/libnvperf_host.so"):  # fmt: skip
+    for what in ([], ["--output", str(env.with_name("copy"))]):  # not on top of what is slimmed
+        assert slim(*what) == UsageError.exit_code
+    assert slim("--keep", "compile,extensions,profiler,distributed", "--apply") == 0
+    for path in ("triton/_C/libtriton.so", HOSTILE[0], "nvidia/cu13/lib/libnvperf_host.so"):
         assert (env / SITE / path).exists()
     assert not (env / SITE / "nvidia/cu13/lib/libcusolverMg.so.12").exists()
     assert wrong_in_records(env) == []
@@ -164,18 +162,6 @@ def test_a_full_disk_leaves_everything_as_it_was(
     assert tree(env) == before
 
 
-def test_a_disk_that_is_read_only_is_named(
-    made: Path, invocation: Invocation, small_disk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    subprocess.run(["cp", "-a", made, small_disk], check=True)
-    for option in (["--apply"], ["--output", str(small_disk / "copy")]):
-        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-        assert call(invocation, "slim", str(small_disk / "env"), *option) == PreflightError.exit_code
-        assert str(small_disk) in capsys.readouterr().err
-        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
-    assert not (small_disk / "env" / BACKUP).exists()
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
@@ -187,36 +173,35 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-#: Runs the command line and kills itself at the n-th change of the file system; prints how many there were.
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from command_line.run_command import Invocation, outcome
-from command_line.main import megabuild
-at, env, *arguments = sys.argv[1:]
-changes = 0
-def changed(event, parameters):
-    global changes
-    writes = event == "open" and isinstance(parameters[2], int) and parameters[2] & (os.O_WRONLY | os.O_RDWR)
-    if writes or event in ("os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "os.chmod", "os.utime"):
-        if any(str(one).startswith(env) for one in parameters[:2]):
-            changes += 1
-            if changes == int(at):
-                os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(changed)
-run = lambda: megabuild.main(["slim", env, *arguments], standalone_mode=False, obj=invocation)
-invocation = Invocation(log_folder=Path(env).parent)
-code = outcome(run, invocation)
-print(changes, file=sys.stderr)
-os._exit(code)
-"""
+def killed(slim: Any, env: Path, at: int, *arguments: str) -> int:
+    """Run the command line in a process that kills itself at a change of the file system; return their number."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads, which a fork has none of
+        child = os.fork()
+    if not child:
+        changes = 0
+
+        def changed(event: str, parameters: tuple[Any, ...]) -> None:
+            nonlocal changes
+            writes = event == "open" and isinstance(parameters[2], int) and parameters[2] & os.O_ACCMODE
+            if (writes or event in EVENTS) and any(str(one).startswith(str(env)) for one in parameters[:2]):
+                changes += 1
+                os.write(writing, b".")
+                if changes == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(changed)
+        slim(*arguments)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        count = len(stream.read())
+    assert os.waitpid(child, 0)[1] == (signal.SIGKILL if at else 0)
+    return count
 
 
-def killed(env: Path, at: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process that kills itself at a change of the file system, counted from 1."""
-    command = [sys.executable, "-c", KILLED, str(at), str(env), *arguments]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+EVENTS = {f"os.{name}" for name in ("rename", "link", "remove", "rmdir", "mkdir", "chmod", "utime")}
 
 
 @pytest.mark.parametrize("what", ["--apply", "--undo"])
@@ -226,15 +211,15 @@ def test_killed_at_any_moment_it_loads_and_comes_back(
     """While it is slimmed, a library and its original are one file, which a copy makes two of."""
     before, in_copy = tree(env), content(env)
     assert slim("--apply") == 0
-    count = int(killed(env, 0, "--undo").stderr.split()[-1])
+    count = killed(slim, env, 0, "--undo")
     if what == "--apply":
-        count = int(killed(env, 0, "--apply").stderr.split()[-1])
+        count = killed(slim, env, 0, "--apply")
         assert slim("--undo") == 0
     for moment in range(8):
         at = 3 + (count - 4) * moment // 7
         if what == "--undo":
             assert slim("--apply") == 0
-        assert killed(env, at, what).returncode == -signal.SIGKILL
+        killed(slim, env, at, what)
         assert loads(env / TORCH)
         if moment % 3 == 1:
             copied = copy(env)
@@ -253,7 +238,7 @@ def test_killed_at_any_moment_it_loads_and_comes_back(
 def test_what_was_cut_short_is_not_forgotten(env: Path, slim: Any) -> None:
     """Some are back, some are not: neither state is one to stay in."""
     assert slim("--apply") == 0
-    assert killed(env, 20, "--undo").returncode == -signal.SIGKILL
+    killed(slim, env, 20, "--undo")
     assert slim("--forget") == PreflightError.exit_code
     assert slim("--undo") == 0
 
@@ -310,11 +295,10 @@ def test_originals_of_a_package_that_was_upgraded_are_kept_until_they_are_forgot
     (env / TORCH).write_bytes(b"a later one")
     shutil.rmtree((env / TORCHS_LIST).parent)
     record(env, "torch", "2.14.0", ["torch"])
-    upgraded, former = tree(env), originals(env)[TORCH]
-    assert slim("--keep", "symbols", "--apply") == VerdictError.exit_code
-    assert "torch-2.13.0" in capsys.readouterr().err
-    assert tree(env) == upgraded
-    assert slim("--undo") == VerdictError.exit_code
+    former = originals(env)[TORCH]
+    for what in (["--keep", "symbols", "--apply"], ["--undo"]):
+        assert slim(*what) == VerdictError.exit_code
+        assert "torch-2.13.0" in capsys.readouterr().err
     assert (env / TORCH).read_bytes() == b"a later one"
     assert (env / SITE / "triton/__init__.py").exists()
     assert not (env / TORCHS_HEADER).exists()
@@ -327,7 +311,7 @@ def test_originals_of_a_package_that_was_upgraded_are_kept_until_they_are_forgot
 
 def test_originals_that_are_gone_are_missed(env: Path, slim: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert slim("--apply") == 0
-    for path in (TORCHS_HEADER, f"{SITE}/torch/__pycache__/__init__.cpython-311.pyc", TORCH):
+    for path in (TORCHS_HEADER, TORCH):
         (env / BACKUP / "originals" / path).unlink()
     assert slim("--undo") == VerdictError.exit_code
     assert "2 not, " in capsys.readouterr().err
@@ -335,7 +319,7 @@ def test_originals_that_are_gone_are_missed(env: Path, slim: Any, capsys: pytest
     assert loads(env / TORCH)
 
 
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"version": 3}', '{"folders": []}', "outside"])
+@pytest.mark.parametrize("text", [None, "{", '{"folders": []}', "outside"])
 def test_originals_without_a_manifest_are_not_deleted(text: str | None, env: Path, slim: Any) -> None:
     assert slim("--apply") == 0
     manifest = env / BACKUP / "manifest.json"
@@ -370,17 +354,6 @@ def test_the_originals_folder_is_the_owner_s(env: Path, slim: Any) -> None:
     assert tree(env) == before
 
 
-def test_the_way_back_can_be_pasted(
-    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = env.with_name("énv mit Leer")
-    env.rename(place)
-    assert call(invocation, "slim", str(place), "--apply") == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if "--undo" in line)
-    assert shlex.split(line) == ["megabuild", "slim", str(place), "--undo"]
-    assert call(invocation, *shlex.split(line)[1:]) == 0
-
-
 def test_two_at_once(env: Path, slim: Any) -> None:
     with hold_backup(env):
         assert slim("--apply") == BusyError.exit_code
@@ -394,7 +367,6 @@ def test_two_at_once(env: Path, slim: Any) -> None:
         (["--arch-list", "12.0+PTX"], UsageError, "is not a GPU"),
         (["--arch-list", "native"], UnknownError, "--arch-list 12.0"),
         (["--apply", "--undo"], UsageError, "exclude each other"),
-        (["--undo"], UsageError, "nothing was slimmed"),
         (["--forget"], UsageError, "nothing was slimmed"),
     ],
 )

@@ -18,7 +18,7 @@ from tiny import make_package
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
-from gpu_tools.sizes.packed import measure_conda_package, measure_wheel
+from gpu_tools.sizes.measure import measure_conda_package, measure_wheel
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import sha256
 from groundwork.network.index import parsed
@@ -39,18 +39,12 @@ def test_a_copy_is_smaller_and_the_environment_untouched(tmp_path: Path, invocat
         "lib64",
         "bin/torchrun",
         "notes.txt",
-        "share/doc/torch",
         f"{SITE}/torch/__init__.py",
     )
     assert {path: there[path] for path in same} == {path: before[path] for path in same}
     assert wrong_in_records(copy) == []
     assert call(invocation, "slim", str(env), "--output", str(copy)) == UsageError.exit_code
     assert call(invocation, "slim", str(env), "--output", str(env / "in")) == UsageError.exit_code
-    # of what was slimmed in place, with the originals
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    assert call(invocation, "slim", str(env), "--keep", "compile", "--output", str(tmp_path / "other")) == 0
-    assert (tmp_path / "other" / SITE / "triton/__init__.py").exists()
-    assert wrong_in_records(tmp_path / "other") == []
 
 
 @pytest.fixture
@@ -59,7 +53,6 @@ def made_wheel(tmp_path: Path) -> Path:
     files = {
         "torch_mine/_C.so": content,
         "torch_mine/__init__.py": b"",
-        "torch_mine/tests/test_x.py": b"#" * 900,
     }
     return make_wheel(tmp_path, "torch_mine-1.0-cp312-cp312-linux_x86_64.whl", files)
 
@@ -96,11 +89,9 @@ def test_nvidia_s_libraries_are_not_put_into_a_package_for_others(
     )
     out = tmp_path / "out"
     assert call(invocation, "slim", str(package)) == 0
-    capsys.readouterr()
     assert call(invocation, "slim", str(package), "--output", str(out)) == UsageError.exit_code
-    assert "licence" in capsys.readouterr().err
+    assert "nothing can be taken away" in capsys.readouterr().err
     assert list(out.glob("*")) == []
-    assert call(invocation, "slim", str(package), "--output", str(out), "--for-myself") == 0
 
 
 def make_conda(folder: Path, library_content: bytes) -> Path:
@@ -116,7 +107,7 @@ def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: I
     assert call(invocation, "slim", str(package), "--arch-list", "8.6,12.0", "--output", str(out)) == 0
     (file,) = out.glob("*")
     assert file.name == "libtorch-2.6.0-h1_0_slim_sm86_sm120.conda"
-    after, _ = measure_conda_package(file)
+    after = measure_conda_package(file)
     assert [one.path for one in after.files] == ["lib/libtorch.so"]
     index = IndexJson.from_package_archive(file)
     assert str(index.build) == "h1_0_slim_sm86_sm120"
@@ -126,24 +117,6 @@ def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: I
     extract(file, tmp_path / "extracted")
     assert listed.sha256 is not None
     assert listed.sha256.hex() == sha256(tmp_path / "extracted/lib/libtorch.so")
-
-
-def test_packages_of_a_channel_go_on_asking_for_one_another(tmp_path: Path, invocation: Invocation) -> None:
-    subdir = tmp_path / "channel" / "linux-64"
-    subdir.mkdir(parents=True)
-    code = fatbin(*(entry(MACHINE_CODE, arch) for arch in (80, 90, 120)))
-    make_conda(subdir, build(tmp_path, [code]).read_bytes())
-    depends = ["libtorch ==2.6.0 h1_0", "libtorch >=2.6.0,<2.7.0a0", "python 3.12.* *_cp312"]
-    files = {"lib/python3.12/site-packages/torch/__init__.py": b""}
-    make_package(subdir, "pytorch", "2.6.0", "h1_0", files, depends)
-    out = tmp_path / "slim"
-    assert call(invocation, "slim", str(subdir.parent), "--arch-list", "9.0", "--output", str(out)) == 0
-    listed = json.loads((out / "linux-64" / "repodata.json").read_text())["packages.conda"]
-    assert sorted(listed) == [f"{name}-2.6.0-h1_0_slim_sm90.conda" for name in ("libtorch", "pytorch")]
-    pytorch, libtorch = (listed[f"{name}-2.6.0-h1_0_slim_sm90.conda"] for name in ("pytorch", "libtorch"))
-    assert pytorch["depends"] == ["libtorch ==2.6.0 h1_0_slim_sm90", *depends[1:]]
-    assert libtorch["constrains"] == ["__cuda_arch >=9.0,<10.0a0"]
-    assert call(invocation, "slim", str(subdir.parent), "--arch-list", "9.0") == UsageError.exit_code
 
 
 def test_a_conda_environment_s_lists_are_corrected(tmp_path: Path, invocation: Invocation) -> None:

@@ -10,22 +10,67 @@ An original whose place others have changed since stays in the folder: only ``fo
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import msgspec
 from filelock import Timeout
 
 from gpu_tools.sizes.installed import source_of
-from gpu_tools.slim.listing import BACKUP
-from gpu_tools.slim.manifest import Folder, Manifest, Touched, is_alike
-from gpu_tools.slim.savings import SlimPlan
-from groundwork.errors import BusyError, PreflightError
-from groundwork.files import FileLock, sha256
+from gpu_tools.slim.contents import BACKUP
+from gpu_tools.slim.plan import SlimPlan
+from groundwork.errors import BusyError, IntegrityError, PreflightError
+from groundwork.files import FileLock, sha256, sync, write
+
+
+@dataclass(frozen=True, kw_only=True)
+class TouchedFile:
+    """A file that is replaced, by one of this size, date and content, or removed (no size)."""
+
+    path: str
+    record: str  #: The installer's list that names it, or an empty string.
+    size: int | None = None
+    when: int = 0
+    digest: str = ""
+
+    def is_at(self, place: Path) -> bool:
+        """Say whether a place holds what replaced the original, or nothing.
+
+        A replacement is known by size and date, or by its content: copies and images lose dates, or cut them.
+        """
+        try:
+            status = place.lstat()
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError:  # a file in place of a folder
+            return False
+        if status.st_size != self.size or not stat.S_ISREG(status.st_mode):
+            return False
+        return status.st_mtime_ns == self.when or sha256(place) == self.digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptFolder:
+    """A folder as it was: mode and date."""
+
+    path: str
+    mode: int
+    when: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What is to be put back one day."""
+
+    complete: bool  #: Neither a slimming nor its undoing is under way, or was cut short.
+    folders: tuple[KeptFolder, ...]
+    touched: tuple[TouchedFile, ...]
 
 
 @contextmanager
@@ -33,6 +78,7 @@ def hold_backup(root: Path) -> Iterator[Backup]:
     """Hold an environment's folder of originals, which is made if there is none, and removed if nothing came of it.
 
     Raises BusyError: Another process is slimming this environment.
+    Raises IntegrityError: Its manifest cannot be read.
     """
     folder = root / BACKUP
     if not folder.is_dir():
@@ -44,9 +90,8 @@ def hold_backup(root: Path) -> Iterator[Backup]:
         lock.acquire()
     except Timeout:
         raise BusyError(f"another process is slimming {root}", "wait for it") from None
-    _give_to_owner(folder / "lock", root)
-    with lock:
-        lock.release()  # counted: the context holds it once more
+    try:
+        _give_to_owner(folder / "lock", root)
         backup = Backup(root)
         shutil.rmtree(backup.new, ignore_errors=True)
         try:
@@ -54,13 +99,12 @@ def hold_backup(root: Path) -> Iterator[Backup]:
         finally:
             if not backup.applied:
                 backup.remove()
+    finally:
+        lock.release()
 
 
 class Backup:
-    """The folder with the originals of an environment; whoever changes anything holds it.
-
-    Raises IntegrityError: Its manifest cannot be read.
-    """
+    """The folder with the originals of an environment; whoever changes anything holds it."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._real_root = root, root.resolve()
@@ -68,7 +112,7 @@ class Backup:
         self._originals = self._folder / "originals"
         self._path = self._folder / "manifest.json"
         self.new = self._folder / "new"  #: For new files.
-        self._manifest = Manifest.read(self._path, self._originals)
+        self._manifest = self._read()
 
     @property
     def applied(self) -> bool:
@@ -81,20 +125,15 @@ class Backup:
         files = (path.lstat() for path in self._originals.rglob("*"))
         return sum(status.st_size for status in files if not stat.S_ISDIR(status.st_mode))
 
-    def originals(self) -> dict[str, Path]:
-        """Return the originals that can be put back, by path."""
-        return {file.path: self._originals / file.path for file in self._sort()[0]}
+    def put_back(self) -> tuple[int, tuple[TouchedFile, ...]]:
+        """Put the originals back, with modes and dates of folders; return how many, and what was left as it is.
 
-    def left(self) -> tuple[Touched, ...]:
-        """Return what cannot be put back: its place or package was changed by others since, or its original is gone."""
-        return self._sort()[1]
-
-    def put_back(self) -> tuple[Touched, ...]:
-        """Put the originals back, with modes and dates of folders; return what was left, which stays as it is."""
+        That is what others have changed since, or what lost its original.
+        """
         if self._manifest is None:
-            return ()
-        mine, left = self._sort()
-        self._note(replace(self._manifest, state="applying"))
+            return 0, ()
+        mine, left = self._sort(self._manifest.touched)
+        self._write(replace(self._manifest, complete=False), must=False)
         for file in mine:
             original = self._originals / file.path
             self._make_folders(Path(file.path).parent)
@@ -103,39 +142,42 @@ class Backup:
         for folder in self._manifest.folders:
             if (place := self._root / folder.path).is_dir():
                 os.utime(place, ns=(place.stat().st_atime_ns, folder.when))
-        self._note(replace(self._manifest, state="applied", touched=left))
+        # a full disk must not keep anybody from going back
+        self._write(replace(self._manifest, complete=True, touched=tuple(left)), must=False)
         if not left:
             self._manifest = None
-        return left
+        return len(mine), tuple(left)
 
     def commit(self, plan: SlimPlan) -> None:
         """Replace and remove what a plan says; should that fail, everything is put back.
 
         Raises PreflightError: The file system has no hard links.
         """
-        lists = {path: record.path for record in plan.contents.records for path in record.files}
+        lists = {path: listed.path for listed in plan.contents.lists for path in listed.files}
         touched = []
         for path in (*plan.new, *sorted(plan.gone)):
-            entry = Touched(path=path, record=lists.get(path) or lists.get(source_of(path), ""))
-            if path in plan.new:
-                status = plan.new[path].lstat()
-                content = sha256(plan.new[path])
-                entry = replace(entry, size=status.st_size, when=status.st_mtime_ns, digest=content)
-            touched.append(entry)
-        parents = {str(parent) for entry in touched for parent in Path(entry.path).parents}
+            file = TouchedFile(path=path, record=lists.get(path) or lists.get(source_of(path), ""))
+            if new := plan.new.get(path):
+                status = new.lstat()
+                file = replace(file, size=status.st_size, when=status.st_mtime_ns, digest=sha256(new))
+            touched.append(file)
         folders = []
-        for path in sorted(parents):
+        for path in sorted({str(parent) for file in touched for parent in Path(file.path).parents}):
             status = (self._root / path).stat()
-            folders.append(Folder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns))
-        applying = Manifest(state="applying", folders=tuple(folders), touched=tuple(touched))
-        self._write(applying)
+            folders.append(KeptFolder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns))
+        manifest = Manifest(complete=False, folders=tuple(folders), touched=tuple(touched))
+        self._write(manifest)
         try:
             for path, new in plan.new.items():
                 os.link(self._root / path, self._original(path), follow_symlinks=False)
                 os.replace(new, self._root / path)
             for path in sorted(plan.gone):
                 os.replace(self._root / path, self._original(path))
-            self._remove_empty({os.path.dirname(path) for path in plan.gone})
+            for path in {os.path.dirname(path) for path in plan.gone}:
+                while path:
+                    with suppress(OSError):  # something is left in it
+                        (self._root / path).rmdir()
+                    path = os.path.dirname(path)
         except PermissionError as error:
             self.put_back()
             raise PreflightError(
@@ -145,7 +187,7 @@ class Backup:
         except BaseException:
             self.put_back()
             raise
-        self._write(replace(applying, state="applied"))
+        self._write(replace(manifest, complete=True))
         shutil.rmtree(self.new, ignore_errors=True)
 
     def forget(self) -> None:
@@ -153,14 +195,13 @@ class Backup:
 
         Raises PreflightError: The last slimming was cut short.
         """
-        if self._manifest is not None and self._manifest.state == "applying":
+        if self._manifest is not None and not self._manifest.complete:
             raise PreflightError(
                 f"the last slimming of {self._root} was cut short",
                 "end it with --apply, or go back with --undo",
             )
-        self._originals.rename(
-            self.new
-        )  # from here on nothing can be put back, however far the deleting comes
+        # from here on nothing can be put back, however far the deleting comes
+        self._originals.rename(self.new)
         self._manifest = None
 
     def remove(self) -> None:
@@ -172,9 +213,8 @@ class Backup:
         with suppress(OSError), _keep_date(self._root):  # something is left in it
             self._folder.rmdir()
 
-    def _sort(self) -> tuple[tuple[Touched, ...], tuple[Touched, ...]]:
-        """Return what can be put back, and what cannot; what is back already, or comes again, is neither."""
-        touched = self._manifest.touched if self._manifest else ()
+    def _sort(self, touched: tuple[TouchedFile, ...]) -> tuple[list[TouchedFile], list[TouchedFile]]:
+        """Return what can be put back, and what cannot; what is back already is neither."""
         by_path = {file.path: file for file in touched}
         # of packages that were installed again or removed since, all is left alone
         others = {
@@ -183,61 +223,79 @@ class Backup:
             if not os.path.lexists(self._root / record)
             or (record in by_path and not self._is_ours(by_path[record]))
         }
-        mine: list[Touched] = []
-        left: list[Touched] = []
+        mine: list[TouchedFile] = []
+        left: list[TouchedFile] = []
         for file in touched:
-            is_others = file.record in others
             if os.path.lexists(self._originals / file.path):
-                (left if is_others or not self._is_ours(file) else mine).append(file)
-            elif not (is_others or file.comes_again) and file.is_at(self._root / file.path, by_date=False):
+                (left if file.record in others or not self._is_ours(file) else mine).append(file)
+            elif file.record not in others and file.is_at(self._root / file.path):
                 left.append(file)  # its original is gone
-        return tuple(mine), tuple(left)
+        return mine, left
 
-    def _write(self, manifest: Manifest) -> None:
-        manifest.write(self._path)
-        _give_to_owner(self._path, self._root)
-        self._manifest = manifest
-
-    def _note(self, manifest: Manifest) -> None:
-        """Write the manifest if that is possible: a full disk must not keep anybody from going back."""
-        self._manifest = manifest
-        with suppress(OSError):
-            self._write(manifest)
-
-    def _original(self, path: str) -> Path:
-        original = self._originals / path
-        self._make_folders(original.parent.relative_to(self._root))
-        return original
-
-    def _is_ours(self, file: Touched) -> bool:
+    def _is_ours(self, file: TouchedFile) -> bool:
         """Say whether a place is as it was left; what was not touched yet, or is back already, counts as well."""
         original, place = self._originals / file.path, self._root / file.path
         if not os.path.lexists(original):
             return True
         if place.parent.resolve() != self._real_root / Path(file.path).parent:
             return False  # by a link it may be anybody's
-        return file.is_at(place, by_date=True) or file.comes_again or is_alike(original, place)
+        return file.is_at(place) or _is_alike(original, place)
+
+    def _read(self) -> Manifest | None:
+        remedy = f"the originals lie in {self._originals}, under their own paths: move them back"
+        try:
+            manifest = msgspec.convert(json.loads(self._path.read_text()), Manifest)
+        except FileNotFoundError:
+            if self._originals.is_dir():
+                raise IntegrityError(f"{self._path} is not there, but originals are", remedy) from None
+            return None
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise IntegrityError(f"{self._path} cannot be read: {error}", remedy) from error
+        for path in (
+            *(folder.path for folder in manifest.folders),
+            *(file.path for file in manifest.touched),
+        ):
+            if os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == os.pardir:
+                raise IntegrityError(f"{self._path} names a place outside: {path}", remedy)
+        return manifest
+
+    def _write(self, manifest: Manifest, *, must: bool = True) -> None:
+        """Write the manifest, and wait until it is on the disk."""
+        self._manifest = manifest
+        try:
+            write(self._path, json.dumps(asdict(manifest)))  # msgspec encodes no names that are not UTF-8
+            sync(self._path)
+            _give_to_owner(self._path, self._root)
+        except OSError:
+            if must:
+                raise
+
+    def _original(self, path: str) -> Path:
+        original = self._originals / path
+        self._make_folders(original.parent.relative_to(self._root))
+        return original
 
     def _make_folders(self, folder: Path) -> None:
         modes = {folder.path: folder.mode for folder in self._manifest.folders} if self._manifest else {}
-        missing = []
-        while not (self._root / folder).is_dir():
-            missing.append(folder)
-            folder = folder.parent
-        for folder in reversed(missing):
-            made = self._root / folder
-            made.mkdir()
-            _give_to_owner(made, made.parent)
-            made.chmod(modes.get(str(folder), 0o755))
+        missing = [path for path in (folder, *folder.parents) if not (self._root / path).is_dir()]
+        for path in reversed(missing):
+            new = self._root / path
+            new.mkdir()
+            _give_to_owner(new, new.parent)
+            new.chmod(modes.get(str(path), 0o755))
 
-    def _remove_empty(self, folders: set[str]) -> None:
-        for folder in sorted(folders, key=len, reverse=True):
-            while folder:
-                try:
-                    (self._root / folder).rmdir()
-                except OSError:  # something is left in it
-                    break
-                folder = os.path.dirname(folder)
+
+def _is_alike(original: Path, place: Path) -> bool:
+    """Say whether a place holds the original, or its like."""
+    try:
+        here, there = original.lstat(), place.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if os.path.samestat(here, there) or stat.S_IFMT(here.st_mode) != stat.S_IFMT(there.st_mode):
+        return os.path.samestat(here, there)
+    if stat.S_ISLNK(here.st_mode):
+        return os.readlink(place) == os.readlink(original)
+    return here.st_size == there.st_size and sha256(place) == sha256(original)
 
 
 @contextmanager

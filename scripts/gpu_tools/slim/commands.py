@@ -2,102 +2,166 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from gpu_tools.sizes.installed import is_environment
-from gpu_tools.sizes.packed import find_packages
-from gpu_tools.slim import environment
-from gpu_tools.slim.backup import hold_backup
+from gpu_tools.slim.backup import Backup, hold_backup
 from gpu_tools.slim.check import Check
-from gpu_tools.slim.listing import BACKUP, Note
-from gpu_tools.slim.repack import repack, repack_channel, unpack_package
+from gpu_tools.slim.contents import BACKUP, Note, scan
+from gpu_tools.slim.plan import SlimPlan, make_plan
+from gpu_tools.slim.repack import repack, unpack_package
 from gpu_tools.slim.report import check_lines, plan_lines
-from gpu_tools.slim.savings import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
-from groundwork.errors import UsageError, VerdictError
+from groundwork.errors import OutOfSpaceError, UsageError, VerdictError, of_system
 from groundwork.result import Result
-from groundwork.text import counted, size, table, wrapped
+from groundwork.text import counted, size, wrapped
 
 
-def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
-    """Refuse what cannot be done with a subject, before anything is read.
+def check_subject(subject: Path, *, in_place: bool) -> None:
+    """Refuse what cannot be slimmed, or not in this way, before anything is read.
 
-    Raises UsageError: It is a folder of something else; or a package or channel, which only becomes smaller as a
-        copy.
+    Raises UsageError: It is a folder of something else; a package in place; or a copy of what was slimmed.
     """
-    if is_environment(subject):
-        return
-    if subject.is_dir():
-        if not find_packages(subject):
+    if not is_environment(subject):
+        if subject.is_dir():
             raise UsageError(
-                f"{subject} is not an environment or a channel",
-                "give a venv, a conda environment, a channel, or a .whl or .conda file",
+                f"{subject} is not an environment",
+                "give a venv, a conda environment, or a .whl or .conda file",
             )
-        if not writes:
-            raise UsageError(
-                "the packages of a channel are slimmed into another one", "name it: --output DIR"
-            )
-    if in_place:
-        raise UsageError("a package is not changed in place", "--output DIR writes a new one")
+        if in_place:
+            raise UsageError("a package is not changed in place", "--output DIR writes a new one")
+    elif not in_place and (subject / BACKUP).is_dir():
+        raise UsageError(
+            f"{subject} is slimmed already", "--undo restores it first; --apply starts with the originals"
+        )
 
 
 def plan(subject: Path, request: SlimRequest, note: Note) -> Result:
     """Say what each step would give and cost."""
     if is_environment(subject):
-        made = make_plan(environment.list_environment(subject), request, note)
+        steps = make_plan(scan(subject, name=str(subject)), request, note)
     else:
         with unpack_package(subject) as contents:
-            made = make_plan(contents, request, note)
-    return _result("planned", made, ["nothing was touched: --apply does it in place, --output DIR in a copy"])
+            steps = make_plan(contents, request, note)
+    return _result(
+        "planned", steps, ["nothing was touched: --apply does it in place, --output DIR in a copy"]
+    )
 
 
 def apply(
     root: Path, request: SlimRequest, note: Note, *, checks: Sequence[str] | None, keep_originals: bool
 ) -> Result:
-    """Slim an environment in place; None for ``checks``: nothing is tried. The originals are kept, or forgotten."""
+    """Make an environment smaller in place. An earlier slimming is undone first.
+
+    All new files are written and on the disk before anything is touched; what then happens is renaming. The environment
+    is tried before and after, unless ``checks``, further commands, are None: if it fails, everything is put back. The
+    originals are kept, or forgotten.
+
+    Raises BusyError: Another process is slimming this environment.
+    Raises VerdictError: An earlier slimming cannot be undone as a whole.
+    Raises OutOfSpaceError: The disk has no room for the new files; nothing was changed.
+    Raises VerdictError: Something does not work any more; everything was put back.
+    """
     check = None if checks is None else Check(root, checks, note)
-    made = environment.apply(root, request, note, check)
-    lines = check_lines(check.result) if check else []
-    more: dict[str, object] = {"checked": asdict(check.result) if check else None}
-    if not keep_originals and (made.gone or made.new):
-        forget(root)
-        return _result("applied", made, [*lines, "the originals are deleted: there is no way back"], **more)
-    if not (made.gone or made.new):
-        return _result("applied", made, [*lines, f"{root} is as it was: nothing can be taken away"], **more)
+    with hold_backup(root) as backup:
+        _put_back(backup, root)
+        try:
+            steps = make_plan(scan(root, name=str(root)), request, note, into=backup.new)
+        except OSError as error:
+            if isinstance(of_system(error), OutOfSpaceError) or error.errno == errno.EDQUOT:
+                raise OutOfSpaceError(
+                    f"{root}: the disk has no room for the smaller libraries beside the originals",
+                    "nothing was changed; free some space, or use --output DIR on another disk",
+                ) from error
+            raise
+        changes = bool(steps.gone or steps.new)
+        if changes:
+            if check:
+                check.before(steps.contents, steps.gone)
+            note("putting the new files in place")
+            backup.commit(steps)
+            try:
+                if check:
+                    check.after()
+            except BaseException:
+                backup.put_back()
+                raise
+            if not keep_originals:
+                backup.forget()
     command = f"megabuild slim {shlex.quote(str(root))}"
-    lines += wrapped(
-        f"the originals are kept in {root / BACKUP} and take their room until they are put back or deleted:"
-    )
-    lines += [f"  {command} --undo", f"  {command} --forget"]
-    lines += ["Running programs keep the files they loaded."]
-    return _result("applied", made, lines, **more)
+    lines = check_lines(check.result) if check else []
+    if not changes:
+        lines += [f"{root} is as it was: nothing can be taken away"]
+    elif not keep_originals:
+        lines += ["the originals are deleted: there is no way back"]
+    else:
+        lines += wrapped(f"the originals are kept in {root / BACKUP} until they are restored or deleted:")
+        lines += [
+            f"  {command} --undo",
+            f"  {command} --forget",
+            "Running programs keep the files they loaded.",
+        ]
+    return _result("applied", steps, lines, checked=asdict(check.result) if check else None)
 
 
-def write(subject: Path, folder: Path, request: SlimRequest, note: Note, *, for_myself: bool) -> Result:
-    """Write a smaller copy of an environment, or of a package or all packages of a channel into a folder."""
+def write(subject: Path, folder: Path, request: SlimRequest, note: Note) -> Result:
+    """Write a smaller copy of an environment into a new folder, or of a package into a folder."""
     if is_environment(subject):
-        made = environment.copy(subject, folder, request, note)
+        steps = _copy(subject, folder, request, note)
         lines = wrapped(
             f"written to {folder}; programs in bin name {subject}: put the copy there (in a container's next "
             "stage), or use python -m"
         )
-        return _result("written", made, lines, output=str(folder))
-    if subject.is_dir():
-        several = [*repack_channel(find_packages(subject), folder, request, note, for_myself=for_myself)]
-        documents = [{**made.to_json(), "output": str(file)} for made, file in several]
-        rows = [(file.name, size(made.before), size(made.after)) for made, file in several]
-        return Result(
-            format="slim",
-            document={"state": "written", "packages": documents},
-            lines=[*table(("", "before", "now"), rows, right=frozenset({1, 2})), "", f"written to {folder}"],
-        )
-    made, file = repack(subject, folder, request, note, for_myself=for_myself)
+        return _result("written", steps, lines, output=str(folder))
+    steps, file = repack(subject, folder, request, note)
     before, after = subject.stat().st_size, file.stat().st_size
     lines = [f"written to {file}", f"to download: {size(before)}, now {size(after)}"]
-    return _result("written", made, lines, output=str(file), download=[before, after])
+    return _result("written", steps, lines, output=str(file), download=[before, after])
+
+
+def _copy(root: Path, folder: Path, request: SlimRequest, note: Note) -> SlimPlan:
+    """Write a smaller copy of an environment into a new or empty folder.
+
+    Raises UsageError: There is something already, or it would lie in the environment itself.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists already", "name a new folder: --output DIR")
+    if folder.resolve().is_relative_to(root.resolve()):
+        raise UsageError(f"{folder} lies in the environment itself", "name a folder elsewhere: --output DIR")
+    contents = scan(root, name=str(root))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        steps = make_plan(contents, request, note, into=beside)
+        note("copying what stays as it is")
+        for path in contents.every.keys() - steps.gone - steps.new.keys():
+            target = beside / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / path, target, follow_symlinks=False)
+        for at, folders, _ in os.walk(root, topdown=False):
+            for name in folders:
+                source = Path(at, name)
+                target = beside / source.relative_to(root)
+                if source.is_symlink() and target.parent.is_dir():
+                    shutil.copy2(source, target, follow_symlinks=False)
+                elif target.is_dir():
+                    shutil.copystat(source, target)
+        beside.chmod(stat.S_IMODE(root.stat().st_mode))
+        if folder.exists():
+            folder.rmdir()
+        beside.rename(folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    return steps
 
 
 def undo(root: Path) -> Result:
@@ -108,16 +172,30 @@ def undo(root: Path) -> Result:
     """
     _require_backup(root)
     with hold_backup(root) as backup:
-        count = len(backup.originals())
-        if left := backup.put_back():
-            raise VerdictError(
-                f"{root}: {counted(count, 'file')} put back, {environment.describe_left(left)}",
-                f"the originals that are still there are kept below {root / BACKUP}, under their own paths: take what "
-                "you need, or move away what is in their places and undo again; --forget deletes them. What lost its "
-                "original comes back by installing its package again",
-            )
+        count = _put_back(backup, root)
     lines = wrapped(f"{counted(count, 'file')} put back; {root} is as it was")
     return Result(format="slim", document={"state": "undone", "restored": count}, lines=lines)
+
+
+def _put_back(backup: Backup, root: Path) -> int:
+    count, left = backup.put_back()
+    if left:
+        lists = (PurePosixPath(file.record or file.path) for file in left)
+        packages = dict.fromkeys(path.parent.name if path.name == "RECORD" else path.stem for path in lists)
+        raise VerdictError(
+            f"{root}: {counted(count, 'file')} put back, {len(left)} not, as they were installed anew, changed or "
+            f"removed since, or their originals are gone (of {_name_some(packages)}: "
+            f"{_name_some(file.path for file in left)})",
+            f"the originals that are still there are kept below {root / BACKUP}, under their own paths: take what you "
+            "need, or move away what is in their places and undo again; --forget deletes them. What lost its original "
+            "comes back by installing its package again",
+        )
+    return count
+
+
+def _name_some(names: Iterable[str]) -> str:
+    first = [name if name.isprintable() else repr(name) for name in names]
+    return ", ".join(first[:3]) + (", …" if len(first) > 3 else "")
 
 
 def forget(root: Path) -> Result:
@@ -139,9 +217,9 @@ def _require_backup(root: Path) -> None:
         raise UsageError(f"nothing was slimmed in place in {root}", "megabuild slim --apply does that")
 
 
-def _result(state: str, made: SlimPlan, lines: Iterable[str], **more: object) -> Result:
+def _result(state: str, steps: SlimPlan, lines: Iterable[str], **more: object) -> Result:
     return Result(
         format="slim",
-        document={"state": state, **made.to_json(), **more},
-        lines=[*plan_lines(made, done=state != "planned"), "", *lines],
+        document={"state": state, **steps.to_json(), **more},
+        lines=[*plan_lines(steps, done=state != "planned"), "", *lines],
     )

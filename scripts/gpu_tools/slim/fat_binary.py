@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from cuda_code import cuda_archs
@@ -22,80 +21,54 @@ _HEADER, _ENTRY_START = struct.Struct("<4sHHQ"), struct.Struct("<HH")
 _VERSION, _ENTRY_VERSION, _ALIGNED = 1, 0x101, 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodeFilter:
-    """What stays: the code that CUDA would choose on these GPUs (``sm_120``), and LTO-IR or not."""
+def slim_fatbin(
+    data: mmap.mmap | bytes, fatbin: Fatbin, gpus: Sequence[str], stand_in: tuple[int, int] | None
+) -> tuple[tuple[Piece, ...], bool]:
+    """Return what stays of a fat binary in a file, piece by piece, and whether any of it is for the GPUs (``sm_120``).
 
-    gpus: Sequence[str]
-    keep_lto: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class FatbinContent:
-    """What a fat binary is made of, one after another, and the code in it: ``sm_120``, ``compute_120``, ``lto_75``."""
-
-    pieces: tuple[Piece, ...]
-    code: frozenset[str]
-
-
-def whole(fatbin: Fatbin) -> FatbinContent:
-    """Return a fat binary as it is."""
-    return FatbinContent(pieces=((fatbin.start, fatbin.end),), code=_code(fatbin.members))
-
-
-def slimmed(
-    data: mmap.mmap | bytes, fatbin: Fatbin, wanted: CodeFilter, stand_in: tuple[int, int] | None
-) -> FatbinContent:
-    """Return what stays of a fat binary in a file; all of it where its form is not the one that is known.
-
-    The stand-in is where the entry lies that stays when nothing else does; without one, all stays then.
+    All of it stays where its form is not the one that is known. The stand-in is where the entry lies that stays when
+    nothing else does; without one, all stays then.
     """
-    entries = _entries(data, fatbin)
-    kept = sorted(needed_entries(fatbin.members, wanted))
-    ranges = [entries[position] for position in kept] if entries else []
-    if entries and not kept and stand_in:
+    entries = _find_entries(data, fatbin)
+    needed = find_needed(fatbin.members, gpus) if entries else frozenset()
+    ranges = [entries[position] for position in sorted(needed)]
+    if entries and not needed and stand_in:
         ranges = [stand_in]
     body = sum(end - start for start, end in ranges)
     if not ranges or body >= fatbin.end - fatbin.start - _HEADER.size:
-        return whole(fatbin)
+        return ((fatbin.start, fatbin.end),), bool(fatbin.members)
     magic, version, header_size, _ = _HEADER.unpack_from(data, fatbin.start)
-    header = _HEADER.pack(magic, version, header_size, body)
-    code = _code([fatbin.members[position] for position in kept])
-    return FatbinContent(pieces=(header, *ranges), code=code)
+    return (_HEADER.pack(magic, version, header_size, body), *ranges), bool(needed)
 
 
-def smallest_for_others(
+def find_stand_in(
     data: mmap.mmap | bytes, fatbins: Iterable[Fatbin], gpus: Sequence[str]
 ) -> tuple[int, int] | None:
     """Return where a library's smallest machine code lies of no major number that the GPUs have; None without any."""
     majors = {cuda_archs.number(gpu) // 10 for gpu in gpus}
-    found = (
+    places = (
         place
         for fatbin in fatbins
-        for member, place in zip(fatbin.members, _entries(data, fatbin), strict=False)
+        for member, place in zip(fatbin.members, _find_entries(data, fatbin), strict=False)
         if member.kind == MACHINE_CODE and _number(member) // 10 not in majors
     )
-    return min(found, key=lambda place: place[1] - place[0], default=None)
+    return min(places, key=lambda place: place[1] - place[0], default=None)
 
 
-def needed_entries(members: Sequence[Member], wanted: CodeFilter) -> frozenset[int]:
+def find_needed(members: Sequence[Member], gpus: Iterable[str]) -> frozenset[int]:
     """Return the positions of the entries that a fat binary needs.
 
     For each GPU that is its own machine code; else that of the same major and the highest lower minor number; else the
     highest PTX not above. Code for one GPU (``sm_90a``) or one family (``sm_100f``) counts by its number like others,
-    where it runs at all. LTO-IR is not chosen by GPU but linked by nvJitLink; entries of a kind that is not known here
-    are needed.
+    where it runs at all. LTO-IR is not chosen by GPU but linked by nvJitLink: it is needed, and so are entries of a
+    kind that is not known here.
     """
-    needed = {
-        position
-        for position, member in enumerate(members)
-        if member.kind not in (MACHINE_CODE, PTX) and (member.kind != LTO_IR or wanted.keep_lto)
-    }
-    for gpu in wanted.gpus:
-        machine_code = _highest(members, MACHINE_CODE, gpu)
+    needed = {position for position, member in enumerate(members) if member.kind not in (MACHINE_CODE, PTX)}
+    for gpu in gpus:
+        machine_code = _find_highest(members, MACHINE_CODE, gpu)
         if not machine_code:
-            needed |= _highest(members, PTX, gpu)
-            machine_code = _highest(members, MACHINE_CODE, gpu, desktop=True)
+            needed |= _find_highest(members, PTX, gpu)
+            machine_code = _find_highest(members, MACHINE_CODE, gpu, desktop=True)
         needed |= machine_code
     return frozenset(needed)
 
@@ -103,23 +76,16 @@ def needed_entries(members: Sequence[Member], wanted: CodeFilter) -> frozenset[i
 def code_for(gpu: str, code: Iterable[str]) -> str:
     """Say what of some code, by :func:`code_name`, a GPU has: ``own`` machine code, ``ptx`` to compile, or ``none``."""
     kinds = {prefix: kind for kind, prefix in _PREFIXES.items()}
-    members = [
-        Member(kinds[prefix], arch, 0)
-        for prefix, _, arch in (one.partition("_") for one in code)
-        if prefix in kinds
-    ]
-    if any(one.kind == MACHINE_CODE and _runs(one, gpu) for one in members):
+    words = (name.partition("_") for name in code)
+    members = [Member(kinds[prefix], arch, 0) for prefix, _, arch in words if prefix in kinds]
+    if any(member.kind == MACHINE_CODE and _runs(member, gpu) for member in members):
         return "own"
-    return "ptx" if any(one.kind == PTX and _runs(one, gpu) for one in members) else "none"
+    return "ptx" if any(member.kind == PTX and _runs(member, gpu) for member in members) else "none"
 
 
 def code_name(member: Member) -> str:
     """Return ``sm_90a``, ``compute_120`` or ``lto_75``; ``kind16_90`` for what is not known."""
     return f"{_PREFIXES.get(member.kind, f'kind{member.kind}')}_{member.arch}"
-
-
-def _code(members: Sequence[Member]) -> frozenset[str]:
-    return frozenset(map(code_name, members))
 
 
 def _runs(member: Member, gpu: str) -> bool:
@@ -128,7 +94,7 @@ def _runs(member: Member, gpu: str) -> bool:
     return cuda_archs.runs_on(gpu, [code_name(member)], []) == "native"
 
 
-def _desktop_code(member: Member, gpu: str) -> bool:
+def _is_desktop_code(member: Member, gpu: str) -> bool:
     number, code = cuda_archs.number(gpu), _number(member)
     if number not in cuda_archs.TEGRA or code in cuda_archs.TEGRA or code_name(member).endswith("a"):
         return False
@@ -140,7 +106,7 @@ def _number(member: Member) -> int:
     return cuda_archs.number(code_name(member))
 
 
-def _highest(members: Sequence[Member], kind: int, gpu: str, *, desktop: bool = False) -> set[int]:
+def _find_highest(members: Sequence[Member], kind: int, gpu: str, *, desktop: bool = False) -> set[int]:
     """Return all entries of the highest number among those of a kind that run on a GPU.
 
     `desktop`: for a GPU of Jetson or Drive, code of desktop GPUs instead, which some drivers ran on them.
@@ -148,13 +114,13 @@ def _highest(members: Sequence[Member], kind: int, gpu: str, *, desktop: bool = 
     able = {
         position: _number(member)
         for position, member in enumerate(members)
-        if member.kind == kind and (_desktop_code(member, gpu) if desktop else _runs(member, gpu))
+        if member.kind == kind and (_is_desktop_code(member, gpu) if desktop else _runs(member, gpu))
     }
     highest = max(able.values(), default=0)
     return {position for position, value in able.items() if value == highest}
 
 
-def _entries(data: mmap.mmap | bytes, fatbin: Fatbin) -> list[tuple[int, int]]:
+def _find_entries(data: mmap.mmap | bytes, fatbin: Fatbin) -> list[tuple[int, int]]:
     """Return where the entries lie with their headers; none of a fat binary that is not as CUDA 11 to 13 make it."""
     _, version, header_size, _ = _HEADER.unpack_from(data, fatbin.start)
     ends = list(accumulate((member.size for member in fatbin.members), initial=fatbin.start + header_size))

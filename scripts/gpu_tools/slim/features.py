@@ -1,13 +1,13 @@
-"""What people do with an environment, by the packages in it: what a slimming may cost."""
+"""What people do with an environment, by the names of the packages in it: what a slimming may cost."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from gpu_tools.slim.listing import Contents
-from gpu_tools.slim.unused_nvidia import is_nvidia
+from gpu_tools.slim.contents import Contents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +30,8 @@ class Feature:
 
 _TORCH = "torch|pytorch|libtorch"
 _TENSORFLOW = "tensorflow|tensorflow-cpu|tf-nightly|tensorflow-base"
-IMPORT = Feature(name="import", words="import")
-AUTOGRAD = Feature(name="autograd", words="autograd", of=_TORCH)
-JIT = Feature(name="jit", words="torch.jit", of=_TORCH)
 COMPILE_CPU = Feature(name="compile-cpu", words="torch.compile on the CPU", of=_TORCH)
 COMPILE_GPU = Feature(name="compile-gpu", words="torch.compile on GPUs", of=_TORCH)
-JAX = Feature(name="jax", words="jax.jit", of="jax|jaxlib|jax-.*")
-TENSORFLOW = Feature(name="tensorflow", words="TensorFlow's operators and XLA", of=_TENSORFLOW)
-ONNXRUNTIME = Feature(name="onnxruntime", words="ONNX Runtime", of="onnxruntime|onnxruntime-.*")
 #: NVRTC and nvcc are given the headers in ``nvidia/``, numba-cuda links ``libcudadevrt.a``.
 KERNELS = Feature(name="kernels", words="kernels compiled at run time", is_vital=True,
                   of="cupy|cupy-.*|numba-cuda|cuda-core|nvmath-python|pycuda|warp-lang")  # fmt: skip
@@ -48,29 +42,56 @@ EXTENSIONS = Feature(name="extensions", words="compiling extensions")
 DISTRIBUTED = Feature(name="distributed", words="distributed", of=_TORCH)
 PROFILER = Feature(name="profiler", words="profiler", of=f"{_TORCH}|{_TENSORFLOW}|jaxlib")
 #: In the order in which they are told.
-FEATURES = (IMPORT, AUTOGRAD, JIT, COMPILE_CPU, COMPILE_GPU, JAX, TENSORFLOW, ONNXRUNTIME, KERNELS, STARTUP, EXTENSIONS,
-            DISTRIBUTED, PROFILER)  # fmt: skip
+FEATURES = (
+    Feature(name="import", words="import"),
+    Feature(name="autograd", words="autograd", of=_TORCH),
+    Feature(name="jit", words="torch.jit", of=_TORCH),
+    COMPILE_CPU,
+    COMPILE_GPU,
+    Feature(name="jax", words="jax.jit", of="jax|jaxlib|jax-.*"),
+    Feature(name="tensorflow", words="TensorFlow's operators and XLA", of=_TENSORFLOW),
+    Feature(name="onnxruntime", words="ONNX Runtime", of="onnxruntime|onnxruntime-.*"),
+    KERNELS,
+    STARTUP,
+    EXTENSIONS,
+    DISTRIBUTED,
+    PROFILER,
+)
 #: Packages with GPU code, or that require CUDA, which compile nothing as they run.
 _COMPILED = re.compile(
     "torchvision|torchaudio|torch-(scatter|sparse|cluster|spline-conv)|pyg-lib|bitsandbytes|triton|cuda-bindings|"
     "cuda-python|cuda-pathfinder"
 )
+_NVIDIA_LIBRARY = re.compile(
+    r"lib(cu(blas|dart|dnn|dss|fft|file|inj64|pti|rand|solver|sparse|tensor)|nv(blas|fatbin|fftw|JitLink|jpeg|perf|ptx"
+    r"|rtc|shmem|ToolsExt|tx3)|npp|nccl|accinj64|checkpoint\b|pcsamplingutil).*\.so(\.|$)"
+)
+_NVIDIA_PACKAGE = re.compile(
+    r"nvidia-(?!ml-py|modelopt|dali).*|cuda-(?!python$|bindings$|core$|pathfinder$).*|cudnn|nccl|cutensor(-cu\d+)?"
+    r"|lib(cu(blas|dnn|dss|fft|file|rand|solver|sparse|tensor)|nv(fatbin|jitlink|jpeg|ptxcompiler|rtc|vm)|npp).*"
+)
+
+
+def is_nvidia(owner: str) -> bool:
+    """Say whether a package is one of NVIDIA's with libraries, not of its Python bindings."""
+    return _NVIDIA_PACKAGE.fullmatch(owner) is not None
+
+
+def is_nvidia_library(path: str) -> bool:
+    """Say by its name whether a library is one of NVIDIA's, whoever ships it."""
+    return _NVIDIA_LIBRARY.match(os.path.basename(path)) is not None
 
 
 def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[str, ...]:
     """Return the packages for GPUs of which nothing here knows what they need as they run."""
-    names = set(with_gpu_code) | {
-        owner for owner, required in contents.requires.items() if any(map(is_nvidia, required))
-    }
+    requirers = {listed.owner for listed in contents.lists if any(map(is_nvidia, listed.requires))}
     return tuple(
         sorted(
             name
-            for name in names
-            if not (
-                is_nvidia(name)
-                or _COMPILED.fullmatch(name)
-                or any(feature.packages([name]) for feature in FEATURES)
-            )
+            for name in requirers.union(with_gpu_code)
+            if not is_nvidia(name)
+            and not _COMPILED.fullmatch(name)
+            and not any(feature.packages([name]) for feature in FEATURES)
         )
     )
 

@@ -11,12 +11,10 @@ from cuda_code import cuda_archs
 from cuda_code.elf_file import ElfFile, NotElf, opened
 from gpu_tools.sizes.inside import classify_section
 from gpu_tools.sizes.tree import Kind
-from gpu_tools.slim import gpu_code, layout, tables
-from gpu_tools.slim.fat_binary import CodeFilter
-from gpu_tools.slim.layout import Layout, RangeChange
+from gpu_tools.slim import tables
+from gpu_tools.slim.gpu_code import Cut, find_cuts
+from gpu_tools.slim.layout import Layout, RangeChange, lay_out
 from gpu_tools.slim.tables import ALLOC, NotUnderstood, Tables
-
-_SYMBOLS = frozenset({Kind.SYMBOLS, Kind.DEBUG})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,87 +25,71 @@ class LibrarySlimmed:
     before: int
     after: int
     #: Bytes given back by GPU code of other architectures, and by symbol tables and debug information.
-    gpu_code: int
-    symbols: int
-    #: The GPU code that stays: ``sm_120``, ``compute_120``, ``lto_75``.
-    kept: tuple[str, ...]
-    #: All GPU code that it had, if GPUs were named.
+    gpu_code: int = 0
+    symbols: int = 0
+    #: All GPU code that it had, if GPUs were named: ``sm_120``, ``compute_120``, ``lto_75``.
     code: tuple[str, ...] = ()
-    #: What was done, or why nothing: ``compacted``, ``pages left out``, ``symbols left out``,
-    #: ``nothing to take away``, ``left alone: ...``.
-    how: str
+    trouble: str = ""  #: Why it was left alone.
 
 
-def slim_library(
-    source: Path, target: Path | None, *, gpus: Sequence[str], symbols: bool, keep_lto: bool = True
-) -> LibrarySlimmed:
+def slim_library(source: Path, target: Path | None, *, gpus: Sequence[str], symbols: bool) -> LibrarySlimmed:
     """Write a smaller copy of a library, or say what that would give.
 
     The new file's mode and fsync are the caller's; none is written where nothing is to be taken away, or without a
-    target. A file of a form not understood here is left alone, with the reason in ``how``. Without GPUs (``sm_120``)
-    their code is not touched; ``symbols``: ``.symtab``, ``.strtab`` and debug sections go; ``keep_lto``: LTO-IR, which
-    nvJitLink compiles at run time, stays.
+    target. A file of a form not understood here is left alone. Without GPUs (``sm_120``) their code is not touched;
+    ``symbols``: ``.symtab``, ``.strtab`` and debug sections go.
 
     Raises OSError: It cannot be read or written.
     """
     try:
         with opened(source) as library:
-            plan, done = _planned(library, CodeFilter(gpus=gpus, keep_lto=keep_lto), symbols=symbols)
+            plan, done = _plan(library, gpus, symbols=symbols)
             if target is not None and plan is not None:
                 with target.open("xb") as stream:
                     plan.write(library, stream)
     except (NotElf, NotUnderstood, struct.error) as error:
         size = source.stat().st_size
-        return LibrarySlimmed(
-            before=size, after=size, gpu_code=0, symbols=0, kept=(), how=f"left alone: {error}"
-        )
+        return LibrarySlimmed(before=size, after=size, trouble=str(error))
     return done
 
 
-def _planned(library: ElfFile, wanted: CodeFilter, *, symbols: bool) -> tuple[Layout | None, LibrarySlimmed]:
+def _plan(library: ElfFile, gpus: Sequence[str], *, symbols: bool) -> tuple[Layout | None, LibrarySlimmed]:
     """Return how a library is to be written, None if as it is, and what that gives."""
-    found, size = tables.read(library), len(library.data)
-    dropped = _symbol_sections(found) if symbols else frozenset()
-    cuts: list[gpu_code.Cut] = []
-    kept = code = frozenset[str]()
-    if wanted.gpus and not found.is_program:
-        cuts, kept, code = gpu_code.cuts(library, found, wanted, dropped)
-    sections = (found.sections[index] for index in sorted(dropped))
+    parsed, size = tables.read(library), len(library.data)
+    dropped = _find_symbol_sections(parsed) if symbols else frozenset()
+    cuts: list[Cut] = []
+    code = frozenset[str]()
+    if gpus and not parsed.is_program:
+        cuts, code = find_cuts(library, parsed, gpus, dropped)
+    sections = (parsed.sections[index] for index in sorted(dropped))
     without = [RangeChange(start=section.offset, end=section.end) for section in sections]
     parts = [part for cut in cuts for part in (cut.change, *cut.elsewhere)]
-    plan = layout.lay_out(found, [*without, *parts], dropped, size)
-    gone = {change.start: count for change, count in plan.changes}
+    layout = lay_out(parsed, [*without, *parts], dropped, size)
+    if layout.after >= size:
+        return None, LibrarySlimmed(before=size, after=size, code=cuda_archs.ordered(code))
+    gone = {change.start: count for change, count in layout.changes}
     symbol_bytes = sum(gone[change.start] for change in without)
-    ways = {
-        "compacted": any(cut.is_compacted for cut in cuts),
-        "pages left out": any(not cut.is_compacted for cut in cuts),
-        "symbols left out": symbol_bytes > 0,
-    }
-    smaller = plan.after < size
-    done = LibrarySlimmed(
+    return layout, LibrarySlimmed(
         before=size,
-        after=plan.after if smaller else size,
-        gpu_code=size - plan.after - symbol_bytes if smaller else 0,
-        symbols=symbol_bytes if smaller else 0,
-        kept=cuda_archs.ordered(kept),
+        after=layout.after,
+        gpu_code=size - layout.after - symbol_bytes,
+        symbols=symbol_bytes,
         code=cuda_archs.ordered(code),
-        how=", ".join(way for way, taken in ways.items() if taken) if smaller else "nothing to take away",
     )
-    return (plan if smaller else None), done
 
 
-def _symbol_sections(found: Tables) -> frozenset[int]:
+def _find_symbol_sections(parsed: Tables) -> frozenset[int]:
     """Return the sections, by number, that only debuggers and profilers read."""
-    wanted = {
+    unread = {
         index
-        for index, (name, section) in enumerate(zip(found.names, found.sections, strict=True))
-        if classify_section(name).kind in _SYMBOLS
+        for index, (name, section) in enumerate(zip(parsed.names, parsed.sections, strict=True))
+        if classify_section(name).kind in (Kind.SYMBOLS, Kind.DEBUG)
         and not section.flags & ALLOC
         and section.end > section.offset
-        and index != found.names_in
+        and index != parsed.names_in
     }
-    while needed := wanted & {
-        section.link for index, section in enumerate(found.sections) if index not in wanted
+    while needed := unread & {
+        section.link for index, section in enumerate(parsed.sections) if index not in unread
     }:
-        wanted -= needed
-    return frozenset(wanted)
+        unread -= needed
+    return frozenset(unread)

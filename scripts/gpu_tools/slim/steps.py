@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cuda_code.cuda_archs import number
 from gpu_tools.sizes.inside import classify_path
-from gpu_tools.sizes.installed import source_of
 from gpu_tools.sizes.tree import Kind
+from gpu_tools.slim.contents import Contents
 from gpu_tools.slim.features import (
     COMPILE_CPU,
     COMPILE_GPU,
@@ -21,16 +21,12 @@ from gpu_tools.slim.features import (
     PROFILER,
     STARTUP,
     Feature,
+    is_nvidia,
 )
-from gpu_tools.slim.listing import Contents
-from gpu_tools.slim.own_tests import find_own_tests
-from gpu_tools.slim.unused_nvidia import find_unused, is_nvidia
-from gpu_tools.slim.users import Users, compiler_users, triton_users
+from gpu_tools.slim.users import find_compiler_users, find_triton_users, find_unused_libraries
 from gpu_tools.verify.gpu_probe import archs_here
 from groundwork.errors import UnknownError, UsageError
 from groundwork.names import cuda_archs
-
-_GROUPS = {"compile": (COMPILE_CPU, COMPILE_GPU)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +35,6 @@ class SlimRequest:
 
     gpus: tuple[str, ...] = ()  #: To keep code for, ``sm_120``; none: for all.
     keep: frozenset[str] = frozenset()  #: Names of features, and of steps, that are not to be lost or taken.
-    lto_ir: bool = True  #: It stays.
 
 
 Picker = Callable[[Contents, SlimRequest], Iterable[str]]
@@ -55,13 +50,18 @@ class SlimStep:
     limits: tuple[Feature, ...] = ()  #: Of which a part does not work.
     #: Returns the files to remove; None for a step that goes on inside libraries.
     picks: Picker | None = None
-    users: Callable[[Contents], Users] | None = None  #: Who else in an environment needs what goes.
+    #: Who else in an environment uses what goes, and whether they are of no use without.
+    users: Callable[[Contents], Mapping[str, bool]] | None = None
 
-    def users_in(self, contents: Contents, request: SlimRequest) -> Users:
-        """Return who in an environment uses what this takes; nobody where there is nothing to take."""
-        if contents.kind == "environment" and self.users and self.gives_something(contents, request):
-            return self.users(contents)
-        return Users(needing=(), trying=())
+    def find_users(self, contents: Contents, request: SlimRequest, *, needing: bool) -> tuple[str, ...]:
+        """Return the packages that are of no use without what this takes, or those that go on without."""
+        if (
+            contents.kind != "environment"
+            or self.users is None
+            or not self.gives_something(contents, request)
+        ):
+            return ()
+        return tuple(sorted(name for name, needs in self.users(contents).items() if needs == needing))
 
     def gives_something(self, contents: Contents, request: SlimRequest) -> bool:
         """Say whether there are files to remove."""
@@ -69,16 +69,16 @@ class SlimStep:
 
 
 def parse_keep(keep: Iterable[str]) -> frozenset[str]:
-    """Check the names given for ``--keep``, with commas between them, and resolve those that stand for several.
+    """Check the names given for ``--keep``, with commas between them; ``compile`` stands for two.
 
     Raises UsageError: One is neither a feature nor a step.
     """
     names: set[str] = set()
-    known = [*(feature.name for feature in FEATURES), *_GROUPS, *(step.name for step in STEPS)]
-    for name in _words(keep):
+    known = [*(feature.name for feature in FEATURES), "compile", *(step.name for step in STEPS)]
+    for name in _split(keep):
         if name not in known:
             raise UsageError(f"there is nothing called {name} to keep", f"choose of {', '.join(known)}")
-        names |= {feature.name for feature in _GROUPS[name]} if name in _GROUPS else {name}
+        names |= {COMPILE_CPU.name, COMPILE_GPU.name} if name == "compile" else {name}
     return frozenset(names)
 
 
@@ -89,23 +89,23 @@ def parse_gpus(given: Iterable[str]) -> tuple[str, ...]:
     Raises UsageError: Something else than an architecture was given.
     """
     gpus: dict[str, None] = {}
-    for word in _words(given):
-        here = archs_here() if word == "native" else word
-        if not here:
+    for word in _split(given):
+        archs = archs_here() if word == "native" else word
+        if not archs:
             raise UnknownError(
                 "no NVIDIA GPU was found on this machine (neither nvidia-smi nor the driver tells of one)",
                 "name the GPUs that it is to run on: --arch-list 12.0",
             )
-        for arch in cuda_archs(here):
+        for arch in cuda_archs(archs):
             if arch.endswith(("+PTX", "a", "f")):
                 raise UsageError(
-                    f"{arch} is not a GPU", "write the compute capability of a GPU, such as 9.0 or 12.0"
+                    f"{arch} is not a GPU", "write a GPU's compute capability, such as 9.0 or 12.0"
                 )
             gpus[f"sm_{arch.replace('.', '')}"] = None
     return tuple(gpus)
 
 
-def _words(texts: Iterable[str]) -> list[str]:
+def _split(texts: Iterable[str]) -> list[str]:
     return [word.strip() for text in texts for word in text.split(",") if word.strip()]
 
 
@@ -120,15 +120,15 @@ def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimSte
         features = [feature for feature in (*step.costs, *step.limits) if feature.is_in(packages)]
         if step.name in request.keep or any(feature.name in request.keep for feature in features):
             continue
+        if contents.kind != "environment" and step.name.startswith(("nvidia-", "accelerators")):
+            continue  # who needs a library is not known
         if vital := next((feature for feature in features if feature.is_vital), None):
             if step.gives_something(contents, request):
                 spared[step.name] = vital.name
-        elif needing := step.users_in(contents, request).needing:
+        elif needing := step.find_users(contents, request, needing=True):
             spared[step.name] = ", ".join(needing)
         elif request.gpus or step.name not in ("gpu-code", "triton-ptxas"):
             steps.append(step)
-    if contents.kind != "environment":  # who needs a library is not known
-        steps = [step for step in steps if not step.name.startswith(("nvidia-", "accelerators"))]
     return steps, spared
 
 
@@ -136,8 +136,7 @@ def _where(belongs: Callable[[str, str], bool]) -> Picker:
     return lambda contents, request: (path for path, owner in contents.owners.items() if belongs(path, owner))
 
 
-def _is_torch(owner: str) -> bool:
-    return owner in ("torch", "pytorch", "libtorch")
+_TORCH = ("torch", "pytorch", "libtorch")
 
 
 def _is_of_triton(path: str, owner: str) -> bool:
@@ -169,7 +168,7 @@ def _other_builds(contents: Contents, request: SlimRequest) -> Iterable[str]:
     bitsandbytes has fifteen, opens the one that fits ``torch.version``, and none of another major version.
     """
     version = next((path for path in contents.owners if path.endswith("/torch/version.py")), None)
-    text = contents.every[version].read().decode(errors="replace") if version else ""
+    text = contents.read(version).decode(errors="replace") if version else ""
     torchs = dict(_ACCELERATOR.findall(text))
     if not torchs:  # PyTorch for CPUs, or none: which one is opened is not known
         return
@@ -184,35 +183,18 @@ def _other_builds(contents: Contents, request: SlimRequest) -> Iterable[str]:
             yield from (path for path, _, _ in several if path not in fit)
 
 
-_LEGAL = re.compile(r"licen[cs]e|copying|copyright|notice|authors|eula", re.IGNORECASE)
-#: What is installed to be read; a package's own ``docs`` may be pages that it serves.
-_DOCUMENTS = re.compile(
-    r"share/(?:doc|man|info|gtk-doc)/|(?:.*/)?(?:site|dist)-packages/(?P<folder>docs?)/", re.DOTALL
-)
-_NO_DOCUMENTS = (".py", ".pyc", ".pyi", ".so", ".json")
-
-
-def _documentation(contents: Contents, request: SlimRequest) -> Iterable[str]:
-    for path in contents.owners:
-        folder = _DOCUMENTS.match(path)
-        if folder and not _LEGAL.search(path) and not path.endswith(_NO_DOCUMENTS):
-            package = f"{folder[0]}__init__.py" if folder["folder"] else ""
-            if package not in contents.every:
-                yield path
-
-
 def _static_libraries(contents: Contents, request: SlimRequest) -> Iterable[str]:
     """Return archives of object files; circuit models, for one, lie in files of the same ending."""
     return (
         path
         for path in contents.owners
-        if classify_path(path) == Kind.STATIC and contents.every[path].begins_with(b"!<")
+        if classify_path(path) == Kind.STATIC and contents.begins_with(path, b"!<")
     )
 
 
-def _libraries_not_needed(*, for_measuring: bool) -> Picker:
+def _unused_libraries(*, for_measuring: bool) -> Picker:
     return lambda contents, request: (
-        path for path, measures in find_unused(contents).items() if measures == for_measuring
+        path for path, measures in find_unused_libraries(contents).items() if measures == for_measuring
     )
 
 
@@ -220,30 +202,26 @@ _COMPILING = (COMPILE_CPU, COMPILE_GPU, EXTENSIONS, STARTUP)
 #: In the order in which they are taken; a file counts for the first that takes it.
 STEPS = (
     SlimStep(name="triton", loses="Triton", costs=(COMPILE_GPU, STARTUP), picks=_where(_is_of_triton),
-             users=triton_users),
+             users=find_triton_users),
     SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA's tools",
              limits=(PROFILER,), picks=_where(_is_triton_profiler)),
     SlimStep(name="triton-ptxas", loses="Triton's assembler for other GPUs", picks=_other_ptxas),
     SlimStep(name="nvidia-unused", loses="NVIDIA's libraries that nothing loads",
-             picks=_libraries_not_needed(for_measuring=False)),
+             picks=_unused_libraries(for_measuring=False)),
     SlimStep(name="nvidia-profiling", loses="GPU's performance counters",
-             limits=(PROFILER,), picks=_libraries_not_needed(for_measuring=True)),
+             limits=(PROFILER,), picks=_unused_libraries(for_measuring=True)),
     SlimStep(name="nvshmem-device", loses="NVSHMEM in Triton's kernels", limits=(DISTRIBUTED,),
              picks=_where(lambda path, owner: os.path.basename(path) == "libnvshmem_device.bc")),
     SlimStep(name="accelerators", loses="builds for other accelerators than torch's", picks=_other_builds),
     SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, KERNELS),
-             picks=_static_libraries, users=compiler_users),
+             picks=_static_libraries, users=find_compiler_users),
     SlimStep(name="headers-torch", loses="headers of torch", costs=_COMPILING,
-             picks=_where(lambda path, owner: _is_torch(owner) and classify_path(path) == Kind.HEADERS),
-             users=compiler_users),
+             picks=_where(lambda path, owner: owner in _TORCH and classify_path(path) == Kind.HEADERS),
+             users=find_compiler_users),
     SlimStep(name="headers-nvidia", loses="headers of CUDA",
              costs=(COMPILE_GPU, EXTENSIONS, STARTUP, KERNELS),
              picks=_where(lambda path, owner: is_nvidia(owner) and classify_path(path) == Kind.HEADERS),
-             users=compiler_users),
-    SlimStep(name="tests", loses="packages' own tests", picks=lambda contents, request: find_own_tests(contents)),
-    SlimStep(name="byte-code", loses="compiled Python, which comes back as it is run",
-             picks=lambda contents, request: (path for path in contents.owners if source_of(path) in contents.every)),
-    SlimStep(name="documentation", loses="documentation", picks=_documentation),
+             users=find_compiler_users),
     SlimStep(name="gpu-code", loses="code for other GPUs"),
     SlimStep(name="symbols", loses="function names in debuggers and native traces"),
 )  # fmt: skip

@@ -1,95 +1,115 @@
-"""Which packages need what a step would take: they import Triton, or compile with PyTorch's and CUDA's headers.
+"""Who uses what a step would take: packages that need Triton or a compiler, and what loads NVIDIA's libraries.
 
 A package can be imported and yet be of no use: flash-linear-attention loads its modules as they are asked for, and 196
 of them begin with ``import triton``.
+
+That a library is named nowhere proves nothing: TensorFlow's ``DsoLoader`` and cuda-pathfinder put names together as
+they run, and Cython packs strings. So only those go that are known to be for programs that link them, which Python
+environments have none of. They stay where something does name them: in DT_NEEDED, in a library's strings, cut off
+before the version (libcudnn.so.9 holds ``libcudnn_adv.so``), or in a Python file.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import lru_cache
 
+from cuda_code.elf_file import NotElf, opened
 from gpu_tools.sizes.inside import classify_path
 from gpu_tools.sizes.tree import Kind
-from gpu_tools.slim.features import compiles_nothing
-from gpu_tools.slim.listing import Contents
-from gpu_tools.slim.own_tests import is_in_tests, parse
-from gpu_tools.slim.unused_nvidia import is_nvidia
+from gpu_tools.slim.contents import Contents
+from gpu_tools.slim.features import compiles_nothing, is_nvidia
 
 _TRITON, _COMPILER = "triton", "torch.utils.cpp_extension"
+_TESTS = frozenset({"test", "tests"})
 _WORDS = re.compile(rb"^[ \t]*(?:import|from)[ \t][^\n]*\b(?:triton|cpp_extension)\b", re.MULTILINE)
 _TRITONS_OWNERS = frozenset({"triton", "pytorch-triton", "torch", "pytorch", "libtorch"})
 _COMPILERS_OWNERS = re.compile(r"(?:nvidia-)?cuda-(?:nvcc|cccl|crt)(?:-.*)?")
+#: cuSOLVER for several GPUs in one call, replacements for a program's BLAS and FFTW, a second build of NVRTC, and NVTX
+#: for languages that cannot read its C headers.
+_UNUSED = frozenset(
+    {"libcusolverMg", "libnvblas", "libcufftw", "libnvrtc.alt", "libnvrtc-builtins.alt", "libnvtx3interop"}
+)
+#: What CUPTI opens to read performance counters.
+_MEASURING = frozenset({"libnvperf_host", "libnvperf_target", "libcheckpoint", "libpcsamplingutil"})
+_PROFILER = "libcupti"
+#: A catalogue of all of them.
+_CATALOGUE = "cuda-pathfinder"
+_NAME = re.compile(rb"(lib[A-Za-z0-9_+.-]{2,60}?)\.so")
+_STRINGS = (".rodata", ".lrodata", ".data")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Users:
-    """Packages that need something, and packages that do without it where it is not there."""
-
-    needing: tuple[str, ...]
-    trying: tuple[str, ...]
-
-
-@lru_cache(maxsize=1)
-def triton_users(contents: Contents) -> Users:
-    """Return the packages that use Triton, PyTorch aside."""
-    requirers = {owner for owner, names in contents.requires.items() if names & {"triton", "pytorch-triton"}}
-    return _users(requirers - _TRITONS_OWNERS, _importers(contents)[_TRITON])
+def find_triton_users(contents: Contents) -> dict[str, bool]:
+    """Return the packages that use Triton, PyTorch aside, and whether they are of no use without."""
+    requirers = (item.owner for item in contents.lists if item.requires & {"triton", "pytorch-triton"})
+    needing = dict.fromkeys((owner for owner in requirers if owner not in _TRITONS_OWNERS), True)
+    return {**_find_importers(contents)[_TRITON], **needing}
 
 
-@lru_cache(maxsize=1)
-def compiler_users(contents: Contents) -> Users:
-    """Return the packages that compile as they run, or say that they do.
+def find_compiler_users(contents: Contents) -> dict[str, bool]:
+    """Return the packages that compile as they run, or say that they do, and whether they are of no use without.
 
     NVIDIA's packages with headers and modules of their own do (cuda-cccl, nvidia-cutlass).
     """
-    requirers = {
-        owner
-        for owner, names in contents.requires.items()
-        if any(map(_COMPILERS_OWNERS.fullmatch, names)) and not (is_nvidia(owner) or compiles_nothing(owner))
+    needing = {
+        item.owner
+        for item in contents.lists
+        if any(map(_COMPILERS_OWNERS.fullmatch, item.requires))
+        and not (is_nvidia(item.owner) or compiles_nothing(item.owner))
     }
     theirs = {path: owner for path, owner in contents.owners.items() if is_nvidia(owner)}
-    modules = {owner for path, owner in theirs.items() if path.endswith(".py") and contents.every[path].size}
+    modules = {owner for path, owner in theirs.items() if path.endswith(".py") and contents.size_of(path)}
     headers = {owner for path, owner in theirs.items() if classify_path(path) == Kind.HEADERS}
-    requirers |= modules & headers
-    return _users(requirers, _importers(contents)[_COMPILER])
-
-
-def _users(requirers: set[str], importers: Mapping[str, bool]) -> Users:
-    needing = requirers | {owner for owner, needs in importers.items() if needs}
-    return Users(needing=tuple(sorted(needing)), trying=tuple(sorted(importers.keys() - needing)))
+    return {**_find_importers(contents)[_COMPILER], **dict.fromkeys(needing | (modules & headers), True)}
 
 
 @lru_cache(maxsize=1)
-def _importers(contents: Contents) -> Mapping[str, Mapping[str, bool]]:
+def _find_importers(contents: Contents) -> Mapping[str, Mapping[str, bool]]:
     """Return by module the packages that import it, and whether one of their modules fails without it.
 
     Files of no package are there by their path.
     """
-    found: dict[str, dict[str, bool]] = {_TRITON: {}, _COMPILER: {}}
-    for path, entry in contents.every.items():
+    importers: dict[str, dict[str, bool]] = {_TRITON: {}, _COMPILER: {}}
+    for path in contents.every:
         owner = contents.owners.get(path, path)
-        if not path.endswith(".py") or entry.is_link or owner in _TRITONS_OWNERS or is_in_tests(path):
+        if (
+            not path.endswith(".py")
+            or contents.is_link(path)
+            or owner in _TRITONS_OWNERS
+            or not _TESTS.isdisjoint(path.split("/"))
+        ):
             continue
-        content = entry.read()
+        content = contents.read(path)
         if _WORDS.search(content):
-            for name, needs in _imports(getattr(parse(content), "body", ())):
-                for module, owners in found.items():
+            for name, needs in _imports(_parse(content)):
+                for module, owners in importers.items():
                     if f"{name}.".startswith(f"{module}."):
                         owners[owner] = owners.get(owner, False) or needs
-    return found
+    return importers
+
+
+def _parse(source: bytes) -> Sequence[ast.stmt]:
+    """Return a module's statements; none of what Python cannot read."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other people's source
+            return ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a template, or a test of just that
+        return ()
 
 
 def _imports(body: Sequence[ast.stmt], needs: bool = True) -> Iterator[tuple[str, bool]]:
     """Return the modules that statements import, and whether the module that they are in fails without them."""
     for node in body:
         if isinstance(node, ast.Import):
-            yield from ((one.name, needs) for one in node.names)
+            yield from ((alias.name, needs) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from ((f"{node.module}.{one.name}", needs) for one in node.names)
+            yield from ((f"{node.module}.{alias.name}", needs) for alias in node.names)
         elif isinstance(node, ast.If):
             condition = ast.unparse(node.test)
             if "TYPE_CHECKING" not in condition:
@@ -103,3 +123,59 @@ def _imports(body: Sequence[ast.stmt], needs: bool = True) -> Iterator[tuple[str
             )
             for part in ("body", "handlers", "orelse", "finalbody"):
                 yield from _imports(getattr(node, part, ()), needs and not lazily)
+
+
+@lru_cache(maxsize=1)
+def find_unused_libraries(contents: Contents) -> Mapping[str, bool]:
+    """Return NVIDIA's libraries that nothing in an environment loads, and whether they are for CUPTI's measuring."""
+    libraries = [
+        path for path in contents.every if ".so" in os.path.basename(path) and contents.size_of(path)
+    ]
+    theirs = {
+        path: _stem(path)
+        for path in libraries
+        if _stem(path) in _UNUSED | _MEASURING and is_nvidia(contents.owners.get(path, ""))
+    }
+    stems = frozenset(theirs.values())
+    if not stems:
+        return {}
+    used = _find_named_in_python(contents, stems)
+    names = {path: _read_names(contents, path) & stems for path in libraries}
+    more = set(libraries) - theirs.keys()
+    while more:  # what names one that is used is used as well
+        named = {stem for path in more for stem in names[path]} - used
+        used |= named
+        more = {path for path, stem in theirs.items() if stem in named}
+    return {path: stem in _MEASURING for path, stem in theirs.items() if stem not in used}
+
+
+def _read_names(contents: Contents, path: str) -> set[str]:
+    """Return the libraries that one links to or names in its strings, without endings; nothing for what is none."""
+    names: set[str] = set()
+    with suppress(NotElf, ValueError), opened(contents.root / path) as library:
+        names.update(map(_stem, library.needed()))
+        for section_name, section in library.every:
+            if section_name.startswith(_STRINGS) and section.size and _stem(path) != _PROFILER:
+                end = section.offset + section.size
+                names |= {match[1].decode() for match in _NAME.finditer(library.data, section.offset, end)}
+    return names
+
+
+def _find_named_in_python(contents: Contents, stems: frozenset[str]) -> set[str]:
+    named: set[str] = set()
+    for path in contents.every:
+        owner = contents.owners.get(path, "")
+        if (
+            path.endswith(".py")
+            and not contents.is_link(path)
+            and owner != _CATALOGUE
+            and not is_nvidia(owner)
+        ):
+            content = contents.read(path)
+            if b"lib" in content and b".so" in content:
+                named |= {stem for stem in stems - named if f"{stem}.so".encode() in content}
+    return named
+
+
+def _stem(path: str) -> str:
+    return os.path.basename(path).partition(".so")[0]

@@ -1,0 +1,252 @@
+"""What a slimming takes away, step by step."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cuda_code import cuda_archs
+from gpu_tools.slim.contents import ELF, Contents, Note, correct_list
+from gpu_tools.slim.fat_binary import code_for
+from gpu_tools.slim.features import FEATURES, Feature, find_unknown, is_nvidia_library
+from gpu_tools.slim.library import LibrarySlimmed, slim_library
+from gpu_tools.slim.steps import SlimRequest, SlimStep, select_steps
+from groundwork.errors import UsageError
+from groundwork.files import sync
+from groundwork.text import counted
+
+#: Saving less than a page of a file is not worth a new one.
+_LEAST = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saving:
+    """A step: the bytes it gives, and the number of files it removes or makes smaller."""
+
+    step: SlimStep
+    saves: int
+    files: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlimPlan:
+    """What goes and what stays."""
+
+    contents: Contents
+    request: SlimRequest
+    rows: tuple[Saving, ...]  #: Of the steps, those that give something.
+    gone: frozenset[str]  #: Files to remove.
+    left_alone: Mapping[str, str]  #: Libraries that are not understood, with the reason.
+    #: For each GPU that was named (``sm_120``), the libraries with machine code for it (``own``), with PTX only
+    #: (``ptx``), and with code for others alone (``none``).
+    gpu_code: Mapping[str, Mapping[str, list[str]]]
+    #: Steps that were left out, by name, with the feature or the packages that need what they take.
+    spared: Mapping[str, str]
+    lost_for: Mapping[str, tuple[str, ...]]  #: By step: packages that use what it takes, and go on without.
+    unknown: tuple[str, ...]  #: Packages for GPUs of which nothing here knows what they need as they run.
+    #: For files that change (libraries, lists) where their new content lies; empty while it is only a plan.
+    new: Mapping[str, Path]
+
+    @property
+    def before(self) -> int:
+        """Bytes of all files."""
+        return self.contents.size
+
+    @property
+    def after(self) -> int:
+        """Bytes that stay."""
+        return self.before - sum(row.saves for row in self.rows)
+
+    @cached_property
+    def features(self) -> Mapping[str, tuple[Feature, ...]]:
+        """What packages like these can do, if they could before: ``works``, ``limited`` (in part) and ``lost``."""
+        packages = frozenset(self.contents.owners.values())
+        lost = {feature for row in self.rows for feature in row.step.costs}
+        limited = {feature for row in self.rows for feature in row.step.limits} - lost
+        every = [feature for feature in FEATURES if feature.is_in(packages)]
+        return {
+            "works": tuple(feature for feature in every if feature not in lost | limited),
+            "limited": tuple(feature for feature in every if feature in limited),
+            "lost": tuple(feature for feature in every if feature in lost),
+        }
+
+    def name_costs(self, features: Iterable[Feature]) -> list[str]:
+        """Return the names of those of a step's features that packages like these have."""
+        existing = {feature for features in self.features.values() for feature in features}
+        return [feature.name for feature in features if feature in existing]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this as JSON values."""
+        return {
+            "subject": self.contents.name,
+            "kind": self.contents.kind,
+            "gpus": list(self.request.gpus),
+            "before": self.before,
+            "after": self.after,
+            "steps": [
+                {
+                    "name": row.step.name,
+                    "saves": row.saves,
+                    "files": row.files,
+                    "loses": row.step.loses,
+                    "costs": self.name_costs(row.step.costs),
+                    "limits": self.name_costs(row.step.limits),
+                }
+                for row in self.rows
+            ],
+            **{kind: [feature.name for feature in features] for kind, features in self.features.items()},
+            "lost_for": {step: list(packages) for step, packages in self.lost_for.items()},
+            "spared": dict(self.spared),
+            "unknown": list(self.unknown),
+            "gpu_code": {gpu: dict(libraries) for gpu, libraries in self.gpu_code.items()},
+            "links": len(self.contents.outside),
+            "left_alone": dict(self.left_alone),
+        }
+
+
+def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path | None = None) -> SlimPlan:
+    """Find out what each step gives; the new content of files that change is written below ``into``, if that is given.
+
+    Raises UsageError: It is to be written, and nothing has code for a GPU that was named.
+    """
+    steps, spared = select_steps(request, contents)
+    note("looking for what nothing needs")
+    gone, rows = _pick_files(contents, request, steps)
+    libraries = _slim_libraries(contents, request, {step.name for step in steps}, gone, note, into)
+    gpu_code = {gpu: _sort_by_code(gpu, libraries) for gpu in request.gpus}
+    if into is not None:
+        _refuse_without_code(contents, gpu_code)
+    smaller = {path: done for path, done in libraries.items() if done.before - done.after >= _LEAST}
+    for step in steps:
+        if step.picks is None:
+            parts = [done.gpu_code if step.name == "gpu-code" else done.symbols for done in smaller.values()]
+            rows.append(Saving(step=step, saves=sum(parts), files=sum(map(bool, parts))))
+    lost_for = {row.step.name: row.step.find_users(contents, request, needing=False) for row in rows}
+    with_code = {contents.owners[path] for path, done in libraries.items() if done.code}
+    return SlimPlan(
+        contents=contents,
+        request=request,
+        rows=tuple(row for row in rows if row.saves or row.files),
+        gone=frozenset(gone),
+        left_alone={path: done.trouble for path, done in libraries.items() if done.trouble},
+        gpu_code=gpu_code,
+        spared=spared,
+        lost_for={step: packages for step, packages in lost_for.items() if packages},
+        unknown=find_unknown(contents, with_code),
+        new={}
+        if into is None
+        else _write_lists(contents, gone, {path: into / path for path in smaller}, into),
+    )
+
+
+def _sort_by_code(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> dict[str, list[str]]:
+    paths: dict[str, list[str]] = {"own": [], "ptx": [], "none": []}
+    for path, library in libraries.items():
+        if library.code:
+            paths[code_for(gpu, library.code)].append(path)
+    return paths
+
+
+def lacks_all_code(libraries: Mapping[str, list[str]]) -> bool:
+    """Say whether there is code for other GPUs only."""
+    return bool(libraries["none"]) and not (libraries["own"] or libraries["ptx"])
+
+
+def _refuse_without_code(contents: Contents, gpu_code: Mapping[str, Mapping[str, list[str]]]) -> None:
+    for gpu, libraries in gpu_code.items():
+        if lacks_all_code(libraries):
+            raise UsageError(
+                f"nothing in {contents.name} has code for a GPU of {cuda_archs.number(gpu) / 10:.1f}: "
+                f"{counted(len(libraries['none']), 'file')} with code for others",
+                "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv tells), or leave it out",
+            )
+
+
+def _pick_files(
+    contents: Contents, request: SlimRequest, steps: Iterable[SlimStep]
+) -> tuple[set[str], list[Saving]]:
+    gone: set[str] = set()
+    rows = []
+    for step in steps:
+        # to remove a link to what lies elsewhere gives nothing
+        picked = set(step.picks(contents, request)) - gone - contents.outside.keys() if step.picks else set()
+        pointing = picked
+        while pointing:  # a link goes with what it points to
+            pointing = {path for path, to in contents.links.items() if to in pointing} - picked - gone
+            picked |= pointing
+        gone |= picked
+        if picked:
+            rows.append(Saving(step=step, saves=sum(map(contents.size_of, picked)), files=len(picked)))
+    return gone, rows
+
+
+def _slim_libraries(
+    contents: Contents,
+    request: SlimRequest,
+    steps: Collection[str],
+    gone: Collection[str],
+    note: Note,
+    into: Path | None,
+) -> dict[str, LibrarySlimmed]:
+    gpus = request.gpus if "gpu-code" in steps else ()
+    if not gpus and "symbols" not in steps:
+        return {}
+    libraries: dict[str, LibrarySlimmed] = {}
+    paths = [
+        path
+        for path in sorted(contents.owners)
+        if path not in gone
+        and contents.size_of(path) >= _LEAST
+        and contents.begins_with(path, ELF)
+        # NVIDIA's licence does not let changed copies of its libraries be passed on
+        and (contents.kind == "environment" or not is_nvidia_library(path))
+    ]
+    for count, path in enumerate(paths, 1):
+        note(f"libraries {count}/{len(paths)}: {posixpath.basename(path)}")
+        target = None if into is None else into / path
+        if target:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        done = slim_library(contents.root / path, target, gpus=gpus, symbols="symbols" in steps)
+        libraries[path] = done
+        if target and done.before - done.after >= _LEAST:
+            _copy_status(contents, path, target)
+        elif target:
+            target.unlink(missing_ok=True)
+    return libraries
+
+
+def _write_lists(
+    contents: Contents, gone: Collection[str], new: dict[str, Path], into: Path
+) -> dict[str, Path]:
+    """Write the lists of files that change, and return them with the other new files."""
+    for listed in contents.lists:
+        if listed.path not in contents.every:  # in a folder that is a link to another place
+            continue
+        # lists tell of a link what its target holds
+        linked = {path: new[to] for path, to in contents.links.items() if to in new}
+        text = correct_list(contents.root / listed.path, listed.path, gone, {**linked, **new})
+        if text is not None:
+            target = new[listed.path] = into / listed.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
+            _copy_status(contents, listed.path, target)
+            # of the same size at times: by date, too, rsync and undoing tell it from the original
+            status = contents.every[listed.path]
+            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+    return new
+
+
+def _copy_status(contents: Contents, path: str, target: Path) -> None:
+    """Give a new file mode, dates and owner of the original, and see that it is on the disk."""
+    status = contents.every[path]
+    shutil.copystat(contents.root / path, target)
+    if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+        os.chown(target, status.st_uid, status.st_gid)
+        os.chmod(target, status.st_mode)
+    sync(target)

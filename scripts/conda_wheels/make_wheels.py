@@ -21,7 +21,6 @@ from groundwork.errors import BusyError, IntegrityError, ProviderError
 from groundwork.files import FileLock
 from megabuild import environments
 from megabuild.plan import published
-from megabuild.providers.debian import foreign
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
 
@@ -123,12 +122,8 @@ def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
     if package.project != TORCH or "_debian" not in request.config:
         return None
     try:
-        return debian_root.find(
-            request.cache / "debian",
-            cuda=package.cuda is not None,
-            foreign=foreign.of(package.path.parent.name),
-        )
-    except ProviderError:  # no mirror is configured, or the packages come from another machine
+        return debian_root.find(request.cache / "debian", cuda=package.cuda is not None)
+    except ProviderError:  # no mirror is configured
         return None
 
 

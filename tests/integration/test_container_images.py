@@ -12,7 +12,6 @@ import pytest
 from tiny import make_channel, make_package
 
 from megabuild.engine import archive
-from megabuild.isolation.container import _own_limits
 from megabuild.plan import published
 
 CONFIG = "linux_64_cuda132_wheel"
@@ -20,7 +19,7 @@ BASE = "localhost/megabuild-rehearsal:bookworm"
 
 
 def podman(*words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = ["podman", words[0], *_own_limits(), *words[1:]]
+    command = ["podman", *words]
     environ = {**os.environ, **(environment or {})}
     return subprocess.run(
         command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False

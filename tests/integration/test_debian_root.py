@@ -17,7 +17,7 @@ from cuda_code.elf_file import opened
 from gpu_tools.slim import tables
 from groundwork.errors import ProviderError
 from megabuild.providers import local_channel
-from megabuild.providers.debian import apt, foreign, libraries, root
+from megabuild.providers.debian import apt, libraries, root
 from megabuild.providers.debian.root import DebianRoot, enter
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local.compilers import probe
@@ -68,8 +68,6 @@ def test_the_root_has_what_pytorchs_source_asks_for(debian: DebianRoot) -> None:
 
 
 def test_the_root_cannot_be_written_to(debian: DebianRoot) -> None:
-    if enter(debian.path)[0] != "bwrap":
-        pytest.skip("bubblewrap is not installed")
     done = subprocess.run([*enter(debian.path), "touch", "/usr/written"], capture_output=True, check=False)
     assert done.returncode != 0
     assert not (debian.path / "usr" / "written").exists()
@@ -102,15 +100,11 @@ def test_the_libraries_are_complete_without_the_c_library(debian: DebianRoot) ->
     assert chosen["libblas.so.3"][1].startswith("libopenblas")
 
 
-@pytest.mark.parametrize("platform", ["linux-64", "linux-aarch64"])
 def test_libraries_find_each_other_and_what_their_code_points_to_stays(
-    platform: str, debian: DebianRoot, cache: Path, tmp_path: Path
+    debian: DebianRoot, tmp_path: Path
 ) -> None:
-    there = root.find(cache / "debian", foreign=foreign.of(platform))
-    if there is None:
-        pytest.skip(f"no root for {platform} has been made")
-    chosen = libraries.select(there, libraries.read(there))
-    libraries.fill(there, chosen, "libraries", tmp_path)
+    chosen = libraries.select(debian, libraries.read(debian))
+    libraries.fill(debian, chosen, "libraries", tmp_path)
     for soname, (source, _) in chosen.items():
         assert _contents(tmp_path / "lib" / soname) == _contents(source), soname
         with opened(tmp_path / "lib" / soname) as library:
@@ -130,17 +124,18 @@ def _contents(path: Path) -> dict[str, int]:
 
 def test_environments_work_inside_the_root(debian: DebianRoot, cache: Path, tmp_path: Path) -> None:
     toolchain = probe(root=debian.path, enter=enter(debian.path))
+    pythons = some_of(["3.10", "3.11", "3.12", "3.13"], print)
     made = local_channel.make(
         ["python", "numpy 2.*", "gxx_linux-64 14.*", "debian-torch-libs"],
         platform="linux-64",
-        interpreters=some_of(["3.10", "3.11", "3.12", "3.13"], print),
+        interpreters=pythons,
         cache=cache,
         stand_ins=False,
         report=lambda _: None,
         toolchain=toolchain,
         extra=[libraries.package(debian, toolchain.glibc, "linux-64")],
     )
-    python = next(iter(made.interpreters))
+    python = next(iter(pythons))
     specs = [f"python {python}.*", "numpy", "gxx_linux-64", "debian-torch-libs"]
 
     async def work() -> None:
@@ -163,11 +158,8 @@ for library in glob.glob("/mnt/lib/lib*.so.*"): ctypes.CDLL(library)'
     $CXX $CXXFLAGS /tmp/x.cpp $LDFLAGS -o /tmp/x
     /tmp/x
     """
-    words = enter(debian.path)
-    if words[0] != "bwrap":
-        pytest.skip("bubblewrap is not installed")
     done = subprocess.run(
-        [*words, "--bind", str(tmp_path / "env"), "/mnt", "sh", "-euc", script],
+        [*enter(debian.path), "--bind", str(tmp_path / "env"), "/mnt", "sh", "-euc", script],
         capture_output=True,
         text=True,
         check=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,30 +20,25 @@ ANVIL = "quay.io/condaforge/linux-anvil-x86_64:alma10"
 
 
 class FakeEngine:
-    """A folder with fake docker and podman programs, which answer from files and note what they are asked."""
+    """A folder with fake docker and podman programs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def install(self, name: str, *, version: str = "", info: str = "", bridge: str = "abc") -> None:
-        """Put a fake engine in place; without info its daemon is not running."""
+    def install(self, name: str, *, version: str = "", info: str = "") -> None:
+        """Put a fake engine in place; without info its daemon is not running, or hangs."""
         answer = f'echo "{info}"' if info else 'echo "Cannot connect to the daemon" >&2; exit 1'
+        answer = "exec /bin/sleep 60" if info == "hangs" else answer
         program = self.folder / name
         program.write_text(
             "#!/bin/sh\n"
-            f'echo "$*" >> {self.folder}/{name}.asked\n'
             'case "$1 $2" in\n'
             f'"--version "*) echo "{version or name}";;\n'
             f'"info "*) {answer};;\n'
-            f'"network ls") echo "{bridge}";;\n'
             f'"image inspect") [ -e {self.folder}/{name}.image ];;\n'
             "esac\n"
         )
         program.chmod(0o755)
-
-    def asked(self, name: str) -> str:
-        """What the fake engine was asked so far."""
-        return (self.folder / f"{name}.asked").read_text()
 
 
 @pytest.fixture
@@ -62,8 +58,8 @@ def following(command: Sequence[str], option: str) -> list[str]:
     return [command[place + 1] for place, word in enumerate(command[:-1]) if word == option]
 
 
-def docker(image: str = "image", *, network: bool = True) -> Container:
-    return Container(name="docker", image=image, network=network)
+def docker(image: str = "image", **more: Any) -> Container:
+    return Container(name="docker", image=image, **more)
 
 
 @pytest.fixture
@@ -84,6 +80,9 @@ def test_a_container_has_a_name_an_init_no_terminal_and_no_secret_in_its_argumen
     assert {"--rm", "--init"} <= set(command)
     assert following(command, "--name") == ["build"]
     assert not {"-t", "-it", "-ti", "--tty"} & set(command)
+    assert not {"--network", "never"} & set(command)
+    offline = run_command(docker(network=False, made_here="make it"))
+    assert (following(offline, "--network"), following(offline, "--pull")) == (["none"], ["never"])
     assert {"TOKEN", "PATH=/inside"} <= set(following(command, "--env"))
     assert not any("very-secret" in word for word in command)
     assert [word.endswith(",readonly") for word in following(command, "--mount")] == [True, False]
@@ -118,27 +117,6 @@ def test_files_belong_to_the_caller_with_every_kind_of_engine(
     assert following(command, "--user") == [user]
     assert ("--userns=keep-id" in command) == keeps
     assert container.environment({}).get("HOST_USER_ID") == told
-
-
-def test_network_is_none_offline_and_the_hosts_without_a_bridge(ready: FakeEngine) -> None:
-    assert following(run_command(docker()), "--network") == []
-    assert following(run_command(docker(network=False)), "--network") == ["none"]
-    ready.install("docker", info="28.0.1 []", bridge="")
-    assert following(run_command(docker()), "--network") == ["host"]
-
-
-@pytest.mark.parametrize(("enforced", "options"), [(None, []), ("0", []), ("1\n", ["label=disable"])])
-def test_labels_are_switched_off_where_selinux_enforces(
-    enforced: str | None,
-    options: list[str],
-    ready: FakeEngine,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(container_module, "_SELINUX", tmp_path / "enforce")
-    if enforced:
-        (tmp_path / "enforce").write_text(enforced)
-    assert following(run_command(docker()), "--security-opt") == options
 
 
 def test_a_mount_that_cannot_work_is_named_before_anything_starts(ready: FakeEngine, tmp_path: Path) -> None:
@@ -218,40 +196,21 @@ def test_bubblewrap_shows_of_the_machine_its_system_alone(
         ("docker", "", "19.03.5 []", "too old"),
         ("podman", "", "2.2.1 rootless=false", "too old"),
         ("docker", "podman version 5.2.0", "5.2.0 []", "stand-in"),
+        ("docker", "", "hangs", "did not answer within"),
+        ("docker", "", "28.0.1 []", "no image"),
     ],
 )
 def test_check_names_what_is_wrong(
-    name: str, version: str | None, info: str, words: str, engine: FakeEngine
+    name: str,
+    version: str | None,
+    info: str,
+    words: str,
+    engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(container_module, "_ANSWER_SECONDS", 0.3 if info == "hangs" else 30)
     if version is not None:
         engine.install(name, version=version, info=info)
     with pytest.raises(IsolationError, match=words) as refused:
-        Container(name=name, image="image").check()
+        Container(name=name, image="image", made_here="make it").check()
     assert refused.value.remedy
-
-
-def test_check_does_not_wait_for_a_daemon_that_hangs(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = engine.folder / "docker"
-    program.write_text('#!/bin/sh\ncase "$1" in --version) echo Docker;; *) exec /bin/sleep 60;; esac\n')
-    program.chmod(0o755)
-    monkeypatch.setattr(container_module, "_ANSWER_SECONDS", 0.3)
-    with pytest.raises(IsolationError, match="did not answer within"):
-        docker().check()
-
-
-def test_an_image_made_here_is_never_pulled(ready: FakeEngine) -> None:
-    isolation = Container(name="docker", image="own", made_here="make it so")
-    assert following(run_command(isolation), "--pull") == ["never"]
-    with pytest.raises(IsolationError, match="no image own") as missing:
-        isolation.check()
-    assert missing.value.remedy == "make it so"
-    (ready.folder / "docker.image").touch()
-    isolation.check()
-
-
-def test_stop_removes_by_name_until_it_is_gone(ready: FakeEngine) -> None:
-    docker().stop("build")
-    assert "rm --force build" in ready.asked("docker")
-    assert "name=^build$" in ready.asked("docker")

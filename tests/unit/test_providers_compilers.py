@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.errors import ProviderError
 from megabuild.providers import specs
-from megabuild.providers.local import compilers, stand_ins
+from megabuild.providers.local import compilers, stand_in_packages
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.package import LocalPackage
 
@@ -82,14 +81,9 @@ def test_versions_are_those_of_the_compiler_and_a_changed_compiler_changes_the_b
     assert changed["gcc_linux-64"] != packages["gcc_linux-64"].build_string
 
 
-def test_other_platforms_are_refused(toolchain: Toolchain) -> None:
-    with pytest.raises(ProviderError, match="osx-arm64"):
-        compilers.packages(toolchain, "osx-arm64")
-
-
 def test_stand_ins_satisfy_what_is_asked_and_say_what_they_are(toolchain: Toolchain) -> None:
     asked = specs.parse(["libcblas * *_mkl", "mkl-devel 2025.*", "libmagma-devel 2.9.0.*"])
-    made = stand_ins.packages(asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64")
+    made = stand_in_packages.packages(asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64")
     assert [package.name for package in made] == ["libcblas", "libmagma-devel", "libmagma", "mkl-devel"]
     for package in made:
         wanted = asked.get(package.name, ())
@@ -99,7 +93,7 @@ def test_stand_ins_satisfy_what_is_asked_and_say_what_they_are(toolchain: Toolch
 
 def test_the_stand_in_for_magma_compiles_and_links(toolchain: Toolchain, tmp_path: Path) -> None:
     asked = specs.parse(["libmagma-devel 2.9.0.*"])
-    for package in stand_ins.packages(asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64"):
+    for package in stand_in_packages.packages(asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64"):
         staged = tmp_path / package.name
         staged.mkdir()
         package.fill(staged)

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,13 +93,6 @@ def test_a_folder_that_may_not_be_looked_into_has_no_interpreters(tmp_path: Path
         closed.chmod(0o700)
     assert found
     assert not any(closed in path.parents for path in found)
-
-
-def test_the_running_interpreter_answers() -> None:
-    answer = interpreters.ask(Path(sys.executable))
-    assert answer is not None
-    assert answer.version == ".".join(map(str, sys.version_info[:3]))
-    assert answer.prefix == Path(sys.base_prefix)
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from groundwork.errors import ProviderError
 from megabuild.configs.config import Config, load
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers import local_channel
-from megabuild.providers.environment import Environment, machine_platform
+from megabuild.providers.environment import Environment
 from megabuild.providers.local import interpreters
 from megabuild.providers.provider import ProviderRequest, requirements
-from megabuild.providers.pypi import projects
+from megabuild.providers.pypi import lock
 from megabuild.providers.select import provide
 
 
@@ -85,45 +85,23 @@ def test_a_channel_that_answers_is_the_environment(
     environment = _ask(config, tmp_path)
     assert environment.channels == (f"{server}/conda-forge",)
     assert environment.pythons == config.pythons
-
-
-def test_a_channel_that_does_not_answer_is_an_error(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
     with pytest.raises(ProviderError, match="does not answer"):
         _ask(config, tmp_path)
 
 
-@pytest.mark.parametrize("rehearsable", [True, False])
-def test_a_remedy_is_offered_only_where_it_is_accepted(
-    config: Config, rehearsable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_outside_a_rehearsal_what_is_missing_is_an_error(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(projects, "with_wheels", lambda *_: ())
-    if not rehearsable:  # as of another feedstock
-        variant = {key: values for key, values in config.variant.items() if not key.startswith("torch_")}
-        config = replace(config, variant=variant, torch_version="")
+    monkeypatch.setattr(lock, "with_wheels", lambda *_: ())
     needs_glib = [replace(_planned("mine"), host=("glib", "python 3.11.*"))]
-    with pytest.raises(ProviderError, match="cannot provide: glib") as raised:
+    with pytest.raises(ProviderError, match="cannot provide: glib"):
         _ask(replace(config, provider="local"), tmp_path, planned=needs_glib)
-    assert ("--rehearse" in raised.value.remedy) == rehearsable
 
 
 def test_the_local_channel_refuses_other_platforms(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="osx-arm64"):
         _ask(load(repository, "osx_arm64_cpu"), tmp_path, rehearsal=True)
-
-
-def test_outside_a_rehearsal_what_is_missing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ProviderError, match="cannot provide: mkl-devel"):
-        local_channel.make(
-            ["mkl-devel", "python"],
-            platform=machine_platform(),
-            interpreters=interpreters.find(lambda _: None),
-            cache=tmp_path,
-            stand_ins=False,
-            report=lambda _: None,
-        )
 
 
 @pytest.mark.parametrize(("asked", "needed"), [("3.11", {"3.11", "3.12"}), ("3.12", {"3.12"})])

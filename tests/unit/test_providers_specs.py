@@ -8,6 +8,7 @@ from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
 from megabuild.providers import specs
+from megabuild.providers.local.stand_in_packages import examples
 
 
 def _specs(*texts: str) -> list[MatchSpec]:
@@ -67,10 +68,10 @@ def test_versions_are_translated_for_conda(given: str, expected: str) -> None:
 )
 def test_an_example_satisfies_everything_asked(asked: list[str]) -> None:
     name = asked[0].split()[0]
-    (found,) = specs.examples(_specs(*asked), name, "rehearsal")
+    (found,) = examples(_specs(*asked), name, "rehearsal")
     assert specs.satisfied(_specs(*asked), found)
 
 
 def test_contradictory_requirements_get_a_package_each() -> None:
-    found = specs.examples(_specs("x 1.*", "x 2.*", "x >=1"), "x", "t")
+    found = examples(_specs("x 1.*", "x 2.*", "x >=1"), "x", "t")
     assert [one.version.split(".")[0] for one in found] == ["1", "2"]

@@ -60,8 +60,8 @@ def test_a_wheel_whose_content_is_for_something_else_is_refused(
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("torch/version.py", f"__version__ = '2.13.0'\n{text}\n")
     with pytest.raises(IntegrityError, match=r"is for .*, by its torch/version\.py"):
-        torch._check(path, cuda)
-    torch._check(path, "13.0" if cuda is None else None)
+        torch.check_accelerator(path, cuda)
+    torch.check_accelerator(path, "13.0" if cuda is None else None)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,8 @@ def test_nvidias_wheels_have_what_the_extensions_are_built_with(repository: Path
         "nvtx",
     ]
     table = catalogue.load()
-    longer = {
-        "cudart": "cuda-runtime",
-        "profiler": "cuda-profiler-api",
-        "cccl": "cuda-cccl",
-        "nvcc": "cuda-nvcc",
-    }
+    longer = {name: f"cuda-{name}" for name in ("cccl", "nvcc")}
+    longer |= {"cudart": "cuda-runtime", "profiler": "cuda-profiler-api"}
     had = {f"nvidia-{longer.get(part, part)}" for part in (*brought, *table.nvidia_toolkit)}
     (package, *_) = render(
         load(repository, "linux_64_cuda132_wheel"),

@@ -251,13 +251,10 @@ def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
         return None
 
 
-def best_first(files: Iterable[File], python: str, platforms: Sequence[str] = ()) -> list[File]:
-    """Return the wheels whose tags fit a Python ("3.13t"): the newest first, of one version the most specific.
-
-    ``platforms`` are those of wheels, the best first; empty for this machine's.
-    """
+def best_first(files: Iterable[File], python: str) -> list[File]:
+    """Return the wheels whose tags fit a Python ("3.13t"): the newest first, of one version the most specific."""
     digits = [int(part) for part in python.removesuffix("t").split(".")]
-    name, platforms = f"cp{''.join(map(str, digits))}", platforms or list(platform_tags())
+    name, platforms = f"cp{''.join(map(str, digits))}", list(platform_tags())
     own = cpython_tags(digits, abis=[f"cp{python.replace('.', '')}"], platforms=platforms)
     order = [*own, *compatible_tags(digits, interpreter=name, platforms=platforms)]
     rank = {tag: number for number, tag in enumerate(order)}

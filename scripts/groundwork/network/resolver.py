@@ -47,7 +47,6 @@ class Target:
     version: str  #: ``3.12.1``
     executable: Path | None = None  #: None where it is not installed here
     free_threaded: bool = False
-    platforms: tuple[str, ...] = ()  #: of wheels, where it is for another machine: the best first
 
     @property
     def python(self) -> str:
@@ -76,14 +75,9 @@ class _Pylock:
 msgspec.json.Decoder(_Pylock)  # before threads decode: msgspec's first look at a class is not safe in several
 
 
-def marker_environment(version: str, platforms: Sequence[str] = ()) -> dict[str, str]:
-    """Return the values of environment markers (PEP 508) for a CPython of a version, ``3.12.1``, on this machine.
-
-    On another one where ``platforms``, of wheels for it, are given: ``manylinux2014_aarch64``.
-    """
+def marker_environment(version: str) -> dict[str, str]:
+    """Return the values of environment markers (PEP 508) for a CPython of a version, ``3.12.1``, on this machine."""
     values = {key: str(value) for key, value in default_environment().items()}
-    if platforms:
-        values["platform_machine"] = platforms[-1].partition("_")[2]
     values["python_version"] = ".".join(version.split(".")[:2])
     return values | {"implementation_version": version, "python_full_version": version}
 
@@ -130,10 +124,6 @@ def _command(target: Target, cache: Path | None, *, dependencies: bool) -> list[
     command.append(f"--cache-dir={cache}" if cache else "--no-cache")
     if not target.free_threaded:  # uv takes no "3.13t" as a version
         command.append(f"--python-version={target.version}")
-    if target.platforms:
-        _, _, minor, machine = target.platforms[0].split("_", 3)
-        # the newest that uv knows by name
-        command.append(f"--python-platform={machine}-manylinux_2_{min(int(minor), 40)}")
     return command if dependencies else [*command, "--no-deps"]
 
 
@@ -189,7 +179,7 @@ def _best(package: _Package, target: Target, where: Configured) -> File:
     """Return the wheel that an installer takes of those that fit; uv has taken credentials out of its address."""
     hashes = {wheel.url: wheel.hashes.get("sha256", "") for wheel in package.wheels}
     wheels = [file for url in hashes if (file := linked(url, {}))]
-    best = (best_first(wheels, target.python, target.platforms) or wheels)[0]
+    best = (best_first(wheels, target.python) or wheels)[0]
     url = best.url
     for address in (*where.indexes, *where.links):
         url = with_user(url, address)

@@ -1,19 +1,18 @@
 """The interface of isolations, their exit codes, and the host without one.
 
-How a caller starts something in an isolation::
+How a caller starts a command in an isolation::
 
     isolation.check()
-    isolation.stop(name)                     # what a run that was killed may have left
+    isolation.stop(name)                     # a killed run may have left a container of that name
     process = subprocess.Popen(
         isolation.command(argv, mounts=mounts, env=env, cwd=cwd, name=name),
         env=isolation.environment(env),      # not os.environ: values travel here, never in argv
         stdin=..., stdout=..., stderr=..., start_new_session=True,
     )
     ...
-    isolation.stop(name)                     # also when the process was killed
+    isolation.stop(name)
     error = isolation.failure(process.returncode, output=tail_of_the_log)
 
-Standard input reaches the process, so a worker that reads it until the end notices that its driver is gone.
 bubblewrap ties the process to the *thread* that called Popen: start it from one that outlives it.
 """
 
@@ -33,7 +32,7 @@ from groundwork.errors import IsolationError, MegabuildError
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A folder or file of the host and the place where the build sees it."""
+    """A folder or file of the host that the build sees under another path."""
 
     source: Path  #: Path on the host; must exist when the build starts.
     target: str  #: Absolute path inside the isolation; the host isolation ignores it.
@@ -41,16 +40,11 @@ class Mount:
 
 
 def require_sources(mounts: Iterable[Mount]) -> None:
-    """Raise an IsolationError for a mount without a source or an absolute target.
-
-    docker would otherwise name the daemon's view of the problem, bubblewrap an errno.
-    """
+    """Raise an IsolationError for a mount without a source or an absolute target."""
     for mount in mounts:
-        if not mount.target.startswith("/"):
-            raise IsolationError(f"mount target {mount.target!r} is not an absolute path")
-        if not mount.source.exists():
+        if not mount.target.startswith("/") or not mount.source.exists():
             raise IsolationError(
-                f"{mount.source} does not exist, so it cannot be shown to the build as {mount.target}",
+                f"{mount.source} does not exist, or cannot be shown to the build as {mount.target}",
                 "run the build again: folders that went missing are made anew",
             )
 
@@ -64,8 +58,7 @@ class Isolation(ABC):
     def check(self) -> None:
         """Make sure that commands can run here; takes a few seconds at most.
 
-        Raises IsolationError: The engine is missing, not running, too old or not permitted; its remedy says what to
-            do.
+        Raises IsolationError: The engine is missing, not running, too old or not permitted.
         """
 
     @abstractmethod
@@ -74,28 +67,22 @@ class Isolation(ABC):
     ) -> list[str]:
         """Return what to start, together with :meth:`environment`; needs no terminal.
 
-        ``argv`` and ``cwd`` are as seen inside, where the command sees ``mounts`` of the host and ``env`` besides what
-        the isolation itself provides. ``name`` is the container's: letters, digits, ``_``, ``.`` and ``-``.
-
-        Raises IsolationError: A mount that cannot work.
+        ``argv`` and ``cwd`` are as seen inside. ``name`` is the container's: letters, digits, ``_``, ``.`` and ``-``.
         """
 
     @abstractmethod
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Environment for the process that runs :meth:`command`, given the ``env`` passed there."""
+        """Return the environment for the process that runs :meth:`command`, given the ``env`` passed there."""
 
     def path(self, target: str, source: Path) -> str:
-        """Path of a mount as the command sees it."""
+        """Return the path of a mount as the command sees it."""
         return target
 
     def stop(self, name: str) -> None:  # noqa: B027  # nothing to stop where what runs inside ends with its parent
         """End and remove what a command of that name left behind."""
 
     def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
-        """Return the error of a command that ended because of the isolation rather than by itself, else None.
-
-        The code is as from ``Popen.returncode``, the output the last lines that the process printed.
-        """
+        """Return the error of a command that ended because of the isolation rather than by itself, else None."""
         # by these a shell, a container engine or an init reports that nothing was started
         reasons = {126: "could not be executed", 127: "was not found"}
         if returncode not in reasons:
@@ -118,34 +105,36 @@ class Host(Isolation):
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
     ) -> list[str]:
-        """Return the command behind a shell that changes to ``cwd``; mounts are where they are."""
         require_sources(mounts)
         return ["/bin/sh", "-c", 'cd "$0" && exec "$@"', cwd, *argv]
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Return the caller's environment with ``env`` on top."""
         return {**os.environ, **env}
 
     def path(self, target: str, source: Path) -> str:
         return str(source)
 
     def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
-        """Return None: there is nothing between the worker and us."""
         return None
 
 
-def last_line(output: str, default: str = "no message") -> str:
+def last_line(output: str) -> str:
     """Return the last line of a program's output that is not blank."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1] if lines else default
+    return lines[-1] if lines else "no message"
 
 
 def ask(
-    name: str, command: Sequence[str], remedy: str, *, seconds: float, env: Mapping[str, str] | None = None
+    name: str,
+    command: Sequence[str],
+    remedy: str,
+    *,
+    seconds: float = 5.0,
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a short command of the engine ``name``; any exit code is left to the caller.
 
-    Raises IsolationError: It does not answer in time; ``remedy`` is the error's.
+    Raises IsolationError: It does not answer in time.
     """
     done = process.run(command, timeout=seconds, environ=env)
     if done.returncode == process.TIMED_OUT:
@@ -154,17 +143,10 @@ def ask(
 
 
 def require_version(program: str, version: str, oldest: str) -> None:
-    """Refuse a program older than the oldest supported version, or whose version cannot be read.
-
-    Raises IsolationError: It is refused.
-    """
-    if _numbers(version) < _numbers(oldest):
+    """Raise an IsolationError for a program that is too old, or whose version cannot be read."""
+    has, needs = ([int(part) for part in re.findall(r"\d+", text)[:3]] for text in (version, oldest))
+    if has < needs:
         raise IsolationError(
             f"{program} {version or '(version unknown)'} is too old: {oldest} or newer is needed",
             f"install a newer {program}, or choose another engine with --engine",
         )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    match = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(part) for part in match.group().split(".")) if match else ()

@@ -1,12 +1,10 @@
 """A root folder (for example Debian's, made by mmdebstrap) entered with bubblewrap.
 
-Starts in milliseconds and needs no service and no image; works as root, and as any user where the kernel
-permits user namespaces. A build keeps the user's id, but not root's capabilities: it cannot remount what it
-sees read-only or make device nodes; and with bubblewrap 0.8, where the kernel permits user namespaces, it
-cannot make one of its own, in which it would have all capabilities again. So it writes to the folders that
-are mounted writable, with the rights that the user has there, and to nothing else. That keeps it from
-accidents, not from a hole in the kernel: there is no filter on system calls, and what is mounted writable
-is not protected from it.
+Starts in milliseconds and needs no service and no image; works as root, and as any user where the kernel permits user
+namespaces. A build keeps the user's id, but not root's capabilities: it cannot remount what it sees read-only or make
+device nodes, and with bubblewrap 0.8 it cannot make a user namespace, in which it would have all capabilities again.
+So it writes to the folders that are mounted writable, and to nothing else. That keeps it from accidents, not from a
+hole in the kernel: there is no filter on system calls.
 
 Of the machine's own root folder it sees the system and what was installed beside it: no home folder, no /var, nothing
 else that lies at the top, and of /etc only what everybody may read, since its user id may own the rest.
@@ -26,7 +24,6 @@ from pathlib import Path, PurePosixPath
 
 from groundwork.errors import IsolationError, MegabuildError
 from groundwork.user_folders import home_folder
-from megabuild.isolation import emulation
 from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_sources, require_version
 
 _OLDEST = "0.4"
@@ -34,7 +31,6 @@ _MACHINE, _ETC = Path("/"), Path("/etc")
 _SYSTEM = re.compile(r"bin|sbin|lib\w*|usr|etc|opt|nix|gnu")
 # Made fresh inside; /sys is the machine's own, because OpenBLAS and PyTorch's cpuinfo read the CPUs there.
 _NOT_FROM_ROOT = frozenset({"dev", "proc", "run", "sys", "tmp"})
-_ANSWER_SECONDS = 5.0
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REMEDY = "install bubblewrap (Debian: apt-get install bubblewrap), or choose another engine with --engine"
 
@@ -45,19 +41,11 @@ class Bubblewrap(Isolation):
 
     root: Path  #: Folder that becomes ``/``, read-only.
     network: bool = True  #: Whether the command may use the network.
-    emulator: Path | None = None  #: Runs programs of another architecture; a static program.
     name: str = "bubblewrap"
 
     def check(self) -> None:
         """Check bubblewrap's version, the root folder, and whether this user may make namespaces."""
-        program = _program()
-        version = _run([program, "--version"]).stdout.split()[-1:] or ["0"]
-        require_version("bubblewrap", version[0], _OLDEST)
-        if not (self.root / "usr" / "bin" / "env").exists():
-            raise IsolationError(
-                f"{self.root} is not a root folder with a system in it",
-                "remove the folder: it is made anew by the next build",
-            )
+        require_version("bubblewrap", _run([_program(), "--version"]).stdout, _OLDEST)
         trial = _run(self.command(["/usr/bin/env"], mounts=(), env={}, cwd="/", name="check"))
         if trial.returncode != 0:
             raise IsolationError(
@@ -66,12 +54,6 @@ class Bubblewrap(Isolation):
                 "kernel.apparmor_restrict_unprivileged_userns=0), or run as root, who needs none; "
                 "or choose another engine with --engine",
             )
-        if self.emulator is not None:
-            loader = f"/lib/ld-linux-{emulation.machine(self.emulator)}.so.1"
-            foreign = _run(self.command([loader, "--version"], mounts=(), env={}, cwd="/", name="check"))
-            if foreign.returncode != 0:
-                machine = emulation.machine(self.emulator)
-                raise IsolationError(f"programs for {machine} do not run here", emulation.REMEDY)
 
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
@@ -79,16 +61,8 @@ class Bubblewrap(Isolation):
         """Return the bwrap command; ends with whoever started it, and so does everything inside."""
         require_sources(mounts)
         program = _program()
-        command = [
-            program,
-            "--unshare-pid",
-            "--die-with-parent",
-            "--cap-drop",
-            "ALL",
-            *no_user_namespaces(program),
-        ]
-        if self.emulator is not None:  # then it is started as the root user of a namespace
-            command += ["--unshare-user", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
+        command = [program, "--unshare-pid", "--die-with-parent", "--cap-drop", "ALL"]
+        command += no_user_namespaces(program)
         if not self.network:
             command.append("--unshare-net")
         try:
@@ -106,8 +80,7 @@ class Bubblewrap(Isolation):
         for mount in sorted(mounts, key=lambda mount: len(PurePosixPath(mount.target).parts)):
             bind = "--bind" if mount.writable else "--ro-bind"
             command += [bind, str(mount.source.resolve()), mount.target]
-        before = emulation.before(self.emulator) if self.emulator else ()
-        return [*before, *command, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
+        return [*command, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return ``env`` and nothing of the caller's; PATH and HOME where ``env`` has none."""
@@ -178,4 +151,4 @@ def _program() -> str:
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return ask("bubblewrap", command, _REMEDY, seconds=_ANSWER_SECONDS, env={"PATH": _DEFAULT_PATH})
+    return ask("bubblewrap", command, _REMEDY, env={"PATH": _DEFAULT_PATH})

@@ -53,7 +53,7 @@ def choose_isolation(
 ) -> Isolation:
     """Return the requested isolation, or the one that fits; a run checks it before it builds for long.
 
-    A rehearsal and wheels run on the host. Debian's packages, foreign machines' and other people's recipes with this
+    A rehearsal and wheels run on the host. Debian's packages and other people's recipes with this
     machine's compilers run in bubblewrap, conda-forge's in the config's container image.
 
     Raises IsolationError: Neither docker nor podman can be used; ``usable`` configs are named.
@@ -61,12 +61,11 @@ def choose_isolation(
     if requested in CONTAINERS:
         return _container(requested, config, environment)
     rehearsal = environment.overrides.get("torch_source") == ("model",)
-    foreign = environment.emulator is not None
     linux = config.platform.startswith("linux-") and not rehearsal
-    fitting = requested is None and (foreign or (linux and config.provider in ("debian", "local")))
+    fitting = requested is None and linux and config.provider in ("debian", "local")
     if requested == "bubblewrap" or fitting:
         root, network = environment.root or Path("/"), _has_network(environment)
-        return Bubblewrap(root=root, network=network, emulator=environment.emulator)
+        return Bubblewrap(root=root, network=network)
     if requested == "host" or not linux or config.provider != "conda-forge":
         return Host()
     problems = []

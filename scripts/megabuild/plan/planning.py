@@ -23,10 +23,9 @@ from megabuild.plan.published import is_published, records
 from megabuild.plan.recipe_parts import Part, part_of, parts
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_version import TorchRelease, read_release
-from megabuild.providers.conda_forge import ChannelError
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import ProviderRequest
-from megabuild.providers.select import provide
+from megabuild.providers.select import ChannelError, provide
 
 Overrides = Mapping[str, Sequence[str]]
 #: Options by the key that they need in a config.

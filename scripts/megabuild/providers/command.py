@@ -6,10 +6,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from groundwork import guard
+from groundwork import guard, process
 from groundwork.errors import ProviderError
 
 Item = TypeVar("Item")
@@ -31,44 +31,53 @@ def run(
 
     `what`: what is being done, as the subject of an error message: "resolving wheels for Python 3.12".
     `guarded`: End the program, and what it starts, with this process, even by ``kill -9``: for what goes on for
-      minutes.
+      minutes. Its complaints are among what it printed.
 
     Raises ProviderError: The program is missing, failed, or took longer than `timeout`; with the last lines it
         printed.
     """
-    # the guard ends everything when its input closes, whose other end only this process has
-    before = [sys.executable, "-I", "-S", guard.__file__] if guarded else []
-    try:
-        process = subprocess.Popen(
-            [*before, *argv],
-            stdin=subprocess.PIPE if guarded else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=None if env is None else dict(env),
-        )
-        held, process.stdin = process.stdin, None  # or `communicate` would close it
-        with process, held or nullcontext():
-            try:
-                output, complaints = process.communicate(timeout=timeout)
-            except BaseException:
-                if held is None:
-                    process.kill()
-                else:
-                    held.close()
-                    with suppress(subprocess.TimeoutExpired):
-                        process.wait(guard.GRACE_SECONDS + 1)
-                raise
-    except FileNotFoundError as error:
-        raise ProviderError(f"{what}: {argv[0]} is not installed", remedy) from error
-    except subprocess.TimeoutExpired as error:
-        raise ProviderError(f"{what}: no end after {timeout:.0f} s", remedy) from error
-    if process.returncode != 0:
-        printed = [line for line in (output + complaints).splitlines() if line.strip()]
+    done = (_run_guarded if guarded else _run)(argv, timeout, env)
+    if done.returncode:
+        printed = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         tail = "\n  ".join(([line for line in printed if is_relevant(line)] or printed)[-_LINES_SHOWN:])
-        raise ProviderError(f"{what} failed with exit status {process.returncode}:\n  {tail}", remedy)
-    return output
+        raise ProviderError(f"{what}: {argv[0]} failed with exit status {done.returncode}:\n  {tail}", remedy)
+    return done.stdout
+
+
+def _run(
+    argv: Sequence[str], timeout: float, env: Mapping[str, str] | None
+) -> subprocess.CompletedProcess[str]:
+    return process.run(argv, timeout=timeout, environ=env)
+
+
+def _run_guarded(
+    argv: Sequence[str], timeout: float, env: Mapping[str, str] | None
+) -> subprocess.CompletedProcess[str]:
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", guard.__file__, *argv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=env,
+    ) as program:
+        # the guard ends everything when its input closes, whose other end only this process has
+        held, program.stdin = program.stdin, None  # or `communicate` would close it
+        assert held is not None
+        with held:
+            try:
+                output, _ = program.communicate(timeout=timeout)
+            except BaseException as error:
+                held.close()
+                with suppress(subprocess.TimeoutExpired):
+                    program.wait(guard.GRACE_SECONDS + 1)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                return subprocess.CompletedProcess(
+                    argv, process.TIMED_OUT, f"no end after {timeout:.0f} s", ""
+                )
+    return subprocess.CompletedProcess(argv, program.returncode, output, "")
 
 
 @contextmanager
@@ -81,14 +90,10 @@ def threads(at_once: int) -> Iterator[ThreadPoolExecutor]:
     pool = ThreadPoolExecutor(at_once)
     try:
         yield pool
-    except Exception:
-        pool.shutdown(cancel_futures=True)
-        raise
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    else:
         pool.shutdown()
+    except BaseException as error:
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
 
 
 def each(function: Callable[[Item], Result], items: Iterable[Item], at_once: int) -> Iterator[Result]:

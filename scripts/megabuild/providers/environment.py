@@ -23,15 +23,13 @@ class Download:
 class Environment:
     """Everything a build needs besides the recipe and the config."""
 
-    #: Conda channels in order of priority: a folder (a local channel) or a URL or name. None where it is known only
-    #: after a root is made what is in them.
+    #: Conda channels in order of priority: a folder (a local channel) or a URL or name. Empty while the root that has
+    #: their content is still to be made.
     channels: tuple[Path | str, ...]
     #: Pythons of the config that can be built here, such as "3.12" or "3.13t".
     pythons: tuple[str, ...]
     #: Root folder to enter for the build (Debian's tree), or None to build on the host or in an image.
     root: Path | None = None
-    #: Program, linked statically, that runs the programs of the config's platform, where the machine is of another one.
-    emulator: Path | None = None
     source: Path | None = None  #: Unpacked source tree of PyTorch, where the provider brings one.
     #: The part of `source` that libtorch is made from, if not all of it: a folder, or its files with their
     #: sha256, where these are known without having them.
@@ -47,13 +45,10 @@ class Environment:
     notes: tuple[str, ...] = ()
     stand_ins: tuple[str, ...] = ()  #: Names of packages that are empty, in a rehearsal.
     downloads: tuple[Download, ...] = ()  #: Of a plan: what its run would get first.
-    #: Everything is there that a build takes; else the provider is to make it, which takes so many bytes in the cache.
-    ready: bool = True
-    to_make: int = 0
+    ready: bool = True  #: Nothing is left to be made or downloaded before the build.
+    to_make: int = 0  #: Bytes in the cache that the provider has yet to make.
     to_pack: int = 0  #: Packages of the local channel that are still to be packed, once per machine.
-
-    #: The command that installs what a run lacks on this machine, or an empty string.
-    install_command: str = ""
+    install_command: str = ""  #: The command that installs what a run lacks on this machine.
 
     @property
     def local(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,23 +16,20 @@ from rattler import MatchSpec
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock, sha256
 from groundwork.process import run
-from groundwork.progress import Notes, Preparing
-from groundwork.text import counted
+from groundwork.progress import Notes
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.command import each, threads
-from megabuild.providers.local import compilers, python
-from megabuild.providers.local import stand_ins as stand_in
+from megabuild.providers.local import compilers, python, stand_in_packages
 from megabuild.providers.local.compilers import Toolchain, probe
-from megabuild.providers.local.interpreters import Interpreter, running
+from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.store import Store, StoredPackage, planned
-from megabuild.providers.pypi import download, lock, projects, wheel_to_conda
+from megabuild.providers.pypi import download, lock, wheel_to_conda
 
 #: Where system programs are searched.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_LOCK_TIMEOUT = 1800.0  # seconds to wait for another run that is making packages
 _RESOLVERS = 2  # an interpreter and uv each
 
 #: What is asked for, by package name.
@@ -45,15 +42,13 @@ class LocalChannel:
 
     path: Path  #: Folder with repodata, usable as a channel.
     records: tuple[StoredPackage, ...]  #: The packages in it.
-    interpreters: Mapping[str, Interpreter]  #: X.Y(t) to the interpreter that was packaged.
     toolchain: Toolchain  #: The compiler that was packaged.
     stand_ins: tuple[str, ...]  #: Names of the packages that are empty.
     by_name: tuple[str, ...]  #: Names of those that are wheels only because pip's indexes have that name.
-    #: By sha256 of the wheel, of a channel that was only planned: bytes still to be downloaded, and to be packed.
-    pending: Mapping[str, int]
-    unpacked: Mapping[str, int]
     ready: bool = True  #: It is whole, and not only planned.
-    to_pack: int = 0  #: Of a channel that was only planned: packages still to be packed.
+    missing: tuple[
+        LocalPackage, ...
+    ] = ()  #: Of a channel that was only planned: packages still to be packed.
 
 
 def make(
@@ -70,7 +65,6 @@ def make(
     pythons: Collection[str] = (),
     plan: bool = False,
     any_wheel: bool = False,
-    remedy: str = "Use a config or --provider that has these packages.",
 ) -> LocalChannel:
     """Make, or find in the cache, the channel that serves ``needs``.
 
@@ -90,84 +84,63 @@ def make(
     needed = [python for python in interpreters if not pythons or python in pythons]
     own = [package for version in needed for package in python.packages(interpreters[version], platform)]
     own += [*compilers.packages(compiler, platform), *extra]
-    own += [
-        _launcher_package(name, program, platform)
-        for name in asked
-        if (program := _system_program(name, catalogue))
-    ]
-    known = {*catalogue.wheels, *catalogue.tools, *catalogue.companions, *(package.name for package in own)}
-    missing = {name: wanted for name, wanted in asked.items() if name not in known}
-    by_name = projects.with_wheels(missing, catalogue, interpreters.values(), more) if any_wheel else ()
-    catalogue = catalogue.with_wheels(by_name)
-    wheels = _wheel_requirements(asked, catalogue)
-    missing = {name: wanted for name, wanted in missing.items() if name not in by_name}
+    for name in sorted(catalogue.programs.intersection(asked)):
+        if program := shutil.which(name, path=_PATH):
+            own.append(_launcher_package(name, program, platform))
+    provided = {
+        *catalogue.wheels,
+        *catalogue.tools,
+        *catalogue.companions,
+        *(package.name for package in own),
+    }
+    missing = {name: wanted for name, wanted in asked.items() if name not in provided}
+    by_name: tuple[str, ...] = ()
+    if any_wheel:
+        by_name = lock.with_wheels(missing, catalogue, interpreters.values(), more)
+        catalogue = catalogue.with_wheels(by_name)
+        missing = {name: wanted for name, wanted in missing.items() if name not in by_name}
     if missing and not stand_ins:
-        raise ProviderError(f"this machine cannot provide: {', '.join(sorted(missing))}", remedy)
-    own += stand_in.packages(missing, catalogue.stand_ins, compiler, platform)
+        raise ProviderError(
+            f"this machine cannot provide: {', '.join(sorted(missing))}",
+            "Use a config or --provider whose channel has these packages (CONDA_CHANNEL_ALIAS names a mirror).",
+        )
+    own += stand_in_packages.packages(missing, catalogue.stand_ins, compiler, platform)
+    wheels = _wheel_requirements(asked, catalogue)
     kept = cache / "wheels"
-    wanted = [(wheels, interpreters)]
-    # another machine's do not run here, but programs do
-    if any(interpreter.platforms for interpreter in interpreters.values()):
-        tools = {name: asks for name, asks in wheels.items() if name in catalogue.tools}
-        rest = {name: asks for name, asks in wheels.items() if name not in tools}
-        wanted = [(rest, interpreters), (tools, running())]
     # first: fails at once without a network
-    locks = [
-        lock for names, users in wanted for lock in _resolve(names, users, catalogue, kept / "locks", more)
-    ]
-
+    locks = _resolve(wheels, interpreters.values(), catalogue, kept / "locks", more)
     files = download.download(locks, kept, report, only=wheel_to_conda.needs_content, more=more)
     described = wheel_to_conda.packages(locks, files, catalogue, platform)
     described += wheel_to_conda.other_names(described, wheels, catalogue, platform)
     of_wheels = [package for package in described if package.python in ("", *needed)]
-    sizes = {wheel.sha256: wheel.size for lock in locks for wheel in lock.wheels}
     folder, every = cache / "channel", [*own, *of_wheels]
-    found, to_pack = None, 0
+    ready, left = True, list[LocalPackage]()
     if plan:
         store = Store(folder, writing=False)
-        missing_packages = store.missing(every)
-        unpacked, to_pack = _wheels_of(missing_packages), len(missing_packages)
-        found = store.whole(every, platform)
-        path, records = found or planned(folder, every, platform)
+        left = store.missing(every)
+        whole = store.whole(every)
+        ready = whole is not None
+        path, records = whole or planned(folder, every, platform)
     else:
         with _locked(folder, report):
             store = Store(folder)
-            unpacked = _wheels_of(store.missing(of_wheels))
+            sources = {package.inputs.get("wheel") for package in store.missing(of_wheels)}
             with threads(1) as pool:  # packs what is here while wheels are on their way
                 packing = pool.submit(store.ensure, own, report, "packing Pythons, compilers and the like")
-                download.download(locks, kept, report, only=lambda wheel: wheel.sha256 in unpacked, more=more)
+                download.download(locks, kept, report, only=lambda wheel: wheel.sha256 in sources, more=more)
             records = packing.result() + store.ensure(of_wheels, report, "packing wheels")
             path = store.channel(records, platform, report)
-            if packed := store.unfinished():
-                # tens of thousands of files, which some disks take long to delete
-                what = f"removing what packing {counted(packed, 'package')} has left"
-                report(Preparing(what=what))
-                store.clean()
-                report(Preparing(what=what, done=1, total=1))
+            store.clean()
     _check_wheels(wheels, records, interpreters)
-    left = download.pending(locks, kept)
     return LocalChannel(
         path=path,
         records=records,
-        interpreters=interpreters,
         toolchain=compiler,
         stand_ins=tuple(sorted(missing)),
         by_name=by_name,
-        pending={sha256: size for sha256, size in left.items() if plan and sha256 in unpacked},
-        unpacked={sha256: sizes.get(sha256, 0) for sha256 in unpacked},
-        ready=not plan or found is not None,
-        to_pack=to_pack,
+        ready=ready,
+        missing=tuple(left),
     )
-
-
-def _wheels_of(packages: Iterable[LocalPackage]) -> set[str]:
-    """Return the sha256 of the wheels that some packages are made of."""
-    return {package.inputs["wheel"] for package in packages if "wheel" in package.inputs}
-
-
-def _system_program(name: str, catalogue: Catalogue) -> str | None:
-    """Return the path of a system program that may be packaged."""
-    return shutil.which(name, path=_PATH) if name in catalogue.programs else None
 
 
 def _launcher_package(name: str, program: str, platform: str) -> LocalPackage:
@@ -194,14 +167,13 @@ def _write_launcher(name: str, program: str, prefix: Path) -> None:
 def _wheel_requirements(asked: Requirements, catalogue: Catalogue) -> Requirements:
     """Return what comes from PyPI; a companion stands for the package that it was split from."""
     whole = {catalogue.companions[name]: () for name in asked if name in catalogue.companions}
-    return whole | {
-        name: wanted for name, wanted in asked.items() if name in (*catalogue.wheels, *catalogue.tools)
-    }
+    listed = {*catalogue.wheels, *catalogue.tools}
+    return whole | {name: wanted for name, wanted in asked.items() if name in listed}
 
 
 def _resolve(
     wanted: Requirements,
-    chosen: Mapping[str, Interpreter],
+    interpreters: Collection[Interpreter],
     catalogue: Catalogue,
     folder: Path,
     more: Sequence[str],
@@ -211,12 +183,10 @@ def _resolve(
     def resolve(interpreter: Interpreter) -> lock.Lock:
         return lock.resolve(needs, interpreter, folder, more=more)
 
-    return list(each(resolve, chosen.values(), _RESOLVERS)) if needs else []
+    return list(each(resolve, interpreters, _RESOLVERS)) if needs else []
 
 
-def _check_wheels(
-    wanted: Requirements, records: Sequence[StoredPackage], chosen: Mapping[str, Interpreter]
-) -> None:
+def _check_wheels(wanted: Requirements, records: Sequence[StoredPackage], pythons: Collection[str]) -> None:
     """Check with conda's own rules: translating a requirement for pip loses build strings and alternatives."""
     for name, asked in wanted.items():
         built = [record for record in records if record.name == name]
@@ -225,7 +195,7 @@ def _check_wheels(
                 continue
             have = ", ".join(sorted({f"{record.version} {record.build}" for record in built})) or "nothing"
             raise ProviderError(
-                f"PyPI has nothing for {spec} (found: {have}) with Python {', '.join(chosen)}",
+                f"PyPI has nothing for {spec} (found: {have}) with Python {', '.join(pythons)}",
                 "Loosen the requirement in the recipe or in conda_build_config.yaml.",
             )
 
@@ -239,12 +209,7 @@ def _locked(folder: Path, report: Notes) -> Iterator[None]:
         held.acquire(timeout=0)
     except Timeout:
         report("waiting for another run that is filling the cache")
-        try:
-            held.acquire(timeout=_LOCK_TIMEOUT)
-        except Timeout as error:
-            raise ProviderError(
-                f"{folder} has been locked for {_LOCK_TIMEOUT:.0f} s", "End the other run."
-            ) from error
+        held.acquire()
     try:
         yield
     finally:

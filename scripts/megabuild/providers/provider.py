@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict
 
 from groundwork.errors import ProviderError
 from groundwork.network.wheel_contents import noted
@@ -23,30 +22,16 @@ from megabuild.providers.local_channel import LocalChannel
 from megabuild.providers.pypi import download, lock, nvidia
 
 
-class Preparation(TypedDict):
-    """Of an environment: what is left to be made."""
-
-    downloads: tuple[Download, ...]
-    ready: bool
-    to_make: int
-    to_pack: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class ProviderRequest:
     """What a run needs of its provider."""
 
-    config: (
-        Config  #: its provider decides; rehearsals take the local channel, but for another machine Debian's
-    )
-    planned: Sequence[
-        PlannedPackage
-    ]  #: the rendered packages: what they require is what the channel must have
+    config: Config  #: its provider decides; rehearsals take the local channel
+    planned: Sequence[PlannedPackage]  #: the rendered packages: the channel must have what they require
     cache: Path  #: folder for everything that is kept, shared by all configs
     report: Notes  #: gets a line for each step, and how far it is
     rehearsal: bool = False  #: empty packages may stand in for what this machine does not have
-    #: for a plan only: almost nothing is made or downloaded
-    plan: bool = False
+    plan: bool = False  #: for a plan only: almost nothing is made or downloaded
 
 
 @dataclass(frozen=True)
@@ -78,11 +63,10 @@ class LocalProvider(Provider):
                 "Build this config on such a machine, or in its container image.",
             )
         asked = (re.match(r"python\s*=*(3\.\d+)", need) for need in requirements(self.request.planned))
-        named = config.pythons or tuple(match[1] for match in asked if match)
-        if named:
+        if named := config.pythons or tuple(match[1] for match in asked if match):
             return interpreters.some_of(named, self.request.report)
-        found = interpreters.find(self.request.report)  # any serves those that need one, and tools
-        return dict([*found.items()][-1:])
+        installed = interpreters.find(self.request.report)  # any serves those that need one, and tools
+        return dict([*installed.items()][-1:])
 
     def nvidia(
         self,
@@ -91,40 +75,45 @@ class LocalProvider(Provider):
         *,
         dependencies: bool = True,
         more: Sequence[str] = (),
-    ) -> tuple[lock.Lock, list[LocalPackage]]:
+    ) -> list[LocalPackage]:
         """Resolve, download (for a plan only wheels of unknown content) and describe NVIDIA's wheels."""
         request, wheels = self.request, self.request.cache / "wheels"
         locks = wheels / "locks"
-        found = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
+        resolved = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
         files = download.download(
-            [found],
+            [resolved],
             wheels,
             request.report,
             only=lambda wheel: not request.plan or noted(locks, wheel.sha256) is None,
             more=more,
         )
         cuda, table = request.config.cuda_version or "", catalogue.load().nvidia
-        return found, nvidia.packages(found, files, table, cuda, request.config.platform, locks)
+        return nvidia.packages(resolved, files, table, cuda, request.config.platform, locks)
 
-    def needed_pythons(self, found: Iterable[str], base: str) -> tuple[str, ...]:
-        """Return those Pythons, of all that were found, that packages of this run are made for, or staging with."""
+    def needed_pythons(self, available: Iterable[str], base: str) -> tuple[str, ...]:
+        """Return those Pythons, of all that are available, that packages of this run are made for, or staging with."""
         asked = {package.python for package in self.request.planned if not package.skipped}
         asked |= {base} if "torch_python_base" in self.request.config.variant else set()
-        return tuple(python for python in found if python in asked)
+        return tuple(python for python in available if python in asked)
 
-    def to_prepare(self, made: LocalChannel, *locks: lock.Lock) -> Preparation:
-        """Return what the run of a plan would download and make first."""
-        left = {**made.pending, **download.pending(locks, self.request.cache / "wheels")}
-        sizes = {wheel.sha256: wheel.size for lock in locks for wheel in lock.wheels}
-        packed = sum(size or sizes.get(sha256, 0) for sha256, size in made.unpacked.items())
-        wheels = Download(what="wheels", count=len(left), size=sum(left.values()))
-        downloads = (wheels,) if left else ()
-        return {
-            "downloads": downloads,
-            "ready": made.ready and not downloads,
-            "to_make": 0 if made.ready and not left else wheels.size + packed,
-            "to_pack": made.to_pack,
+    def with_pending(self, environment: Environment, channel: LocalChannel, *locks: lock.Lock) -> Environment:
+        """Return a plan's environment with what its run would download and make first, wheels of ``locks`` included."""
+        folder = self.request.cache / "wheels"
+        packed = {
+            package.inputs["wheel"]: package.size for package in channel.missing if "wheel" in package.inputs
         }
+        left = {
+            sha256: size for sha256, size in packed.items() if not any((folder / sha256[:16]).glob("*.whl"))
+        }
+        left |= download.pending(locks, folder)
+        size = sum(left.values())
+        return replace(
+            environment,
+            downloads=(Download(what="wheels", count=len(left), size=size),) if left else (),
+            ready=environment.ready and channel.ready and not left,
+            to_make=size + sum(packed.values()),
+            to_pack=len(channel.missing),
+        )
 
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return those variant keys whose values in the config are others."""
@@ -144,18 +133,18 @@ class LocalProvider(Provider):
 
 def base_python(config: Config, pythons: Iterable[str]) -> str:
     """Return the Python that libtorch is made with: the config's, or the newest available one with a GIL."""
-    wanted = config.variant.get("torch_python_base", ("",))[0]
+    named = config.variant.get("torch_python_base", ("",))[0]
     usable = [python for python in pythons if not python.endswith("t")] or list(pythons)
-    return wanted if wanted in usable or not usable else usable[-1]
+    return named if named in usable or not usable else usable[-1]
 
 
-def machine_values(made: LocalChannel, needs: Iterable[str]) -> dict[str, str]:
+def machine_values(channel: LocalChannel, needs: Iterable[str]) -> dict[str, str]:
     """Return the variant values that follow from a channel's compiler and packages."""
-    compiler, glibc = made.toolchain.major, made.toolchain.glibc
+    compiler, glibc = channel.toolchain.major, channel.toolchain.glibc
     values = {"c_compiler_version": compiler, "cxx_compiler_version": compiler, "c_stdlib_version": glibc}
     if "pybind11-abi" in map(_name, needs):
         values["pybind11_abi"] = next(
-            record.version for record in made.records if record.name == "pybind11-abi"
+            record.version for record in channel.records if record.name == "pybind11-abi"
         )
     return values
 
@@ -166,14 +155,8 @@ def requirements(planned: Iterable[PlannedPackage]) -> list[str]:
     own = {package.name for package in chosen}
     needs: set[str] = set()
     for package in chosen:
-        needs.update(
-            package.staging_build,
-            package.staging_host,
-            package.build,
-            package.host,
-            package.run,
-            package.test,
-        )
+        needs.update(package.staging_build, package.staging_host)
+        needs.update(package.build, package.host, package.run, package.test)
     return sorted(need for need in needs if _name(need) not in own)
 
 

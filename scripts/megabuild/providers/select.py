@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from megabuild.configs.config import Config
-from megabuild.providers import local_channel
-from megabuild.providers.conda_forge import CondaForgeProvider
-from megabuild.providers.debian import foreign
+from groundwork.errors import ProviderError
+from groundwork.network.client import channel_url, why_channel_unreachable
+from megabuild.configs.overrides import CHANNELS
+from megabuild.providers import catalogue, local_channel
 from megabuild.providers.debian_provider import DebianProvider
 from megabuild.providers.environment import Environment, virtual_gpu
+from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.provider import (
     LocalProvider,
+    Provider,
     ProviderRequest,
     base_python,
     machine_values,
     requirements,
 )
-from megabuild.providers.wheel_provider import WheelProvider
+from megabuild.providers.pypi import torch
+
+
+class ChannelError(ProviderError):
+    """A conda channel does not answer."""
 
 
 def provide(request: ProviderRequest) -> Environment:
@@ -23,13 +29,33 @@ def provide(request: ProviderRequest) -> Environment:
 
     Raises ProviderError: With what to do about it.
     """
-    config = request.config
-    target = foreign.of(config.platform) if config.provider == "debian" else None
-    if (request.rehearsal and target is None) or config.provider == "local":
-        return MachineProvider(request).provide()
-    if config.provider == "debian":
-        return DebianProvider(request, target).provide()
-    return (CondaForgeProvider if config.provider == "conda-forge" else WheelProvider)(request).provide()
+    providers: dict[str, type[Provider]] = {
+        "conda-forge": CondaForgeProvider,
+        "debian": DebianProvider,
+        "local": MachineProvider,
+        "wheel": WheelProvider,
+    }
+    return providers["local" if request.rehearsal else request.config.provider](request).provide()
+
+
+class CondaForgeProvider(Provider):
+    """Uses the channels that the config names."""
+
+    def provide(self) -> Environment:
+        """Return the channels; raises ChannelError where one does not answer."""
+        config = self.request.config
+        entries = config.variant.get(CHANNELS, ("conda-forge",))
+        names = [name.strip() for entry in entries for name in entry.split(",")]
+        channels = {name: channel_url(name) for name in names}
+        for name, url in channels.items():
+            if reason := why_channel_unreachable(url):
+                raise ChannelError(
+                    f"{config.name}: the channel {name} does not answer ({reason})",
+                    "Set CONDA_CHANNEL_ALIAS to a mirror",
+                )
+        return Environment(
+            channels=tuple(channels.values()), pythons=config.pythons, virtual_packages=virtual_gpu(config)
+        )
 
 
 class MachineProvider(LocalProvider):
@@ -39,36 +65,82 @@ class MachineProvider(LocalProvider):
         """Return the local channel."""
         request, config = self.request, self.request.config
         needs = requirements(request.planned)
-        found = self.interpreters()
-        base = base_python(config, found)
-        made = local_channel.make(
+        pythons = self.interpreters()
+        base = base_python(config, pythons)
+        channel = local_channel.make(
             needs,
             platform=config.platform,
-            interpreters=found,
+            interpreters=pythons,
             cache=request.cache,
             stand_ins=request.rehearsal,
             report=request.report,
-            pythons=self.needed_pythons(found, base),
+            pythons=self.needed_pythons(pythons, base),
             plan=request.plan,
             any_wheel=not request.rehearsal,
-            remedy=_remedy(config),
         )
-        overrides = self.overrides({**machine_values(made, needs), "torch_python_base": base})
+        overrides = self.overrides({**machine_values(channel, needs), "torch_python_base": base})
         notes = self.notes(overrides)
-        if made.by_name:
-            notes.append(f"wheels of pip's indexes, by their names alone: {', '.join(made.by_name)}")
-        return Environment(
-            channels=(made.path,),
-            pythons=tuple(made.interpreters),
+        if channel.by_name:
+            notes.append(f"wheels of pip's indexes, by their names alone: {', '.join(channel.by_name)}")
+        environment = Environment(
+            channels=(channel.path,),
+            pythons=tuple(pythons),
             overrides=overrides,
             virtual_packages=virtual_gpu(config),
-            **self.to_prepare(made),
             notes=tuple(notes),
-            stand_ins=made.stand_ins,
+            stand_ins=channel.stand_ins,
         )
+        return self.with_pending(environment, channel)
 
 
-def _remedy(config: Config) -> str:
-    """Return what to do where packages are missing; a recipe that has no model cannot be rehearsed."""
-    elsewhere = "build it with a conda channel: leave out --provider, CONDA_CHANNEL_ALIAS names a mirror"
-    return f"{elsewhere}; or --rehearse, with empty ones" if "torch_source" in config.variant else elsewhere
+class WheelProvider(LocalProvider):
+    """Finds PyTorch's official wheels that fit, and downloads them unless it is only for a plan."""
+
+    def provide(self) -> Environment:
+        """Return the wheels as PyTorch's source, with the local channel."""
+        request, config = self.request, self.request.config
+        pythons = self.interpreters()
+        requested = {package.python for package in request.planned if package.python}
+        wheels = torch.find(config, pythons, request.cache / "wheels", requested)
+        base = base_python(config, wheels.locks)
+        locked = wheels.locks[base]
+        (wheel,) = locked.wheels
+        here = {python: pythons[python] for python in wheels.locks if python in requested or python == base}
+        source = torch.folder(config, request.cache)
+        if not request.plan:
+            torch.fetch(config, wheels, list(here), cache=request.cache, report=request.report)
+        own: list[LocalPackage] = []
+        if config.cuda_version is not None:
+            toolkit = torch.requirements(locked, catalogue.load().nvidia_toolkit)
+            own = self.nvidia(toolkit, pythons[base], more=wheels.more)
+        # what was rendered names the config's Triton; the wheel knows better
+        triton = torch.named_triton(wheel.needs(locked.environment))
+        needs = requirements(request.planned)
+        if triton:
+            needs = [f"triton =={triton}" if need.startswith("triton ") else need for need in needs]
+        channel = local_channel.make(
+            needs,
+            platform=config.platform,
+            interpreters=here,
+            cache=request.cache,
+            stand_ins=False,
+            report=request.report,
+            extra=own,
+            more=wheels.more,
+            plan=request.plan,
+        )
+        overrides = self.overrides(machine_values(channel, needs))
+        of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
+        linked = [source / python / file.file_name for python in here for file in wheels.locks[python].wheels]
+        environment = Environment(
+            channels=(channel.path,),
+            source=source,
+            staging_source={wheel.file_name: wheel.sha256} if request.plan else source / base,
+            pythons=tuple(wheels.locks),
+            left_out=wheels.left_out,
+            overrides={**overrides, **self.overrides(of_wheel)},
+            virtual_packages=virtual_gpu(config),
+            ready=all(path.is_file() for path in linked),
+            notes=(*self.notes(overrides), *wheels.notes, f"libtorch is made from {wheel.file_name}"),
+        )
+        return self.with_pending(environment, channel, *(wheels.locks[python] for python in here))

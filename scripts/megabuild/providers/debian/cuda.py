@@ -31,36 +31,38 @@ def packages(
 
     Raises ProviderError: The root's toolkit is of another version, or lacks a library.
     """
-    found = libraries.read(root)
-    toolkit = found.installed.get("nvidia-cuda-toolkit")
+    contents = libraries.read(root)
+    toolkit = contents.installed.get("nvidia-cuda-toolkit")
     if toolkit is None or not toolkit.version.startswith(f"{cuda}."):
-        has = _version(toolkit.version) if toolkit else "none"
+        has = upstream_version(toolkit.version) if toolkit else "none"
         raise ProviderError(
             f"Debian's CUDA toolkit is {has}, this config is for CUDA {cuda}",
             "Set cuda_compiler_version of the debian provider in conda_build_config.yaml.",
         )
-    if not (root.path / NVCC).is_file():
-        raise ProviderError(f"{root.path} has no {NVCC}", "Delete that folder and run again.")
-    everywhere = set(libraries.select(root, found))
+    everywhere = set(libraries.select(root, contents))
     owner_of = {deb: conda for conda, (_, *debs) in table.items() for deb in debs}
-    home = {soname: owner_of[owner] for soname, (_, owner) in found.available.items() if owner in owner_of}
-    made = _toolkit(root, _version(toolkit.version), cuda, platform)
+    home = {soname: owner_of[owner] for soname, (_, owner) in contents.available.items() if owner in owner_of}
+    version = upstream_version(toolkit.version)
+    described = [
+        _compiler(root, version, cuda, platform),
+        _metadata_package("cuda-profiler-api", version, platform, f"cuda-version {cuda}.*"),
+    ]
     for conda, (dev, *debs) in table.items():
         own = {soname for soname, package in home.items() if package == conda}
         if not own:
             raise ProviderError(
                 f"{root.path} has no library of {', '.join(debs)}", "Delete that folder and run again."
             )
-        wanted = set[str]().union(*(found.closure(soname) for soname in own))
+        wanted = set[str]().union(*(contents.closure(soname) for soname in own))
         files = {
-            soname: found.available[soname]
+            soname: contents.available[soname]
             for soname in sorted(wanted - everywhere)
             if home.get(soname, conda) == conda
         }
         others = sorted({home[soname] for soname in wanted if home.get(soname, conda) != conda})
-        version = _version(found.installed[debs[0]].version)
+        version = upstream_version(contents.installed[debs[0]].version)
         common = [libraries.NAME] if wanted & everywhere else []
-        made.append(
+        described.append(
             LocalPackage(
                 name=conda,
                 version=version,
@@ -72,14 +74,8 @@ def packages(
             )
         )
         exported = f"{conda} >={version},<{int(version.split('.')[0]) + 1}.0a0"
-        made.append(_metadata_package(dev, version, platform, f"{conda} =={version}", exported))
-    return made
-
-
-def _toolkit(root: DebianRoot, version: str, cuda: str, platform: str) -> list[LocalPackage]:
-    """Describe what has no libraries."""
-    profiler = _metadata_package("cuda-profiler-api", version, platform, f"cuda-version {cuda}.*")
-    return [_compiler(root, version, cuda, platform), profiler]
+        described.append(_metadata_package(dev, version, platform, f"{conda} =={version}", exported))
+    return described
 
 
 def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> LocalPackage:
@@ -114,7 +110,7 @@ def _metadata_package(name: str, version: str, platform: str, depends: str, *exp
     )
 
 
-def _version(debian: str) -> str:
+def upstream_version(debian: str) -> str:
     """The upstream part of a Debian version: "12.4.5.8" of "12.4.5.8~12.4.1-3".
 
     A version that once was too high goes on before the real one: "11.1.1+~10.3.5.147~12.4.1-2" is cuRAND's 10.3.5.147.

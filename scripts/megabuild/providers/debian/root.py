@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from groundwork.files import FileLock
 from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
-from megabuild.providers.debian.foreign import PYTHONS, Foreign
 
 _FORMAT = 1
 #: Seconds. Minutes on a machine of its own; beside a compile on every core, and with CUDA, more than half an hour.
@@ -32,18 +31,8 @@ SOURCE = "pytorch"
 
 #: Beyond the build dependencies: tools of the build scripts, the BLAS we link, and what interpreters of other
 #: machines' making (pyenv, uv) load at run time.
-_TOOLS = (
-    "ca-certificates",
-    "ccache",
-    "cmake",
-    "dpkg-dev",
-    "git",
-    "ninja-build",
-    "patch",
-    "patchelf",
-    "python3",
-)
-_LIBRARIES = (
+_PACKAGES = (
+    "ca-certificates", "ccache", "cmake", "dpkg-dev", "git", "ninja-build", "patch", "patchelf", "python3",
     "libopenblas-dev",
     "libbz2-1.0", "libcrypt1", "libdb5.3t64", "libexpat1", "libffi8", "libgdbm6t64", "libgdbm-compat4t64", "liblzma5",
     "libncursesw6", "libnsl2", "libreadline8t64", "libsqlite3-0", "libssl3t64", "libtirpc3t64", "libuuid1", "zlib1g",
@@ -53,10 +42,9 @@ _LIBRARIES = (
 _CUDA_COMPONENTS = ("contrib", "non-free")
 _CUDA_PACKAGES = ("libcutlass-dev", "libmagma-dev", "nlohmann-json3-dev", "nvidia-cuda-toolkit-gcc")
 #: Headers only: the package itself depends on a program that downloads cuDNN from its vendor.
-_CUDA_UNPACKED = "libcudnn-frontend-dev"
-_UNPACK = (
-    "cd /tmp && apt-get download -o APT::Sandbox::User=root {0}"
-    " && dpkg-deb --extract {0}_*.deb / && rm -f {0}_*.deb"
+_UNPACK_CUDNN = (
+    "cd /tmp && apt-get download -o APT::Sandbox::User=root libcudnn-frontend-dev"
+    " && dpkg-deb --extract libcudnn-frontend-dev_*.deb / && rm -f libcudnn-frontend-dev_*.deb"
 )
 
 #: Where the source lies inside the root, and the command that puts it there; apt checks signatures and hashes.
@@ -76,37 +64,43 @@ class DebianRoot:
     source: Path  #: PyTorch's unpacked source, Debian's patches applied.
     fingerprint: str  #: sha256 over the list of installed packages and the source's files.
     release: str  #: Debian's point release, such as "13.1".
-    #: The architecture that it compiles for, if not the machine's.
-    foreign: Foreign | None = None
 
     @property
     def libraries(self) -> Path:
-        """Where the libraries of the system are that it compiles for."""
-        triplet = self.foreign.triplet if self.foreign else f"{platform.machine()}-linux-gnu"
-        return self.path / "usr" / "lib" / triplet
+        """Folder with the libraries of the system."""
+        return self.path / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
 
 
-def make(
-    cache: Path,
-    report: Notes,
-    *,
-    cuda: bool = False,
-    foreign: Foreign | None = None,
-) -> DebianRoot:
+class _Record(msgspec.Struct):
+    """A root's ``record.json``."""
+
+    fingerprint: str
+    packages: str
+    sources: str
+    release: str
+
+
+_RECORDS = msgspec.json.Decoder(_Record)
+
+
+def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
     """Return the root, from the cache or made anew (one to three minutes and 2 GB; with CUDA five, and 8 GB).
 
     Contrib and non-free are enabled for CUDA alone. Nothing is installed on this machine.
 
     Raises ProviderError: A tool is missing, no mirror is configured or answers, or a package is gone.
     """
-    lines, packages, entry = wanted(cache, cuda=cuda, foreign=foreign)
-    if found := _read(entry, foreign):
-        return found
+    lines, packages, entry = _request(cache, cuda=cuda)
+    if root := _read(entry):
+        return root
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / "lock"):
-        if found := _read(entry, foreign):
-            return found
-        require(_PROGRAMS)
+        if root := _read(entry):
+            return root
+        if missing := _missing():
+            raise ProviderError(
+                f"the debian provider needs {' and '.join(missing)}", f"Run: {install_command()}"
+            )
         for left in cache.glob("tmp-*"):
             _delete(left)
         temporary = cache / f"tmp-{uuid.uuid4().hex}"
@@ -117,99 +111,66 @@ def make(
             what = f"making a Debian {SUITE} root with {SOURCE}'s build dependencies{how_long}"
             report(Preparing(what=what))
             (temporary / "sources.list").write_text("\n".join(lines) + "\n")
-            _debootstrap(temporary, packages, cuda=cuda, foreign=foreign)
+            _debootstrap(temporary, packages, cuda=cuda)
             record = _describe(temporary / "root")
             report(Preparing(what=what, done=1, total=1))
-            (temporary / "record.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+            (temporary / "record.json").write_bytes(
+                msgspec.json.format(msgspec.json.encode(record), indent=1)
+            )
             _delete(entry)
             os.replace(temporary, entry)
         finally:
             _delete(temporary)
-    if made := _read(entry, foreign):
-        return made
+    if root := _read(entry):
+        return root
     raise ProviderError(f"{entry} is incomplete", f"Delete {entry} and run again.")
 
 
-def wanted(
-    cache: Path, *, cuda: bool, foreign: Foreign | None = None
-) -> tuple[list[str], tuple[str, ...], Path]:
-    """Return lines of a sources.list, packages, and where the root of these lies."""
+def find(cache: Path, *, cuda: bool = False) -> DebianRoot | None:
+    """Return the root if it was made, else None; raises ProviderError where no mirror is configured."""
+    return _read(_request(cache, cuda=cuda)[2])
+
+
+def _request(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Path]:
+    """Return lines of a sources.list, packages, and the folder of the root of these."""
     lines = apt.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ())
-    packages = (*_TOOLS, *_LIBRARIES, *(_CUDA_PACKAGES if cuda else ()))
-    if foreign is not None:
-        packages = (*_TOOLS, *foreign.tools, *foreign.qualified(_LIBRARIES), *foreign.libraries)
-        others = sorted(
-            {*PYTHONS.values()} - {SUITE}
-        )  # for their Pythons alone: what this suite has is newer
-        lines += [apt.debian_lines(suite)[0] for suite in others]
+    packages = (*_PACKAGES, *(_CUDA_PACKAGES if cuda else ()))
     question = [_FORMAT, SUITE, SOURCE, platform.machine(), packages, lines]
     return lines, packages, cache / hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
 
 
-def find(cache: Path, *, cuda: bool = False, foreign: Foreign | None = None) -> DebianRoot | None:
-    """Return the root if it was made, else None; raises ProviderError where no mirror is configured."""
-    return _read(wanted(cache, cuda=cuda, foreign=foreign)[2], foreign)
-
-
 def install_command() -> str:
     """Return the command that installs what is missing on this machine, or an empty string."""
-    return _command(_missing(_PROGRAMS))
-
-
-def _missing(programs: Mapping[str, str]) -> list[str]:
-    return sorted({package for program, package in programs.items() if shutil.which(program) is None})
-
-
-def _command(missing: Sequence[str]) -> str:
-    words = " ".join(["apt-get", "install", "--no-install-recommends", *missing])
-    if not missing or os.geteuid() == 0:
-        return words if missing else ""
+    words = " ".join(["apt-get", "install", "--no-install-recommends", *_missing()])
+    if not _missing() or os.geteuid() == 0:
+        return words if _missing() else ""
     return f"sudo {words}" if shutil.which("sudo") else f"su -c '{words}'"
 
 
-def require(programs: Mapping[str, str]) -> None:
-    """Make sure that programs (each with its Debian package) are installed.
-
-    Raises ProviderError: Something is missing; the remedy is the command that installs it.
-    """
-    if missing := _missing(programs):
-        raise ProviderError(f"the debian provider needs {' and '.join(missing)}", f"Run: {_command(missing)}")
+def _missing() -> list[str]:
+    return sorted(package for program, package in _PROGRAMS.items() if shutil.which(program) is None)
 
 
 def enter(root: Path) -> list[str]:
-    """Return words before a command that run it in `root`, read-only and without root's capabilities.
-
-    Raises ProviderError: Bubblewrap is not installed.
-    """
-    if not shutil.which("bwrap"):
-        raise ProviderError(f"cannot enter {root}", "Install bubblewrap: sudo apt-get install bubblewrap")
+    """Return words before a command that run it in `root`, read-only and without root's capabilities."""
     return ["bwrap", "--ro-bind", str(root), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
             "--die-with-parent", "--cap-drop", "ALL",
             "--setenv", "PATH", "/usr/bin:/bin:/usr/sbin:/sbin", "--chdir", "/"]  # fmt: skip
 
 
-def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool, foreign: Foreign | None) -> None:
+def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
     """Make ``root`` in a folder that holds the ``sources.list``."""
-    hooks = [f"sh -c '{_FETCH}'"]
-    hooks += [f"sh -c '{_UNPACK.format(_CUDA_UNPACKED)}'"] if cuda else []
-    if foreign is None:
-        hooks.insert(0, f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}")
-    else:  # its build dependencies name programs, too, of which only the machine's own can be installed
-        hooks += [f"sh -c '{unpacking}'" for unpacking in foreign.unpack_pythons(f"/{SOURCE_FOLDER}")]
+    hooks = [f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}", f"sh -c '{_FETCH}'"]
+    hooks += [f"sh -c '{_UNPACK_CUDNN}'"] if cuda else []
     is_root = os.geteuid() == 0
     # mounts in the root end with the process, however it ends
-    alone = (
-        ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-        if is_root and shutil.which("unshare")
-        else []
-    )
+    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"] if is_root else []
     run(
         [
             *alone,
             "mmdebstrap",
             "--mode=root" if is_root else "--mode=unshare",
             "--variant=buildd",
-            *([f"--architectures={foreign.native},{foreign.arch}"] if foreign else []),
             f"--include={','.join(packages)}",
             *(f"--aptopt={option}" for option in (*apt.options(), 'Acquire::Languages "none";')),
             *(f'--customize-hook=chroot "$1" {hook}' for hook in hooks),
@@ -226,49 +187,27 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool, foreign: 
     )
 
 
-def _describe(root: Path) -> dict[str, str]:
+def _describe(root: Path) -> _Record:
     words = ["dpkg-query", f"--root={root}", "--show", "--showformat=${binary:Package} ${Version}\n"]
-    listed = run(words, what="listing the packages of the Debian root")
-    sums = (root / SOURCE_FOLDER / "SHA256SUMS").read_text()
-    if not (root / SOURCE_FOLDER / "tree" / "setup.py").is_file():
-        raise ProviderError(f"Debian's source package {SOURCE} has no setup.py", "Report this as a bug.")
-    return {
-        "fingerprint": hashlib.sha256((listed + sums).encode()).hexdigest(),
-        "packages": listed,
-        "sources": sums,
-        "release": (root / "etc/debian_version").read_text().strip(),
-    }
+    packages = run(words, what="listing the packages of the Debian root")
+    sources = (root / SOURCE_FOLDER / "SHA256SUMS").read_text()
+    fingerprint = hashlib.sha256((packages + sources).encode()).hexdigest()
+    release = (root / "etc/debian_version").read_text().strip()
+    return _Record(fingerprint=fingerprint, packages=packages, sources=sources, release=release)
 
 
-class _Record(msgspec.Struct):
-    """The part of :func:`_describe` that is read back."""
-
-    fingerprint: str
-    release: str
-
-
-_RECORDS = msgspec.json.Decoder(_Record)
-
-
-def _read(entry: Path, foreign: Foreign | None = None) -> DebianRoot | None:
+def _read(entry: Path) -> DebianRoot | None:
     try:
         record = _RECORDS.decode((entry / "record.json").read_bytes())
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, msgspec.MsgspecError):
         return None
     root = entry / "root"
-    return DebianRoot(
-        path=root,
-        source=root / SOURCE_FOLDER / "tree",
-        fingerprint=record.fingerprint,
-        release=record.release,
-        foreign=foreign,
-    )
+    source = root / SOURCE_FOLDER / "tree"
+    return DebianRoot(path=root, source=source, fingerprint=record.fingerprint, release=record.release)
 
 
 def _delete(folder: Path) -> None:
     """Delete a folder, but never through something mounted below it."""
-    if not folder.exists():
-        return
     below = [
         partition.mountpoint
         for partition in psutil.disk_partitions(all=True)
@@ -276,4 +215,5 @@ def _delete(folder: Path) -> None:
     ]
     if below:
         raise ProviderError(f"something is mounted below {folder}", f"Run: umount {' '.join(below)}")
-    shutil.rmtree(folder)
+    if folder.exists():
+        shutil.rmtree(folder)

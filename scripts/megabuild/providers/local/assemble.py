@@ -1,6 +1,6 @@
 """Have the engine put one package together. Standard library and rattler_build only.
 
-``python3 assemble.py RECIPE.json OUTPUT PLATFORM THIS_MACHINE``
+``python3 assemble.py RECIPE.json OUTPUT PLATFORM``
 
 A process of its own: the engine holds the interpreter's lock while it compresses, a minute for a large package, so that
 the caller would get no signals and could not make a second package meanwhile.
@@ -15,14 +15,13 @@ from pathlib import Path
 ARCHIVE = "conda:1"
 
 
-def assemble(recipe: Path, output: Path, platform: str, machine: str) -> None:
+def assemble(recipe: Path, output: Path, platform: str) -> None:
     """Build the recipe; the package's files are beside it."""
     from rattler_build import PlatformConfig, Stage0Recipe, ToolConfiguration, VariantConfig
     from rattler_build.render import RenderConfig
 
     stage0 = Stage0Recipe.from_yaml(recipe.read_text(), recipe_dir=recipe.parent)
-    # with another machine as platform, the engine does not run a Python of the package
-    machines = PlatformConfig(target_platform=platform, build_platform=machine, host_platform=platform)
+    machines = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
     (variant,) = stage0.render(VariantConfig(), RenderConfig(machines))
     variant.run_build(
         ToolConfiguration(test_strategy="skip", keep_build=True),
@@ -35,6 +34,6 @@ def assemble(recipe: Path, output: Path, platform: str, machine: str) -> None:
 
 if __name__ == "__main__":
     try:
-        assemble(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4])
+        assemble(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
     except Exception as error:  # the engine raises bare exceptions of several kinds
         sys.exit(f"{type(error).__name__}: {error}")

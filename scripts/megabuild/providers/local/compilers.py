@@ -28,9 +28,8 @@ _PROGRAMS = {
 
 #: Asked in one go, because entering a root folder has a price. Prints name=value lines.
 _PROBE = """\
-triplet=$1; shift
-cc=$(readlink -f "$(command -v "${triplet}gcc")")
-cxx=$(readlink -f "$(command -v "${triplet}g++")")
+cc=$(readlink -f "$(command -v gcc)")
+cxx=$(readlink -f "$(command -v g++)")
 echo "cc=$cc"
 echo "cxx=$cxx"
 echo "version=$("$cc" -dumpfullversion)"
@@ -44,7 +43,7 @@ done
 for library in libgcc_s.so.1 libstdc++.so.6 libgomp.so.1; do
   echo "lib:$library=$(readlink -f "$("$cxx" -print-file-name=$library)")"
 done
-for program in "$@"; do echo "program:$program=$(command -v "$triplet$program" || :)"; done
+for program in "$@"; do echo "program:$program=$(command -v "$program" || :)"; done
 """
 
 _COMMON = "-ftree-vectorize -fPIC -fstack-protector-strong -fno-plt -O2 -ffunction-sections -pipe"
@@ -88,8 +87,6 @@ class Toolchain:
     programs: Mapping[str, str]  #: Variable name to program, such as AR to /usr/bin/ar.
     libraries: Mapping[str, Path]  #: Conda package name to library file, as seen from outside the root.
     digest: str  #: sha256 over compilers, assembler, linker and libraries.
-    #: GNU triplet of a cross compiler, "aarch64-linux-gnu"; empty for one that compiles for the machine it runs on.
-    triplet: str = ""
 
     @property
     def major(self) -> str:
@@ -97,30 +94,26 @@ class Toolchain:
         return self.version.split(".")[0]
 
 
-def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "") -> Toolchain:
+def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
     """Probe gcc and g++; ``enter`` is the prefix of a command that runs it in ``root``.
-
-    The names of a cross compiler's programs begin with a triplet ("aarch64-linux-gnu"), the native one's do not.
 
     Raises ProviderError: gcc or g++ is missing, does not run, or the two are of different versions.
     """
     printed = run(
-        [*enter, "sh", "-eu", "-c", _PROBE, "sh", f"{triplet}-" if triplet else "", *_PROGRAMS.values()],
+        [*enter, "sh", "-eu", "-c", _PROBE, "sh", *_PROGRAMS.values()],
         what="looking for the system's compilers",
         remedy=_REMEDY,
     )
     answer = dict(line.partition("=")[::2] for line in printed.splitlines())
     if answer["version"] != answer["cxx_version"]:
         raise ProviderError(
-            f"{answer['cc']} is {answer['version']}, but {answer['cxx']} is {answer['cxx_version']}",
-            "Install one version of both.",
+            f"gcc is {answer['version']}, but g++ is {answer['cxx_version']}", "Install one version of both."
         )
     files = {
         name: root / path.lstrip("/") for name, path in answer.items() if name.startswith(("part:", "lib:"))
     }
-    for path in files.values():
-        if not path.is_file():
-            raise ProviderError(f"the compiler names a file that is missing: {path}", _REMEDY)
+    if missing := [str(path) for path in files.values() if not path.is_file()]:
+        raise ProviderError(f"the compiler names files that are missing: {', '.join(missing)}", _REMEDY)
     sums = "\n".join(sha256(files[name]) for name in sorted(files))
     programs = {name: answer[f"program:{program}"] for name, program in _PROGRAMS.items()}
     return Toolchain(
@@ -135,47 +128,38 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), triplet: str = "
             "libgomp": files["lib:libgomp.so.1"],
         },
         digest=hashlib.sha256(sums.encode()).hexdigest(),
-        triplet=triplet,
     )
 
 
 def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
-    """Describe compilers, binutils, sysroot and the compilers' run-time libraries.
-
-    Raises ProviderError: The platform is not supported.
-    """
-    if platform not in MACHINES:
-        raise ProviderError(f"the local channel has no compilers for {platform}", "Use a config for Linux.")
+    """Describe compilers, binutils, sysroot and the compilers' run-time libraries for one of ``MACHINES``."""
     version, glibc = toolchain.version, toolchain.glibc
-    inputs = {"compiler": toolchain.digest}
     libgcc, libstdcxx = f"libgcc >={toolchain.major}", f"libstdcxx >={toolchain.major}"
-    exact = f"gcc_{platform} {version}.*"
+    gcc, gxx = f"gcc_{platform} {version}.*", f"gxx_{platform} {version}.*"
+    needs = {
+        f"binutils_{platform}": (toolchain.programs, (), ()),
+        f"gcc_{platform}": (
+            _c_variables(toolchain, platform),
+            (f"binutils_{platform}", f"sysroot_{platform}", libgcc),
+            (libgcc,),
+        ),
+        f"gxx_{platform}": (_cxx_variables(toolchain), (gcc, libstdcxx), (libstdcxx, libgcc)),
+    }
     here = partial(LocalPackage, version=version, platform=platform)
-
-    made = [
-        activation(
-            here(
-                name=f"{kind}_{platform}",
-                depends=depends,
-                run_exports={"strong": exports} if exports else {},
-                inputs=inputs,
-                summary=f"Activates the system's GCC {version}",
-            ),
-            variables,
-        )
-        for kind, variables, depends, exports in (
-            ("binutils", toolchain.programs, (), ()),
-            (
-                "gcc",
-                _c_variables(toolchain, platform),
-                (f"binutils_{platform}", f"sysroot_{platform}", libgcc),
-                (libgcc,),
-            ),
-            ("gxx", _cxx_variables(toolchain), (exact, libstdcxx), (libstdcxx, libgcc)),
-        )
-    ]
+    with_inputs = partial(here, inputs={"compiler": toolchain.digest})
     return [
-        *made,
+        *(
+            activation(
+                with_inputs(
+                    name=name,
+                    depends=depends,
+                    run_exports={"strong": exports} if exports else {},
+                    summary=f"Activates the system's GCC {version}",
+                ),
+                variables,
+            )
+            for name, (variables, depends, exports) in needs.items()
+        ),
         LocalPackage(
             name=f"sysroot_{platform}",
             version=glibc,
@@ -186,13 +170,12 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
         ),
         *(
             here(name=name, depends=(depends,), summary=f"The system's GCC {version}")
-            for name, depends in (("c-compiler", exact), ("cxx-compiler", f"gxx_{platform} {version}.*"))
+            for name, depends in (("c-compiler", gcc), ("cxx-compiler", gxx))
         ),
         *(
-            here(
+            with_inputs(
                 name=name,
                 depends=(f"__glibc >={glibc}", *((libgcc,) if name == "libstdcxx" else ())),
-                inputs=inputs,
                 fill=partial(_copy_library, path),
                 summary=f"Run-time library of the system's GCC {version}",
             )
@@ -203,13 +186,6 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
 
 def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
     tools = {name: toolchain.programs[name] for name in ("AR", "RANLIB") if name in toolchain.programs}
-    if toolchain.triplet:
-        # compiled programs run here, by emulation: CMake need not treat it as cross-compiling, and may run its tests
-        tools |= {
-            "SYSTEM_NAME": "Linux",
-            "SYSTEM_PROCESSOR": MACHINES[platform],
-            "CROSSCOMPILING": "FALSE",
-        }
     return {
         **dict.fromkeys(
             ("HOST", "BUILD", "CONDA_TOOLCHAIN_HOST", "CONDA_TOOLCHAIN_BUILD"),

@@ -47,8 +47,6 @@ class Interpreter:
     library_folder: Path
     multiarch: str  #: Such as "x86_64-linux-gnu".
     free_threaded: bool  #: Built without the global interpreter lock.
-    #: Of wheels, where it is for another machine and does not run here: those that it can use, the best first.
-    platforms: tuple[str, ...] = ()
 
     @property
     def python(self) -> str:
@@ -81,19 +79,18 @@ def candidates(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
     data = environ.get("XDG_DATA_HOME") or (home and home / ".local" / "share")
     uv = environ.get("UV_PYTHON_INSTALL_DIR") or (data and Path(data, "uv", "python"))
     for folder in (*([Path(pyenv, "versions")] if pyenv else []), *([Path(uv)] if uv else [])):
-        for version in _glob(folder, "*"):
+        for version in _list(folder, "*"):
             if not version.is_symlink():  # aliases of another version
-                yield from _glob(version, "bin/python3.[0-9]*")
+                yield from _list(version, "bin/python3.[0-9]*")
     for folder in (Path("/usr/local/bin"), Path("/usr/bin")):
-        yield from sorted(folder.glob("python3.[0-9]*"))
+        yield from _list(folder, "python3.[0-9]*")
     yield Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-def _glob(folder: Path, pattern: str) -> list[Path]:
-    """Return what matches below a folder; nothing if the folder cannot be read."""
+def _list(folder: Path, pattern: str) -> list[Path]:
     try:
         return sorted(folder.glob(pattern))
-    except OSError:
+    except OSError:  # it cannot be read
         return []
 
 
@@ -106,38 +103,31 @@ def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> 
         if not suffix.isdigit() or int(suffix) < _OLDEST or path.resolve() in asked:
             continue
         asked.add(path.resolve())
-        found = ask(path)
-        if found is None:
+        interpreter = ask(path)
+        if interpreter is None:
             continue
-        if not (found.include / "Python.h").is_file():
-            report(
-                f"left out Python {found.version} ({path}): its headers are missing ({found.include}/Python.h)"
-            )
+        header = interpreter.include / "Python.h"
+        if not header.is_file():
+            report(f"left out Python {interpreter.version} ({path}): its headers are missing ({header})")
             continue
-        known = best.get(found.python)
+        former = best.get(interpreter.python)
         # At the same version the self-contained layouts come first: candidates() names them first.
-        if known is None or found.sort_key > known.sort_key:
-            best[found.python] = found
+        if former is None or interpreter.sort_key > former.sort_key:
+            best[interpreter.python] = interpreter
     return dict(sorted(best.items(), key=lambda item: (item[1].sort_key, item[0])))
 
 
 def some_of(pythons: Sequence[str], report: Callable[[str], None]) -> dict[str, Interpreter]:
     """Return the installed ones among some Pythons; raises ProviderError if there are none."""
-    found = find(report)
-    chosen = {python: found[python] for python in pythons if python in found}
+    installed = find(report)
+    chosen = {python: installed[python] for python in pythons if python in installed}
     if not chosen:
         raise ProviderError(
             f"none of the Pythons {', '.join(pythons)} is on this machine with its headers "
-            f"(found: {', '.join(found) or 'none'})",
+            f"(found: {', '.join(installed) or 'none'})",
             "Install one: apt-get install python3-dev, pyenv install 3.12, or uv python install 3.12.",
         )
     return chosen
-
-
-def running() -> dict[str, Interpreter]:
-    """Return the running Python, even if it cannot be packaged; empty if it is not a released CPython."""
-    found = ask(Path(sys.executable))
-    return {found.python: found} if found else {}
 
 
 def ask(executable: Path) -> Interpreter | None:
@@ -148,16 +138,9 @@ def ask(executable: Path) -> Interpreter | None:
         answer = json.loads(done.stdout)
     except ValueError:
         return None
-    if answer["implementation"] != "cpython" or answer["level"] != "final":
+    if answer.pop("implementation") != "cpython" or answer.pop("level") != "final":
         return None
-    return Interpreter(
-        executable=executable,
-        version=answer["version"],
-        soabi=answer["soabi"],
-        prefix=Path(answer["prefix"]),
-        stdlib=Path(answer["stdlib"]),
-        include=Path(answer["include"]),
-        library_folder=Path(answer["library_folder"]),
-        multiarch=answer["multiarch"],
-        free_threaded="t" in answer["abiflags"],
-    )
+    for name in ("prefix", "stdlib", "include", "library_folder"):
+        answer[name] = Path(answer[name])
+    free_threaded = "t" in answer.pop("abiflags")
+    return Interpreter(executable=executable, free_threaded=free_threaded, **answer)

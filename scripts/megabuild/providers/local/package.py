@@ -16,10 +16,8 @@ from typing import Literal
 
 from cuda_code.elf_file import NotElf, opened
 from groundwork import archives
-from groundwork.errors import ProviderError
 from groundwork.names import PackageId
 from megabuild.providers.command import run
-from megabuild.providers.environment import machine_platform
 from megabuild.providers.local import assemble
 
 #: Part of every package's key: raise it when this module puts packages together differently.
@@ -38,10 +36,6 @@ fi
 mkdir -p "$PREFIX"
 find '{staged}' -mindepth 1 -maxdepth 1 -exec mv -t "$PREFIX" {{}} +
 """
-
-
-def metadata_only(_: Path) -> None:
-    """Fill a package that has no files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +57,14 @@ class LocalPackage:
     #: Everything the content is made from, as text (hashes, versions). Part of the key.
     inputs: Mapping[str, str] = field(default_factory=dict)
     #: Writes the files into a folder as though that folder were the environment's prefix.
-    fill: Callable[[Path], None] = field(default=metadata_only, compare=False)
+    fill: Callable[[Path], None] = field(default=lambda _: None, compare=False)
     #: Replace the folder's path in text files by the prefix, so that installing rewrites it.
     relocate: bool = False
-    #: Have the engine rewrite existing RPATHs to point into the environment. (Adding one would require patchelf.)
-    relink: bool = False
+    relink: bool = False  #: Have the engine rewrite existing RPATHs to point into the environment.
     site_packages: str | None = None  #: For interpreters: where noarch packages go, relative to the prefix.
     summary: str = ""  #: One line for the metadata.
     python: str = ""  #: X.Y(t) of the Python that it is for alone.
+    size: int = 0  #: Bytes of the wheel that it is made from.
 
     @cached_property
     def key(self) -> str:
@@ -93,12 +87,10 @@ class LocalPackage:
 
     @property
     def id(self) -> PackageId:
-        """Its identity."""
         return PackageId(self.name, self.version, self.build_string)
 
     @property
     def subdir(self) -> str:
-        """Folder of the channel the package belongs to."""
         return "noarch" if self.noarch else self.platform
 
 
@@ -116,9 +108,6 @@ def alias(name: str, target: str, version: str, platform: str) -> LocalPackage:
 def build(package: LocalPackage, work: Path) -> Path:
     """Put `package` together in the empty folder `work` and return the package file.
 
-    Whatever else is left in `work` is the caller's to delete. Later is better: ext4 is slow to create files for seconds
-    after many were deleted.
-
     Raises ProviderError: The engine refused or left no package.
     """
     staged, output = work / "staged", work / "output"
@@ -126,24 +115,18 @@ def build(package: LocalPackage, work: Path) -> Path:
     package.fill(staged)
     script = _SCRIPT.format(staged=staged, relocate=int(package.relocate))
     recipe = work / "recipe.json"  # which is YAML, too
-    recipe.write_text(json.dumps(_recipe(package, script, _with_rpath(staged) if package.relink else [])))
-    program = [sys.executable, "-I", assemble.__file__, str(recipe), str(output)]
-    what = f"packaging {package.name} {package.version}"
+    files = (path for path in sorted(staged.rglob("*")) if path.is_file() and not path.is_symlink())
+    relinked = [str(path.relative_to(staged)) for path in files if has_rpath(path)] if package.relink else []
+    recipe.write_text(json.dumps(_recipe(package, script, relinked)))
     temporary = work / "tmp"  # the engine copies the package there, and leaves it where it is killed
     temporary.mkdir()
-    environ = os.environ | {"TMPDIR": str(temporary)}
-    try:
-        run(
-            [*program, package.platform, machine_platform()],
-            what=what,
-            timeout=_TIMEOUT,
-            env=environ,
-            guarded=True,
-        )
-    except ProviderError as error:
-        if "patchelf" in error.message:
-            error.remedy = "Install patchelf: sudo apt-get install patchelf"
-        raise
+    run(
+        [sys.executable, "-I", assemble.__file__, str(recipe), str(output), package.platform],
+        what=f"packaging {package.name} {package.version}",
+        timeout=_TIMEOUT,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        guarded=True,
+    )
     (built,) = output.glob(f"{package.subdir}/*.conda")
     return _dated(built, work / built.name)
 
@@ -151,8 +134,7 @@ def build(package: LocalPackage, work: Path) -> Path:
 def _dated(package: Path, target: Path) -> Path:
     """Write a package once more, with one date for all its files; the engine gives them the time of day.
 
-    Ninja makes again what is older than a header, and a compiled tree that comes from another machine, or outlives the
-    packages of this one, is older than their making. Where content changes, so does the key, and the tree with it.
+    Else ninja would compile a tree again that another machine has made, before its headers were packed here.
     """
     with zipfile.ZipFile(package) as old, zipfile.ZipFile(target, "x") as new:
         for name in old.namelist():
@@ -168,11 +150,6 @@ def _dated(package: Path, target: Path) -> Path:
     return target
 
 
-def _with_rpath(staged: Path) -> list[str]:
-    files = (path for path in sorted(staged.rglob("*")) if path.is_file() and not path.is_symlink())
-    return [str(path.relative_to(staged)) for path in files if has_rpath(path)]
-
-
 def has_rpath(path: Path) -> bool:
     """Whether a file is a library or program with an RPATH or RUNPATH."""
     try:
@@ -183,31 +160,29 @@ def has_rpath(path: Path) -> bool:
 
 
 def _recipe(package: LocalPackage, script: str, relinked: list[str]) -> dict[str, object]:
-    requirements: dict[str, object] = {
-        "run": list(package.depends),
-        "run_constraints": list(package.constrains),
-    }
-    if package.run_exports:
-        requirements["run_exports"] = {kind: list(specs) for kind, specs in package.run_exports.items()}
-    python: dict[str, object] = {"skip_pyc_compilation": ["**/*.py"]}  # else one process for every file
-    if package.site_packages:
-        python["site_packages_path"] = package.site_packages
-    linking: dict[str, object] = {"overlinking_behavior": "ignore", "missing_dso_allowlist": ["*"]}
-    linking |= (
-        {"rpaths": ["lib/"], "binary_relocation": relinked} if relinked else {"binary_relocation": False}
-    )
-    built: dict[str, object] = {
-        "number": package.build_number,
-        "string": package.build_string,
-        "script": script,
-        "python": python,
-        "dynamic_linking": linking,
-    }
-    if package.noarch:
-        built["noarch"] = package.noarch
+    exports = {kind: list(specs) for kind, specs in package.run_exports.items()}
     return {
         "package": {"name": package.name, "version": package.version},
-        "build": built,
-        "requirements": requirements,
+        "build": {
+            "number": package.build_number,
+            "string": package.build_string,
+            "script": script,
+            "python": {
+                "skip_pyc_compilation": ["**/*.py"],  # else one process for every file
+                **({"site_packages_path": package.site_packages} if package.site_packages else {}),
+            },
+            "dynamic_linking": {
+                "overlinking_behavior": "ignore",
+                "missing_dso_allowlist": ["*"],
+                "binary_relocation": relinked or False,
+                **({"rpaths": ["lib/"]} if relinked else {}),
+            },
+            **({"noarch": package.noarch} if package.noarch else {}),
+        },
+        "requirements": {
+            "run": list(package.depends),
+            "run_constraints": list(package.constrains),
+            **({"run_exports": exports} if exports else {}),
+        },
         "about": {"summary": package.summary or f"{package.name}, packaged on this machine"},
     }

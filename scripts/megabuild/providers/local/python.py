@@ -55,12 +55,11 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, Loc
         site_packages=f"lib/python{python}/site-packages",
         summary=f"CPython {interpreter.version} found at {interpreter.prefix}",
     )
-    number_of_abi = 8  # conda-forge's
     abi_package = LocalPackage(
         name="python_abi",
         version=number_only,
-        build=f"{number_of_abi}_{tag}",
-        build_number=number_of_abi,
+        build=f"8_{tag}",  # conda-forge's number
+        build_number=8,
         platform=platform,
         noarch="generic",
         constrains=(f"python {number_only}.* *_{suffix}",),
@@ -88,7 +87,10 @@ def _parts(interpreter: Interpreter) -> Iterator[tuple[Path, str]]:
 
 def _signature(interpreter: Interpreter) -> str:
     """sha256 over names, sizes and mtimes of everything that would be packaged (reading it all takes too long)."""
-    digest = hashlib.sha256(repr(interpreter).encode())
+    description = (
+        repr(interpreter).removesuffix(")") + ", platforms=())"
+    )  # so that packages of former versions stay valid
+    digest = hashlib.sha256(description.encode())
     for source, inside in _parts(interpreter):
         for path in _files(source):
             status = path.lstat()
@@ -114,7 +116,8 @@ def _fill(interpreter: Interpreter, prefix: Path) -> None:
         if source.is_dir():
             shutil.copytree(source, target, symlinks=True, ignore=_ignored)
         elif not target.exists():
-            shutil.copy2(source, target, follow_symlinks=not _is_sibling_link(source))
+            sibling = source.is_symlink() and os.sep not in os.readlink(source)
+            shutil.copy2(source, target, follow_symlinks=not sibling)
     for alias in ("python", "python3", f"python{python.removesuffix('t')}"):
         if not (prefix / "bin" / alias).exists():
             (prefix / "bin" / alias).symlink_to(f"python{python}")
@@ -127,15 +130,11 @@ def _fill(interpreter: Interpreter, prefix: Path) -> None:
     _move_prefix(interpreter, prefix)
 
 
-def _is_sibling_link(path: Path) -> bool:
-    return path.is_symlink() and os.sep not in os.readlink(path)
-
-
 def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
     """Make Debian's split interpreter install and look for modules in site-packages, like any other."""
     stdlib = prefix / f"lib/python{interpreter.python}"
-    package, module = stdlib / "sysconfig" / "__init__.py", stdlib / "sysconfig.py"
-    sysconfig = package if package.exists() else module
+    package = stdlib / "sysconfig" / "__init__.py"
+    sysconfig = package if package.exists() else stdlib / "sysconfig.py"
     theirs, plain = _DEBIAN_SCHEME
     text = sysconfig.read_text()
     if theirs not in text:
@@ -155,17 +154,14 @@ def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
 def _strip(prefix: Path) -> None:
     """Drop debug symbols, which are most of the size, if binutils is installed."""
     strip = shutil.which("strip")
-    binaries = [path for path in _plain_files(prefix) if _is_elf(path)]
-    if strip is None or not binaries:
-        return
-    for path in binaries:
-        path.chmod(path.stat().st_mode | 0o200)
-    process.run([strip, "--strip-debug", *map(str, binaries)], timeout=None)
-
-
-def _is_elf(path: Path) -> bool:
-    with path.open("rb") as stream:
-        return stream.read(4) == b"\x7fELF"
+    binaries = []
+    for path in _plain_files(prefix):
+        with path.open("rb") as stream:
+            if stream.read(4) == b"\x7fELF":
+                path.chmod(path.stat().st_mode | 0o200)
+                binaries.append(str(path))
+    if strip and binaries:
+        process.run([strip, "--strip-debug", *binaries], timeout=None)
 
 
 def _move_prefix(interpreter: Interpreter, prefix: Path) -> None:

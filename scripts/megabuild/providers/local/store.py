@@ -8,14 +8,14 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
 from groundwork.channel_folder import make_readable
-from groundwork.files import copy, sha256, verified, write
+from groundwork.files import link, sha256, verified, write
 from groundwork.names import PackageId
 from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import each, run
@@ -47,7 +47,6 @@ class StoredPackage:
 
     @property
     def id(self) -> PackageId:
-        """Its identity."""
         return PackageId(self.name, self.version, self.build)
 
     @classmethod
@@ -75,124 +74,113 @@ class Store:
         """Delete everything unfinished."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def unfinished(self) -> int:
-        """Return the number of folders in which packages were put together."""
-        return sum(1 for _ in self._temporary.iterdir()) if self._temporary.is_dir() else 0
-
     def path(self, record: StoredPackage) -> Path:
-        """Return where the package file of `record` lies."""
+        """Return the path of the package file of `record`."""
         return self._entry(record.key) / record.file_name
 
     def ensure(
-        self, packages: Sequence[LocalPackage], report: Notes, what: str = "packing"
+        self, packages: Iterable[LocalPackage], report: Notes, what: str = "packing"
     ) -> tuple[StoredPackage, ...]:
         """Build what is missing and return the records of all `packages`, each once, in their order."""
-        known = {package.key: self._known(package.key, report) for package in packages}
-        missing = {package.key: package for package in packages if known[package.key] is None}
+        records = {package.key: self._read(package, report) for package in packages}
+        missing = {package.key: package for package in packages if records[package.key] is None}
         if missing:
             report(Preparing(what=what, total=len(missing), unit="packages"))
-        done = 0
-
-        def made(package: LocalPackage) -> StoredPackage:
-            if done:  # whoever is told has the next package wait while the disk is full; nothing done is a beginning
-                report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
-            return self._build(package)
-
-        for done, record in enumerate(each(made, missing.values(), _BUILDERS), 1):
+        for done, record in enumerate(each(self._build, missing.values(), _BUILDERS), 1):
             report(f"packaged {record.name} {record.version} {record.build}")
             report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
-            known[record.key] = record
-        return tuple(record for record in known.values() if record is not None)
+            records[record.key] = record
+        return tuple(record for record in records.values() if record is not None)
 
-    def missing(self, packages: Sequence[LocalPackage]) -> list[LocalPackage]:
-        """Return the packages that are still to be built, damaged ones among them."""
-        return [package for package in packages if self._known(package.key, lambda _: None) is None]
+    def missing(self, packages: Iterable[LocalPackage]) -> list[LocalPackage]:
+        """Return the packages that are still to be built, damaged ones among them, each once."""
+        unique = {package.key: package for package in packages}
+        return [package for package in unique.values() if self._read(package) is None]
 
-    def whole(
-        self, packages: Sequence[LocalPackage], platform: str
-    ) -> tuple[Path, tuple[StoredPackage, ...]] | None:
+    def whole(self, packages: Iterable[LocalPackage]) -> tuple[Path, tuple[StoredPackage, ...]] | None:
         """Return the channel of exactly these packages and its records, where nothing of it is left to be made."""
-        known = {package.key: self._known(package.key, lambda _: None) for package in packages}
-        records = tuple(record for record in known.values() if record is not None)
-        if len(records) < len(known):
-            return None
-        channel, made_of = self._channel_of(records)
-        return (channel, records) if self._is_whole(channel, records, made_of) else None
+        found = {package.key: self._read(package) for package in packages}
+        records = tuple(record for record in found.values() if record is not None)
+        channel, made_of = self._describe_channel(records)
+        return (
+            (channel, records)
+            if None not in found.values() and self._is_whole(channel, records, made_of)
+            else None
+        )
 
     def channel(
         self, records: Sequence[StoredPackage], platform: str, report: Notes = lambda _: None
     ) -> Path:
         """Return the channel of exactly these records, created atomically if it does not exist yet."""
-        channel, made_of = self._channel_of(records)
+        channel, made_of = self._describe_channel(records)
         if self._is_whole(channel, records, made_of):
             return channel
         temporary = self._temporary / uuid.uuid4().hex
+        for subdir in (platform, "noarch"):
+            (temporary / subdir).mkdir(parents=True)
         for record in records:
-            (temporary / record.subdir).mkdir(parents=True, exist_ok=True)
-            _link(self.path(record), temporary / record.subdir / record.file_name)
+            link(self.path(record), temporary / record.subdir / record.file_name)
         what = "indexing the local channel"
         report(Preparing(what=what))
-        _index(temporary, platform)
+        # in a process of its own: the hundred megabytes that it takes would stay with this one
+        argv = [sys.executable, "-I", "-c", _INDEX, str(temporary)]
+        run(argv, what=what, timeout=_INDEX_SECONDS, guarded=True)
+        shutil.rmtree(temporary / ".tmp", ignore_errors=True)  # in which rattler writes what it then renames
+        make_readable(temporary)
         report(Preparing(what=what, done=1, total=1))
         (temporary / MADE_OF).write_text(made_of)
         _put(temporary, channel)
         return channel
 
-    def _channel_of(self, records: Sequence[StoredPackage]) -> tuple[Path, str]:
-        """Return where the channel of some packages lies, and what stands in it about what they are made of."""
-        # what else a channel holds is part of its name: one of another make may be in use by a run of another version
+    def _describe_channel(self, records: Sequence[StoredPackage]) -> tuple[Path, str]:
+        """Return the path of the channel of some packages, and its :data:`MADE_OF`."""
         keys = hashlib.sha256("\n".join(sorted(record.key for record in records)).encode()).hexdigest()
         name = hashlib.sha256(f"{keys} {MADE_OF}".encode()).hexdigest()[:16]
         made_of = json.dumps({record.file_name: record.key for record in records}, indent=1, sort_keys=True)
         return self._folder / "channels" / name, made_of
 
     def _is_whole(self, channel: Path, records: Sequence[StoredPackage], made_of: str) -> bool:
-        """Whether a channel exists, its files are the store's, and its index lists exactly these."""
+        """Whether a channel exists, its files are the store's or copies of them, and its index lists exactly these."""
         try:
-            if (channel / MADE_OF).read_text() != made_of:
-                return False
-            same = all(
-                self._is_same(channel / record.subdir / record.file_name, record) for record in records
-            )
+            for record in records:
+                path = channel / record.subdir / record.file_name
+                if not path.samefile(self.path(record)) and not verified(path, record.sha256):
+                    return False
+            listed = indexed(channel)
+            return (channel / MADE_OF).read_text() == made_of and listed == {
+                record.file_name: record.sha256 for record in records
+            }
         except (OSError, ValueError):
             return False
-        return same and indexed(channel) == {record.file_name: record.sha256 for record in records}
-
-    def _is_same(self, path: Path, record: StoredPackage) -> bool:
-        """Whether a channel's file is the store's own, or a copy of it where links are not possible."""
-        return path.samefile(self.path(record)) or verified(path, record.sha256)
 
     def _entry(self, key: str) -> Path:
         return self._folder / "store" / key
 
-    def _known(self, key: str, report: Notes) -> StoredPackage | None:
+    def _read(self, package: LocalPackage, report: Notes = lambda _: None) -> StoredPackage | None:
         try:
-            record = _STORED.decode((self._entry(key) / "record.json").read_bytes())
+            record = _STORED.decode((self._entry(package.key) / "record.json").read_bytes())
         except (OSError, msgspec.MsgspecError):
             return None
-        if record.key == key and verified(self.path(record), record.sha256):
+        if record.key == package.key and verified(self.path(record), record.sha256):
             return record
         report(f"! {record.name} {record.version} was damaged in the cache and is packaged again")
         return None
 
     def _build(self, package: LocalPackage) -> StoredPackage:
         work = self._temporary / uuid.uuid4().hex
-        work.mkdir(parents=True)
+        entry = work / "entry"
+        entry.mkdir(parents=True)
         built = build(package, work)
         record = StoredPackage.of(package, sha256(built))
-        entry = work / "entry"
-        entry.mkdir()
         built.chmod(0o644)
         os.replace(built, entry / record.file_name)
-        # the inputs show people why a package was made again
-        document = {**asdict(record), "inputs": dict(package.inputs)}
-        (entry / "record.json").write_text(json.dumps(document, indent=1, sort_keys=True))
+        (entry / "record.json").write_text(json.dumps(asdict(record), indent=1, sort_keys=True))
         _put(entry, self._entry(package.key))
         return record
 
 
 def planned(
-    folder: Path, packages: Sequence[LocalPackage], platform: str
+    folder: Path, packages: Iterable[LocalPackage], platform: str
 ) -> tuple[Path, tuple[StoredPackage, ...]]:
     """Return a channel with an index only, for a solver, and the records of its packages, which need not exist."""
     unique = {package.key: package for package in packages}
@@ -219,23 +207,6 @@ def planned(
     return channel, tuple(records.values())
 
 
-def _index(folder: Path, platform: str) -> None:
-    """Write a channel's index in a process of its own: the hundred megabytes that it takes would stay with this one."""
-    for subdir in (platform, "noarch"):
-        (folder / subdir).mkdir(exist_ok=True)
-    argv = [sys.executable, "-I", "-c", _INDEX, str(folder)]
-    run(argv, what="indexing the local channel", timeout=_INDEX_SECONDS, guarded=True)
-    shutil.rmtree(folder / ".tmp", ignore_errors=True)  # in which rattler writes what it then renames
-    make_readable(folder)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # vfat, SMB, some FUSE
-        copy(source, target)
-
-
 def _put(folder: Path, final: Path) -> None:
     """Move a finished folder into place; an existing one is damaged, or it would not have been made again."""
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -245,15 +216,15 @@ def _put(folder: Path, final: Path) -> None:
 
 def indexed(channel: Path) -> dict[str, str] | None:
     """Return the files of a channel's index with their sha256, or None if a part of it cannot be read."""
-    found: dict[str, str] = {}
+    listed: dict[str, str] = {}
     for subdir in channel.iterdir():
         if subdir.is_dir() and not subdir.name.startswith("."):
             try:
                 packages = json.loads((subdir / "repodata.json").read_text())["packages.conda"]
-                found |= {name: str(entry["sha256"]) for name, entry in packages.items()}
+                listed |= {name: str(entry["sha256"]) for name, entry in packages.items()}
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 return None
-    return found
+    return listed
 
 
 def made_of(channel: Path) -> dict[str, str]:
@@ -262,7 +233,6 @@ def made_of(channel: Path) -> dict[str, str]:
     Packages made from the same inputs on two machines, or two days, differ in their time stamps.
     """
     try:
-        found = json.loads((channel / MADE_OF).read_text())
-        return {str(name): str(key) for name, key in found.items()}
-    except (OSError, ValueError, AttributeError):
+        return msgspec.json.decode((channel / MADE_OF).read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError):
         return {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,16 +14,21 @@ from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 
 from groundwork import files
+from groundwork.errors import ProviderError
 from groundwork.network import index as pip_indexes
 from groundwork.network import resolver
-from groundwork.network.index import File
+from groundwork.network.client import NetworkError, NotFound
+from groundwork.network.index import HEADERS, File, best_first
 from groundwork.network.resolver import Target, marker_environment
 from groundwork.network.wheel_contents import Content, Contents
+from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
 
 _FORMAT = 1
-_AT_ONCE = 8  # ends of wheels on their way
+_AT_ONCE = 8  # ends of wheels, or pages of an index, on their way
+#: No Python packages, whatever somebody has published under such a name.
+_NATIVE = re.compile(r"lib.*|_.*|cross-.*|.*[-_](dev|devel|static|abi)|.*_(linux|osx|win|emscripten)-\w+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +96,14 @@ def resolve(
     where = pip_indexes.places(more, index)
     target = Target(
         version=interpreter.version,
-        executable=None if interpreter.platforms else interpreter.executable,
+        executable=interpreter.executable,
         free_threaded=interpreter.free_threaded,
-        platforms=interpreter.platforms,
     )
     contents = Contents(where, folder)
     chosen = resolver.resolve(requirements, target, where, dependencies=dependencies, cache=folder / "uv")
     lock = Lock(
         python=interpreter.python,
-        environment=marker_environment(interpreter.version, interpreter.platforms),
+        environment=marker_environment(interpreter.version),
         wheels=tuple(each(lambda file: _wheel(file, contents.of(file)), chosen, _AT_ONCE)),
     )
     files.write(path, msgspec.json.format(msgspec.json.encode(lock), indent=1).decode())
@@ -106,13 +111,39 @@ def resolve(
 
 
 def _wheel(file: File, content: Content) -> Wheel:
-    known, _ = parse_email(content.metadata)
+    metadata, _ = parse_email(content.metadata)
     return Wheel(
-        name=known["name"],
-        version=known["version"],
+        name=metadata["name"],
+        version=metadata["version"],
         file_name=file.name,
         sha256=content.sha256,
         size=content.size,
-        requires=tuple(known.get("requires_dist", ())),
-        requires_python=known.get("requires_python", ""),
+        requires=tuple(metadata.get("requires_dist", ())),
+        requires_python=metadata.get("requires_python", ""),
     )
+
+
+def with_wheels(
+    names: Iterable[str], catalogue: Catalogue, pythons: Collection[Interpreter], more: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return those conda packages whose project, by its name, has a wheel for every Python; sorted.
+
+    Raises ProviderError: An index does not answer.
+    """
+    where = pip_indexes.places(more)
+    client = where.client()
+
+    def has_wheel(name: str) -> bool:
+        project = catalogue.pypi_name(name)
+        try:
+            offered, _ = pip_indexes.offered(project, where, lambda url: client.get(url, headers=HEADERS))
+        except NotFound:
+            return False
+        except NetworkError as error:
+            raise ProviderError(f"looking for wheels of {project}: {error.message}", error.remedy) from error
+        wheels = [file for file in offered if file.tags and not file.yanked]
+        return all(best_first(wheels, python.python) for python in pythons)
+
+    candidates = sorted(name for name in names if not _NATIVE.fullmatch(name))
+    answers = each(has_wheel, candidates, _AT_ONCE)
+    return tuple(name for name, fits in zip(candidates, answers, strict=True) if fits)

@@ -87,6 +87,7 @@ def _of_wheel(
             depends=depends,
             run_exports={"weak": (exported,)} if name == entry.dev else {},
             inputs={"wheel": wheel.sha256, "members": "\n".join(chosen)},
+            size=wheel.size,
             fill=partial(_fill, path, chosen, target),
             summary=f"{kind} from PyPI's {wheel.file_name}",
         )

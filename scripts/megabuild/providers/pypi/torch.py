@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from groundwork.network.resolver import PAGE_TIMEOUTS
 from groundwork.network.resolver import REMEDY as INDEX_REMEDY
 from groundwork.network.wheel_contents import Content, Contents
 from groundwork.progress import Notes
-from megabuild.configs.config import Config, config_name
+from megabuild.configs.config import Config
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.pypi import download
@@ -30,7 +30,7 @@ from megabuild.providers.pypi.lock import Lock
 _AT_ONCE = 2  # an interpreter and uv each
 #: Upstream's own indexes: one for each accelerator (pytorch.org/get-started).
 UPSTREAM = "https://download.pytorch.org/whl"
-_REMEDY = "name an index or folder that has it (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS), or choose others with --python."
+_REMEDY = "Name an index or folder that has it (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS), or choose others with --python."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +39,9 @@ class TorchWheels:
 
     locks: Mapping[str, Lock]  #: X.Y(t) to the lock that holds that Python's wheel alone.
     left_out: Mapping[str, str]  #: X.Y(t) to the reason why it has none.
-    more: tuple[
-        str, ...
-    ] = ()  #: Further indexes with these wheels, besides those that pip is configured with.
+    #: Further indexes with these wheels, besides those that pip is configured with.
+    more: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  #: Indexes that could not be reached, a sentence each.
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Misfit:
-    """The answer for a Python that has no fitting wheel."""
-
-    reason: str
-    configs: tuple[str, ...] = ()  #: Those that fit the wheels which it has.
 
 
 def upstream(config: Config) -> str:
@@ -63,56 +54,47 @@ def find(
     config: Config,
     interpreters: Mapping[str, Interpreter],
     folder: Path,
-    needed: Container[str] | None = None,
+    needed: Collection[str] = (),
 ) -> TorchWheels:
     """Find the wheels of PyTorch that fit the interpreters by X.Y(t); nothing is downloaded.
 
-    Which accelerator a wheel is for stands in its local version (``2.13.0+cpu``) or, where it has none as those on
-    PyPI, in what it requires.
-
     The indexes that pip is configured with come first, then upstream's for what they lack, if that is one of the
-    ``needed`` Pythons (None: all of the config).
+    ``needed`` Pythons (empty: all of the config).
 
     Raises ProviderError: No Python has a wheel that fits.
     """
     locks: dict[str, Lock] = {}
     left_out: dict[str, str] = {}
-    others: list[str] = []
     more: list[str] = []
     notes: list[str] = []
     for address in (None, upstream(config)):
-        wanted = [python for python in config.pythons if python in interpreters and python not in locks]
-        if locks and needed is not None and not any(python in needed for python in wanted):
+        missing = [python for python in config.pythons if python in interpreters and python not in locks]
+        if not missing or (locks and needed and not set(needed).intersection(missing)):
             break
-        trouble = why_silent(address) if wanted and address else ""
-        if trouble:
+        if address and (trouble := _why_silent(address)):
             notes.append(trouble)
-            unasked = f"{redact.address(address or '')} cannot be used"
-            left_out = {python: left_out.get(python, unasked) for python in wanted}
+            left_out = {python: f"{redact.address(address)} cannot be used" for python in missing} | left_out
             continue
 
-        def look(python: str, address: str | None = address) -> tuple[str, Lock | _Misfit]:
-            return python, _find_lock(config, interpreters[python], folder / "locks", address)
+        def look(python: str, address: str | None = address) -> Lock | str:
+            return _find_lock(config, interpreters[python], folder / "locks", address)
 
-        for python, answer in each(look, wanted, _AT_ONCE):
-            if isinstance(answer, Lock):
-                locks[python] = answer
-                left_out.pop(python, None)
-                more += [address] if address and address not in more else []
-            else:
-                left_out.setdefault(python, answer.reason)
-                others += [name for name in answer.configs if name not in others]
-    locks = {python: locks[python] for python in config.pythons if python in locks}
+        for python, answer in zip(missing, each(look, missing, _AT_ONCE), strict=True):
+            if isinstance(answer, str):
+                left_out.setdefault(python, answer)
+                continue
+            locks[python] = answer
+            left_out.pop(python, None)
+            more += [address] if address and address not in more else []
     if not locks:
-        pythons: dict[str, list[str]] = {}
-        for python, reason in left_out.items():
-            pythons.setdefault(reason, []).append(python)
-        reasons = [f"Python {', '.join(found)}: {reason}" for reason, found in pythons.items()]
-        problems = "; ".join([*reasons, *notes])
-        known = [name for name in others if (config.path.parent / f"{name}.yaml").exists()]
-        remedy = f"build {' or '.join(known)}, or {_REMEDY}" if known else _REMEDY
-        message = f"{config.name}: no wheel of PyTorch fits ({problems})"
-        raise ProviderError(message, remedy[0].upper() + remedy[1:])
+        reasons = [
+            f"Python {', '.join(python for python in left_out if left_out[python] == reason)}: {reason}"
+            for reason in dict.fromkeys(left_out.values())
+        ]
+        raise ProviderError(
+            f"{config.name}: no wheel of PyTorch fits ({'; '.join([*reasons, *notes])})", _REMEDY
+        )
+    locks = {python: locks[python] for python in config.pythons if python in locks}
     return TorchWheels(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
 
 
@@ -131,18 +113,21 @@ def of_release(config: Config, folder: Path) -> Content:
         except NetworkError as error:
             reasons.append(error.message)
             continue
-        for wheel in sorted(
-            wheels, key=lambda file: (file.version.local is not None, "x86_64" not in file.name)
-        ):
-            if wheel.version.public == config.torch_version and "linux" in wheel.name:
-                return Contents(where, folder / "locks").of(wheel)
+        fitting = [
+            wheel
+            for wheel in wheels
+            if wheel.version.public == config.torch_version and "linux" in wheel.name
+        ]
+        if fitting:
+            best = min(fitting, key=lambda file: (file.version.local is not None, "x86_64" not in file.name))
+            return Contents(where, folder / "locks").of(best)
         reasons.append(
             f"no wheel of it for Linux on {redact.address(address) if address else 'the indexes of pip'}"
         )
     raise ProviderError("; ".join(reasons), INDEX_REMEDY)
 
 
-def why_silent(index: str) -> str:
+def _why_silent(index: str) -> str:
     """Return why an index cannot be used for PyTorch, or an empty string."""
     try:
         _wheels(places(index=index))
@@ -154,44 +139,38 @@ def why_silent(index: str) -> str:
 def _wheels(where: Configured) -> list[File]:
     """Return PyTorch's wheels for whatever machine and Python; raises NetworkError."""
     client = where.client(PAGE_TIMEOUTS)
-    return [
-        file for file in offered("torch", where, lambda url: client.get(url, headers=HEADERS))[0] if file.tags
-    ]
+    files, _ = offered("torch", where, lambda url: client.get(url, headers=HEADERS))
+    return [file for file in files if file.tags]
 
 
 def _tag(config: Config) -> str:
     return f"cu{config.cuda_version.replace('.', '')}" if config.cuda_version else "cpu"
 
 
-def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str | None) -> Lock | _Misfit:
+def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str | None) -> Lock | str:
     """Return the lock with the wheel that fits, or a few words why none does."""
-    version, cuda = config.torch_version, config.cuda_version
+    version = config.torch_version
     reasons: list[str] = []
-    others: list[str] = []
-    failed = ""
+    failure = ""
     # "===" compares the text, so that a wheel with a local version cannot stand for the one without
     for exact in (version, f"{version}+{_tag(config)}"):
         try:
-            answer = locking.resolve(
-                [f"torch==={exact}"], interpreter, locks, dependencies=False, index=index
-            )
+            lock = locking.resolve([f"torch==={exact}"], interpreter, locks, dependencies=False, index=index)
         except ProviderError as error:
-            failed = error.message.splitlines()[0].removeprefix(
-                f"no wheels fit Python {interpreter.python}: "
-            )
+            failure = error.message.splitlines()[0]
             continue
-        offered = accelerator(answer)
-        if offered == cuda:
-            return answer
-        others.append(config_name(config.platform, offered, "wheel"))
-        reasons.append(
-            f"the wheel of torch {exact} is for {f'CUDA {offered}' if offered else 'CPU'}, as in {others[-1]}"
-        )
-    return _Misfit(reason="; ".join(reasons) or failed, configs=tuple(others))
+        cuda = accelerator(lock)
+        if cuda == config.cuda_version:
+            return lock
+        reasons.append(f"the wheel of torch {exact} is for {f'CUDA {cuda}' if cuda else 'CPU'}")
+    return "; ".join(reasons) or failure
 
 
 def accelerator(lock: Lock) -> str | None:
-    """Return the CUDA version that the wheel of PyTorch in a lock is for ("13.0"), or None for CPU."""
+    """Return the CUDA version that the wheel of PyTorch in a lock is for ("13.0"), or None for CPU.
+
+    It is in the wheel's local version (``2.13.0+cpu``) or, where it has none as those on PyPI, in what it requires.
+    """
     (wheel,) = lock.wheels
     local = wheel.version.partition("+")[2]
     if match := re.fullmatch(r"cu(\d+)(\d)", local):
@@ -209,15 +188,8 @@ def folder(config: Config, cache: Path) -> Path:
     return cache / "torch-wheels" / f"{config.torch_version}-{config.accelerator}"
 
 
-def fetch(
-    config: Config,
-    found: TorchWheels,
-    pythons: Sequence[str],
-    *,
-    cache: Path,
-    report: Notes,
-) -> None:
-    """Download the wheels of some Pythons into their folders.
+def fetch(config: Config, wheels: TorchWheels, pythons: Sequence[str], *, cache: Path, report: Notes) -> None:
+    """Download the wheels of some Pythons into their folders, each of which holds nothing else.
 
     Raises ProviderError: A download failed.
     Raises IntegrityError: A file is not the resolved one, or its content is for a different accelerator than its
@@ -226,16 +198,19 @@ def fetch(
     path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
-        locks = [found.locks[python] for python in pythons]
-        files = download.download(locks, cache / "wheels", report, more=found.more)
+        locks = [wheels.locks[python] for python in pythons]
+        files = download.download(locks, cache / "wheels", report, more=wheels.more)
         for python in pythons:
-            (wheel,) = found.locks[python].wheels
-            _check(files[wheel.sha256], config.cuda_version)
-            _link(files[wheel.sha256], path / python / wheel.file_name)
+            (wheel,) = wheels.locks[python].wheels
+            source, target = files[wheel.sha256], path / python / wheel.file_name
+            check_accelerator(source, config.cuda_version)
+            if not (target.is_file() and target.samefile(source)):
+                shutil.rmtree(target.parent, ignore_errors=True)
+                link(source, target)
 
 
-def _check(path: Path, cuda: str | None) -> None:
-    """Check the wheel's content: its metadata can be right and the build wrong."""
+def check_accelerator(path: Path, cuda: str | None) -> None:
+    """Check a wheel's content: its metadata can be right and the build wrong."""
     with zipfile.ZipFile(path) as archive:
         text = archive.read("torch/version.py").decode()
     named = re.search(r"^cuda\b[^=]*=\s*(?:'([\d.]+)'|None)", text, re.MULTILINE)
@@ -244,13 +219,6 @@ def _check(path: Path, cuda: str | None) -> None:
             f"{path.name} is for {f'CUDA {named[1]}' if named and named[1] else 'CPU'}, by its torch/version.py",
             f"Delete {path.parent}, and look where pip got it from.",
         )
-
-
-def _link(source: Path, target: Path) -> None:
-    """Link a file into its folder, which then has no other."""
-    if not (target.is_file() and target.samefile(source)):
-        shutil.rmtree(target.parent, ignore_errors=True)
-        link(source, target)
 
 
 def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
@@ -280,12 +248,7 @@ def named_triton(requirements: Iterable[Requirement]) -> str | None:
     """Return the Triton that requirements name (of ``~=3.9.0`` the least version that they allow), or None."""
     for requirement in requirements:
         if requirement.name in ("triton", "pytorch-triton"):
-            return next(
-                (
-                    specifier.version
-                    for specifier in requirement.specifier
-                    if specifier.operator in ("==", "~=", ">=")
-                ),
-                None,
-            )
+            for specifier in requirement.specifier:
+                if specifier.operator in ("==", "~=", ">="):
+                    return specifier.version
     return None

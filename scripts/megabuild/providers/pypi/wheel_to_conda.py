@@ -88,6 +88,7 @@ def _tool(wheel: Wheel, path: Path, platform: str) -> LocalPackage:
         version=wheel.version,
         platform=platform,
         inputs={"wheel": wheel.sha256},
+        size=wheel.size,
         fill=partial(unpack.tool, path),
         summary=f"The program from PyPI's {wheel.file_name}",
     )
@@ -120,6 +121,7 @@ def _library(
         depends=tuple(sorted(depends)),
         run_exports={"weak": (exports,)} if exports else {},
         inputs={"wheel": wheel.sha256},
+        size=wheel.size,
         fill=partial(unpack.library, path, site_packages=site_packages),
         summary=f"Python package from PyPI's {wheel.file_name}",
         python="" if pure else python,
@@ -141,6 +143,7 @@ def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[LocalP
             platform=platform,
             noarch="generic",
             inputs={"wheel": wheel.sha256},
+            size=wheel.size,
             fill=partial(_fill_pybind11_global, path),
             summary="pybind11's headers and CMake files, for use without Python",
         ),

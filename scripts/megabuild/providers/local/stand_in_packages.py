@@ -1,0 +1,125 @@
+"""Empty packages that let a rehearsal solve for what this machine cannot provide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from rattler import MatchSpec
+
+from groundwork.errors import ProviderError
+from groundwork.names import PackageId
+from megabuild.providers.command import run
+from megabuild.providers.local.compilers import Toolchain
+from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.specs import satisfied
+
+_TAG = "rehearsal"
+
+_MAGMA_HEADER = """\
+/* Rehearsal stand-in: enough of MAGMA's header for a build to find out its version. */
+#ifndef MAGMA_H
+#define MAGMA_H
+#define MAGMA_VERSION_MAJOR {major}
+#define MAGMA_VERSION_MINOR {minor}
+#define MAGMA_VERSION_MICRO {micro}
+#endif
+"""
+
+
+def packages(
+    missing: Mapping[str, Sequence[MatchSpec]],
+    companions: Mapping[str, Sequence[str]],
+    toolchain: Toolchain,
+    platform: str,
+) -> list[LocalPackage]:
+    """Describe stand-ins that satisfy all specs of the packages, by name, that are missing on this machine.
+
+    The companions of a package are what its run_exports ask for.
+
+    Raises ProviderError: A spec that no version satisfies.
+    """
+    described: list[LocalPackage] = []
+    for name, specs in sorted(missing.items()):
+        others = companions.get(name, ())
+        for example in examples(specs, name, _TAG):
+            described.append(_stand_in(example, toolchain, platform, brings=others))
+            more = (PackageId(other, example.version, _TAG) for other in others if other not in missing)
+            described += [_stand_in(other, toolchain, platform) for other in more]
+    return described
+
+
+def examples(specs: Sequence[MatchSpec], name: str, tag: str) -> list[PackageId]:
+    """Return as few packages of a name as possible, so that every spec is satisfied by one of them.
+
+    Raises ProviderError: A single spec that nothing satisfies.
+    """
+    groups: list[list[MatchSpec]] = []
+    for spec in specs:
+        for group in groups:
+            if _example([*group, spec], name, tag) is not None:
+                group.append(spec)
+                break
+        else:
+            groups.append([spec])
+    packages = []
+    for group in groups:
+        package = _example(group, name, tag)
+        if package is None:
+            raise ProviderError(f"no version can satisfy the requirement {group[0]}")
+        packages.append(package)
+    return packages
+
+
+def _example(specs: Sequence[MatchSpec], name: str, tag: str) -> PackageId | None:
+    """A package that satisfies all `specs`, or None if none is found; `tag` is its build string where any will do."""
+    literals = [text for spec in specs for text in re.findall(r"\d[\w.+!]*", spec.version or "")]
+    versions = [
+        candidate
+        for literal in sorted({text.rstrip(".") for text in literals}, reverse=True)
+        for candidate in (literal, literal + ".0", literal + ".1")
+    ]
+    builds = [(spec.build or "*").replace("*", tag, 1).replace("*", "") for spec in specs]
+    for version in [*versions, "0", "1", "9999"]:
+        for build in dict.fromkeys([*builds, tag]):
+            package = PackageId(name, version, build)
+            if satisfied(specs, package):
+                return package
+    return None
+
+
+def _stand_in(
+    package: PackageId, toolchain: Toolchain, platform: str, brings: Sequence[str] = ()
+) -> LocalPackage:
+    name, version, build = package
+    return LocalPackage(
+        name=name,
+        version=version,
+        build=build,
+        platform=platform,
+        depends=tuple(brings),
+        run_exports={"weak": tuple(brings)} if brings else {},
+        inputs={"compiler": toolchain.digest} if name == "libmagma" else {},
+        fill=partial(_fill, name, version, toolchain),
+        summary=f"rehearsal stand-in for {name}: nothing in it works",
+    )
+
+
+def _fill(name: str, version: str, toolchain: Toolchain, prefix: Path) -> None:
+    folder = prefix / "share" / "megabuild" / "stand-ins"
+    folder.mkdir(parents=True)
+    (folder / name).write_text(f"Rehearsal stand-in for {name}; a real build takes the real package.\n")
+    if name == "libmagma-devel":
+        numbers = [int(part) for part in version.split(".") if part.isdigit()]
+        major, minor, micro = [*numbers, 0, 0, 0][:3]
+        (prefix / "include").mkdir()
+        (prefix / "include" / "magma.h").write_text(
+            _MAGMA_HEADER.format(major=major, minor=minor, micro=micro)
+        )
+    if name == "libmagma":  # an empty library to link against and to load
+        (prefix / "lib").mkdir()
+        library = prefix / "lib" / "libmagma.so"
+        words = ["-shared", "-fPIC", "-Wl,-soname,libmagma.so", "-o", str(library), "-x", "c", "/dev/null"]
+        run([toolchain.cc, *words], what="making the stand-in of libmagma")

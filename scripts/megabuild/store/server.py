@@ -91,7 +91,7 @@ class Store:
             record = None
         # one of another key would say that something else is what is wanted
         if record is None or record.key != key or not all(map(_is_sound, record.files.values())):
-            raise IntegrityError(f"{self.shown}: {key} is no record of what it is named after", "remove it")
+            raise self._damaged(key, "it is no record of that")
         return record
 
     def fetch(self, file: StoredFile, target: Path, came: Callable[[int], None]) -> None:
@@ -108,17 +108,12 @@ class Store:
                     if part is None:
                         raise StoreError(f"{self.shown}: a part of {target.name} is gone")
                     if hashlib.sha256(part).hexdigest() != digest:
-                        raise IntegrityError(
-                            f"{self.shown}: {_part_path(digest)} is not what it is named after",
-                            "remove it there: it was damaged or exchanged",
-                        )
+                        raise self._damaged(_part_path(digest), "it was damaged or exchanged")
                     out.write(part)
                     done += len(part)
                     came(done)
             if done != file.size:
-                raise IntegrityError(
-                    f"{self.shown}: {target.name} has {done} bytes, not {file.size}", "remove it there"
-                )
+                raise self._damaged(target.name, f"it has {done} bytes, not {file.size}")
 
     def put(self, key: str, content: Mapping[str, Path], went: Callable[[int], None]) -> None:
         """Store files under a key; parts that are there are not sent. ``went`` is told how many bytes have arrived.
@@ -130,23 +125,31 @@ class Store:
             parts = []
             for part in _read_parts(path):
                 parts.append(hashlib.sha256(part).hexdigest())
-                self._put(_part_path(parts[-1]), part, again=False)
+                self._put_part(_part_path(parts[-1]), part)
                 done += len(part)
                 went(done)
             described[name] = StoredFile(size=path.stat().st_size, parts=parts)
         record = msgspec.json.format(msgspec.json.encode(Record(key=key, files=described)))
-        self._put(f"{key}.json", record)
+        self._ask(lambda: self._remote.put(f"{key}.json", record), _PART_SECONDS)
+
+    def _put_part(self, path: str, content: bytes) -> None:
+        """Store a part, unless it is there."""
+        try:
+            if self._ask(lambda: self._remote.head(path)["size"] == len(content), _ANSWER_SECONDS):
+                return
+        except FileNotFoundError:
+            pass
+        self._ask(lambda: self._remote.put(path, content), _PART_SECONDS)
+
+    def _damaged(self, name: str, why: str) -> IntegrityError:
+        return IntegrityError(f"{self.shown}: {name} is not what it is named after: {why}", "remove it there")
 
     def _get(self, path: str, limit: int, seconds: float) -> bytes | None:
         def get() -> bytes:
             answer = self._remote.get(path)
-            if (
-                answer.meta["size"] > limit
-            ):  # before it is read: a length that no memory holds ends the process
-                raise IntegrityError(
-                    f"{self.shown}: {path} has {answer.meta['size']} bytes, more than {limit}",
-                    "remove it there",
-                )
+            size = answer.meta["size"]
+            if size > limit:  # before it is read: a length that no memory holds ends the process
+                raise self._damaged(path, f"it has {size} bytes, more than {limit}")
             return bytes(answer.bytes())
 
         try:
@@ -154,19 +157,10 @@ class Store:
         except FileNotFoundError:
             return None
 
-    def _put(self, path: str, content: bytes, *, again: bool = True) -> None:
-        """Store bytes; where they are named after their content, only if nothing is there yet."""
-        if again or not self._has(path, len(content)):
-            self._ask(lambda: self._remote.put(path, content), _PART_SECONDS)
-
-    def _has(self, path: str, size: int) -> bool:
-        try:
-            return bool(self._ask(lambda: self._remote.head(path)["size"] == size, _ANSWER_SECONDS))
-        except FileNotFoundError:
-            return False
-
     def _ask(self, ask: Callable[[], Answer], seconds: float) -> Answer:
         """Return an answer; in a thread, as the library's own waiting takes notice of no Ctrl-C."""
+        from obstore.exceptions import BaseError  # 30 ms, for those who have a store
+
         if self.address in _silent:
             raise StoreError(f"{self.shown} did not answer in time, and is not asked again")
         try:
@@ -176,40 +170,30 @@ class Store:
         except TimeoutError as error:
             _silent.add(self.address)
             raise StoreError(f"{self.shown} did not answer within {seconds:.0f} s") from error
-        except self._failures as error:
-            raise StoreError(self._why(error)) from error
-
-    def _why(self, error: BaseException) -> str:
-        """Return a failure in a line: the library's text goes on with its own innards."""
-        if certificates.is_untrusted(str(error)):
-            return f"{self.shown}: its certificate is not trusted: {certificates.REMEDY}"
-        lines = (line.strip() for line in str(error).splitlines())
-        return f"{self.shown}: {redact.text(next(filter(None, lines), type(error).__name__))[:300]}"
-
-    @property
-    def _failures(self) -> tuple[type[BaseException], ...]:
-        from obstore.exceptions import BaseError
-
-        return (OSError, BaseError)
+        except (OSError, BaseError) as error:
+            if certificates.is_untrusted(str(error)):
+                why = f"its certificate is not trusted: {certificates.REMEDY}"
+            else:  # the library's text goes on with its own innards
+                why = redact.text(str(error).strip().partition("\n")[0] or type(error).__name__)[:300]
+            raise StoreError(f"{self.shown}: {why}") from error
 
     @property
     def _remote(self) -> Any:
-        if not self._opened:
-            from obstore.store import LocalStore, from_url  # 30 ms, for those who have a store
+        if self._opened:
+            return self._opened[0]
+        from obstore.store import LocalStore, from_url
 
-            if urlsplit(self.address).scheme not in _SCHEMES:
-                folder = Path(self.address).absolute()
-                if not self.writes and not folder.is_dir():
-                    raise StoreError(f"{folder} is no folder")
-                self._opened.append(LocalStore(folder, mkdir=True))
-            else:
-                self._opened.append(
-                    from_url(
-                        self.address.rstrip("/"),
-                        client_options={"allow_http": True, "connect_timeout": "3s", "timeout": "120s"},
-                        retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=30)},
-                    )
-                )
+        if urlsplit(self.address).scheme not in _SCHEMES:
+            folder = Path(self.address).absolute()
+            if not self.writes and not folder.is_dir():
+                raise StoreError(f"{folder} is no folder")
+            self._opened.append(LocalStore(folder, mkdir=True))
+        else:
+            client: Any = {"allow_http": True, "connect_timeout": "3s", "timeout": "120s"}
+            retries: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+            self._opened.append(
+                from_url(self.address.rstrip("/"), client_options=client, retry_config=retries)
+            )
         return self._opened[0]
 
 

@@ -6,26 +6,22 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import zstandard
 
-from groundwork.errors import IntegrityError, PreflightError
+from groundwork.errors import IntegrityError
 
-#: zstd's: three quarters of a tree are objects and sources, which need no more.
-_LEVEL = 3
 _SECOND = 10**9
 
 
-def pack(folders: Mapping[str, Path], target: Path, halt: Callable[[], None] = lambda: None) -> None:
+def pack(folders: Mapping[str, Path], target: Path) -> None:
     """Write folders, under the names given, into one archive; nothing may be at work in them.
-
-    ``halt`` is called for each file; what it raises ends it.
 
     Raises IntegrityError: There is something in them that is neither file, folder nor link.
     """
-    compressor = zstandard.ZstdCompressor(level=_LEVEL, threads=-1)
+    compressor = zstandard.ZstdCompressor(level=3, threads=-1)
     with (
         target.open("xb") as raw,
         compressor.stream_writer(raw) as packed,
@@ -36,7 +32,6 @@ def pack(folders: Mapping[str, Path], target: Path, halt: Callable[[], None] = l
             for here, below, names in os.walk(folder):
                 below.sort()
                 for entry in sorted([*below, *names]):
-                    halt()
                     path = Path(here, entry)
                     _add(archive, path, f"{name}/{path.relative_to(folder).as_posix()}")
 
@@ -57,16 +52,11 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
         archive.addfile(member)
 
 
-def unpack(source: Path, folder: Path, halt: Callable[[], None] = lambda: None) -> None:
+def unpack(source: Path, folder: Path) -> None:
     """Unpack what :func:`pack` has written; nothing of it lands or leads outside ``folder``, which is made.
 
     Raises IntegrityError: It is no such archive, or is out to do harm.
-    Raises PreflightError: This Python cannot unpack safely.
     """
-    if not hasattr(tarfile, "data_filter"):
-        raise PreflightError(
-            "this Python unpacks without looking (PEP 706)", "use Python 3.10.12, 3.11.4 or newer"
-        )
     folder.mkdir(parents=True)
     folders: list[tuple[Path, int, int]] = []
     links: list[Path] = []
@@ -74,7 +64,6 @@ def unpack(source: Path, folder: Path, halt: Callable[[], None] = lambda: None) 
     try:
         with zstandard.open(source, "rb") as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
             for member in archive:
-                halt()
                 date = _date(member)
                 safe = tarfile.data_filter(member, str(folder))
                 path = folder / safe.name

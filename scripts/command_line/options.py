@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from groundwork.text import meant
-
-_GAP = re.compile(r" {2,}")
 _OTHERS = "Other options"
 #: The distribution's, as in pyproject.toml: a checkout that runs from its folder is not installed.
 VERSION = "0.1.0"
@@ -47,36 +43,16 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, what they do in a column of its own; what is too long for that goes below."""
+        """Write the examples, as they are."""
         super().format_epilog(ctx, formatter)
-        if not self.examples:
-            return
-        lines = [line.strip().format(prog=ctx.command_path) for line in self.examples.strip().splitlines()]
-        rows = [_GAP.split(line, maxsplit=1) for line in lines]
-        longest = max((len(row[1]) for row in rows if len(row) > 1), default=0)
-        with formatter.section("Examples"):
-            room = formatter.width - formatter.current_indent - longest - 2
-            column = max((len(row[0]) for row in rows if len(row) > 1 and len(row[0]) <= room), default=0)
-            for command, *what in rows:
-                line = f"{command:{column}}  {what[0]}" if what else command
-                if what and len(command) > column:
-                    line = f"{command}\n{'':{formatter.current_indent + 4}}{what[0]}"
-                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
-
-
-class OneOf(click.Choice[str]):
-    """A closed list of words, which says what may have been meant."""
-
-    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """Return what is said of another word."""
-        close = meant(str(value), self.choices, otherwise=" ").strip()
-        return f"'{value}' is not one of {', '.join(self.choices)}{'; ' if close else ''}{close}"
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples.strip().splitlines():
+                    formatter.write(f"  {line.format(prog=ctx.command_path)}\n")
 
 
 def option(group: str, *names: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
-    """Declare an option in a group; else as for ``click.option``, but that closed lists are :class:`OneOf`."""
-    if isinstance(attributes.get("type"), click.Choice):
-        attributes["type"] = OneOf(attributes["type"].choices)
+    """Declare an option in a group; else as for ``click.option``."""
     return click.option(*names, cls=GroupedOption, group=group, **attributes)
 
 

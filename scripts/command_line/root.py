@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import platformdirs
 
@@ -31,7 +28,7 @@ def repository() -> Path:
         return _ROOT
     raise PreflightError(
         "this needs the repository with its configs and recipes, which are not installed with the program",
-        f"{_way_to_a_checkout()}; there: python3 build-locally.py",
+        "clone the repository; there: python3 build-locally.py",
     )
 
 
@@ -64,24 +61,11 @@ def lacking_extra(error: ModuleNotFoundError) -> PreflightError | None:
     )
 
 
-def _way_to_a_checkout() -> str:
-    """Return how to get one, by the address of a folder or repository that the installer noted (PEP 610)."""
-    try:
-        noted = json.loads(distribution("megabuild").read_text("direct_url.json") or "{}")
-    except (PackageNotFoundError, OSError, ValueError):
-        noted = {}
-    if "dir_info" in noted:
-        return f"it was installed from {unquote(urlsplit(noted['url']).path)}"
-    return f"git clone {noted['url']}" if "vcs_info" in noted else "clone the repository"
-
-
 def log_folder() -> Path:
     """Return where logs and crash files go: beside what is built, else into the user's folder for logs."""
     if is_checkout():
         return _ROOT / "output" / "logs"
-    if (
-        home_folder(os.environ) is None
-    ):  # nothing can be written below a null device: what would go there is shown
+    if home_folder(os.environ) is None:  # below a null device nothing can be written: it is shown
         return Path(os.environ.get("MEGABUILD_CACHE") or os.devnull).absolute() / "logs"
     return platformdirs.user_log_path("megabuild")
 

@@ -13,10 +13,10 @@ from groundwork.errors import UsageError
 from groundwork.result import Result
 
 EXAMPLES = """
-{prog} ~/venv --arch-list native     the plan, for this machine's GPUs
+{prog} ~/venv --arch-list native   the plan, for this machine's GPUs
 {prog} ~/venv --arch-list 12.0 --keep compile,extensions --apply
-{prog} ~/venv --undo           restore the original files
-{prog} ~/venv --forget         delete the originals; no way back
+{prog} ~/venv --undo               restore the original files
+{prog} ~/venv --forget             delete the originals; no way back
 {prog} ~/venv --arch-list 8.6,12.0 --output /opt/venv
 {prog} torch_scatter-2.1.2-*.whl --arch-list 9.0 --output wheels
 """

@@ -167,9 +167,9 @@ def test_a_python_the_config_lacks_is_refused(invocation: Invocation) -> None:
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (("build", "linux_64_cpu", "--engine", "dokcer"), "did you mean docker?"),
-        (("build", "linux_64_cpu", "--pyg", "prebuild"), "did you mean prebuilt?"),
-        (("build", "linux_64_cpu", "--pyg", "zzz"), "'zzz' is not one of auto, source, prebuilt, none"),
+        (("build", "linux_64_cpu", "--engine", "dokcer"), "docker"),
+        (("build", "linux_64_cpu", "--pyg", "prebuild"), "prebuilt"),
+        (("build", "linux_64_cpu", "--pyg", "zzz"), "prebuilt"),
         (("install-pyg", "scater"), "did you mean pytorch_scatter?"),
         (("install-pyg", "torch_sprase"), "did you mean pytorch_sparse?"),
         (("build", "linux_64_cpu", "--rehearze"), "--rehearse"),

@@ -1,8 +1,7 @@
 """A stand-in for GitHub's runners: runs the jobs of a workflow here, one after another, on fresh "machines".
 
-A machine is a clone of the repository's last commit and an empty folder for temporary files, at the same paths for each
-job as on GitHub. Both are removed after it, but for the driver's private environment, half a minute to make.
-Artifacts are folders. Only what contrib/github/megabuild.yml uses is understood; anything else is an error.
+A machine is a clone of a repository's last commit and an empty folder for temporary files, at the same paths for each
+job as on GitHub. Artifacts are folders. Only what contrib/github/megabuild.yml uses is understood.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ class Job:
 
     result: str  #: ``success``, ``failure`` or ``skipped``
     steps: Mapping[str, str] = field(default_factory=dict)  #: what its scripts printed, by name
-    summary: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +45,6 @@ class Runners:
     repository: Path
     folder: Path
     inputs: Mapping[str, str] = field(default_factory=dict)  #: in place of the workflow's defaults
-    #: of some jobs, by name: comes after what the workflow says, such as another DEADLINE
-    overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def run(self, workflow: Path) -> dict[str, Job]:
         """Run all jobs in the order of the file, in which each comes after those that it needs; return them by name."""
@@ -69,21 +65,17 @@ class Runners:
             for leg in legs:
                 label = " ".join([name, *leg.values()])
                 context = {"inputs": inputs, "matrix": leg}
-                done[label] = (
-                    self._run_job(label, job, document, context) if wanted else Job(result="skipped")
-                )
+                done[label] = self._run_job(job, document, context) if wanted else Job(result="skipped")
                 results[name] = max(results.get(name, ""), done[label].result, key=_badness)
         return done
 
-    def _run_job(self, label: str, job: Any, document: Any, given: Mapping[str, Any]) -> Job:
+    def _run_job(self, job: Any, document: Any, given: Mapping[str, Any]) -> Job:
         work, temporary = self.folder / "work", self.folder / "_temp"
-        if (work / ".venv").is_dir():
-            (work / ".venv").rename(self.folder / "_venv")
         for place in (work, temporary):
             shutil.rmtree(place, ignore_errors=True)
         temporary.mkdir(parents=True)
         context: dict[str, Any] = {**given, "runner": {"temp": str(temporary)}, "steps": {}}
-        fine, printed, summary = True, {}, temporary / "_summary"
+        fine, printed = True, dict[str, str]()
         for number, step in enumerate(job["steps"]):
             if not _holds(str(step.get("if", "")), context, {"success": fine, "failure": not fine}):
                 continue
@@ -99,10 +91,9 @@ class Runners:
                 if not key.startswith(("MEGABUILD_", "GITHUB_", "PYTEST_"))
             }
             machine |= {"GITHUB_ACTIONS": "true", "CI": "true", "RUNNER_TEMP": str(temporary)}
-            machine |= {"GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
+            machine["GITHUB_OUTPUT"] = str(output)
             for values in (document.get("env", {}), step.get("env", {})):
                 machine |= {key: str(_fill(value, context)) for key, value in values.items()}
-            machine |= self.overrides.get(label, {})
             assert "${{" not in step["run"], "what comes from outside belongs into the environment"
             # what `shell: bash` means (docs.github.com, "Workflow syntax", "jobs.<job_id>.steps[*].shell")
             command = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]]
@@ -114,15 +105,12 @@ class Runners:
             fine = fine and ran.returncode == 0
             pairs = (line.split("=", 1) for line in output.read_text().splitlines())
             context["steps"][step.get("id", "")] = {"outputs": dict(pairs)}
-        text = summary.read_text() if summary.exists() else ""
-        return Job(result="success" if fine else "failure", steps=printed, summary=text)
+        return Job(result="success" if fine else "failure", steps=printed)
 
     def _act(self, action: str, given: Mapping[str, Any], work: Path) -> None:
         assert ".." not in str(given.get("path", "")), "the actions refuse such a path"
         if action == "actions/checkout":
             subprocess.run(["git", "clone", "-q", str(self.repository), str(work)], check=True)
-            if (self.folder / "_venv").is_dir():  # the driver's own environment, half a minute each time
-                (self.folder / "_venv").rename(work / ".venv")
         elif action == "actions/upload-artifact":
             self._upload(given, work)
         elif action == "actions/download-artifact":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from command_line.configs import choose, config_names, person_present
-from command_line.options import SETTINGS, GroupedCommand, option, version
+from command_line.options import SETTINGS, GroupedCommand, json_option, option, version
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
 from groundwork.interrupts import parse_deadline
@@ -67,7 +67,7 @@ _TAKEN = (
     is_flag=True,
     help="Every line that the builds print, too; the log has them anyway.",
 )
-@option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
+@json_option(SHOW)
 @option(
     HOW,
     "--engine",
@@ -118,7 +118,6 @@ def build(context: click.Context, /, **given: Any) -> Result:
     where the first one ended: finished packages are skipped, and an unfinished compile goes on.
     """
     invocation: Invocation = context.obj
-    invocation.json = as_json = given["as_json"]
     invocation.verbose = given["verbose"]
     root = feedstock(given["root"])
     if given["output"] == "":
@@ -130,10 +129,10 @@ def build(context: click.Context, /, **given: Any) -> Result:
         given["configs"] or "?"
     ):  # a named config speaks for itself
         names = of_provider(root, names, given["provider"])
-    may_ask = person_present() and not as_json
+    may_ask = person_present() and not invocation.json
     all_of = _machine_platform() if given["every"] else ""
     chosen = choose(names, given["configs"], all_of=all_of, may_ask=may_ask)
-    if given["debug"] and (len(chosen) > 1 or as_json):
+    if given["debug"] and (len(chosen) > 1 or invocation.json):
         raise click.UsageError("--debug is for one config, and not for --json")
     given["deadline"] = parse_deadline(given["deadline"]) if given["deadline"] else None
     options = {name: partial(options_of, load(root, name), root, folder, given) for name in chosen}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
+from command_line.options import json_option
 from command_line.root import feedstock, repository
 from groundwork.errors import UsageError
 from groundwork.result import Result
@@ -15,15 +16,13 @@ from megabuild.configs.config import available, list_configs, select
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option()
 @click.option(
     "--write", "action", flag_value="write", help="Regenerate .ci_support from conda_build_config.yaml."
 )
 @click.option("--check", "action", flag_value="check", help="Fail when .ci_support is not in step with it.")
-@click.pass_context
-def configs(context: click.Context, as_json: bool, action: str | None) -> Result:
+def configs(action: str | None) -> Result:
     """List the configs, or keep them in step with conda_build_config.yaml."""
-    context.obj.json = as_json
     if action is None:
         return list_configs(repository(), available(repository()))
     from megabuild.configs.matrix import compared  # the engine takes a moment to import

@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from command_line.options import GroupedCommand, option
 from command_line.root import output_folder
@@ -64,7 +63,7 @@ def create(
     solution = environments.solve(channel, specs, more=more)
     cache = cache_folder(os.environ)
     count = counted(len(solution.records), "package")
-    with in_use.using(cache), Screen(Console(soft_wrap=True)) as screen:
+    with in_use.using(cache), Screen() as screen:
         screen.note(f"{count}, {size(solution.size)} of files")
         environments.create(folder, solution, cache=cache, report=screen.note)
     path = shlex.quote(display(folder.absolute()))

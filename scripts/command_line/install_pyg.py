@@ -6,10 +6,8 @@ import os
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
-from rich.console import Console
 
-from command_line.options import SETTINGS, GroupedCommand, option, version
+from command_line.options import SETTINGS, GroupedCommand, json_option, option, version
 from command_line.progress_display import Screen
 from command_line.root import log_folder
 from command_line.run_command import Invocation, run
@@ -36,31 +34,14 @@ WHAT = "Wheels and sources"
 HOW = "How they are compiled"
 
 
-def _extension_names(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    names = (extension.name for extension in EXTENSIONS)
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
-@click.command(
-    "install-pyg",
-    cls=GroupedCommand,
-    examples=EXAMPLES,
-    context_settings=SETTINGS,
-)
-@click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...", shell_complete=_extension_names)
+@click.command("install-pyg", cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
+@click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...")
 @option(WHERE, "--python", "-p", "python", metavar="PATH",
         help="An interpreter or an environment's folder; the active environment without it.")  # fmt: skip
 @option(WHERE, "--wheel-dir", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
         help="Copy the installed wheels into DIR, for use elsewhere.")  # fmt: skip
-@option(
-    WHERE,
-    "--plan",
-    "only_plan",
-    is_flag=True,
-    help="Say what would be done, try the compilers, change nothing.",
-)
+@option(WHERE, "--plan", "only_plan", is_flag=True,
+        help="Say what would be done, try the compilers, change nothing.")  # fmt: skip
 @option(WHERE, "--force", is_flag=True, help="Reinstall what is there and fits.")
 @option(WHAT, "--pyg", "mode", type=click.Choice(["auto", "source", "prebuilt"]), default="auto", show_default=True,
         help="auto: a wheel if one fits and passes a look inside, else compile.")  # fmt: skip
@@ -72,7 +53,7 @@ def _extension_names(
         help='CUDA archs: "9.0;12.0+PTX". native: the GPUs here. Default: those, else PyTorch\'s.')  # fmt: skip
 @option(HOW, "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs; without it CPU_COUNT, or what fits into memory.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
+@json_option()
 @version("install-pyg")
 @click.pass_context
 def install_pyg(
@@ -88,7 +69,6 @@ def install_pyg(
     sources: Path | None,
     arch_list: str | None,
     jobs: int | None,
-    as_json: bool,
 ) -> Result:
     """Install PyTorch Geometric's extensions beside an installed PyTorch.
 
@@ -106,7 +86,6 @@ def install_pyg(
     from pyg_extensions.table import matrix
 
     invocation: Invocation = context.obj
-    invocation.json = as_json
     invocation.after_stop = "what was installed or compiled by then stays; run again for the rest"
     requests = parse_requests(extensions, matrix())
     native = arch_list == "native"
@@ -119,7 +98,7 @@ def install_pyg(
     if not extensions:  # nobody asked for these very ones
         lines += wrapped(describe_retired(EXTENSIONS), rest="")
     click.echo("\n".join(lines), err=True)
-    with Screen(Console(stderr=True, soft_wrap=True)) as shown:
+    with Screen() as shown:
         options = InstallOptions(
             environment=environment,
             mode=mode,

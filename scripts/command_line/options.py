@@ -56,6 +56,17 @@ def option(group: str, *names: str, **attributes: Any) -> Callable[[Decorated], 
     return click.option(*names, cls=GroupedOption, group=group, **attributes)
 
 
+def json_option(group: str = _OTHERS) -> Callable[[Decorated], Decorated]:
+    """Declare ``--json``: standard output belongs to one document."""
+
+    def note(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+        if given:
+            context.obj.json = True
+
+    text = "One JSON document on standard output, nothing else."
+    return option(group, "--json", is_flag=True, expose_value=False, is_eager=True, callback=note, help=text)
+
+
 def version(name: str) -> Callable[[Decorated], Decorated]:
     """Declare ``--version``."""
     return click.version_option(VERSION, prog_name=name, help="Show the version and end.")

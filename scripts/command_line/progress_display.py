@@ -70,7 +70,8 @@ class Screen(logging.Handler):
     the start, and after a minute without any the status is one.
     """
 
-    def __init__(self, console: Console, *, verbose: bool = False) -> None:
+    def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
+        console = console or Console(stderr=True, soft_wrap=True)
         self._moving = moves(console)
         super().__init__(logging.INFO if self._moving else PHASE)
         self._console, self._verbose = console, verbose

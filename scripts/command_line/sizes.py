@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from command_line.options import json_option
 from groundwork.result import Result
 
 
@@ -13,15 +14,8 @@ from groundwork.result import Result
     "--python", metavar="X.Y", help="The Python that a requirement is for; this program's by default."
 )
 @click.option("--all", "everything", is_flag=True, help="Every row, however small.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-@click.pass_context
-def sizes(
-    context: click.Context,
-    subjects: tuple[str, ...],
-    python: str | None,
-    everything: bool,
-    as_json: bool,
-) -> Result:
+@json_option()
+def sizes(subjects: tuple[str, ...], python: str | None, everything: bool) -> Result:
     """Say where the bytes of an installation go.
 
     A SUBJECT is the folder of an environment (venv or conda), a .conda, .tar.bz2 or .whl file, or a requirement
@@ -31,5 +25,4 @@ def sizes(
     from gpu_tools.sizes import report
     from gpu_tools.sizes.measure import measure
 
-    context.obj.json = as_json
     return report.report_sizes(measure(*subjects, python=python), everything=everything)

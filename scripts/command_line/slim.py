@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from command_line.options import GroupedCommand, option
+from command_line.options import GroupedCommand, json_option, option
 from command_line.progress_display import Screen
 from groundwork.errors import UsageError
 from groundwork.result import Result
@@ -44,10 +43,8 @@ DO = "What to do"
         "it.")  # fmt: skip
 @option(DO, "--undo", is_flag=True, help="Restore the original files.")
 @option(DO, "--forget", is_flag=True, help="Delete the originals; with --apply, right afterwards.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-@click.pass_context
+@json_option()
 def slim(
-    context: click.Context,
     subject: Path,
     gpus: tuple[str, ...],
     keep: tuple[str, ...],
@@ -57,7 +54,6 @@ def slim(
     output: Path | None,
     undo: bool,
     forget: bool,
-    as_json: bool,
 ) -> Result:
     """Make an environment or a package smaller, and list what still works.
 
@@ -67,8 +63,15 @@ def slim(
     from gpu_tools.slim import commands
     from gpu_tools.slim.steps import SlimRequest, parse_gpus, parse_keep
 
-    context.obj.json = as_json
-    _one_of(apply=apply, output=output is not None, undo=undo, forget=forget and not apply)
+    modes = {
+        "--apply": apply,
+        "--output": output is not None,
+        "--undo": undo,
+        "--forget": forget and not apply,
+    }
+    modes_named = [name for name, given in modes.items() if given]
+    if len(modes_named) > 1:
+        raise UsageError(f"{' and '.join(modes_named)} exclude each other", "choose one")
     commands.check_subject(subject, in_place=apply or undo or forget)
     if (checks or no_check) and not apply:
         raise UsageError("only what is slimmed in place is checked", "add --apply")
@@ -79,16 +82,10 @@ def slim(
     if forget and not apply:
         return commands.forget(subject)
     request = SlimRequest(gpus=parse_gpus(gpus), keep=parse_keep(keep))
-    with Screen(Console(stderr=True, soft_wrap=True)) as shown:
+    with Screen() as shown:
         if output is not None:
             return commands.write(subject, output, request, shown.note)
         if apply:
             tried = None if no_check else checks
             return commands.apply(subject, request, shown.note, checks=tried, keep_originals=not forget)
         return commands.plan(subject, request, shown.note)
-
-
-def _one_of(**given: bool) -> None:
-    named = [f"--{name}" for name, value in given.items() if value]
-    if len(named) > 1:
-        raise UsageError(f"{' and '.join(named)} exclude each other", "choose one")

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from command_line.options import GroupedCommand, option
+from command_line.options import GroupedCommand, json_option, option
 from command_line.progress_display import moves, moving_lines, show_records
 from command_line.root import output_folder
 from command_line.run_command import Invocation
@@ -33,7 +33,7 @@ SHOW = "Showing"
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...")
 @option(SHOW, "--follow", "-f", is_flag=True, help="Continue until the runs have ended.")
-@option(SHOW, "--json", "as_json", is_flag=True, help="One JSON document on standard output, nothing else.")
+@json_option(SHOW)
 @option(SHOW, "--page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
         help="Write an HTML page on the last run of one CONFIG that has ended: what took how long.")  # fmt: skip
 @option("Where", "--output", "-o", "folder", metavar="DIR",
@@ -43,7 +43,6 @@ def status(
     context: click.Context,
     configs: tuple[str, ...],
     follow: bool,
-    as_json: bool,
     page: Path | None,
     folder: str | None,
 ) -> Result:
@@ -53,7 +52,6 @@ def status(
     shows every run that has left a record; patterns are possible. It locks and writes nothing: it works beside a run,
     as another user, and after kill -9. The exit code is 0 however a run ended; with --follow it is the run's.
     """
-    context.obj.json = as_json
     output = output_folder(folder)
     folders = [output / name for name in run_names(output, configs)]
     if page is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from command_line.options import json_option
 from groundwork.errors import UsageError
 from groundwork.names import cuda_archs
 from groundwork.result import Result
@@ -22,18 +24,8 @@ from groundwork.result import Result
               help='GPUs that must run them: "9.0;12.0" or sm_120; +PTX: with PTX of it.')  # fmt: skip
 @click.option("--python", metavar="X.Y", help="The Python they must be built for.")
 @click.option("--torch", "torch_version", metavar="VERSION", help="The torch they must be built for.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-@click.pass_context
-def verify(
-    context: click.Context,
-    subjects: tuple[Path, ...],
-    beside: Path | None,
-    accelerator: str,
-    archs: str,
-    python: str | None,
-    torch_version: str | None,
-    as_json: bool,
-) -> Result:
+@json_option()
+def verify(subjects: tuple[Path, ...], beside: Path | None, archs: str, **expected: Any) -> Result:
     """Read built packages, wheels or an environment, without a GPU.
 
     Says of every library which GPUs it has code for, what it links to, and against which torch, CUDA and Python it
@@ -45,33 +37,21 @@ def verify(
     from gpu_tools.verify.check import verify as check
     from gpu_tools.verify.verdict import Expectation
 
-    context.obj.json = as_json
-    expect = Expectation(
-        accelerator=accelerator,
-        archs=cuda_archs(archs),
-        python=python,
-        torch_version=torch_version,
-        exact_archs=False,
-    )
+    expect = Expectation(archs=cuda_archs(archs), exact_archs=False, **expected)
     if expect.archs and expect.cuda is False:
         raise UsageError("--arch-list asks for CUDA, --accelerator for the CPU", "leave one of the two out")
     for subject in subjects:
-        _check_published(subject)
+        if subject.suffix == ".conda":  # what builds keeps records of these, and takes a moment to import
+            from megabuild.plan import published
+
+            published.check(subject)
     return report.verdict_result([check(subject, beside=beside, expect=expect) for subject in subjects])
-
-
-def _check_published(subject: Path) -> None:
-    if subject.suffix == ".conda":  # what builds keeps records of these, and takes a moment to import
-        from megabuild.plan import published
-
-        published.check(subject)
 
 
 @click.command("verify-gpu")
 @click.argument("environment", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-@click.pass_context
-def verify_gpu(context: click.Context, environment: Path, as_json: bool) -> Result:
+@json_option()
+def verify_gpu(environment: Path) -> Result:
     """Try an environment's torch and extensions on this machine's GPUs.
 
     Compares the versions of driver and torch, each GPU with the code that every library carries, and one operation of
@@ -81,5 +61,4 @@ def verify_gpu(context: click.Context, environment: Path, as_json: bool) -> Resu
     from gpu_tools.verify import report
     from gpu_tools.verify.gpu import examine
 
-    context.obj.json = as_json
     return report.gpu_result(examine(environment))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import click
-from rich.console import Console
 
-from command_line.options import GroupedCommand, option
+from command_line.options import GroupedCommand, json_option, option
 from command_line.root import is_checkout, output_folder, repository
-from command_line.run_command import Invocation
 from groundwork.result import Result
 
 EXAMPLES = """
@@ -28,10 +25,8 @@ WHAT = "What becomes a wheel"
 @option(WHAT, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
         help="Only for this Python; may be repeated.")  # fmt: skip
 @option(WHAT, "--output", "-o", metavar="DIR", help="The build's.  [default: output/ in the repository]")
-@option("Only showing", "--json", "as_json", is_flag=True,
-        help="One JSON document on standard output, nothing else.")  # fmt: skip
-@click.pass_context
-def wheels(context: click.Context, /, **given: Any) -> Result:
+@json_option()
+def wheels(config: str, packages: tuple[str, ...], pythons: tuple[str, ...], output: str | None) -> Result:
     """Make wheels of what CONFIG built, and an index of them for pip, uv and poetry.
 
     CONFIG is what its run was called: linux_64_cpu_debian, linux_64_cpu-rehearsal. A PyTorch that was compiled becomes
@@ -46,19 +41,9 @@ def wheels(context: click.Context, /, **given: Any) -> Result:
     from groundwork.files import cache_folder
     from megabuild.plan.source_date import source_date
 
-    invocation: Invocation = context.obj
-    invocation.json = given["as_json"]
-    began = time.monotonic()
-    output = output_folder(given["output"])
-    date = source_date(repository() if is_checkout() else output, os.environ)
-    request = Request(
-        output=output,
-        config=given["config"],
-        pythons=given["pythons"],
-        names=given["packages"],
-        cache=cache_folder(os.environ),
-        date=date,
-    )
-    with in_use.using(request.cache), Screen(Console(stderr=invocation.json, soft_wrap=True)) as shown:
-        made = make(request, shown.note)
-    return result(made, time.monotonic() - began)
+    began, folder, cache = time.monotonic(), output_folder(output), cache_folder(os.environ)
+    date = source_date(repository() if is_checkout() else folder, os.environ)
+    request = Request(output=folder, config=config, pythons=pythons, names=packages, cache=cache, date=date)
+    with in_use.using(cache), Screen() as screen:
+        index = make(request, screen.note)
+    return result(index, time.monotonic() - began)

@@ -6,6 +6,7 @@ folder, which is replaced for the next output and removed soon after the script 
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterator
@@ -79,8 +80,10 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         """Give the lines that are new since the last call; at the ``last`` one also those without an end."""
         present = set()
         for kind, pattern in _PATTERNS:
-            for folder in sorted(self._folder.glob(pattern)):
-                path = folder / _LOG
+            for folder in sorted(
+                glob.iglob(pattern, root_dir=self._folder)
+            ):  # passes over what vanishes meanwhile
+                path = self._folder / folder / _LOG
                 try:
                     status = path.lstat()
                     key = (status.st_dev, status.st_ino)
@@ -100,8 +103,8 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         """Open a log that was not open before; None while it is being copied."""
         log = _Open(kind=kind, path=path, file=files.open_regular(path, below=self._folder, buffering=0))
         # A work folder restored from the staging cache holds staging's log, to which the output's script appends.
-        for cached in self._folder.glob(f"out/build_cache/*/work_dir/{_LOG}"):
-            copied = files.read_untrusted(cached, below=self._folder) or b""
+        for cached in glob.iglob(f"out/build_cache/*/work_dir/{_LOG}", root_dir=self._folder):
+            copied = files.read_untrusted(self._folder / cached, below=self._folder) or b""
             here = log.file.read(len(copied)) or b""
             log.file.seek(0)
             if copied and copied.startswith(here):

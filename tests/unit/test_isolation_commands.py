@@ -195,7 +195,6 @@ def test_bubblewrap_shows_of_the_machine_its_system_alone(
         ("docker", "", "", "does not answer: Cannot connect"),
         ("docker", "", "19.03.5 []", "too old"),
         ("podman", "", "2.2.1 rootless=false", "too old"),
-        ("docker", "podman version 5.2.0", "5.2.0 []", "stand-in"),
         ("docker", "", "hangs", "did not answer within"),
         ("docker", "", "28.0.1 []", "no image"),
     ],

@@ -1,19 +1,8 @@
 """The interface of isolations, their exit codes, and the host without one.
 
-How a caller starts a command in an isolation::
-
-    isolation.check()
-    isolation.stop(name)                     # a killed run may have left a container of that name
-    process = subprocess.Popen(
-        isolation.command(argv, mounts=mounts, env=env, cwd=cwd, name=name),
-        env=isolation.environment(env),      # not os.environ: values travel here, never in argv
-        stdin=..., stdout=..., stderr=..., start_new_session=True,
-    )
-    ...
-    isolation.stop(name)
-    error = isolation.failure(process.returncode, output=tail_of_the_log)
-
-bubblewrap ties the process to the *thread* that called Popen: start it from one that outlives it.
+A caller stops what a killed run may have left (:meth:`Isolation.stop`), starts :meth:`Isolation.command` with
+:meth:`Isolation.environment` (values travel there, never in argv), stops it again, and asks :meth:`Isolation.failure`
+for the error. bubblewrap ties the process to the *thread* that called Popen: start it from one that outlives it.
 """
 
 from __future__ import annotations

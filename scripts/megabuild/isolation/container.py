@@ -61,8 +61,6 @@ class Container(Isolation):
     @cached_property
     def _rootless(self) -> bool:
         """Whether root inside a container is an ordinary user outside; asked together with the engine's version."""
-        if self.name == "docker" and "podman" in self._ask("--version").stdout:
-            raise IsolationError("the program called docker is podman's stand-in", "use --engine podman")
         answer = self._ask("info", "--format", _INFO_FORMAT[self.name])
         if answer.returncode != 0:
             raise IsolationError(f"{self.name} does not answer: {last_line(answer.stderr)}", _REMEDY)

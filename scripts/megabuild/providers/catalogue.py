@@ -53,17 +53,13 @@ class Catalogue:
         normal = canonicalize_name(pypi)
         return self._conda_names.get(normal, normal)
 
-    def with_wheels(self, names: Iterable[str]) -> Catalogue:
-        """Return a catalogue in which these, too, are wheels; where two names are one project, these are preferred."""
-        return replace(self, wheels={**self.wheels, **{name: PythonWheel() for name in names}})
-
     def pypi_name(self, conda: str) -> str:
         """Return the name on PyPI of a conda package."""
         return self.wheels.get(conda, PythonWheel()).pypi or conda
 
-    def run_export(self, conda: str) -> str:
-        """Return what a package made from a wheel exports, or an empty string."""
-        return self.wheels.get(conda, PythonWheel()).run_exports
+    def with_wheels(self, names: Iterable[str]) -> Catalogue:
+        """Return a catalogue in which these, too, are wheels; where two names are one project, these are preferred."""
+        return replace(self, wheels={**self.wheels, **{name: PythonWheel() for name in names}})
 
 
 # before threads convert: msgspec's first look at a class is not safe in several

@@ -11,16 +11,15 @@ from pathlib import Path
 
 from groundwork import files as disk
 from groundwork.errors import IntegrityError, ProviderError
-from groundwork.network.client import NetworkError, Timeouts
+from groundwork.network.client import Timeouts
 from groundwork.network.index import HEADERS, Configured, local_path, offered, places
 from groundwork.progress import Notes, Preparing
 from groundwork.text import counted
 from megabuild.providers.command import each
 from megabuild.providers.pypi.lock import Lock, Wheel
 
-_AT_ONCE, _TELL_SECONDS = 4, 1.0
+_AT_ONCE, _REPORT_SECONDS = 4, 1.0
 _HOURS = Timeouts(connect=10.0, read=60.0, total=3600.0)
-_REMEDY = "Check the network and pip's configuration (pip config list)."
 
 
 def download(
@@ -41,54 +40,46 @@ def download(
     """
     wanted = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
     files = {sha256: folder / sha256[:16] / wheel.file_name for sha256, wheel in wanted.items()}
-    missing: list[Wheel] = []
-    for sha256, wheel in wanted.items():
-        if not only(wheel) or disk.verified(files[sha256], sha256):
-            continue
-        if files[sha256].exists():
+    missing = [wheel for key, wheel in wanted.items() if only(wheel) and not disk.verified(files[key], key)]
+    for wheel in missing:
+        if files[wheel.sha256].exists():
             report(f"! {wheel.file_name} was damaged in the cache and is fetched again")
-        missing.append(wheel)
     if missing:
-        where, telling = places(more), _Telling(missing, report)
+        where, progress = places(more), _Progress(missing, report)
 
         def fetch(wheel: Wheel) -> None:
-            _fetch(wheel, where, temporary, files[wheel.sha256], telling)
+            _fetch(wheel, where, temporary, files[wheel.sha256], progress)
 
         # on the file system of their final place: gigabytes need not be copied
         with disk.scratch(folder) as temporary:
             list(each(fetch, missing, _AT_ONCE))
-        telling.end()
+        progress.end()
     return files
 
 
-class _Telling:
-    """Tells how much has come of some wheels, once a second at most; threads take turns."""
+class _Progress:
+    """Reports how much of some wheels has come, once a second at most; threads take turns."""
 
     def __init__(self, wheels: Sequence[Wheel], report: Notes) -> None:
         self._what = f"downloading {counted(len(wheels), 'wheel')}"
-        # indexes that tell no size leave it unknown
-        self._total = sum(wheel.size for wheel in wheels) if all(wheel.size for wheel in wheels) else 0
+        # over is what was checked as well; indexes that tell no size leave it unknown
+        self._total = 1 + sum(wheel.size for wheel in wheels) if all(wheel.size for wheel in wheels) else 0
         self._report = report
-        self._there: dict[str, int] = {}
-        self._next = time.monotonic() + _TELL_SECONDS
+        self._come: dict[str, int] = {}
+        self._next = time.monotonic() + _REPORT_SECONDS
         self._lock = threading.Lock()
         report(Preparing(what=self._what, total=self._total, unit="bytes"))
 
-    def so_far(self, wheel: Wheel, octets: int) -> None:
-        """Take how much of a wheel is there."""
+    def update(self, wheel: Wheel, octets: int) -> None:
         with self._lock:
-            self._there[wheel.sha256] = octets
-            if time.monotonic() < self._next:
-                return
-            self._next = time.monotonic() + _TELL_SECONDS
-            done = sum(self._there.values())
-            if self._total:
-                done = min(done, self._total - 1)  # over is what was checked as well
-            self._report(Preparing(what=self._what, done=done, total=self._total, unit="bytes"))
+            self._come[wheel.sha256] = octets
+            if time.monotonic() >= self._next:
+                self._next = time.monotonic() + _REPORT_SECONDS
+                done = sum(self._come.values())
+                self._report(Preparing(what=self._what, done=done, total=self._total, unit="bytes"))
 
     def end(self) -> None:
-        """Say that all are there."""
-        total = self._total or max(1, sum(self._there.values()))
+        total = self._total or 1
         self._report(Preparing(what=self._what, done=total, total=total, unit="bytes"))
 
 
@@ -102,27 +93,22 @@ def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
     }
 
 
-def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path, telling: _Telling) -> None:
-    """Fetch a wheel into the cache atomically; the next run verifies one without a note of its hash."""
-    what, client = f"downloading {wheel.file_name}", where.client(_HOURS)
-    try:
-        found, troubles = offered(wheel.name, where, lambda url: client.get(url, headers=HEADERS))
-    except NetworkError as error:
-        raise ProviderError(f"{what}: {error.message}", _REMEDY) from error
+def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path, progress: _Progress) -> None:
+    """Fetch a wheel into the cache atomically."""
+    client = where.client(_HOURS)
+    listed, troubles = offered(wheel.name, where, lambda url: client.get(url, headers=HEADERS))
     # another build may have the same name, as in a folder of locally built wheels
-    same = [file for file in found if file.name == wheel.file_name and file.sha256 in ("", wheel.sha256)]
+    same = [file for file in listed if file.name == wheel.file_name and file.sha256 in ("", wheel.sha256)]
     if not same:
-        raise ProviderError("; ".join([f"{what}: no index has it", *troubles]), _REMEDY)
+        raise ProviderError(
+            "; ".join([f"no index has {wheel.file_name}", *troubles]),
+            "Check the network and pip's configuration (pip config list).",
+        )
     partial = temporary / wheel.sha256
-    try:
-        if same[0].url.startswith("file:"):
-            shutil.copyfile(local_path(same[0].url), partial)
-        else:
-            client.save(same[0].url, partial, so_far=lambda octets: telling.so_far(wheel, octets))
-    except NetworkError as error:
-        raise ProviderError(f"{what}: {error.message}", _REMEDY) from error
-    except OSError as error:
-        raise ProviderError(f"{what}: {error.strerror or error}", "Check the disk, and the wheel.") from error
+    if same[0].url.startswith("file:"):
+        shutil.copyfile(local_path(same[0].url), partial)
+    else:
+        client.save(same[0].url, partial, so_far=lambda octets: progress.update(wheel, octets))
     final.parent.mkdir(parents=True, exist_ok=True)
     os.replace(partial, final)
     if not disk.verified(final, wheel.sha256):

@@ -43,7 +43,7 @@ def packages(
     the table does not name are left out. ``cuda`` is the toolkit's version, "13.0".
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
-    made = [
+    described = [
         LocalPackage(
             name="cuda-version",
             version=cuda,
@@ -58,12 +58,16 @@ def packages(
         needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
         path = files[wheel.sha256]
         note = noted(notes, wheel.sha256) if notes and not path.exists() else None
-        everything = _packaged(note.members) if note else _members(path)
-        made += _of_wheel(wheel, path, everything, table[project], needs, platform)
-    versions = {package.name: package.version for package in made}
+        if note:
+            everything = _packaged(note.members)
+        else:
+            with zipfile.ZipFile(path) as archive:
+                everything = _packaged(member.filename for member in members(archive))
+        described += _of_wheel(wheel, path, everything, table[project], needs, platform)
+    versions = {package.name: package.version for package in described}
     if "cuda-nvcc-tools" in versions:
-        made += _compiler(versions, cuda, platform)
-    return made
+        described += _compiler(versions, cuda, platform)
+    return described
 
 
 def _of_wheel(
@@ -107,11 +111,6 @@ def _of_wheel(
 def _prefix_path(member: str) -> str:
     """Where a file of a wheel belongs: ``nvidia/cu13/lib/libcudart.so.13`` is ``lib/libcudart.so.13``."""
     return "/".join(PurePosixPath(member).parts[2:])
-
-
-def _members(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as archive:
-        return _packaged(member.filename for member in members(archive))
 
 
 def _packaged(names: Iterable[str]) -> list[str]:

@@ -18,9 +18,6 @@ from megabuild.providers.pypi import unpack
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.specs import conda_version
 
-#: A Python, and a wheel's dependencies on it.
-_Use = tuple[str, tuple[str, ...]]
-
 
 def packages(
     locks: Sequence[Lock], files: Mapping[str, Path], catalogue: Catalogue, platform: str
@@ -29,22 +26,22 @@ def packages(
 
     There is a lock for each Python; the files of their wheels are found by sha256.
     """
-    wheels: dict[str, Wheel] = {}
-    uses: dict[str, list[_Use]] = {}
-    for lock in locks:
-        for wheel in lock.wheels:
-            wheels[wheel.sha256] = wheel
-            uses.setdefault(wheel.sha256, []).append((lock.python, _depends(wheel, lock, catalogue)))
-    made: list[LocalPackage] = []
+    wheels = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
+    described: list[LocalPackage] = []
     for sha256, wheel in sorted(wheels.items()):
-        path, same = files[sha256], uses[sha256]
-        pure = _is_pure(wheel) and len({depends for _, depends in same}) == 1
+        path, users = files[sha256], [lock for lock in locks if wheel in lock.wheels]
+        needs = {lock.python: _depends(wheel, lock, catalogue) for lock in users}
+        tags = parse_wheel_filename(wheel.file_name)[3]
         if catalogue.conda_name(wheel.name) in catalogue.tools:
-            made.append(_tool(wheel, path, platform))
+            described.append(_tool(wheel, path, platform))
+        elif len(set(needs.values())) == 1 and all(
+            (tag.abi, tag.platform) == ("none", "any") for tag in tags
+        ):
+            described += _library(wheel, "", next(iter(needs.values())), path, catalogue, platform)
         else:
-            for use in same[:1] if pure else same:
-                made += _library(wheel, use, path, catalogue, platform, pure=pure)
-    return made
+            for python, depends in needs.items():
+                described += _library(wheel, python, depends, path, catalogue, platform)
+    return described
 
 
 def other_names(
@@ -66,19 +63,10 @@ def needs_content(wheel: Wheel) -> bool:
     return wheel.name == "pybind11"
 
 
-def _is_pure(wheel: Wheel) -> bool:
-    return all(
-        tag.abi == "none" and tag.platform == "any" for tag in parse_wheel_filename(wheel.file_name)[3]
-    )
-
-
 def _depends(wheel: Wheel, lock: Lock, catalogue: Catalogue) -> tuple[str, ...]:
     """Return the wheel's own requirements that hold for the lock's Python."""
     needs = wheel.needs(lock.environment)
-    specs = {
-        f"{catalogue.conda_name(requirement.name)} {conda_version(requirement.specifier)}".strip()
-        for requirement in needs
-    }
+    specs = {f"{catalogue.conda_name(need.name)} {conda_version(need.specifier)}".strip() for need in needs}
     return tuple(sorted(specs))
 
 
@@ -95,36 +83,33 @@ def _tool(wheel: Wheel, path: Path, platform: str) -> LocalPackage:
 
 
 def _library(
-    wheel: Wheel, use: _Use, path: Path, catalogue: Catalogue, platform: str, *, pure: bool
+    wheel: Wheel, python: str, needs: Sequence[str], path: Path, catalogue: Catalogue, platform: str
 ) -> list[LocalPackage]:
-    python, needs = use
+    """Describe a package for a Python, or for any (an empty string)."""
     name = catalogue.conda_name(wheel.name)
-    depends, companions = list(needs), []
-    if name == "pybind11":
-        companions = _pybind11_companions(wheel, path, platform)
-        depends += [f"{companion.name} =={companion.version}" for companion in companions]
-    exports = catalogue.run_export(name)
-    if pure:
-        version_of_python = conda_version(SpecifierSet(wheel.requires_python))
-        build, site_packages = "pyh{hash}_0", "site-packages"
-        depends.append(f"python {version_of_python}".strip())
-    else:
+    companions = _pybind11_companions(wheel, path, platform) if name == "pybind11" else []
+    depends = [*needs, *(f"{companion.name} =={companion.version}" for companion in companions)]
+    exports = catalogue.wheels[name].run_exports if name in catalogue.wheels else ""
+    if python:
         digits, plain = python.replace(".", ""), python.removesuffix("t")
         build, site_packages = f"py{digits}h{{hash}}_0", f"lib/python{python}/site-packages"
         depends += [f"python {plain}.*", f"python_abi {plain}.* *_cp{digits}"]
+    else:
+        build, site_packages = "pyh{hash}_0", "site-packages"
+        depends.append(f"python {conda_version(SpecifierSet(wheel.requires_python))}".strip())
     package = LocalPackage(
         name=name,
         version=wheel.version,
         build=build,
         platform=platform,
-        noarch="python" if pure else None,
+        noarch=None if python else "python",
         depends=tuple(sorted(depends)),
         run_exports={"weak": (exports,)} if exports else {},
         inputs={"wheel": wheel.sha256},
         size=wheel.size,
         fill=partial(unpack.library, path, site_packages=site_packages),
         summary=f"Python package from PyPI's {wheel.file_name}",
-        python="" if pure else python,
+        python=python,
     )
     return [package, *companions]
 

@@ -27,11 +27,6 @@ def test_no_choice_means_every_python(repository: Path) -> None:
     assert python_pins(config, []) == config.variant["python"]
 
 
-@pytest.mark.parametrize("spelling", ["3.13", "313", "py313", "cp313"])
-def test_pythons_may_be_spelt_in_several_ways(repository: Path, spelling: str) -> None:
-    assert python_pins(load(repository, "linux_64_cpu"), [spelling]) == ("3.13.* *_cp313",)
-
-
 def test_a_python_the_config_lacks_is_refused(repository: Path) -> None:
     with pytest.raises(UsageError, match=r"no Python 3\.14") as caught:
         python_pins(load(repository, "linux_64_cpu_debian"), ["3.14"])

@@ -25,7 +25,7 @@ RECIPES = "recipe"
 _HEADS = ("config", "PyTorch", "CUDA", "BLAS", "Pythons", "provider")
 _KEYS = "name platform torch_version accelerator cuda_version blas provider pythons"
 _NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
-_KNOWN = {"blas_impl": ("mkl", "generic", "wheel"), "provider": ("conda-forge", "debian", "wheel")}
+_VALUES = {"blas_impl": ("mkl", "generic", "wheel"), "provider": ("conda-forge", "debian", "wheel")}
 _PYTHON = re.compile(r"(?P<version>3\.\d+)(?:\.\*(?: \*_cp(?:ython|\d+(?P<free_threaded>t?)))?)?")
 #: What names a file and a folder, and says nothing to a terminal; hidden files are no configs.
 _NAME = re.compile(r"\w[\w.+=@-]*")
@@ -92,13 +92,13 @@ def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
 
     ``linux_64*`` is every config for linux-64 and none for linux-aarch64; ``linux_*`` is both.
 
-    Raises UsageError: When nothing matches: a filter that selects nothing is a typing error, not an empty run.
+    Raises UsageError: Nothing matches: a pattern that selects nothing is a typing error, not an empty run.
     """
-    known = tuple(names)
-    matching = tuple(name for name in known if fnmatchcase(name, pattern.removesuffix(".yaml")))
+    names = tuple(names)
+    matching = tuple(name for name in names if fnmatchcase(name, pattern.removesuffix(".yaml")))
     if not matching:
         raise UsageError(
-            f"no config matches '{pattern}'", f"the configs are: {', '.join(known) or 'none at all'}"
+            f"no config matches '{pattern}'", f"the configs are: {', '.join(names) or 'none at all'}"
         )
     return matching
 
@@ -109,11 +109,10 @@ def of_provider(root: Path, names: Iterable[str], provider: str) -> tuple[str, .
     Raises UsageError: There is none.
     """
     configs = [load(root, name) for name in names]
-    left = tuple(config.name for config in configs if config.provider == provider or not config.has_provider)
-    if not left:
-        others = ", ".join(sorted({config.provider for config in configs}))
-        raise UsageError(f"no config of these is for the provider {provider}", f"they are for {others}")
-    return left
+    if left := tuple(item.name for item in configs if item.provider == provider or not item.has_provider):
+        return left
+    others = ", ".join(sorted({config.provider for config in configs}))
+    raise UsageError(f"no config of these is for the provider {provider}", f"they are for {others}")
 
 
 def load(root: Path, name: str) -> Config:
@@ -126,61 +125,60 @@ def load(root: Path, name: str) -> Config:
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(names)}"
-        raise ConfigError(f"there is no config '{name}'", _lost(root, names) or hint)
+        paths = (root / CONFIG_FOLDER / f"{other}.yaml" for other in names)
+        if (root / MATRIX_FILE).is_file() and not any(map(config_file.is_ours, paths)):
+            hint = (
+                f"a rerender of conda-smithy deletes generated configs; {config_file.WRITE} brings them back"
+            )
+        raise ConfigError(f"there is no config '{name}'", hint)
     path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", feedstock.recipe_folder(root)
     if path.is_file():
         content = config_file.read(path, recipe=recipes)
     else:
-        path, content = config_file.beside(recipes, machine_platform())
-    if content.generated:
-        _check(path, content)
-    platform = _only(path, content, "target_platform", config_file.platform_of(root / f"{name}.yaml"))
+        path, content = config_file.read_beside(recipes, machine_platform())
+    for key in _NEEDED if content.generated else ():
+        if not content.variant.get(key):
+            raise ConfigError(f"{path}: '{key}' has no value", config_file.REGENERATE)
+    platform = _single_value(path, content, "target_platform", config_file.platform_of(root / f"{name}.yaml"))
     if not platform:
         raise ConfigError(
             f"{path}: neither 'target_platform' nor its name says for which platform", content.remedy
         )
-    provider = _only(path, content, "provider", "conda-forge")
-    cuda = _only(path, content, "cuda_compiler_version", "None")
+    provider = _single_value(path, content, "provider", "conda-forge")
+    cuda = _single_value(path, content, "cuda_compiler_version", "None")
     cuda_version = None if cuda == "None" else cuda
     return Config(
         name=name,
         platform=platform,
         accelerator=accelerator(cuda_version),
         cuda_version=cuda_version,
-        blas=_only(path, content, "blas_impl", ""),
+        blas=_single_value(path, content, "blas_impl", ""),
         # what another feedstock calls so has nothing to do with ours
-        provider=provider if provider in _KNOWN["provider"] else "conda-forge",
-        torch_version=_only(path, content, "torch_version", ""),
+        provider=provider if provider in _VALUES["provider"] else "conda-forge",
+        torch_version=_single_value(path, content, "torch_version", ""),
         path=path,
         variant=content.variant,
         zip_keys=content.zip_keys,
-        pythons=tuple(python_version(pin) for pin in content.variant.get("python", ())),
+        pythons=tuple(map(python_version, content.variant.get("python", ()))),
         docker_image=content.variant.get("docker_image", ("",))[0],
         unquoted=content.unquoted,
     )
 
 
-def _lost(root: Path, names: Iterable[str]) -> str:
-    """Return what to do where conda-smithy has deleted the generated configs, as every rerender does."""
-    if not (root / MATRIX_FILE).is_file() or any(
-        config_file.is_ours(root / CONFIG_FOLDER / f"{name}.yaml") for name in names
-    ):
-        return ""
-    return (
-        f"conda-smithy deletes the generated ones when it rerenders; they come back with {config_file.WRITE}"
-    )
-
-
-def _check(path: Path, content: Content) -> None:
-    """Refuse a generated config that says less than one says, or what nobody generates."""
-    for key in _NEEDED:
-        if not content.variant.get(key):
-            raise ConfigError(f"{path}: '{key}' has no value", config_file.REGENERATE)
-    for key, known in _KNOWN.items():
-        if (value := _only(path, content, key)) not in known:
-            raise ConfigError(
-                f"{path}: '{key}' is '{value}'; it can be {', '.join(known)}", config_file.REGENERATE
-            )
+def _single_value(path: Path, content: Content, key: str, default: str) -> str:
+    values = content.variant.get(key, (default,))
+    if not content.generated:  # conda-smithy repeats a key that is zipped with one of several values
+        values = tuple(dict.fromkeys(values))[-1:]
+    if len(values) != 1:
+        raise ConfigError(
+            f"{path}: '{key}' has {len(values)} values, a config needs exactly one", content.remedy
+        )
+    allowed = _VALUES.get(key, values) if content.generated else values
+    if values[0] not in allowed:
+        raise ConfigError(
+            f"{path}: '{key}' is '{values[0]}'; it can be {', '.join(allowed)}", config_file.REGENERATE
+        )
+    return values[0]
 
 
 def python_version(pin: str) -> str:
@@ -191,27 +189,15 @@ def python_version(pin: str) -> str:
     return match["version"] + (match["free_threaded"] or "")
 
 
-def _only(path: Path, content: Content, key: str, default: str | None = None) -> str:
-    values = content.variant.get(key, () if default is None else (default,))
-    if not content.generated:  # conda-smithy repeats a key that is zipped with one of several values
-        values = tuple(dict.fromkeys(values))[-1:]
-    if len(values) != 1:
-        raise ConfigError(
-            f"{path}: '{key}' has {len(values)} values, a config needs exactly one", content.remedy
-        )
-    return values[0]
-
-
 def list_configs(root: Path, names: Iterable[str]) -> Result:
     """Return some configs of a repository, with those columns that any of them has something for."""
     configs = [load(root, name) for name in names]
-    columns = list(zip(_HEADS, *map(_row, configs), strict=True))
+    rows = []
+    for config in configs:
+        pythons = "-".join(dict.fromkeys((config.pythons[0], config.pythons[-1]))) if config.pythons else ""
+        cuda = config.cuda_version or "CPU"
+        rows.append((config.name, config.torch_version, cuda, config.blas, pythons, config.provider))
+    columns = list(zip(_HEADS, *rows, strict=True))
     heads, *rows = zip(*(column for column in columns if any(column[1:])), strict=True)
     documents = [{**picked(config, _KEYS), "docker_image": config.docker_image or None} for config in configs]
     return Result(format="configs", document={"configs": documents}, lines=table(heads, rows))
-
-
-def _row(config: Config) -> tuple[str, ...]:
-    pythons = "-".join(dict.fromkeys((config.pythons[0], config.pythons[-1]))) if config.pythons else ""
-    cuda = config.cuda_version or "CPU"
-    return (config.name, config.torch_version, cuda, config.blas, pythons, config.provider)

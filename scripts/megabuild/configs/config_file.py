@@ -1,4 +1,4 @@
-"""A config's file, made by `configs --write` or by conda-smithy: whose it is, and what stands in it."""
+"""A config's file, made by `configs --write` or by conda-smithy: what it holds, and who made it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Scalar: TypeAlias = str | bool | int
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a config's file says."""
+    """A config file's content."""
 
     variant: Mapping[str, tuple[str, ...]]  #: every key with its values, all as text, without ``zip_keys``
     zip_keys: tuple[tuple[str, ...], ...]
@@ -52,49 +52,45 @@ def stamped(text: str) -> str:
 def is_generated(path: Path) -> bool:
     """Say whether a file says that it was generated; it may have been edited since."""
     try:
-        return path.is_file() and _text(path).startswith(_FIRST)
+        return path.is_file() and _read_text(path).startswith(_FIRST)
     except ConfigError:
         return False  # nor can it be another config's
 
 
 def is_ours(path: Path) -> bool:
     """Say whether a file is as it was generated, so that nothing is lost with it."""
-    return is_generated(path) and _text(path) == stamped("".join(_text(path).splitlines(keepends=True)[2:]))
+    return is_generated(path) and _read_text(path) == stamped(_read_text(path).split("\n", 2)[-1])
 
 
 def platform_of(path: Path) -> str:
-    """Return the platform that a config's name begins with, or an empty string.
-
-    A file for noarch says it nowhere else.
-    """
+    """Return the platform that a config's name begins with, or an empty string; a file for noarch has no other."""
     match = _PLATFORM.match(path.stem)
     return "-".join(match.groups()) if match else ""
 
 
 def read(path: Path, recipe: Path) -> Content:
-    """Read a config's file; for one that conda-smithy made, with what stands beside the recipe as in every build of it.
+    """Read a config's file; for one that conda-smithy made, with the variant file beside the recipe as in every build.
 
     Raises ConfigError: It cannot be read; the message names line and column.
     """
-    generated = is_generated(path)
-    content = _parsed(path, generated=generated)
-    first = _beside_recipe(recipe)
-    if generated or first is None:
+    content = _parse(path, generated=is_generated(path))
+    beside = _beside_recipe(recipe)
+    if content.generated or beside is None:
         return content
     # keys that conda-smithy left out keep what the recipe says
     platform = next(iter(content.variant.get("target_platform", ())), platform_of(path))
-    return _by_engine([first, path], platform, f"cannot read {path} with {first}", content.remedy)
+    return _read_by_engine([beside, path], platform)
 
 
-def beside(recipe: Path, platform: str) -> tuple[Path, Content]:
-    """Return the file beside a recipe that stands in for configs where there are none, and what it says; or nothing.
+def read_beside(recipe: Path, platform: str) -> tuple[Path, Content]:
+    """Return the variant file beside a recipe that stands in for configs where there are none, and its content, if any.
 
     Raises ConfigError: It cannot be read.
     """
-    first = _beside_recipe(recipe)
-    if first is None:
-        return recipe, Content(variant={}, zip_keys=(), unquoted=frozenset(), generated=False)
-    return first, _by_engine([first], platform, f"cannot read {first} for {platform}", "correct it")
+    beside = _beside_recipe(recipe)
+    if beside is None:
+        return recipe, _content({}, [], generated=False)
+    return beside, _read_by_engine([beside], platform)
 
 
 def _beside_recipe(recipe: Path) -> Path | None:
@@ -122,76 +118,70 @@ _AsWritten.add_constructor(
 )
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}", REGENERATE) from error
 
 
-def _parsed(path: Path, *, generated: bool) -> Content:
-    empty = Content(variant={}, zip_keys=(), unquoted=frozenset(), generated=generated)
+def _parse(path: Path, *, generated: bool) -> Content:
+    remedy = _content({}, [], generated=generated).remedy
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _AsWritten
     try:
-        document: Any = yaml.load(_text(path))
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        raise ConfigError(f"{where}: {error.problem or error.context}", empty.remedy) from error
+        document: Any = yaml.load(_read_text(path))
     except YAMLError as error:
-        raise ConfigError(f"cannot read {path}: {error}", empty.remedy) from error
+        mark = error.problem_mark or error.context_mark if isinstance(error, MarkedYAMLError) else None
+        raise ConfigError(
+            f"{path}{f':{mark.line + 1}:{mark.column + 1}' if mark else ''}: {error}", remedy
+        ) from error
     if not isinstance(document, dict):
-        raise ConfigError(f"{path}: not a mapping of keys to lists", empty.remedy)
+        raise ConfigError(f"{path}: not a mapping of keys to lists", remedy)
     for key in () if generated else _INSTRUCTIONS:
         document.pop(key, None)
     zip_keys = document.pop("zip_keys", None) or []
-    broken = [key for key, values in document.items() if not isinstance(values, list)]
-    if broken or not isinstance(zip_keys, list):
-        raise ConfigError(f"{path}: '{(broken or ['zip_keys'])[0]}' is not a list", empty.remedy)
+    for key, values in {"zip_keys": zip_keys, **document}.items():
+        if not isinstance(values, list):
+            raise ConfigError(f"{path}: '{key}' is not a list", remedy)
+        # no text of theirs: a few aliases within one another would fill the memory
+        if key != "zip_keys" and any(isinstance(value, (list, dict)) for value in values):
+            raise ConfigError(f"{path}: '{key}' holds a list in a list", remedy)
     for group in zip_keys:
         if not isinstance(group, list):
-            raise ConfigError(f"{path}: a group of zip_keys is not a list: {group}", empty.remedy)
-    # no text of theirs: a few aliases within one another would fill the memory
-    nested = [
-        key for key, values in document.items() if any(isinstance(value, (list, dict)) for value in values)
-    ]
-    if nested:
-        raise ConfigError(f"{path}: '{nested[0]}' holds a list in a list", empty.remedy)
-    content = _content(document, zip_keys, generated=generated)
-    _check_zips(path, content)
-    return content
+            raise ConfigError(f"{path}: a group of zip_keys is not a list: {group}", remedy)
+    return _check_zips(path, _content(document, zip_keys, generated=generated))
 
 
-def _check_zips(path: Path, content: Content) -> None:
+def _check_zips(path: Path, content: Content) -> Content:
     """Refuse zipped keys with different numbers of values; a key that the file does not have is no mistake."""
     for group in content.zip_keys:
         numbers = {key: len(content.variant[key]) for key in group if key in content.variant}
         if len(set(numbers.values())) > 1:
-            told = ", ".join(f"{key} has {number}" for key, number in numbers.items())
+            listed = ", ".join(f"{key} has {number}" for key, number in numbers.items())
             raise ConfigError(
-                f"{path}: zipped keys differ in their numbers of values: {told}", content.remedy
+                f"{path}: zipped keys differ in their numbers of values: {listed}", content.remedy
             )
+    return content
 
 
-def _by_engine(paths: list[Path], platform: str, what: str, remedy: str) -> Content:
+def _read_by_engine(paths: list[Path], platform: str) -> Content:
     from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 
     try:
         target = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
-        made = VariantConfig.from_files_with_context([*paths], JinjaConfig(target))
+        variants = VariantConfig.from_files_with_context([*paths], JinjaConfig(target))
     except (OSError, RattlerBuildError) as error:
-        raise ConfigError(f"{what}: {error}", remedy) from error
-    document = {key: made[key] for key in made.keys() if key not in _INSTRUCTIONS}  # noqa: SIM118
-    content = _content(document, made.zip_keys or [], generated=False)
-    _check_zips(paths[-1], content)
-    return content
+        names = " with ".join(map(str, reversed(paths)))
+        raise ConfigError(f"cannot read {names} for {platform}: {error}", "correct it") from error
+    document = {key: variants[key] for key in variants.keys() if key not in _INSTRUCTIONS}  # noqa: SIM118
+    return _check_zips(paths[-1], _content(document, variants.zip_keys or [], generated=False))
 
 
 def _content(document: Mapping[Any, Any], zip_keys: Any, *, generated: bool) -> Content:
     return Content(
-        variant={str(key): tuple(as_text(value) for value in values) for key, values in document.items()},
-        zip_keys=tuple(tuple(str(key) for key in group) for group in zip_keys),
+        variant={str(key): tuple(map(as_text, values)) for key, values in document.items()},
+        zip_keys=tuple(tuple(map(str, group)) for group in zip_keys),
         unquoted=frozenset(
             str(key)
             for key, values in document.items()

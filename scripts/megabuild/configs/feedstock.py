@@ -14,30 +14,29 @@ from ruamel.yaml.error import YAMLError
 from groundwork.errors import ConfigError
 
 CONFIG_FOLDER = ".ci_support"
-_SETTINGS, _RECIPE, _OLD_RECIPE = "conda-forge.yml", "recipe.yaml", "meta.yaml"
+_SETTINGS = "conda-forge.yml"
 #: Where none is named. libtorch 2.13.0 for the CPU, 483 MB: 105 MB at level 3 (2 CPU seconds), 97 at 6 (5),
 #: 93 at 10 (11), 92 at 15 (93), 87 at 17 (162).
 _LEVEL, _HIGHEST = 10, 22
 
 
 def check(root: Path) -> None:
-    """Refuse a folder that is no feedstock with a recipe that can be built.
+    """Refuse a folder that is no feedstock with a recipe that can be built, or has links that lead outside.
 
     Raises ConfigError: It has no recipe, or one in conda-build's format.
     """
     _refuse_links(root, [root / _SETTINGS])
     folder = recipe_folder(root)
     _refuse_links(root, [*(root / CONFIG_FOLDER).rglob("*"), root / CONFIG_FOLDER, *folder.rglob("*")])
-    if (folder / _RECIPE).is_file():
+    if (folder / "recipe.yaml").is_file():
         return
-    if (folder / _OLD_RECIPE).is_file():
+    if (folder / "meta.yaml").is_file():
         raise ConfigError(
-            f"{folder / _OLD_RECIPE} is a recipe for conda-build, and this builds the v1 format, {_RECIPE}",
-            f"convert it: conda-recipe-manager convert {folder / _OLD_RECIPE} > {folder / _RECIPE}; "
-            "or the whole feedstock with feedrattler",
+            f"{folder / 'meta.yaml'} is a recipe for conda-build, and this builds the v1 format, recipe.yaml",
+            f"convert it: conda-recipe-manager convert {folder / 'meta.yaml'} > {folder / 'recipe.yaml'}",
         )
     raise ConfigError(
-        f"there is no {folder / _RECIPE}", "--root names a feedstock: the folder above its recipe/"
+        f"there is no {folder / 'recipe.yaml'}", "--root names a feedstock: the folder above its recipe/"
     )
 
 

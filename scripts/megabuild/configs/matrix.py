@@ -1,11 +1,13 @@
 """The matrix: ``conda_build_config.yaml`` turned into one ``.ci_support/<config>.yaml`` per compile of libtorch.
 
-And into what conda-smithy reads beside the recipe, from which it makes configs of its own.
+And into ``recipe/conda_build_config.yaml``, which conda-smithy and rattler-build read beside the recipe. That has this
+recipe's own keys only: a pin that it named would stay when conda-forge moves on, and our zip is not theirs.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,8 +15,9 @@ from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, Varian
 from ruamel.yaml import YAML
 
 from groundwork.errors import ConfigError
+from groundwork.names import accelerator
 from groundwork.result import Result
-from megabuild.configs import config_file, recipe_config
+from megabuild.configs import config_file
 from megabuild.configs.config import CONFIG_FOLDER, RECIPES, config_name, python_version
 from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
 from megabuild.configs.config_file import as_text
@@ -22,7 +25,7 @@ from megabuild.configs.config_file import as_text
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 PROVIDERS = ("conda-forge", "debian", "wheel")
 
-_CUDA = "cuda_compiler_version"
+_CUDA, _ARCHS = "cuda_compiler_version", "torch_cuda_arch_list"
 #: On ARM the usual machine, which no config's name tells.
 _USUAL_ARM = "sbsa"
 #: Keys whose every value stays in the config, since the recipe builds a package for each of them.
@@ -30,6 +33,18 @@ _BUILT_IN_ONE_CONFIG = ("python", "is_python_min")
 #: For each Python, whether it is another than staging's. The engine sorts what it builds by the values of all keys in
 #: their alphabetical order: by this one, staging's Python comes first, whose objects are there.
 _FURTHER = "further_python"
+#: Keys that are no pin of conda-forge's, and one where its own is too old for PyTorch.
+_OWN = re.compile(r"torch_.*|triton_version|pyg_.*|blas_impl|provider|MACOSX_SDK_VERSION")
+_SELECTORS = {
+    "linux": {"linux-64", "linux-aarch64"},
+    "osx": {"osx-64", "osx-arm64"},
+    "x86_64": {"linux-64", "osx-64"},
+    "linux and x86_64": {"linux-64"},
+    "linux and aarch64": {"linux-aarch64"},
+    "osx and x86_64": {"osx-64"},
+    "osx and arm64": {"osx-arm64"},
+}
+_NO_TEXT = re.compile(r"[-+.\d]+|true|false|null|~|", re.IGNORECASE)
 
 Values = Mapping[str, Sequence[str]]
 
@@ -52,7 +67,7 @@ def generate(root: Path) -> dict[str, str]:
                         f"{root / MATRIX_FILE}: two rows of the matrix are named {name}",
                         "make the rows differ in platform, CUDA version, BLAS or provider",
                     )
-                configs[name] = _text(row, zip_keys)
+                configs[name] = _config_text(row, zip_keys)
     if not configs:
         raise ConfigError(
             f"{root / MATRIX_FILE} has no row for any platform", f"restore it: git checkout -- {MATRIX_FILE}"
@@ -60,35 +75,27 @@ def generate(root: Path) -> dict[str, str]:
     return configs
 
 
-def beside_recipe(root: Path) -> str:
-    """Return the text of the recipe's own `conda_build_config.yaml`; see :mod:`megabuild.configs.recipe_config`."""
-    read = {platform: _read(root / MATRIX_FILE, platform, "conda-forge")[0] for platform in PLATFORMS}
-    return config_file.stamped(
-        recipe_config.text({platform: values for platform, values in read.items() if values.get("provider")})
-    )
-
-
-def _wanted(root: Path) -> dict[str, str]:
+def _texts(root: Path) -> dict[str, str]:
     """Return the text of all generated files, by their paths in the repository."""
-    wanted = {f"{CONFIG_FOLDER}/{name}.yaml": text for name, text in generate(root).items()}
+    texts = {f"{CONFIG_FOLDER}/{name}.yaml": text for name, text in generate(root).items()}
     if (root / RECIPES / "recipe.yaml").is_file():
-        wanted[f"{RECIPES}/{MATRIX_FILE}"] = beside_recipe(root)
-    return wanted
+        texts[f"{RECIPES}/{MATRIX_FILE}"] = _recipe_text(root)
+    return texts
 
 
 def outdated(root: Path) -> dict[str, str]:
     """Return files that differ from the matrix, each ``missing``, ``changed``, ``unknown`` or ``foreign``.
 
-    Configs are named without folder and ending. Unknown is what was generated and now has no row; foreign, another's
-    file with a generated one's name. Other files, as conda-smithy's, are nobody's business here.
+    Configs are named without folder and ending. Unknown is a generated file that has no row any more; foreign, another
+    author's file with a generated one's name. Other files, as conda-smithy's, do not count.
     """
-    return {_name_of(file): state for file, state in _states(root, _wanted(root)).items()}
+    return {_label(file): state for file, state in _states(root, _texts(root)).items()}
 
 
-def _states(root: Path, wanted: Mapping[str, str]) -> dict[str, str]:
-    configs = [f"{CONFIG_FOLDER}/{path.name}" for path in (root / CONFIG_FOLDER).glob("*.yaml")]
-    states = {name: "unknown" for name in configs if name not in wanted and config_file.is_ours(root / name)}
-    for file, text in wanted.items():
+def _states(root: Path, texts: Mapping[str, str]) -> dict[str, str]:
+    paths = [f"{CONFIG_FOLDER}/{path.name}" for path in (root / CONFIG_FOLDER).glob("*.yaml")]
+    states = {name: "unknown" for name in paths if name not in texts and config_file.is_ours(root / name)}
+    for file, text in texts.items():
         path = root / file
         if not path.exists():
             states[file] = "missing"
@@ -99,7 +106,7 @@ def _states(root: Path, wanted: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(states.items()))
 
 
-def _name_of(file: str) -> str:
+def _label(file: str) -> str:
     return Path(file).stem if file.startswith(CONFIG_FOLDER) else file
 
 
@@ -108,8 +115,8 @@ def write(root: Path) -> dict[str, str]:
 
     Raises ConfigError: A file that was not generated has the name of one that is to be written; nothing is.
     """
-    wanted = _wanted(root)
-    states = _states(root, wanted)
+    texts = _texts(root)
+    states = _states(root, texts)
     if foreign := [str(root / file) for file, state in states.items() if state == "foreign"]:
         raise ConfigError(
             f"{', '.join(foreign)}: not generated here, and in the place of what is",
@@ -120,15 +127,15 @@ def write(root: Path) -> dict[str, str]:
         if state == "unknown":
             (root / file).unlink()
         else:
-            (root / file).write_text(wanted[file], encoding="utf-8")
-    return {_name_of(file): state for file, state in states.items()}
+            (root / file).write_text(texts[file], encoding="utf-8")
+    return {_label(file): state for file, state in states.items()}
 
 
 def compared(root: Path, *, mend: bool) -> Result:
     """Compare the generated files with the matrix, which is a failure where they differ; or bring it in step."""
     states = write(root) if mend else outdated(root)
-    done = {"unknown": "deleted"} if mend else {}
-    lines = [f"{done.get(state, 'wrote' if mend else state):8} {name}" for name, state in states.items()]
+    verbs = {"unknown": "deleted"} if mend else {}
+    lines = [f"{verbs.get(state, 'wrote' if mend else state):8} {name}" for name, state in states.items()]
     failed = bool(states) and not mend
     if failed:
         lines += [
@@ -162,11 +169,9 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
 
 def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, list[str]]]:
     """Take the matrix apart into configs: every key holds one value, but for those built within one config."""
-    groups = [list(group) for group in zip_keys]
-    zipped = {key for group in groups for key in group}
-    groups += [[key] for key in values if key not in zipped]
+    zipped = {key for group in zip_keys for key in group}
     rows: list[dict[str, list[str]]] = [{}]
-    for group in groups:
+    for group in [*zip_keys, *([key] for key in values if key not in zipped)]:
         if group[0] in _BUILT_IN_ONE_CONFIG:
             choices = [{key: list(values[key]) for key in group}]
         else:
@@ -183,7 +188,7 @@ def _name(row: Values, *, plain_blas: str) -> str:
     return config_name(row["target_platform"][0], None if cuda == "None" else cuda, "_".join(suffixes))
 
 
-def _text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
+def _config_text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     further = [str(python_version(pin) not in row["torch_python_base"]).lower() for pin in row["python"]]
@@ -195,3 +200,50 @@ def _text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
     stream = io.StringIO()
     yaml.dump(dict(sorted(document.items())), stream)
     return config_file.stamped(stream.getvalue())
+
+
+def _recipe_text(root: Path) -> str:
+    """Return the text of the recipe's own ``conda_build_config.yaml``."""
+    read = {platform: _read(root / MATRIX_FILE, platform, "conda-forge")[0] for platform in PLATFORMS}
+    own = {platform: _own_keys(values) for platform, values in read.items() if values.get("provider")}
+    lines = []
+    for key in sorted({key for values in own.values() for key in values}, key=str.casefold):
+        having = {platform for platform in own if key in own[platform]}
+        lines.append(_selected(f"{key}:", having, set(own)))
+        for value in dict.fromkeys(value for platform in own for value in own[platform].get(key, ())):
+            # quoted where YAML would read something else than text, so that it is the same in every file
+            quoted = f'"{value}"' if _NO_TEXT.fullmatch(value) else value
+            holds = {platform for platform in having if value in own[platform][key]}
+            lines.append(_selected(f"  - {quoted}", holds, set(own)))
+    return config_file.stamped("\n".join(lines) + "\n")
+
+
+def _own_keys(values: Values) -> dict[str, Sequence[str]]:
+    """Return the recipe's own keys of a platform.
+
+    The arch list, which is zipped with CUDA in the matrix, is a key for each version of CUDA here, and one for Tegra,
+    among which the recipe chooses: a list that is zipped with keys of conda-forge's would have to have their length.
+    """
+    own: dict[str, Sequence[str]] = {
+        key: list(dict.fromkeys(some))
+        for key, some in values.items()
+        if _OWN.fullmatch(key) and key != _ARCHS
+    }
+    versions, archs = values.get(_CUDA, ()), values.get(_ARCHS, ())
+    arms = values.get("arm_variant_type", ()) or (_USUAL_ARM,) * len(versions)
+    if len(versions) == len(archs):  # not on macOS
+        for version, arm, row in zip(versions, arms, archs, strict=True):
+            if version != "None":
+                own[f"{_ARCHS}_{accelerator(version) if arm == _USUAL_ARM else arm}"] = [row]
+    return own
+
+
+def _selected(words: str, platforms: set[str], everywhere: set[str]) -> str:
+    """Return a line with the selector of its platforms."""
+    if platforms == everywhere:
+        return words
+    for selector, meant in _SELECTORS.items():
+        if meant & everywhere == platforms:
+            return f"{words}  # [{selector}]"
+    single = [f"({name})" for name, meant in _SELECTORS.items() if " " in name and meant <= platforms]
+    return f"{words}  # [{' or '.join(single)}]"

@@ -26,19 +26,16 @@ TARBALLS = {
 
 
 def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """Add to ``overrides``, new values by key of a config that is narrowed, what keeps zipped keys in step.
+    """Add to ``overrides``, new values by key of a config that is narrowed, those that keep zipped keys in step.
 
     Where an overridden key is zipped with others and its new values are all among its old ones, the others are cut
-    down to the same rows. Any other length would be refused by the engine, so it is refused here, with a reason.
+    down to the same rows.
 
-    Raises UsageError: A zipped key would get another number of values than its partners, and they are not a choice of
-        its old ones.
+    Raises UsageError: A zipped key would get another number of values than its partners, which the engine refuses.
     """
     result = {key: tuple(values) for key, values in overrides.items()}
     for group in config.zip_keys:
-        for key in group:
-            if key not in overrides:
-                continue
+        for key in (key for key in group if key in overrides):
             old, new = config.variant[key], result[key]
             if all(value in old for value in new):
                 rows = [old.index(value) for value in new]
@@ -99,21 +96,15 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
 
 
 def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:
-    """Return the config's pins for Python versions such as ``3.12`` (also ``312``, ``py312``; none: all), in its order.
+    """Return the config's pins for Python versions such as ``3.12`` (none: all), in its order.
 
     Raises UsageError: The config has no such Python.
     """
     pins = {python_version(pin): pin for pin in config.variant["python"]}
-    wanted = {_normalise(version) for version in versions} or set(pins)
-    unknown = sorted(wanted - set(pins))
-    if unknown:
+    wanted = set(versions) or set(pins)
+    if unknown := sorted(wanted - set(pins)):
         raise UsageError(f"{config.name} has no Python {', '.join(unknown)}", f"it has {', '.join(pins)}")
     return tuple(pin for version, pin in pins.items() if version in wanted)
-
-
-def _normalise(version: str) -> str:
-    digits = version.removeprefix("py").removeprefix("cp")
-    return f"{digits[0]}.{digits[1:]}" if digits[:1].isdigit() and "." not in digits else digits
 
 
 def arch_list(config: Config, text: str) -> str:

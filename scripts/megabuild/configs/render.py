@@ -107,14 +107,14 @@ def render(
             recipe,
             text,
             tuple((key, tuple(value)) for key, value in config.as_written(values).items()),
-            tuple(tuple(group) for group in config.zip_keys),
+            config.zip_keys,
             config.platform,
             build_platform or config.platform,
             tuple((env or {}).items()),
         )
     except (OSError, RattlerBuildError) as error:
         raise ConfigError(
-            f"{recipe} does not render for {config.name}: {error}", _remedy(config, str(error))
+            f"{recipe} does not render for {config.name}: {error}", "correct the recipe"
         ) from error
 
 
@@ -133,15 +133,6 @@ def _context_size(text: bytes) -> int:
         times = max(map(int, re.findall(r"\d+", expressions)), default=1) if "*" in expressions else 1
         sizes[str(name)] = min((len(str(value)) + used) * max(times, 1), _LARGEST_CONTEXT + 1)
     return max(sizes.values(), default=0)
-
-
-def _remedy(config: Config, error: str) -> str:
-    if config.cuda_version is None or "torch_cuda_arch_list" not in error:
-        return "correct the recipe"
-    return (
-        f"CUDA {config.cuda_version} has no list of GPU architectures: add a row for it to conda_build_config.yaml, "
-        f"and its key, torch_cuda_arch_list_{config.accelerator}, to torch_cuda_arch_list in each recipe.yaml"
-    )
 
 
 @functools.lru_cache(maxsize=512)
@@ -192,17 +183,21 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
     name, version = str(recipe["package"]["name"]), str(recipe["package"]["version"])
     build, needs = recipe["build"], recipe.get("requirements", {})
     build_string = str(build["string"])
-    used_python = variant.recipe.used_variant.get("python")
+    python = variant.recipe.used_variant.get("python")
     tests = [_test_needs(test) for test in recipe.get("tests", [])]
     caches = recipe.get("staging_caches", [])
-    staging = [cache.get("requirements", {}) for cache in caches]
     pinned = dict(variant.variant)
-    pins = variant.pin_subpackages
 
-    def specs(lists: Iterable[Sequence[Any]], *, resolve: bool = False) -> tuple[str, ...]:
-        found = [_spec(item, pins) for items in lists for item in items]
-        return tuple(dict.fromkeys(_pin(spec, pinned) if resolve else spec for spec in found))
+    def specs(kind: str, sections: Iterable[Mapping[str, Any]] = (needs,)) -> tuple[str, ...]:
+        items = [
+            _spec(item, variant.pin_subpackages) for section in sections for item in section.get(kind, [])
+        ]
+        return tuple(dict.fromkeys(items))
 
+    def pins(kind: str, sections: Iterable[Mapping[str, Any]] = (needs,)) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(_pin(spec, pinned) for spec in specs(kind, sections)))
+
+    staging = [cache.get("requirements", {}) for cache in caches]
     return PlannedPackage(
         name=name,
         version=version,
@@ -210,14 +205,16 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
         build_number=int(build.get("number") or 0),
         file_name=f"{name}-{version}-{build_string}.conda",
         subdir="noarch" if build.get("noarch") else platform,
-        python=python_version(str(used_python)) if used_python else None,
-        build=specs([needs.get("build", [])], resolve=True),
-        host=specs([needs.get("host", [])], resolve=True),
-        run=specs([needs.get("run", [])]),
-        constraints=specs([needs.get("run_constraints", [])]),
-        test=specs(test.get(kind, []) for test in tests for kind in ("build", "run")),
-        staging_build=specs((cache.get("build", []) for cache in staging), resolve=True),
-        staging_host=specs((cache.get("host", []) for cache in staging), resolve=True),
+        python=python_version(str(python)) if python else None,
+        build=pins("build"),
+        host=pins("host"),
+        run=specs("run"),
+        constraints=specs("run_constraints"),
+        test=tuple(
+            dict.fromkeys(spec for test in tests for kind in ("build", "run") for spec in specs(kind, [test]))
+        ),
+        staging_build=pins("build", staging),
+        staging_host=pins("host", staging),
         staging=str(caches[0]["name"]) if caches else "",
         # the engine lists it among the used keys whether or not the output ignores it
         names_channels=CHANNELS in variant.recipe.used_variant
@@ -230,8 +227,8 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
 
 
 def _git(parts: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    found = (source for part in parts for source in part.get("source") or () if "git" in source)
-    return tuple(dict.fromkeys((str(source["git"]), str(source.get("rev") or "")) for source in found))
+    sources = (source for part in parts for source in part.get("source") or () if "git" in source)
+    return tuple(dict.fromkeys((str(source["git"]), str(source.get("rev") or "")) for source in sources))
 
 
 def _test_needs(test: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -22,10 +21,8 @@ from groundwork.result import Result
 @click.option("--accelerator", default="", metavar="cpu|cudaNNN", help="What they must be built for.")
 @click.option("--arch-list", "archs", default="", metavar="LIST",
               help='GPUs that must run them: "9.0;12.0" or sm_120; +PTX: with PTX of it.')  # fmt: skip
-@click.option("--python", metavar="X.Y", help="The Python they must be built for.")
-@click.option("--torch", "torch_version", metavar="VERSION", help="The torch they must be built for.")
 @json_option()
-def verify(subjects: tuple[Path, ...], beside: Path | None, archs: str, **expected: Any) -> Result:
+def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, archs: str) -> Result:
     """Read built packages, wheels or an environment, without a GPU.
 
     Says of every library which GPUs it has code for, what it links to, and against which torch, CUDA and Python it
@@ -35,9 +32,9 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, archs: str, **expect
     """
     from gpu_tools.verify import report
     from gpu_tools.verify.check import verify as check
-    from gpu_tools.verify.verdict import Expectation
+    from gpu_tools.verify.expectation import Expectation
 
-    expect = Expectation(archs=cuda_archs(archs), exact_archs=False, **expected)
+    expect = Expectation(accelerator=accelerator, archs=cuda_archs(archs), exact_archs=False)
     if expect.archs and expect.cuda is False:
         raise UsageError("--arch-list asks for CUDA, --accelerator for the CPU", "leave one of the two out")
     for subject in subjects:

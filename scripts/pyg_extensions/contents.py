@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cuda_code.judge import empty
 from gpu_tools.verify.check import verify
-from gpu_tools.verify.verdict import Expectation
+from gpu_tools.verify.expectation import Expectation
 from groundwork.errors import IntegrityError
 from pyg_extensions.find_wheel import WheelRequirements
 

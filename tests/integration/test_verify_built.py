@@ -12,8 +12,8 @@ import built_libraries
 import pytest
 from built_libraries import Cuda, Torch
 
-from gpu_tools.verify.check import verify
-from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
+from gpu_tools.verify.check import LibraryVerdict, Verdict, verify
+from gpu_tools.verify.expectation import Expectation
 
 # gigabytes of wheels on a fresh machine
 pytestmark = [

@@ -11,7 +11,6 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from cuda_code import cuda_archs
 from cuda_code.cuda_archs import fatbins, runs_on, wanted
 from cuda_code.elf_file import NotElf, opened
 
@@ -52,10 +51,6 @@ def test_every_translation_unit_is_kept_apart_with_padding_between() -> None:
 def test_code_for_one_gpu_or_one_family_only_has_a_letter() -> None:
     (unit,) = fatbins(fatbin(entry(MACHINE_CODE, 90, FOR_ONE), entry(MACHINE_CODE, 100, FOR_FAMILY)))
     assert unit.sm == {"sm_90a", "sm_100f"}
-
-
-def test_an_empty_section_holds_nothing() -> None:
-    assert fatbins(b"") == ()
 
 
 @pytest.mark.parametrize(
@@ -104,15 +99,6 @@ def test_an_arch_list_means_machine_code_and_ptx_where_it_says_so() -> None:
     )
     with pytest.raises(ValueError, match="Hopper"):
         wanted(["Hopper"])
-
-
-def test_archs_are_sorted_by_number() -> None:
-    assert cuda_archs.ordered(["sm_120", "sm_90a", "sm_90", "sm_100"]) == (
-        "sm_90",
-        "sm_90a",
-        "sm_100",
-        "sm_120",
-    )
 
 
 def test_the_elf_reader_agrees_with_pyelftools() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpu_tools.verify.check import verify
-from gpu_tools.verify.verdict import Expectation
+from gpu_tools.verify.expectation import Expectation
 
 
 def wheel(folder: Path, build: str, **libraries: bytes) -> Path:

@@ -61,12 +61,6 @@ def test_a_cpu_build_for_cuda_names_the_cause_and_the_remedy() -> None:
     assert 'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST="9.0;12.0"' in found["_basis_cpu.so"].remedy
 
 
-def test_a_library_named_for_cuda_without_device_code_is_a_cpu_build() -> None:
-    found = faults([library("_basis_cuda.so", cuda=13), *good()[1:]])
-    assert list(found) == ["_basis_cuda.so"]
-    assert "no device code" in found["_basis_cuda.so"].reason
-
-
 def test_cpu_libraries_beside_those_for_cuda_are_no_fault() -> None:
     spare = [library("_basis_cpu.so"), library("_weighting_cpu.so"), library("_version_cpu.so")]
     assert faults([*good(), *spare]) == {}
@@ -107,13 +101,6 @@ def test_an_object_of_another_arch_list_among_others_is_found() -> None:
     )
 
 
-def test_more_than_asked_for_is_a_remark() -> None:
-    more = library("_basis_cuda.so", unit("sm_80", "sm_90", "sm_120"), cuda=13)
-    found = judge("torch_spline_conv", [more, *good()[1:]], CUDA)
-    assert found[0].ok
-    assert found[0].note == "more than asked for: sm_80"
-
-
 def test_another_cuda_runtime_is_refused() -> None:
     found = faults([library("_basis_cuda.so", unit("sm_90", "sm_120"), cuda=12), *good()[1:]])
     assert "libcudart.so.12" in found["_basis_cuda.so"].reason
@@ -134,10 +121,6 @@ def test_another_python_is_refused_with_the_evidence() -> None:
 def test_the_stable_abi_fits_every_python() -> None:
     other = replace(good()[0], pythons=(("abi3", "its file name"), ("3.11", "the torch headers")))
     assert faults([other, *good()[1:]]) == {}
-
-
-def test_a_library_that_is_not_there_is_a_fault() -> None:
-    assert list(faults(good()[1:])) == ["_basis_cuda.so"]
 
 
 def test_pyg_lib_is_not_asked_for_what_upstream_cannot_compile() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cuda_code.torch_abi import c_symbols, cpp_symbols, readable
-from gpu_tools.verify.build_target import fits_torch, read_conda_index, read_wheel_metadata, same_torch
+from cuda_code.torch_abi import c_symbols, cpp_symbols
+from gpu_tools.verify.build_target import fits_torch, read_conda_index, read_wheel_metadata
+from gpu_tools.verify.expectation import Expectation
 from gpu_tools.verify.inspected_package import find_module, open_subject
 from gpu_tools.verify.installed_torch import TorchBeside, parse_torch
-from gpu_tools.verify.verdict import Expectation
 from groundwork.errors import IntegrityError, UsageError
 
 HEADER = """#pragma once
@@ -32,16 +32,6 @@ def torch(tmp_path: Path) -> TorchBeside:
     return parse_torch(package, tmp_path, "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n")
 
 
-def test_torch_is_read_without_importing_it(torch: TorchBeside) -> None:
-    assert (torch.version, torch.cuda) == ("2.13.0+cu130", "13.0")
-
-
-def test_a_torch_without_cuda_has_no_archs(torch: TorchBeside) -> None:
-    text = "__version__ = '2.13.0'\ncuda: Optional[str] = None\n"
-    found = parse_torch(torch.package, torch.prefix, text)
-    assert (found.cuda, found.archs) == (None, ())
-
-
 def test_the_list_that_activation_exports_is_what_libtorch_promises(torch: TorchBeside) -> None:
     script = torch.prefix / "etc/conda/activate.d/libtorch_activate.sh"
     script.parent.mkdir(parents=True)
@@ -49,19 +39,10 @@ def test_the_list_that_activation_exports_is_what_libtorch_promises(torch: Torch
     assert torch.archs == ("9.0", "12.0+PTX")
 
 
-def test_assertions_at_lines_that_the_headers_have_are_accepted(torch: TorchBeside) -> None:
-    # the first and the last line of a call: compilers differ
-    assert torch.denies(frozenset({("c10/util/check.h", line) for line in (3, 5, 6)})) == []
-
-
-def test_assertions_at_other_lines_come_from_another_torch(torch: TorchBeside) -> None:
-    assert torch.denies(frozenset({("c10/util/check.h", 4), ("c10/util/check.h", 3)})) == [
-        "c10/util/check.h:4"
-    ]
-
-
-def test_without_headers_assertions_tell_nothing(torch: TorchBeside) -> None:
-    assert torch.denies(frozenset({("c10/util/gone.h", 4)})) == []
+def test_assertions_at_lines_that_the_headers_lack_come_from_another_torch(torch: TorchBeside) -> None:
+    # the first and the last line of a call count: compilers differ; what is not installed tells nothing
+    lines = [("c10/util/check.h", line) for line in (3, 4, 5, 6)]
+    assert torch.denies(frozenset([*lines, ("c10/util/gone.h", 4)])) == ["c10/util/check.h:4"]
 
 
 def test_only_symbols_of_torch_can_be_missing_in_torch(torch: TorchBeside) -> None:
@@ -91,19 +72,6 @@ def test_the_c_interface_of_torch_is_told_from_its_cpp(more: str, is_torchs: boo
     assert cpp_symbols(undefined) == ((more,) if is_torchs else ())
 
 
-@pytest.mark.parametrize(
-    ("symbol", "name"),
-    [
-        ("_ZN3c106detail3newEv", "c10::detail::new"),
-        ("_ZNK2at6Tensor3oldERKSt6vectorIlE", "at::Tensor::old"),
-        ("_ZTIN3c105ErrorE", "c10::Error"),
-        ("malloc", "malloc"),
-    ],
-)
-def test_symbols_are_shown_as_names(symbol: str, name: str) -> None:
-    assert readable(symbol) == name
-
-
 def test_a_conda_package_says_torch_cuda_and_python_in_its_dependencies() -> None:
     depends = ["python", "pytorch 2.13.0 cuda130_wheel_py312_h1_300", "python_abi 3.12.* *_cp312"]
     found = read_conda_index({"name": "pytorch_scatter", "build": "cuda130_py312_h1_0", "depends": depends})
@@ -113,6 +81,7 @@ def test_a_conda_package_says_torch_cuda_and_python_in_its_dependencies() -> Non
 @pytest.mark.parametrize(
     ("spec", "python"),
     [
+        ("python_abi 3.12.* *_cp312", "3.12"),
         ("python >=3.11,<3.12.0a0", "3.11"),
         ("python 3.13.*", "3.13"),
         ("python >=3.10", "abi3"),
@@ -161,12 +130,6 @@ def test_what_keeps_to_the_stable_abi_goes_with_later_torches_only(
     assert fits_torch(said, installed, later=later) is fits
 
 
-def test_a_conda_package_for_every_python_says_so() -> None:
-    depends = ["python >=3.10", "libtorch 2.13.0 cpu_generic_h1_0"]
-    found = read_conda_index({"name": "pyg-lib", "build": "cpu_h1_0", "depends": depends})
-    assert (found.torch, found.cuda, found.python) == ("2.13.0", "cpu", "abi3")
-
-
 @pytest.mark.parametrize(
     ("version", "tag", "expected"),
     [
@@ -181,12 +144,6 @@ def test_a_wheel_says_torch_cuda_and_python(version: str, tag: str, expected: tu
         f"Name: torch_scatter\nVersion: {version}\n", f"Wheel-Version: 1.0\nTag: {tag}\n"
     )
     assert (found.torch, found.cuda, found.python) == expected
-
-
-def test_versions_are_compared_as_far_as_they_are_given() -> None:
-    assert same_torch("2.13", "2.13.0+cu130")
-    assert same_torch("2.13.0", "2.13.0")
-    assert not same_torch("2.1", "2.13.0")
 
 
 def test_what_an_expectation_leaves_open_is_filled() -> None:
@@ -227,11 +184,4 @@ def test_a_damaged_wheel_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     wheel = tmp_path / "torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"
     wheel.write_bytes(b"PK\x03\x04 cut off")
     with pytest.raises(IntegrityError, match="cannot be read"), open_subject(wheel):
-        pass
-
-
-@pytest.mark.parametrize("name", ["nothing.whl", "README.md", "."])
-def test_what_cannot_be_looked_into_is_a_usage_error(name: str, tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("text")
-    with pytest.raises(UsageError), open_subject(tmp_path / name):
         pass

@@ -93,7 +93,7 @@ def parse_gpus(given: Iterable[str]) -> tuple[str, ...]:
         archs = archs_here() if word == "native" else word
         if not archs:
             raise UnknownError(
-                "no NVIDIA GPU was found on this machine (neither nvidia-smi nor the driver tells of one)",
+                "no NVIDIA GPU was found on this machine (the driver tells of none)",
                 "name the GPUs that it is to run on: --arch-list 12.0",
             )
         for arch in cuda_archs(archs):

@@ -11,7 +11,6 @@ from typing import Any
 _LOCAL = re.compile(r"(?:\+|\.)?pt(\d)(\d+)(?:\.?(cpu|cu(\d+)(\d)))?$")
 _TORCH_LOCAL = re.compile(r"(cpu|cu(\d+)(\d))$")
 _OTHER_LOCAL = re.compile(r"(?<![a-z])(rocm|xpu|musa|npu)(?![a-z])", re.IGNORECASE)
-_OTHER_NAMES = {"rocm": "ROCm"}
 _LINUX = re.compile(r"linux(?:_\d+_\d+|\d+)?_(\w+)")
 _BUILD = re.compile(r"(?:cpu|cuda(\d+)(\d))_")
 _TORCH_PACKAGES = ("pytorch", "libtorch")
@@ -42,27 +41,29 @@ def read_conda_index(index: Mapping[str, Any]) -> BuildTarget:
             kind, version = _pinned(rest[0])
             if kind:
                 torch.setdefault(kind, version)
-            if len(rest) > 1 and (build := _BUILD.match(rest[1])):
-                cuda = f"{build[1]}.{build[2]}" if build[1] else "cpu"
+            cuda = (_read_build(rest[1]) if len(rest) > 1 else None) or cuda
         if name == "python_abi" and rest:
             python = re.sub(r"\.\*$", "", rest[0].split(",")[0]) + ("t" if rest[-1].endswith("t") else "")
-    own, subdir = _BUILD.match(str(index.get("build", ""))), str(index.get("subdir", ""))
-    if cuda is None and own:
-        cuda = f"{own[1]}.{own[2]}" if own[1] else "cpu"
+    if cuda is None:
+        cuda = _read_build(str(index.get("build", "")))
     if index.get("name") in _TORCH_PACKAGES:
         torch.setdefault("exact", str(index.get("version")))
-    python = python or _only_python(index)
     narrowest = next((kind for kind in ("exact", "minor", "later") if kind in torch), "none")
+    machine = str(index.get("subdir", "")).partition("linux-")[2]
     return BuildTarget(
         source="the package's dependencies",
         torch=torch.get(narrowest),
         later=narrowest == "later",
         cuda=cuda,
-        python=python,
-        machine={"64": "x86_64"}.get(word := subdir.removeprefix("linux-"), word)
-        if "linux-" in subdir
-        else "",
+        python=python or _only_python(index),
+        machine={"64": "x86_64"}.get(machine, machine),
     )
+
+
+def _read_build(build: str) -> str | None:
+    """Return what a build string names: ``13.0`` for ``cuda130_…``, ``cpu``, or None."""
+    found = _BUILD.match(build)
+    return None if found is None else f"{found[1]}.{found[2]}" if found[1] else "cpu"
 
 
 def _pinned(spec: str) -> tuple[str, str]:
@@ -119,7 +120,7 @@ def read_wheel_metadata(metadata: str, wheel: str) -> BuildTarget:
 def other_accelerator(version: str) -> str:
     """Return the accelerator that a local version names and that is not judged here: ``ROCm`` for ``+rocm6.4``."""
     found = _OTHER_LOCAL.search(version.partition("+")[2])
-    return _OTHER_NAMES.get(found[1].lower(), found[1].upper()) if found else ""
+    return found[1].upper().replace("ROCM", "ROCm") if found else ""
 
 
 def _from_local(version: str) -> tuple[str | None, str | None]:

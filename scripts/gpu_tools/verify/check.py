@@ -3,38 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from cuda_code.judge import (
-    Judgement,
-    Wanted,
-    empty,
-    judge,
-    judge_abi,
-    judge_archs,
-    judge_blank_code,
-    judge_for_cpu,
-    judge_python,
-    judge_runtime,
-)
-from cuda_code.kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS
+from cuda_code.judge import Judgement, empty, judge
+from cuda_code.kernels import KERNELS
 from cuda_code.library_facts import LibraryFacts, read
-from cuda_code.torch_abi import readable
-from gpu_tools.verify.build_target import BuildTarget, fits_torch
-from gpu_tools.verify.inspected_package import Library, Subject, open_subject
-from gpu_tools.verify.installed_torch import library_name
-from gpu_tools.verify.module_context import (
+from gpu_tools.verify.build_target import BuildTarget
+from gpu_tools.verify.expectation import (
+    Expectation,
     ModuleContext,
     find_accelerator,
     find_open_question,
+    judge_accelerator,
+    judge_beside,
+    judge_contents,
     judge_machine,
-    judge_torch_part,
-    other_accelerator,
-    remedy,
 )
-from gpu_tools.verify.verdict import Expectation, LibraryVerdict, Verdict
+from gpu_tools.verify.inspected_package import Library, Subject, open_subject
+from gpu_tools.verify.installed_torch import library_name
 from groundwork.names import accelerator
+
+_REMEDY = "name the environment that it is for (--beside), or take a build whose name or dependencies say it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryVerdict:
+    """One library."""
+
+    #: Its path in the subject, and the Python module that it belongs to.
+    path: str
+    module: str
+    #: Device code in it: ``sm_90``; ``compute_120``.
+    archs: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()  #: What it links to.
+    #: What it was built against, as far as the library or the metadata beside it tell; None where they do not.
+    torch: str | None = None
+    cuda: str | None = None
+    python: str | None = None
+    #: It uses torch by its stable ABI only: it runs with that torch and every later one.
+    stable_abi: bool = False
+    #: Whether it is what it should be; if not, why not and what to do. With ``ok``, a reason is a remark.
+    ok: bool = True
+    #: Not ``ok`` for no other reason than that a question cannot be answered, which is the reason.
+    unknown: bool = False
+    reason: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A whole subject: a package, a wheel or an environment."""
+
+    subject: str
+    libraries: tuple[LibraryVerdict, ...]
+    notes: tuple[str, ...] = ()  #: Remarks on the whole.
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was judged, and all of it is what it should be."""
+        return bool(self.libraries) and all(library.ok for library in self.libraries)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing is wrong as far as can be told, but a question cannot be answered."""
+        wrong = any(not (library.ok or library.unknown) for library in self.libraries)
+        return not wrong and any(library.unknown for library in self.libraries)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this as JSON values."""
+        return {"ok": self.ok, "unknown": self.unknown, **asdict(self)}
 
 
 def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None = None) -> Verdict:
@@ -46,14 +86,15 @@ def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None
     Raises UsageError: There is no such thing to look into, or ``beside`` is not an environment with torch.
     Raises IntegrityError: A package or wheel is damaged.
     """
+    asked = expect or Expectation(accelerator="")
     with open_subject(path) as subject:
         if beside is None:
-            return _verdict(subject, subject, expect)
+            return _verify(subject, subject, asked)
         with open_subject(beside) as environment:
-            return _verdict(subject, environment, expect)
+            return _verify(subject, environment, asked)
 
 
-def _verdict(subject: Subject, environment: Subject, expect: Expectation | None) -> Verdict:
+def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdict:
     torch = environment.torch
     known = Expectation(accelerator="", python=environment.python)
     if torch is not None:
@@ -64,8 +105,6 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
             archs=torch.archs,
             exact_archs=bool(torch.promised),
         )
-    asked = expect or Expectation(accelerator="")
-    expected = asked.filled(known)
     verdicts = [
         LibraryVerdict(
             path=path, module=module, ok=False, unknown=True, reason=reason, remedy="install it again"
@@ -80,157 +119,62 @@ def _verdict(subject: Subject, environment: Subject, expect: Expectation | None)
             said = replace(said, python=said.python or subject.python)
             if torch is not None and name == "torch":
                 said = replace(said, torch=torch.version, cuda=None if torch.other else torch.cuda or "cpu")
-        verdicts += _judged(
-            ModuleContext(
-                name=name,
-                names=frozenset(library_name(library.path) for library in libraries),
-                asked=asked,
-                expected=expected,
-                beside=torch,
-                said=said,
-                machine=environment.machine,
-            ),
-            libraries,
+        module = ModuleContext(
+            name=name,
+            names=frozenset(library_name(library.path) for library in libraries),
+            asked=asked,
+            expected=asked.filled(known),
+            beside=torch,
+            said=said,
+            machine=environment.machine,
         )
+        verdicts += _verify_module(module, libraries)
     notes = dict.fromkeys((*subject.notes, *environment.notes))
     return Verdict(subject=subject.name, libraries=tuple(verdicts), notes=tuple(notes))
 
 
-def _judged(module: ModuleContext, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
-    found: dict[str, LibraryFacts] = {}
-    unread: list[str] = []
+def _verify_module(module: ModuleContext, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
+    by_path: dict[str, LibraryFacts] = {}
+    unread: list[Judgement] = []
     for library in libraries:
         try:
             if facts := read(library.file, library.path):
-                found[library.path] = facts
+                by_path[library.path] = facts
         except ValueError as error:
-            unread.append(library.path)
-            bad = Judgement(path=library.path, reason=str(error), remedy="get or build it again")
-            yield _without_facts(module, bad)
-    wanted = _wanted(module)
-    judged: tuple[Judgement, ...]
+            unread.append(Judgement(path=library.path, reason=str(error), remedy="get or build it again"))
+    judgements: Sequence[Judgement]
     if not libraries:
-        judged = (empty(module.name),)
+        judgements = (empty(module.name),)
     elif module.name in KERNELS:
-        judged = judge(module.name, list(found.values()), wanted, unread=unread)
+        paths = [judgement.path for judgement in unread]
+        judgements = judge(module.name, list(by_path.values()), module.wanted, unread=paths)
     else:
-        judged = tuple(_other(module, facts, wanted) for facts in found.values())
-    machines = [facts.machine for facts in found.values()]
+        judgements = [judge_contents(module, facts) for facts in by_path.values()]
+    machines = [facts.machine for facts in by_path.values()]
     machine = module.said.machine or module.machine or max(machines, key=machines.count, default="")
-    for judgement in judged:
-        facts = found.get(judgement.path)
-        if facts is None:
-            yield _without_facts(module, judgement)
-            continue
-        judgement = judge_machine(module, facts, machine) or other_accelerator(module, facts) or judgement
-        if judgement.ok:
-            more = judge_torch_part if module.name == "torch" else _beside
-            judgement = more(module, facts) or judgement
-        yield _library(module, facts, judgement)
+    for judgement in (*unread, *judgements):
+        if judged := by_path.get(judgement.path):
+            yield _verify_library(module, judged, judgement, machine)
+        else:
+            yield LibraryVerdict(
+                path=judgement.path,
+                module=module.name,
+                ok=False,
+                reason=judgement.reason,
+                remedy=judgement.remedy,
+            )
 
 
-def _wanted(module: ModuleContext) -> Wanted:
-    expected, said = module.expected, module.said
-    cuda_version = expected.cuda_version or (said.cuda if said.cuda not in (None, "cpu") else None)
-    cuda = expected.cuda if module.wants_cuda is None else module.wants_cuda
-    if cuda is None and said.cuda is not None:
-        cuda = said.cuda != "cpu"
-    python = None if said.python == "abi3" else expected.python or said.python
-    return Wanted(
-        cuda=cuda,
-        cuda_major=int(cuda_version.split(".")[0]) if cuda_version else None,
-        archs=expected.archs if cuda is not False else (),
-        exact=expected.exact_archs,
-        explain=bool(module.asked.archs) and not expected.exact_archs,
-        python=python,
-    )
-
-
-def _other(module: ModuleContext, facts: LibraryFacts, wanted: Wanted) -> Judgement:
-    """Judge a library of torch's, or of a module not in the table: only what holds for all."""
-    if module.name == "torch":
-        return _torch(facts, wanted)
-    wrong = judge_python(facts, wanted.python) or judge_runtime(facts, wanted.cuda_major)
-    wrong = wrong or judge_blank_code(facts)
-    if wrong is None and module.asked.archs and facts.units:
-        wrong = judge_archs(facts, wanted)
-    if wrong is None and module.asked.cuda is False:
-        wrong = judge_for_cpu(facts)
-    return wrong or Judgement(path=facts.path)
-
-
-def _torch(facts: LibraryFacts, wanted: Wanted) -> Judgement:
-    name = library_name(facts.path)
-    if wrong := judge_runtime(facts, wanted.cuda_major):
-        return wrong
-    if name not in TORCH_KERNELS | TORCH_MAY_HAVE_KERNELS or wanted.cuda is False:
-        return Judgement(path=facts.path)
-    if name in TORCH_KERNELS and not facts.units:
-        return Judgement(path=facts.path, reason="libtorch was compiled without device code",
-                         remedy="build libtorch again with USE_CUDA=1 and TORCH_CUDA_ARCH_LIST set")  # fmt: skip
-    if not facts.units:
-        return Judgement(path=facts.path)
-    archs = tuple(arch.removesuffix("+PTX") for arch in wanted.archs)
-    own = {name.rstrip("af") for name in facts.archs}  # 9.0a alone will do for 9.0
-    if not wanted.exact or {f"sm_{arch.replace('.', '')}" for arch in archs} <= own:
-        judgement = judge_archs(facts, replace(wanted, archs=archs, exact=False))
-    else:
-        judgement = judge_archs(facts, replace(wanted, archs=archs))
+def _verify_library(
+    module: ModuleContext, facts: LibraryFacts, judgement: Judgement, machine: str
+) -> LibraryVerdict:
+    judgement = judge_machine(module, facts, machine) or judge_accelerator(module, facts) or judgement
     if judgement.ok:
-        return judgement
-    if name in TORCH_MAY_HAVE_KERNELS:  # the official wheels leave some out
-        return Judgement(path=facts.path, note=judgement.reason)
-    return replace(judgement, remedy=f"build libtorch again: {judgement.remedy}")
-
-
-def _beside(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
-    """Judge a library against the torch beside it and what its metadata say; None where all is well."""
-    said, expected, torch = module.said, module.expected, module.beside
-    reason, python = "", expected.python
-    build = f"a build of {module.name} for torch {expected.torch_version}"
-    remedy = f"install {build}, or compile it there: no build isolation"
-    wanted_cuda = expected.cuda_version or "cpu"
-    if said.later and (wrong := judge_abi(facts)):
-        return wrong
-    if (
-        said.torch
-        and expected.torch_version
-        and not fits_torch(said.torch, expected.torch_version, later=facts.stable_abi)
-    ):
-        reason = f"built for torch {said.torch} ({said.source}), not for {expected.torch_version}"
-    elif said.python not in (None, "abi3", python) and python is not None:
-        reason = f"built for Python {said.python} ({said.source}), not for {python}"
-        remedy = f"install the build for Python {python}, or rebuild with that Python"
-    elif said.cuda and expected.accelerator and said.cuda != wanted_cuda:
-        reason = f"built for {_processor(said.cuda)} ({said.source}), not for {_processor(wanted_cuda)}"
-    elif torch and (lacks := torch.lacks(facts.undefined)):
-        reason = f"built for another torch: {torch.version} has no {readable(lacks[0])}" + _more(lacks)
-    elif torch and not facts.stable_abi and (denied := torch.denies(facts.assertions)):
-        reason = f"built for another torch: its headers differ from {torch.version} at {denied[0]}" + _more(
-            denied
-        )
-    return Judgement(path=facts.path, reason=reason, remedy=remedy) if reason else None
-
-
-def _more(items: Sequence[str]) -> str:
-    return f" (and {len(items) - 1} more)" if len(items) > 1 else ""
-
-
-def _processor(cuda: str) -> str:
-    return "the CPU" if cuda == "cpu" else f"CUDA {cuda}"
-
-
-def _without_facts(module: ModuleContext, judgement: Judgement) -> LibraryVerdict:
-    return LibraryVerdict(
-        path=judgement.path, module=module.name, ok=False, reason=judgement.reason, remedy=judgement.remedy
-    )
-
-
-def _library(module: ModuleContext, facts: LibraryFacts, judgement: Judgement) -> LibraryVerdict:
-    said = module.said
-    question = (
-        judgement.reason if judgement.unknown else find_open_question(module, facts) if judgement.ok else ""
-    )
+        judgement = judge_beside(module, facts) or judgement
+    said, remedy = module.said, judgement.remedy
+    question = judgement.reason if judgement.unknown else ""
+    if judgement.ok and (question := find_open_question(module, facts)):
+        remedy = _REMEDY
     return LibraryVerdict(
         path=facts.path,
         module=module.name,
@@ -244,5 +188,5 @@ def _library(module: ModuleContext, facts: LibraryFacts, judgement: Judgement) -
         ok=judgement.ok and not question,
         unknown=bool(question),
         reason=question or judgement.reason or judgement.note,
-        remedy=remedy(module) if question and not judgement.unknown else judgement.remedy,
+        remedy=remedy,
     )

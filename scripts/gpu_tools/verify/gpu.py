@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,6 @@ from groundwork import process
 from groundwork.errors import UsageError
 
 _SECONDS = 600  # the first use of PTX-only code compiles all of it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Device:
-    """A GPU: its name, and its architecture such as ``sm_90``."""
-
-    name: str
-    arch: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operation:
-    """One operation, compared with the same on the CPU."""
-
-    name: str
-    ok: bool
-    error: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +41,19 @@ class GpuReport:
     torch: str | None
     torch_cuda: str | None
     present: int  #: How many GPUs the driver finds.
-    devices: tuple[Device, ...]  #: Those that torch can use.
+    devices: tuple[
+        dict[str, str], ...
+    ]  #: Those that torch can use: ``name``, and ``arch`` such as ``sm_90``.
     no_gpu: str  #: Why none was tried.
-    #: What was compared, and what was run; both empty without a GPU.
+    #: What was compared, and what was run, with ``name``, ``ok``, ``error``; both empty without a GPU.
     libraries: tuple[LibraryOnDevice, ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[dict[str, Any], ...]
     faults: tuple[str, ...]  #: What is wrong, with the remedy.
 
     @property
     def ok(self) -> bool:
         """Whether there is a GPU, and everything ran on it."""
-        return bool(self.devices) and not self.faults and all(operation.ok for operation in self.operations)
+        return bool(self.devices) and not self.faults and all(item["ok"] for item in self.operations)
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values."""
@@ -105,7 +91,7 @@ def probe(environment: Path) -> dict[str, Any]:
 def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> GpuReport:
     """Compare what a probe answered with what the environment's libraries carry."""
     driver = answer.get("driver", {})
-    devices = tuple(Device(**device) for device in answer.get("devices", ()))
+    devices = tuple(answer.get("devices", ()))
     verdict = verify(environment) if devices else None
     libraries = tuple(
         LibraryOnDevice(
@@ -115,7 +101,7 @@ def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> GpuReport:
             ptx=library.ptx,
             runs=cuda_archs.runs_on(arch, library.archs, library.ptx),
         )
-        for arch in dict.fromkeys(device.arch for device in devices)
+        for arch in dict.fromkeys(device["arch"] for device in devices)
         for library in (verdict.libraries if verdict else ())
         if library.archs or library.ptx
     )
@@ -127,9 +113,9 @@ def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> GpuReport:
         torch_cuda=answer.get("torch_cuda"),
         present=driver.get("count", 0),
         devices=devices,
-        no_gpu="" if devices else driver.get("error") or _unused(answer),
+        no_gpu="" if devices else driver.get("error") or _failure(answer) or "torch cannot use the GPU",
         libraries=libraries,
-        operations=tuple(Operation(**operation) for operation in answer.get("operations", ())),
+        operations=tuple(answer.get("operations", ())),
         faults=tuple(_faults(answer, libraries)),
     )
 
@@ -140,30 +126,18 @@ def _failure(answer: dict[str, Any]) -> str:
     return f"torch cannot be imported: {answer['torch_error']}" if "torch_error" in answer else ""
 
 
-def _unused(answer: dict[str, Any]) -> str:
-    if failure := _failure(answer):
-        return failure
-    return "torch was built without CUDA" if answer.get("torch_cuda") is None else "torch cannot use the GPU"
-
-
-def _faults(answer: dict[str, Any], libraries: tuple[LibraryOnDevice, ...]) -> list[str]:
-    faults = [failure] if (failure := _failure(answer)) else []
+def _faults(answer: dict[str, Any], libraries: tuple[LibraryOnDevice, ...]) -> Iterator[str]:
+    failure = _failure(answer)
     driver, torch = answer.get("driver", {}).get("cuda"), answer.get("torch_cuda")
-    if driver and torch and _major(driver) < _major(torch):
-        faults.append(f"the driver knows CUDA {driver} at most, torch needs {torch}: install a newer driver")
-    if driver and "torch" in answer and torch is None:
-        faults.append("torch was built without CUDA: install a CUDA build of it")
-    if answer.get("driver", {}).get("count") and not answer.get("devices") and not faults:
-        faults.append("torch cannot use the GPU: is CUDA_VISIBLE_DEVICES set, or the driver too old?")
+    if failure:
+        yield failure
+    elif driver and not torch:
+        yield "torch was built without CUDA: install a CUDA build of it"
+    elif driver and torch and int(driver.partition(".")[0]) < int(torch.partition(".")[0]):
+        yield f"the driver knows CUDA {driver} at most, torch needs {torch}: install a newer driver"
+    elif answer.get("driver", {}).get("count") and not answer.get("devices"):
+        yield "torch cannot use the GPU: is CUDA_VISIBLE_DEVICES set, or the driver too old?"
     for library in libraries:
         if library.runs == "missing":
-            number = library.device.removeprefix("sm_")
-            arch = f"{number[:-1]}.{number[-1]}"
-            faults.append(
-                f"{library.path} has no code for {library.device}: rebuild with {arch} in TORCH_CUDA_ARCH_LIST"
-            )
-    return faults
-
-
-def _major(version: str) -> int:
-    return int(version.partition(".")[0])
+            arch = f"{cuda_archs.number(library.device) / 10:.1f}"
+            yield f"{library.path} has no code for {library.device}: rebuild with {arch} in TORCH_CUDA_ARCH_LIST"

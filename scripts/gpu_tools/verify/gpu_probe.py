@@ -10,14 +10,10 @@ import ctypes
 import importlib
 import importlib.util
 import json
-import re
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
 MARK = "::gpu-probe::"
-
-
 #: What cuInit answers (cuda.h, CUresult), and what it comes from.
 CODES = {
     34: "libcuda.so.1 is the toolkit's stub, not the driver's",
@@ -57,30 +53,17 @@ def words(error: BaseException) -> str:
 
 def archs_here() -> str:
     """Return the architectures of this machine's NVIDIA GPUs, ``9.0;12.0``, or an empty string."""
-    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    except FileNotFoundError:
-        return ";".join(sorted(_told_by_driver(), key=float))
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    found = {line.strip() for line in done.stdout.splitlines() if re.fullmatch(r"\d+\.\d", line.strip())}
-    return ";".join(sorted(found, key=float)) if done.returncode == 0 else ""
-
-
-def _told_by_driver() -> set[str]:
-    """Ask the driver itself: a container may have its library without nvidia-smi."""
-    found: set[str] = set()
+    archs: set[str] = set()
     with contextlib.suppress(OSError, AttributeError):
-        driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
-        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
+        library, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+        if library.cuInit(0) == 0 and library.cuDeviceGetCount(ctypes.byref(count)) == 0:
             for device in range(count.value):
                 # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
                 digits = [ctypes.c_int(), ctypes.c_int()]
                 for digit, attribute in zip(digits, (75, 76), strict=True):
-                    driver.cuDeviceGetAttribute(ctypes.byref(digit), attribute, device)
-                found.add(f"{digits[0].value}.{digits[1].value}")
-    return found
+                    library.cuDeviceGetAttribute(ctypes.byref(digit), attribute, device)
+                archs.add(f"{digits[0].value}.{digits[1].value}")
+    return ";".join(sorted(archs, key=float))
 
 
 def driver_version() -> str | None:
@@ -167,11 +150,6 @@ def compare(torch: Any, name: str) -> dict[str, Any]:
     return {"name": name, "ok": True, "error": ""}
 
 
-def installed(name: str) -> bool:
-    """Whether a module is there; it may still fail to load."""
-    return importlib.util.find_spec(name) is not None
-
-
 def main() -> None:
     """Print what was found."""
     report: dict[str, Any] = {
@@ -192,7 +170,9 @@ def main() -> None:
                 report["devices"].append(
                     {"name": torch.cuda.get_device_name(index), "arch": f"sm_{major}{minor}"}
                 )
-            report["operations"] = [compare(torch, name) for name in OPERATIONS if installed(name)]
+            report["operations"] = [
+                compare(torch, name) for name in OPERATIONS if importlib.util.find_spec(name)
+            ]
     print(MARK + json.dumps(report))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.gpu import GpuReport
-from gpu_tools.verify.verdict import LibraryVerdict, Verdict
 from groundwork.errors import UnknownError, VerdictError
 from groundwork.result import Result
 from groundwork.text import UNICODE, table, wrapped
@@ -33,10 +33,6 @@ def gpu_result(report: GpuReport) -> Result:
     if not report.present:
         code = UnknownError.exit_code
         lines += ["", *wrapped(f"{UNICODE.failed} no GPU was tried: {report.no_gpu}")]
-        lines += wrapped(
-            "run this on a machine with an NVIDIA GPU; `megabuild verify` tells what can be told without one",
-            first="  ",
-        )
     return Result(format="verify-gpu", document=report.to_json(), lines=lines, exit_code=code)
 
 
@@ -100,7 +96,7 @@ def gpu_lines(report: GpuReport) -> list[str]:
         f"torch: {report.torch or 'none'} (CUDA {report.torch_cuda or 'none'})",
     ]
     unused = f"GPU: {report.present}, which torch cannot use" if report.present else "GPU: none"
-    lines += [f"GPU: {device.name}, {device.arch}" for device in report.devices] or [unused]
+    lines += [f"GPU: {device['name']}, {device['arch']}" for device in report.devices] or [unused]
     if report.libraries:
         rows = [
             (_short(entry.path), entry.device, code_in_short(entry.archs, entry.ptx), entry.runs)
@@ -109,12 +105,12 @@ def gpu_lines(report: GpuReport) -> list[str]:
         lines += ["", *table(("library", "GPU", "device code", "runs"), rows)]
     if report.operations:
         tried = [
-            (entry.name, f"{UNICODE.done} as on the CPU" if entry.ok else f"{UNICODE.failed} no")
-            for entry in report.operations
+            (item["name"], f"{UNICODE.done} as on the CPU" if item["ok"] else f"{UNICODE.failed} no")
+            for item in report.operations
         ]
         lines += ["", *table(("operation on the GPU", "result"), tried)]
-        for entry in report.operations:
-            lines += wrapped(f"{UNICODE.failed} {entry.name}: {entry.error}") if not entry.ok else []
+        for item in report.operations:
+            lines += [] if item["ok"] else wrapped(f"{UNICODE.failed} {item['name']}: {item['error']}")
     for fault in report.faults:
         lines += ["", *wrapped(f"{UNICODE.failed} {fault}")]
     return lines

@@ -60,8 +60,8 @@ def json_option(group: str = _OTHERS) -> Callable[[Decorated], Decorated]:
     """Declare ``--json``: standard output belongs to one document."""
 
     def note(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-        if given:
-            context.obj.json = True
+        if context.obj is not None:  # not while a shell completes
+            context.obj.json = given
 
     text = "One JSON document on standard output, nothing else."
     return option(group, "--json", is_flag=True, expose_value=False, is_eager=True, callback=note, help=text)

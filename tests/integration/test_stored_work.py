@@ -137,20 +137,6 @@ def test_a_store_that_is_gone_costs_time_only(
     assert any("not everything was stored" in text for text in second.warnings())
 
 
-def test_further_pythons_are_built_on_what_the_first_has_stored(
-    tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(server.WRITES, "1")
-    made = Tiny(output=tmp_path / "first", channel=channel)
-    assert made.run(pythons=("3.11",)).ok
-    second = First(made, packages(made)).elsewhere()
-    assert second.run(pythons=("3.12",)).ok
-    assert compiled(second) == ["✓ tinypy 1.0: built"]
-    third = First(second, packages(second)).elsewhere()
-    assert third.run().ok
-    assert compiled(third) == [], "the store has what both have made"
-
-
 def test_a_real_server_keeps_it(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running("http", tmp_path / "server") as http:
         monkeypatch.setenv(server.STORE, f"{http.address}/work")
@@ -167,9 +153,9 @@ def test_a_real_server_keeps_it(tmp_path: Path, channel: Path, monkeypatch: pyte
         assert len(compiled(third)) == 3
 
 
-@pytest.mark.parametrize("moment", range(5))
+@pytest.mark.parametrize("count", [1, 6])
 def test_a_server_that_dies_costs_time_only(
-    tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+    tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Killed after so many answers, from the plan's first question to the last part of the tree."""
     with running("http", tmp_path / "server") as http:
@@ -182,13 +168,13 @@ def test_a_server_that_dies_costs_time_only(
 
         def counted(self: server.Store, path: str, limit: int, seconds: float) -> bytes | None:
             asked[0] += 1
-            if asked[0] == (1, 3, 5, 6, 7)[moment]:
+            if asked[0] == count:
                 end(http.process)
             return get(self, path, limit, seconds)
 
         monkeypatch.setattr(server.Store, "_get", counted)
         assert second.run().ok
-        assert asked[0] >= (1, 3, 5, 6, 7)[moment]
+        assert asked[0] >= count
         assert len(packages(second)) == 3
         lost = second.warnings()
         assert lost, "it is said"

@@ -116,20 +116,6 @@ def test_a_second_run_prepares_nothing_and_a_run_without_a_terminal_says_it_in_l
     ).read_text() == channels
 
 
-def test_a_run_that_is_late_before_it_has_a_plan_is_to_be_continued_on_github(
-    tmp_path: Path, channel: Path
-) -> None:
-    summary = tmp_path / "summary.md"
-    done = subprocess.run(
-        [*command(tmp_path, channel), "--deadline", "0.01s"],
-        env=environ(tmp_path, GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary)),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 28
-    assert summary.read_text().startswith("### tiny-rehearsal: to be continued\n")
-
-
 def test_too_little_disk_for_the_downloads_is_said_before_them(tmp_path: Path, channel: Path) -> None:
     done = subprocess.run(
         command(tmp_path, channel),
@@ -144,12 +130,3 @@ def test_too_little_disk_for_the_downloads_is_said_before_them(tmp_path: Path, c
     state = state_file.read(tmp_path / "output" / "tiny-rehearsal")
     assert state is not None
     assert (state.status, state.exit_code) == ("failed", 12)
-
-
-def test_a_verbose_run_says_every_line(tmp_path: Path, channel: Path) -> None:
-    verbose = subprocess.run(
-        command(tmp_path, channel, "--verbose", "--output", str(tmp_path / "other")),
-        env=environ(tmp_path), capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert "] staging: ::megabuild:: phase compile" in verbose
-    assert "Building C object" in verbose

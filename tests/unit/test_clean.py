@@ -102,30 +102,20 @@ def test_everything_of_builds_is_found_and_nothing_else(output: Path, cache: Pat
     }, "with the last log and what locks"  # fmt: skip
 
 
-@pytest.mark.parametrize("place", ["myapp", "thesis", RUN])
+@pytest.mark.parametrize("name", ["thesis", RUN])
 def test_a_folder_of_somebody_else_below_the_output_folder_stays(
-    tmp_path: Path, cache: Path, place: str
+    tmp_path: Path, cache: Path, name: str
 ) -> None:
     """Whatever it is called, and whatever is in it: also where a build had it named as its own later."""
     output = tmp_path / "theirs"
-    foreign = [
-        put(output / place / folder / name)
-        for folder, name in (
-            ("tests", "t.py"),
-            ("out", "o"),
-            ("tmp", "x"),
-            ("tree", "y"),
-            ("logs", f"a-{TIME}Z.log"),
-        )
-    ]
+    paths = ("tests/t.py", "out/o", "tmp/x", "tree/y", f"logs/a-{TIME}Z.log", "lock")
+    foreign = [put(output / name / path) for path in paths]
     foreign += [
-        put(output / place / "lock"),
-        put(output / f"logs-{TIME}Z.zip"),
         put(output / "logs" / "diary.txt"),
+        put(output / "packages" / name / "linux-64" / "theirs.conda"),
     ]
-    foreign.append(put(output / "packages" / place / "linux-64" / "theirs.conda"))
     in_use.mark(output)
-    in_use.mark(output / place)
+    in_use.mark(output / name)
     clean(output, cache)
     assert all(path.exists() for path in foreign)
 
@@ -135,14 +125,8 @@ def test_a_cache_folder_with_somebody_s_files_in_it_is_not_cleaned(
     tmp_path: Path, output: Path, used: bool
 ) -> None:
     scratch = tmp_path / "scratch"
-    foreign = [
-        put(scratch / path)
-        for path in (
-            "environments/prod/bin/python",
-            "wheels/my-1.0-py3-none-any.whl",
-            "objects/mythesis/scan.obj",
-        )
-    ]
+    paths = ("environments/prod/bin/python", "wheels/my-1.0-py3-none-any.whl", "objects/mythesis/scan.obj")
+    foreign = [put(scratch / path) for path in paths]
     if used:
         with in_use.using(scratch, RUN):
             pass

@@ -1,4 +1,4 @@
-"""Container engines for tests: a docker service in a temporary folder, podman with storage of its own."""
+"""What integration tests share: their order, a tiny megabuild, container engines."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tiny import ROOT, Tiny, make_channel, provider
 
-_READY_SECONDS = 20.0
-_SOCKET = "docker.sock"
+from megabuild.plan import planning
+
 #: The bare root has caches of its own. One rehearsal fills the cache of packed wheels, for which others would wait
 #: unless unit tests came in between; then the longest, so that no worker is left with one of them at the end.
 _FIRST = ("test_bare_root", "test_rehearsal")
@@ -35,20 +35,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def docker_service() -> Iterator[Mapping[str, str]]:
-    """Environment in which a docker client finds a service: this machine's, or one that leaves nothing behind."""
-    if shutil.which("docker") is None:
-        pytest.skip("docker is not installed (Debian: docker.io)")
-    if _answers({}):
-        yield {}
-        return
-    if shutil.which("dockerd") is None:
-        pytest.skip("no docker service runs here and dockerd is not installed (Debian: docker.io)")
-    if os.geteuid() != 0:
-        pytest.skip("no docker service runs here, and only root can start one")
-    # Not pytest's own temporary folder: a socket's path has room for about a hundred characters.
-    with tempfile.TemporaryDirectory(prefix="megabuild-docker-", ignore_cleanup_errors=True) as name:
-        yield from _own_service(Path(name))
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the tiny megabuild is built with."""
+    return make_channel(tmp_path_factory.mktemp("channel"))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    """A tiny megabuild that has built nothing yet."""
+    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(planning, "provide", provider(channel))
+    shutil.copytree(ROOT, tmp_path / "root")
+    return Tiny(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
+
+
+@pytest.fixture(scope="session")
+def docker_service() -> Mapping[str, str]:
+    """Environment in which a docker client finds this machine's service."""
+    if shutil.which("docker") is None or _client("docker", {}, "info").returncode != 0:
+        pytest.skip("no docker service runs here")
+    return {}
 
 
 @pytest.fixture(scope="session")
@@ -98,36 +105,6 @@ def _archive(folder: Path) -> Path:
     archive = folder / "root.tar"
     subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
     return archive
-
-
-def _own_service(folder: Path) -> Iterator[Mapping[str, str]]:
-    environment = {"DOCKER_HOST": f"unix://{folder / _SOCKET}"}
-    command = ["dockerd", "--host", environment["DOCKER_HOST"], "--iptables=false", "--bridge=none"]
-    command += ["--data-root", str(folder / "data"), "--exec-root", str(folder / "exec")]
-    command += ["--pidfile", str(folder / "pid")]
-    log = folder / "log"
-    with log.open("w") as output:
-        service = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            deadline = time.monotonic() + _READY_SECONDS
-            while not _answers(environment):
-                if service.poll() is not None or time.monotonic() > deadline:
-                    pytest.skip(f"dockerd does not start here: {log.read_text()[-300:]}")
-                time.sleep(0.1)
-            yield environment
-        finally:
-            service.terminate()
-            try:
-                service.wait(_READY_SECONDS)
-            except subprocess.TimeoutExpired:
-                service.kill()
-                service.wait()
-
-
-def _answers(environment: Mapping[str, str]) -> bool:
-    return _client("docker", environment, "info").returncode == 0
 
 
 def _client(engine: str, environment: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:

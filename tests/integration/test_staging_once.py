@@ -7,35 +7,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tiny import make_channel
 
 RECIPE = """\
 schema_version: 1
-recipe:
-  name: toy
-  version: "1.0"
-build:
-  number: 0
+recipe: {name: toy, version: "1.0"}
+build: {number: 0}
 outputs:
   - staging:
       name: toy-build
     build:
       script: echo staged >> "$COUNTER" && mkdir -p $PREFIX/lib && touch $PREFIX/lib/toy
-  - package:
-      name: libtoy
+  - package: {name: libtoy}
     inherit: toy-build
-    build:
-      files: [lib/toy]
-      script: test -f $PREFIX/lib/toy
-  - package:
-      name: pytoy
+    build: {files: [lib/toy], script: test -f $PREFIX/lib/toy}
+  - package: {name: pytoy}
     inherit: toy-build
     build:
       string: py${{ python | version_to_buildstring }}_h${{ hash }}
       script: echo ${{ python }} >$PREFIX/lib/pytoy
       files: [lib/pytoy]
-about:
-  license: MIT
+about: {license: MIT}
 """
 _BUILD = """\
 import json, sys
@@ -44,26 +36,17 @@ build_recipes(**json.loads(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("no_build_id", [False, True])
-def test_staging_runs_once_for_all_outputs_and_pythons(tmp_path: Path, no_build_id: bool) -> None:
+def test_staging_runs_once_for_all_outputs_and_pythons(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     (tmp_path / "recipe.yaml").write_text(RECIPE.replace("$COUNTER", str(counter)))
-    (tmp_path / "variants").mkdir()
-    (tmp_path / "variants" / "linux_64_toy.yaml").write_text(
-        "python:\n- 3.11.* *_cpython\n- 3.12.* *_cpython\n- 3.13.* *_cp313\n"
-    )
-    for subdir in ("linux-64", "noarch"):
-        (tmp_path / "channel" / subdir).mkdir(parents=True)
-        (tmp_path / "channel" / subdir / "repodata.json").write_text(
-            json.dumps({"info": {"subdir": subdir}, "packages": {}, "packages.conda": {}})
-        )
+    variants = tmp_path / "linux_64_toy.yaml"
+    variants.write_text("python: [3.11.* *_cpython, 3.12.* *_cpython, 3.13.* *_cp313]\n")
     arguments = {
         "recipes": [str(tmp_path / "recipe.yaml")],
-        "variant_config": [str(tmp_path / "variants" / "linux_64_toy.yaml")],
-        "channel": [(tmp_path / "channel").as_uri()],
+        "variant_config": [str(variants)],
+        "channel": [make_channel(tmp_path / "channel").as_uri()],
         "target_platform": "linux-64",
         "output_dir": str(tmp_path / "out"),
-        "no_build_id": no_build_id,
     }
     command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

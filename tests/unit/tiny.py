@@ -147,7 +147,8 @@ def _environment(channel: Path, values: Mapping[str, Any], *_: Any, **__: Any) -
 @contextmanager
 def driver(tiny: Tiny, **environ: str) -> Iterator[subprocess.Popen[str]]:
     """Run the tiny megabuild in a driver process of its own, killed at the end if it still runs."""
-    command = [sys.executable, __file__, str(tiny.output), str(tiny.channel), str(tiny.root)]
+    program = str(sys.modules[type(tiny).__module__].__file__)
+    command = [sys.executable, program, str(tiny.output), str(tiny.channel), str(tiny.root)]
     paths = os.pathsep.join(sys.path)
     process = subprocess.Popen(
         command, env={**os.environ, "PYTHONPATH": paths, **environ}, stdout=subprocess.PIPE, text=True,

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,59 +62,43 @@ def conda_forge() -> tuple[Line, ...]:
     for kind, blas, number in (("cuda130", "mkl", 302), ("cuda129", "mkl", 302), ("cuda130", "generic", 202),
                                ("cpu", "mkl", 102), ("cpu", "generic", 2)):  # fmt: skip
         meta, other = ("pytorch-gpu", "pytorch-cpu") if kind != "cpu" else ("pytorch-cpu", "pytorch-gpu")
-        one_kind = (f"{meta} 2.13.0", f"{other} <0.0a0")
-        flavour, libtorch = f"{kind}_{blas}", f"{kind}_{blas}_hcf00001_{number}"
-        own = f"pytorch 2.13.0 {flavour}_*_{number}"
-        python = ("python 3.12.*", "__cuda") if kind != "cpu" else ("python 3.12.*",)
+        alone = (f"{meta} 2.13.0", f"{other} <0.0a0")
+        flavour, python = f"{kind}_{blas}", ("python 3.12.*", *(["__cuda"] if kind != "cpu" else []))
+        libtorch = _of_pytorch("libtorch", f"{flavour}_hcf00001", number)
+        needs = (f"libtorch 2.13.0 {libtorch.build}", *python)
+        of_kind = f"pytorch 2.13.0 {kind.rstrip('0139')}*_{blas}*{number}"
         lines += [
-            Line(
-                name="libtorch", version="2.13.0", build=libtorch, number=number, constrains=(*one_kind, own)
-            ),
-            Line(
-                name="pytorch",
-                version="2.13.0",
-                build=f"{flavour}_py312_hcf00002_{number}",
-                number=number,
-                depends=(f"libtorch 2.13.0 {libtorch}", *python),
-                constrains=one_kind,
-            ),
-            Line(
-                name=meta,
-                version="2.13.0",
-                build=f"{flavour}_hcf00003_{number}",
-                number=number,
-                depends=(f"pytorch 2.13.0 {kind.rstrip('0139')}*_{blas}*{number}",),
-            ),
+            replace(libtorch, constrains=(*alone, f"pytorch 2.13.0 {flavour}_*_{number}")),
+            _of_pytorch("pytorch", f"{flavour}_py312_hcf00002", number, needs, alone),
+            _of_pytorch(meta, f"{flavour}_hcf00003", number, (of_kind,)),
         ]
     for kind, minor in (("cuda130", 13), ("cpu", 13), ("cuda130", 11), ("cpu", 11)):
-        exported = tuple(f"{name} >=2.{minor}.0,<2.{minor + 1}.0a0" for name in ("pytorch", "libtorch"))
-        lines.append(
-            Line(
-                name="pytorch_scatter",
-                version="2.1.2",
-                build=f"{kind}_py312_hcf{minor:05}_19",
-                number=19,
-                depends=("python 3.12.*", *exported, f"pytorch * {kind.rstrip('0139')}*"),
-            )
-        )
+        exported = [f"{name} >=2.{minor}.0,<2.{minor + 1}.0a0" for name in ("pytorch", "libtorch")]
+        needs = ("python 3.12.*", *exported, f"pytorch * {kind.rstrip('0139')}*")
+        scatter = _of_pytorch("pytorch_scatter", f"{kind}_py312_hcf{minor:05}", 19, needs)
+        lines.append(replace(scatter, version="2.1.2"))
     return tuple(lines)
 
 
-def theirs(folder: Path) -> Path:
-    """Make conda-forge's channel."""
-    return channel(folder, conda_forge())
+def _of_pytorch(
+    name: str, build: str, number: int, depends: tuple[str, ...] = (), constrains: tuple[str, ...] = ()
+) -> Line:
+    build = f"{build}_{number}"
+    return Line(
+        name=name, version="2.13.0", build=build, number=number, depends=depends, constrains=constrains
+    )
 
 
 def channel(folder: Path, lines: Iterable[Line]) -> Path:
     """Make a channel that is an index and nothing else, with a Python."""
     python = Line(name="python", version="3.12.1", build="0_cpython", number=0)
     packages = {
-        f"{one.name}-{one.version}-{one.build}.conda": {
-            "name": one.name, "version": one.version, "build": one.build, "build_number": one.number,
-            "depends": list(one.depends), "constrains": list(one.constrains), "subdir": "linux-64",
-            "timestamp": one.timestamp, "size": 1, "md5": "0" * 32, "sha256": "0" * 64,
+        f"{line.name}-{line.version}-{line.build}.conda": {
+            "name": line.name, "version": line.version, "build": line.build, "build_number": line.number,
+            "depends": list(line.depends), "constrains": list(line.constrains), "subdir": "linux-64",
+            "timestamp": line.timestamp, "size": 1, "md5": "0" * 32, "sha256": "0" * 64,
         }
-        for one in (python, *lines)
+        for line in (python, *lines)
     }  # fmt: skip
     for subdir, found in (("linux-64", packages), ("noarch", {})):
         (folder / subdir).mkdir(parents=True, exist_ok=True)

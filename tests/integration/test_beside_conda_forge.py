@@ -23,7 +23,7 @@ THEIRS, OURS = "conda-forge", "ours"
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return neighbour_channels.theirs(tmp_path_factory.mktemp("theirs") / THEIRS)
+    return channel(tmp_path_factory.mktemp("theirs") / THEIRS, neighbour_channels.conda_forge())
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +55,8 @@ def test_pinned_to_a_minor_version_it_is_installed_with_conda_forge_s_pytorch(
     found = solution(["pytorch-gpu", SCATTER], [alone(tmp_path, scatter["minor"]), theirs])
     assert found["pytorch"].startswith(f"{THEIRS}/cuda130_mkl_py312_")
     assert found[SCATTER] == f"extensions/{scatter['minor'].build}"
-
-
-def test_pinned_to_a_minor_version_it_is_installed_with_ours_as_well(
-    packages: OurPackages, scatter: Mapping[str, Line], tmp_path: Path
-) -> None:
-    only = channel(tmp_path / OURS, (*packages.pytorch, scatter["minor"]))
-    assert solution([SCATTER], [only])["pytorch"].startswith(f"{OURS}/cuda130_mkl_py312_")
+    with pytest.raises(Exception, match=r"(?s)pytorch_scatter.*pytorch ==2\.13\.0 cuda130_mkl_py312_"):
+        solution([SCATTER], [alone(tmp_path / "exact", scatter["exact"]), theirs])
 
 
 def test_pyg_lib_takes_conda_forge_s_pytorch_too(packages: OurPackages, theirs: Path, tmp_path: Path) -> None:
@@ -76,22 +71,6 @@ def test_an_extension_for_cuda_does_not_come_to_a_pytorch_for_cpus(
 ) -> None:
     with pytest.raises(Exception, match=r"pytorch_scatter"):
         solution([SCATTER, "pytorch-cpu"], [alone(tmp_path, scatter["minor"]), theirs])
-
-
-def test_an_extension_for_cpus_goes_with_conda_forge_s_build_for_cpus(
-    theirs: Path, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
-    line = OurPackages(ROOT, "linux_64_cpu", tmp_path_factory.mktemp("cpu")).extension(SCATTER, "minor")
-    found = solution([SCATTER], [alone(tmp_path, line), theirs])
-    assert found["pytorch"].startswith(f"{THEIRS}/cpu_mkl_")
-
-
-def test_pinned_exactly_it_refuses_conda_forge_s_pytorch_and_says_which_build_it_wants(
-    packages: OurPackages, theirs: Path, scatter: Mapping[str, Line], tmp_path: Path
-) -> None:
-    (wanted,) = (line.build for line in packages.pytorch if line.name == "pytorch")
-    with pytest.raises(Exception, match=rf"(?s)pytorch_scatter.*pytorch ==2\.13\.0 {wanted}"):
-        solution([SCATTER], [alone(tmp_path, scatter["exact"]), theirs])
 
 
 def test_a_minor_version_later_only_what_keeps_to_the_stable_abi_is_installed(
@@ -118,8 +97,8 @@ def test_a_wheel_of_it_requires_the_torch_that_the_package_does(
     folder, path = tmp_path / "linux_64_cuda130", packages.path(scatter[pin])
     read = archive.read(path)
     published.publish(folder, [read], platform="linux-64", fingerprints={path.name: "f"}, seconds={})
-    (one,) = built.find(folder, (), ())
-    assert (one.requires, one.python) == ((required,), "3.12")
+    (wheel,) = built.find(folder, (), ())
+    assert (wheel.requires, wheel.python) == ((required,), "3.12")
 
 
 # ---- who decides where both channels are given ---------------------------------------------------------------------
@@ -149,27 +128,22 @@ def test_with_strict_priority_the_first_channel_decides(
     assert {place.partition("/")[0] for place in second.values()} == {THEIRS}
 
 
-@pytest.mark.parametrize(
-    ("newer", "expected"), [(OURS, OURS), (THEIRS, THEIRS)], ids=["ours is newer", "theirs is newer"]
-)
-def test_without_priorities_no_number_decides_but_only_which_was_built_later(
-    newer: str, expected: str, packages: OurPackages, theirs: Path, tmp_path: Path
-) -> None:
-    difference = 1000 if newer == OURS else -1000
-    lines = [replace(line, timestamp=line.timestamp + difference) for line in packages.pytorch]
-    found = solution(["pytorch"], [channel(tmp_path / OURS, lines), theirs], strict=False)
-    assert found["pytorch"].startswith(f"{expected}/")
-
-
-def test_a_lower_number_would_lose_whatever_the_order_and_the_date(
+def test_without_priorities_the_later_one_is_taken_and_a_lower_number_loses(
     packages: OurPackages, theirs: Path, tmp_path: Path
 ) -> None:
     """What these numbers are for: with those of build 0, no one could get ours without naming them."""
-    lines = [
-        replace(line, number=line.number - 2, timestamp=line.timestamp + 1000) for line in packages.pytorch
-    ]
-    found = solution(["pytorch"], [channel(tmp_path / OURS, lines), theirs], strict=False)
-    assert found["pytorch"].startswith(f"{THEIRS}/")
+
+    def chosen(lower: int, later: int) -> str:
+        own = [
+            replace(line, number=line.number - lower, timestamp=line.timestamp + later)
+            for line in packages.pytorch
+        ]
+        ours = channel(tmp_path / f"{OURS}{lower}{later}", own)
+        return solution(["pytorch"], [ours, theirs], strict=False)["pytorch"].partition("/")[0]
+
+    assert chosen(0, 1000) == f"{OURS}01000"
+    assert chosen(0, -1000) == THEIRS
+    assert chosen(2, 1000) == THEIRS
 
 
 @pytest.mark.parametrize("strict", [True, False])

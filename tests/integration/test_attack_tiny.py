@@ -1,4 +1,4 @@
-"""The driver under attack, over a megabuild of seconds: killed at ten moments, and with any file of its own damaged.
+"""The driver under attack, over a megabuild of seconds: killed at five moments, and with any file of its own damaged.
 
 Whatever was done to it, the next plain run must end well with the same packages, byte for byte.
 MEGABUILD_TEST_SEED gives other moments, MEGABUILD_TEST_KILLS more of them.
@@ -22,7 +22,7 @@ from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
 from megabuild.run.launcher import LAUNCHER_FILES
 
-KILLS = int(os.environ.get("MEGABUILD_TEST_KILLS", "10"))
+KILLS = int(os.environ.get("MEGABUILD_TEST_KILLS", "5"))
 Contents = Mapping[str, object]
 
 

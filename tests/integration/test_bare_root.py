@@ -46,16 +46,12 @@ def test_the_first_commands_of_readme_work(machine: BareRoot, repository: Path) 
     assert sorted(path.name for path in machine.home.iterdir() if path.name != "megabuild") == [".cache"]
 
 
-def test_a_rehearsal_for_cuda_works(machine: BareRoot) -> None:
-    said = succeed(machine.run("python3", "build-locally.py", "linux_64_cuda130", "--rehearse"))
-    assert "not PyTorch" in said
-
-
 def test_wheels_of_pypi_alone_are_enough_for_a_wheel_config(machine: BareRoot) -> None:
     said = succeed(machine.run("python3", "build-locally.py", "linux_64_cuda132_wheel", "--plan"))
     assert "libtorch is made from torch-2.15.0-" in said
 
 
+@pytest.mark.long  # makes another environment
 def test_unit_tests_run(machine: BareRoot) -> None:
     files = [f"tests/unit/{name}.py" for name in UNIT_TESTS]
     said = succeed(machine.run("scripts/test", "-q", *files))

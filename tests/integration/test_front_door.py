@@ -85,6 +85,7 @@ def test_the_first_start_sets_up_and_later_ones_do_not(small: Path) -> None:
     assert (damaged.returncode, f"rm -r {environments(small)[0]}" in damaged.stderr) == (6, True)
 
 
+@pytest.mark.long
 def test_starts_at_the_same_time_set_up_once(clone: Path) -> None:
     command = [BASE, str(clone / "build-locally.py"), "--list"]
     running = [
@@ -97,6 +98,7 @@ def test_starts_at_the_same_time_set_up_once(clone: Path) -> None:
     assert all("linux_64_cuda130" in stdout for stdout, _ in finished)
 
 
+@pytest.mark.long
 def test_a_killed_set_up_is_repaired_by_the_next_start(small: Path) -> None:
     command = [BASE, str(small / "build-locally.py"), "--list"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=small)

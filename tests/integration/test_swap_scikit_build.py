@@ -21,6 +21,7 @@ import pytest
 from cmake_python_swap import python_swap, skbuild_backend
 from megabuild.providers.local import interpreters
 
+pytestmark = pytest.mark.long  # in CI: test_backend_packages
 FILES = {
     "pyproject.toml": """
 [build-system]

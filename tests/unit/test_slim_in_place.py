@@ -215,8 +215,8 @@ def test_killed_at_any_moment_it_loads_and_comes_back(
     if what == "--apply":
         count = killed(slim, env, 0, "--apply")
         assert slim("--undo") == 0
-    for moment in range(8):
-        at = 3 + (count - 4) * moment // 7
+    for moment in range(4):
+        at = 3 + (count - 4) * moment // 3
         if what == "--undo":
             assert slim("--apply") == 0
         killed(slim, env, at, what)

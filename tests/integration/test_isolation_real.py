@@ -130,10 +130,6 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
-def test_check_passes(isolation: Isolation) -> None:
-    isolation.check()
-
-
 def test_a_written_file_belongs_to_the_caller(start: Start, mounts: Sequence[Mount]) -> None:
     assert finish(start("echo built > result")) == (0, "")
     result = mounts[0].source / "result"
@@ -141,55 +137,52 @@ def test_a_written_file_belongs_to_the_caller(start: Start, mounts: Sequence[Mou
     assert (result.stat().st_uid, result.stat().st_gid) == (os.getuid(), os.getgid())
 
 
-def test_a_read_only_mount_can_be_read_and_not_written(start: Start, mounts: Sequence[Mount]) -> None:
+def test_a_read_only_mount_can_be_read_and_not_written(
+    isolation: Isolation, start: Start, mounts: Sequence[Mount]
+) -> None:
     code, output = finish(start(f"cat {RECIPE}/recipe.yaml; echo changed > {RECIPE}/recipe.yaml"))
     assert code != 0
     assert "the recipe" in output
     assert "Read-only" in output
+    if isolation.name == "bubblewrap":  # a container's own files may be written: they go when it ends
+        code, output = finish(start("echo x > /usr/megabuild-test; echo x > /megabuild-test"))
+        assert (code != 0, output.count("Read-only")) == (True, 2)
     assert (mounts[1].source / "recipe.yaml").read_text() == "the recipe"
 
 
-def test_nothing_else_can_be_written(isolation: Isolation, start: Start) -> None:
-    if isinstance(isolation, Container):
-        pytest.skip("a container's own files may be written: they go when it ends")
-    code, output = finish(start("echo x > /usr/megabuild-test; echo x > /megabuild-test"))
-    assert code != 0
-    assert output.count("Read-only") == 2
-    assert not Path("/usr/megabuild-test").exists()
-
-
-@pytest.mark.parametrize("code", [0, 1, 3, 42])
-def test_the_commands_exit_code_passes_through(isolation: Isolation, start: Start, code: int) -> None:
-    assert finish(start(f"exit {code}")) == (code, "")
-    assert isolation.failure(code, output="") is None
-
-
-def test_a_missing_tool_is_reported_as_missing(isolation: Isolation, mounts: Sequence[Mount]) -> None:
-    command = isolation.command(["no-such-tool"], mounts=mounts, env={}, cwd=STATE, name="megabuild-test")
-    done = run(command, isolation.environment({}))
-    error = isolation.failure(done.returncode, output=done.stdout)
-    assert isinstance(error, IsolationError)
-    assert "was not found inside" in error.message
-
-
-def test_a_killed_command_is_not_the_isolation_s_affair(isolation: Isolation, start: Start) -> None:
-    code, output = finish(start("kill -9 $$"))
-    assert code in (-9, 137)
+@pytest.mark.parametrize(
+    ("script", "codes"), [("exit 0", {0}), ("exit 1", {1}), ("exit 42", {42}), ("kill -9 $$", {-9, 137})]
+)
+def test_the_commands_exit_code_passes_through(
+    isolation: Isolation, start: Start, script: str, codes: set[int]
+) -> None:
+    code, output = finish(start(script))
+    assert code in codes
     assert isolation.failure(code, output=output) is None
 
 
-def test_the_command_finds_its_environment_and_folder(start: Start) -> None:
-    script = 'pwd; echo $TOKEN; echo $PATH; [ -n "$HOME" ]'
+def test_a_missing_tool_is_reported_and_standard_input_reaches_the_command(
+    isolation: Isolation, mounts: Sequence[Mount]
+) -> None:
+    for program in ("no-such-tool", "cat"):
+        command = isolation.command([program], mounts=mounts, env={}, cwd=STATE, name="megabuild-test")
+        done = run(command, isolation.environment({}), given="until the end")
+        if program == "cat":
+            assert done.stdout == "until the end"
+            return
+        error = isolation.failure(done.returncode, output=done.stdout)
+        assert isinstance(error, IsolationError)
+        assert "was not found inside" in error.message
+
+
+def test_the_command_finds_its_environment_and_folder_and_nothing_of_the_callers(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_OUTSIDE", "leak")
+    script = 'pwd; echo $TOKEN; echo $PATH$MEGABUILD_OUTSIDE; [ -n "$HOME" ]'
     code, output = finish(start(script, TOKEN=SECRET, PATH="/bin:/usr/bin:/inside"))
     assert code == 0
     assert output.splitlines() == [STATE, SECRET, "/bin:/usr/bin:/inside"]
-
-
-def test_the_callers_environment_stays_outside(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEGABUILD_OUTSIDE", "leak")
-    code, output = finish(start("env"))
-    assert code == 0
-    assert "MEGABUILD_OUTSIDE" not in output
 
 
 def test_secrets_are_not_in_any_command_line(start: Start, mounts: Sequence[Mount]) -> None:
@@ -215,17 +208,7 @@ def test_a_killed_client_leaves_nothing_after_stop(
     if isinstance(isolation, Container):
         listing = subprocess.run([isolation.name, "ps", "-aq"], stdout=subprocess.PIPE, text=True, check=True)
         assert listing.stdout == ""
-
-
-def test_the_name_is_free_again_after_stop(
-    isolation: Isolation, start: Start, mounts: Sequence[Mount]
-) -> None:
-    process = start("echo > running; sleep 60")
-    wait_for(mounts[0].source / "running")
-    process.kill()
-    finish(process)
-    isolation.stop("megabuild-test")
-    assert finish(start("exit 0")) == (0, "")
+    assert finish(start("exit 0")) == (0, ""), "the name is free again"
 
 
 def test_sigterm_to_the_client_ends_the_command(start: Start, mounts: Sequence[Mount]) -> None:
@@ -235,12 +218,6 @@ def test_sigterm_to_the_client_ends_the_command(start: Start, mounts: Sequence[M
     os.killpg(process.pid, signal.SIGTERM)
     finish(process)  # whatever its code: podman's is 0 when the container is removed before it could look
     assert not (state / "not-asked").exists()
-
-
-def test_standard_input_reaches_the_command(isolation: Isolation, mounts: Sequence[Mount]) -> None:
-    command = isolation.command(["cat"], mounts=mounts, env={}, cwd=STATE, name="megabuild-test")
-    done = run(command, isolation.environment({}), given="until the end")
-    assert done.stdout == "until the end"
 
 
 def test_an_engines_error_carries_its_message(isolation: Isolation, mounts: Sequence[Mount]) -> None:

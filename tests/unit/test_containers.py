@@ -100,9 +100,7 @@ def test_it_is_refused_at_once_where_nobody_said_for_what(repository: Path) -> N
 @pytest.mark.parametrize(
     ("values", "index"),
     [
-        ({"CUDA": "13.2"}, []),
         ({"CUDA": ""}, ["--index-url", "https://download.pytorch.org/whl/cpu"]),
-        ({"CUDA": "", "TORCH_INDEX": ""}, []),
         ({"CUDA": "13.2", "TORCH_INDEX": "https://x/y"}, ["--index-url", "https://x/y"]),
     ],
 )

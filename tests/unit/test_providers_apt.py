@@ -43,15 +43,6 @@ def _apt(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_deb822_sources_are_read_without_disabled_ones(tmp_path: Path) -> None:
-    found = list(apt.sources(_apt(tmp_path, debian_sources=_DEB822)))
-    assert [source.uri for source in found] == [
-        "http://mirror.example/debian-security",
-        "http://mirror.example/debian/",
-    ]
-    assert found[1].suites == ("bookworm", "bookworm-updates")
-
-
 def test_the_main_archive_is_chosen_with_its_key(tmp_path: Path) -> None:
     lines = apt.debian_lines("trixie", found=apt.sources(_apt(tmp_path, debian_sources=_DEB822)))
     option = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"

@@ -45,24 +45,23 @@ def _fake(
     return program
 
 
-def test_the_highest_micro_version_is_chosen(tmp_path: Path) -> None:
-    paths = [_fake(tmp_path / version, version) for version in ("3.12.9", "3.12.10", "3.12.1", "3.11.2")]
+def test_the_highest_micro_version_is_chosen_and_free_threaded_builds_are_pythons_of_their_own(
+    tmp_path: Path,
+) -> None:
+    paths = [_fake(tmp_path / version, version) for version in ("3.12.9", "3.12.10", "3.12.1", "3.13.1")]
+    paths.append(_fake(tmp_path / "free", "3.13.2", abiflags="t"))
     found = interpreters.find(lambda _: None, paths)
-    assert {python: one.version for python, one in found.items()} == {"3.11": "3.11.2", "3.12": "3.12.10"}
+    assert {python: one.version for python, one in found.items()} == {
+        "3.12": "3.12.10", "3.13": "3.13.1", "3.13t": "3.13.2"
+    }  # fmt: skip
 
 
-def test_free_threaded_builds_are_pythons_of_their_own(tmp_path: Path) -> None:
-    paths = [_fake(tmp_path / "a", "3.13.1"), _fake(tmp_path / "b", "3.13.2", abiflags="t")]
-    assert list(interpreters.find(lambda _: None, paths)) == ["3.13", "3.13t"]
-
-
-def test_without_headers_an_interpreter_is_left_out_and_said_so(tmp_path: Path) -> None:
+def test_prereleases_old_pythons_broken_programs_and_those_without_headers_are_left_out(
+    tmp_path: Path,
+) -> None:
     said: list[str] = []
-    assert interpreters.find(said.append, [_fake(tmp_path, "3.12.1", headers=False)]) == {}
+    assert interpreters.find(said.append, [_fake(tmp_path / "bare", "3.12.1", headers=False)]) == {}
     assert "headers are missing" in said[0]
-
-
-def test_prereleases_old_pythons_and_broken_programs_are_left_out(tmp_path: Path) -> None:
     broken = tmp_path / "broken" / "bin" / "python3.12"
     broken.parent.mkdir(parents=True)
     broken.write_text("#!/bin/sh\nexit 1\n")

@@ -78,35 +78,6 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_a_channel_is_made_and_found_again_where_nothing_can_be_linked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))  # what vfat answers
-
-    monkeypatch.setattr(os, "link", refused)
-    store = Store(tmp_path)
-    records = store.ensure([_package(_Filler())], _quiet)
-    channel = store.channel(records, "linux-64")
-    file = channel / "linux-64" / records[0].file_name
-    assert sha256(file) == records[0].sha256
-    assert stores.indexed(channel) == {records[0].file_name: records[0].sha256}
-    before = channel.stat().st_ino
-    assert store.channel(records, "linux-64") == channel
-    assert channel.stat().st_ino == before  # not made again
-    flip(file)
-    assert sha256(store.channel(records, "linux-64") / "linux-64" / records[0].file_name) == records[0].sha256
-
-
-def test_a_damaged_package_is_built_again_and_that_is_said(tmp_path: Path) -> None:
-    fill, said = _Filler(), list[object]()
-    (record,) = Store(tmp_path).ensure([_package(fill)], _quiet)
-    flip(Store(tmp_path).path(record))
-    Store(tmp_path).ensure([_package(fill)], said.append)
-    assert fill.calls == 2
-    assert "was damaged" in str(said[0])
-
-
 def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Path) -> None:
     def fail(_: Path) -> None:
         raise KeyboardInterrupt
@@ -119,13 +90,24 @@ def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Pat
     assert store.ensure([_package(_Filler())], _quiet)
 
 
-def test_a_damaged_channel_is_made_again(tmp_path: Path) -> None:
-    store, package = Store(tmp_path), _package(_Filler())
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))  # what vfat answers
+
+    if not linked:
+        monkeypatch.setattr(os, "link", refused)
+    store, package, said = Store(tmp_path), _package(_Filler()), list[object]()
     (record,) = store.ensure([package], _quiet)
     made = store.channel([record], "linux-64")
     index, file = made / "linux-64" / "repodata.json", made / "linux-64" / record.file_name
-    flip(file)  # the store's, too
-    (again,) = store.ensure([package], _quiet)
+    before = made.stat().st_ino
+    assert (store.channel([record], "linux-64"), made.stat().st_ino) == (made, before), "not made again"
+    flip(file)  # where it is linked, the store's, too
+    (again,) = store.ensure([package], said.append)
+    assert ("was damaged" in str(said[:1])) == linked
     assert store.channel([again], "linux-64") == made
     assert sha256(file) == again.sha256
     assert stores.indexed(made) == {record.file_name: again.sha256}

@@ -128,13 +128,6 @@ def test_dependencies_that_differ_by_python_make_a_package_for_each() -> None:
     }
 
 
-def test_a_package_says_for_which_python_alone_it_is() -> None:
-    native, pure = _wheel("optree", "cp312-cp312-manylinux_2_17_x86_64"), _wheel("six", "py3-none-any")
-    files = {wheel.sha256: Path(wheel.file_name) for wheel in (native, pure)}
-    made = wheel_to_conda.packages([_lock("3.12", native, pure)], files, catalogue.load(), "linux-64")
-    assert {one.name: one.python for one in made} == {"optree": "3.12", "six": ""}
-
-
 def test_native_wheels_are_tied_to_their_python_and_tools_to_none() -> None:
     native = _wheel("optree", "cp313-cp313t-manylinux_2_17_x86_64")
     tool = _wheel("ninja", "py3-none-manylinux_2_17_x86_64")

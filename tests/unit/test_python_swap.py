@@ -16,7 +16,7 @@ from cmake_python_swap import __main__ as command_line
 from cmake_python_swap import python_entries, python_facts, python_swap, skbuild_backend
 from cmake_python_swap.cmake_cache import CMakeCache, load
 from cmake_python_swap.cmake_regenerate import RegenerateError
-from cmake_python_swap.frozen_settings import conflicts, difference
+from cmake_python_swap.frozen_settings import conflicts
 from cmake_python_swap.python_facts import InterpreterError, PythonFacts
 from cmake_python_swap.python_swap import SwapRefused, swap
 from cmake_python_swap.skbuild_backend import SkbuildError
@@ -99,16 +99,22 @@ def test_cmake_itself_below_lib_python311_is_left_alone(caches: Mapping[str, Pat
     assert "lib/python3.11/site-packages/cmake" in after.lines[2]
 
 
-def test_numbers_that_look_like_a_version_are_left_alone() -> None:
-    odd = "N:PATH=/opt/env/lib/python3.12x/site-packages"
-    cache = parse("STAMP:STRING=2024-03-12T03:12:00", "SIZE:STRING=312", odd)
-    assert python_entries.plan(cache, facts()) == ()
-
-
-def test_both_signatures_and_the_unguarded_properties_are_found_again(caches: Mapping[str, Path]) -> None:
-    result = patched(caches["3.12"], facts())
-    assert not [entry.name for entry in result if entry.name.startswith("_Python_")]
-    assert result["Python_EXECUTABLE"].value == f"{PREFIX}/bin/python3"
+@pytest.mark.parametrize(
+    ("entry", "after"),
+    [
+        ("STAMP:STRING=2024-03-12T03:12:00", "2024-03-12T03:12:00"),
+        ("SIZE:STRING=312", "312"),
+        ("N:PATH=/opt/env/lib/python3.12x/site-packages", "/opt/env/lib/python3.12x/site-packages"),
+        (
+            "CMAKE_MODULE_PATH:PATH=/opt/tools/lib/python3.12/site-packages/x;/opt/env/lib/python3.12/site-packages/y",
+            "/opt/tools/lib/python3.12/site-packages/x;/opt/env/lib/python3.11/site-packages/y",
+        ),
+    ],
+)
+def test_only_what_names_the_environments_python_changes(entry: str, after: str) -> None:
+    cache = parse(entry)
+    python_entries.apply(cache, python_entries.plan(cache, facts()))
+    assert [entry.value for entry in cache] == [after]
 
 
 def test_free_threaded_pythons_get_their_own_paths(caches: Mapping[str, Path]) -> None:
@@ -139,11 +145,13 @@ def test_all_names_of_python_entries_are_known() -> None:
         "PYTHON_LIBRARY:FILEPATH=/opt/env/lib/libpython3.12.so",
         "PYTHON_LIBRARY_DEBUG:FILEPATH=PYTHON_LIBRARY_DEBUG-NOTFOUND",
         "PYTHON_LIB_REL_PATH:STRING=lib/python3.12/site-packages", "SKBUILD_SOABI:STRING=cpython-312-x86_64-linux-gnu",
-        "Python_ROOT_DIR:PATH=/", "_Python3_INCLUDE_DIR:INTERNAL=/opt/env/include/python3.12",
+        "Python_ROOT_DIR:PATH=/", "_Python_EXECUTABLE:INTERNAL=/opt/env/bin/python3.12",
+        "_Python3_INCLUDE_DIR:INTERNAL=/opt/env/include/python3.12",
         "BUILD_PYTHON:BOOL=ON", "USE_NUMPY:BOOL=ON",
     )  # fmt: skip
     python_entries.apply(cache, python_entries.plan(cache, target))
     assert {entry.name: entry.value for entry in cache} == {
+        "Python_EXECUTABLE": target.executable,
         "Python3_EXECUTABLE": target.executable, "PYTHON_EXECUTABLE": target.executable,
         "Python_INCLUDE_DIR": target.include, "PYTHON_INCLUDE_DIR": target.include,
         "Python3_NumPy_INCLUDE_DIR": target.numpy_include,
@@ -151,12 +159,6 @@ def test_all_names_of_python_entries_are_known() -> None:
         "PYTHON_LIB_REL_PATH": "lib/python3.11/site-packages", "SKBUILD_SOABI": target.soabi,
         "Python_ROOT_DIR": "/", "BUILD_PYTHON": "ON", "USE_NUMPY": "ON",
     }  # fmt: skip
-
-
-def test_an_interpreter_that_cmake_had_searched_for_is_pinned() -> None:
-    cache = parse("_Python_EXECUTABLE:INTERNAL=/opt/env/bin/python3.12", "A:STRING=1")
-    python_entries.apply(cache, python_entries.plan(cache, facts()))
-    assert cache["Python_EXECUTABLE"].value == f"{PREFIX}/bin/python3"
 
 
 def test_the_name_by_which_the_tree_calls_the_interpreter_is_kept(tmp_path: Path) -> None:
@@ -174,14 +176,6 @@ def test_a_pybind11_outside_of_any_python_is_kept_while_it_is_there(tmp_path: Pa
     assert python_entries.plan(gone, facts())[0].new == facts().pybind11_cmake
 
 
-def test_packages_in_another_prefix_are_left_alone() -> None:
-    packages = "lib/python3.12/site-packages"
-    cache = parse(f"CMAKE_MODULE_PATH:PATH=/opt/tools/{packages}/x;/opt/env/{packages}/y")
-    python_entries.apply(cache, python_entries.plan(cache, facts()))
-    expected = "/opt/tools/lib/python3.12/site-packages/x;/opt/env/lib/python3.11/site-packages/y"
-    assert cache["CMAKE_MODULE_PATH"].value == expected
-
-
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -197,12 +191,6 @@ def test_an_interpreter_without_what_the_tree_uses_is_an_error(line: str, compla
 # ---- asking the interpreter --------------------------------------------------------------------------------------
 
 
-def test_this_interpreter_answers_for_itself() -> None:
-    answer = python_facts.ask(Path(sys.executable))
-    assert answer.version == ".".join(map(str, sys.version_info[:3]))
-    assert answer.executable == os.path.abspath(sys.executable)
-
-
 def fake_python(folder: Path, *, before: str = "", answer: Mapping[str, object] | None = None) -> Path:
     """An interpreter of which the test decides what it says."""
     (folder / "include").mkdir(exist_ok=True)
@@ -214,8 +202,14 @@ def fake_python(folder: Path, *, before: str = "", answer: Mapping[str, object] 
     return script
 
 
-def test_chatter_before_the_answer_is_no_harm(tmp_path: Path) -> None:
+def test_an_interpreter_answers_for_itself_whatever_it_says_first(tmp_path: Path) -> None:
     assert python_facts.ask(fake_python(tmp_path, before="MKL WARNING\n")).version == "3.11.7"
+    answer = python_facts.ask(Path(sys.executable))
+    assert answer.version == ".".join(map(str, sys.version_info[:3]))
+    assert answer.executable == os.path.abspath(sys.executable)
+    for program in (tmp_path / "missing", Path("/bin/false")):
+        with pytest.raises(InterpreterError, match="does not"):
+            python_facts.ask(program)
 
 
 @pytest.mark.parametrize(
@@ -231,13 +225,6 @@ def test_an_interpreter_that_does_not_fit_is_an_error(
 ) -> None:
     with pytest.raises(InterpreterError, match=complaint):
         python_facts.ask(fake_python(tmp_path, answer=answer))
-
-
-def test_something_that_is_no_interpreter_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InterpreterError, match="does not run"):
-        python_facts.ask(tmp_path / "missing")
-    with pytest.raises(InterpreterError, match="does not answer"):
-        python_facts.ask(Path("/bin/false"))
 
 
 # ---- what must not change ----------------------------------------------------------------------------------------
@@ -262,13 +249,6 @@ def configured(tmp_path: Path) -> CMakeCache:
         {"CMAKE_BUILD_TYPE": "Release", "CXX": "env", "CUDACXX": "nvcc", "CUDAFLAGS": "-g"},
         {"CXXFLAGS": "-O3", "CMAKE_CXX_FLAGS": "-O2 -isystem /opt/env/include"},
     ],
-    ids=[
-        "nothing set",
-        "the same words",
-        "CMake added some",
-        "the same program, no CUDA",
-        "CMAKE_CXX_FLAGS wins",
-    ],
 )
 def test_an_environment_that_means_the_same_agrees(
     configured: CMakeCache, tmp_path: Path, environment: dict[str, str]
@@ -279,18 +259,12 @@ def test_an_environment_that_means_the_same_agrees(
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
-        (
-            {"CFLAGS": "-O3 -isystem /opt/env/include"},
-            "CMAKE_C_FLAGS='-O2 -isystem /opt/env/include': -O2 became -O3",
-        ),
+        ({"CFLAGS": "-O3 -isystem /opt/env/include"}, "-O2 became -O3"),
         ({"CXXFLAGS": "-O2 -isystem /opt/env/include -g"}, "with -g"),
         ({"LDFLAGS": "-Wl,-O1"}, "-Wl,-O2 became -Wl,-O1"),
         ({"CMAKE_BUILD_TYPE": "Debug"}, "$CMAKE_BUILD_TYPE 'Debug'"),
         ({"CMAKE_INSTALL_PREFIX": "/other"}, "/tree/torch became /other"),
-        (
-            {"CXX": "/bin/sh"},
-            "$CXX is /bin/sh, but the tree was configured with CMAKE_CXX_COMPILER=/usr/bin/env",
-        ),
+        ({"CXX": "/bin/sh"}, "$CXX is /bin/sh"),
     ],
 )
 def test_an_environment_that_would_compile_differently_disagrees(
@@ -306,20 +280,6 @@ def test_a_tree_that_moved_is_noticed(configured: CMakeCache, tmp_path: Path) ->
     assert f"was configured in {tmp_path} and is now in {tmp_path}/moved" in found
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("-O2 -g", "-O2", "without -g"),
-        ("-O2", "-O2 -g -a -b -c -d", "with -g -a -b -c and 1 more"),
-        ("a b", "b a", "its words are in another order"),
-        ("a  b", "a b", ""),
-        ('-D"x', '-D"y', '-D"x became -D"y'),
-    ],
-)
-def test_the_difference_of_two_command_lines_is_put_into_words(old: str, new: str, words: str) -> None:
-    assert difference(old, new) == words
-
-
 # ---- the whole swap ----------------------------------------------------------------------------------------------
 
 
@@ -331,7 +291,7 @@ class Tree:
         self.build.mkdir()
         self.path = self.build / "CMakeCache.txt"
         self.python = fake_python(folder, answer={"include": str(folder / "include"), "prefix": PREFIX})
-        self._write("build.ninja", NINJA_FILE.format(include="/opt/env/include/python3.12"))
+        (self.build / "build.ninja").write_text(NINJA_FILE.format(include="/opt/env/include/python3.12"))
         text = load(cache)
         text.set("CMAKE_COMMAND", str(self.program("cmake", "exit 0")))
         text.set("CMAKE_MAKE_PROGRAM", str(self.ninja(["python.o"], {})))
@@ -359,9 +319,6 @@ class Tree:
         return sorted(
             path.name for path in self.build.iterdir() if "undo" in path.name or path.name[0] == "."
         )
-
-    def _write(self, name: str, text: str) -> None:
-        (self.build / name).write_text(text)
 
 
 @pytest.fixture
@@ -417,31 +374,6 @@ def test_a_dirty_core_object_is_refused_by_name_with_the_reason(tree: Tree) -> N
     assert tree.left_overs() == []
 
 
-def test_a_newer_header_is_named_as_the_reason(tree: Tree) -> None:
-    tree.ninja(
-        ["core.o"], {"core.o": "output core.o older than most recent input /opt/env/include/x.h (1 vs 2)"}
-    )
-    with pytest.raises(SwapRefused, match=r"core\.o \[c10\]: /opt/env/include/x\.h is newer"):
-        tree.swap()
-
-
-def test_of_many_dirty_objects_the_first_are_named_and_all_counted(tree: Tree) -> None:
-    tree.ninja([f"unknown{number}.o" for number in range(50)], {})
-    with pytest.raises(SwapRefused) as refusal:
-        tree.swap()
-    lines = str(refusal.value).splitlines()
-    assert "50 things" in lines[0]
-    assert len(lines) == 22
-    assert lines[-1] == "  ... and 30 more"
-
-
-def test_a_tree_that_names_no_python_is_refused(tree: Tree) -> None:
-    kept = [line for line in tree.path.read_text().splitlines() if "python" not in line.lower()]
-    tree.path.write_text("\n".join(kept) + "\n")
-    with pytest.raises(SwapRefused, match="names no Python"):
-        tree.swap()
-
-
 def test_after_a_refusal_ninja_has_to_run_cmake_before_it_builds_anything(tree: Tree) -> None:
     tree.ninja(["core.o"], {})
     tree.program("cmake", f"touch '{tree.build}/build.ninja'")
@@ -471,67 +403,75 @@ def test_a_failing_cmake_brings_the_cache_back_and_is_quoted(tree: Tree) -> None
     assert tree.left_overs() == []
 
 
-def test_another_python_found_by_cmake_is_refused(tree: Tree) -> None:
-    found = (
-        "_Python_INTERPRETER_PROPERTIES:INTERNAL=Python;3;9;2;64;<none>;cpython-39-x86_64-linux-gnu;abi3;/usr"
-    )
-    tree.program("cmake", f"echo '{found}' >> '{tree.path}'")
-    with pytest.raises(SwapRefused, match=r"CMake found Python 3\.9\.2 .* instead of 3\.11\.7"):
-        tree.swap()
-
-
-def test_flags_that_cmake_changed_are_refused(tree: Tree) -> None:
-    tree.program("cmake", f"sed -i 's/^CMAKE_CXX_FLAGS:STRING=.*/CMAKE_CXX_FLAGS:STRING=-O0/' '{tree.path}'")
-    with pytest.raises(SwapRefused, match="CMAKE_CXX_FLAGS"):
-        tree.swap()
-    assert tree.path.read_bytes() == tree.original
-
-
-def test_another_prefix_is_refused_before_anything_changes(tree: Tree) -> None:
-    answer = {"prefix": "/opt/other", "include": str(tree.build.parent / "include")}
-    tree.python = fake_python(tree.build.parent, answer=answer)
-    with pytest.raises(SwapRefused, match="with a Python in the prefix /opt/env"):
-        tree.swap()
-    assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
-
-
-def test_other_flags_in_the_environment_are_refused_before_anything_changes(tree: Tree) -> None:
-    with pytest.raises(SwapRefused, match=r"\$CXXFLAGS '-O3'"):
-        tree.swap(CXXFLAGS="-O3")
-    assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
-
-
-def test_another_generator_is_refused(tree: Tree) -> None:
-    cache = load(tree.path)
-    cache.set("CMAKE_GENERATOR", "Unix Makefiles")
-    tree.path.write_text(str(cache))
-    with pytest.raises(SwapRefused, match="configured for Unix Makefiles"):
-        tree.swap()
-
-
-def test_a_swap_that_was_killed_is_undone_by_the_next(tree: Tree) -> None:
-    tree.program("cmake", "kill -9 $PPID")
+def test_a_swap_that_was_killed_is_undone_by_the_next_and_on_request(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = [sys.executable, command_line.__file__, "apply", str(tree.build), "--python", str(tree.python)]
-    killed = subprocess.run(command, env={"PATH": os.defpath}, check=False)
-    assert killed.returncode == -9
-    assert tree.left_overs() == ["python-swap.undo"]
-    assert "python3.12" not in load(tree.path)["CMAKE_PREFIX_PATH"].value
+
+    def kill() -> None:
+        tree.program("cmake", "kill -9 $PPID")
+        assert subprocess.run(command, env={"PATH": os.defpath}, check=False).returncode == -9
+        assert tree.left_overs() == ["python-swap.undo"]
+        assert "python3.12" not in load(tree.path)["CMAKE_PREFIX_PATH"].value
+
+    kill()
     tree.program("cmake", "exit 0")
     assert tree.swap().before == "3.12"
     assert tree.left_overs() == []
-
-
-def test_a_swap_that_was_killed_is_undone_on_request(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    tree.program("cmake", "kill -9 $PPID")
-    command = [sys.executable, command_line.__file__, "apply", str(tree.build), "--python", str(tree.python)]
-    subprocess.run(command, env={"PATH": os.defpath}, check=False)
-    assert tree.path.read_bytes() != tree.original
+    tree.path.write_bytes(tree.original)
+    kill()
     for said in ("-- the swap that was not finished is undone\n", "-- no swap was left unfinished\n"):
         assert command_line.main(["restore", str(tree.build)]) == 0
         assert capsys.readouterr().out == said
         assert tree.path.read_bytes() == tree.original
     assert tree.left_overs() == []
     assert command_line.main(["restore", str(tree.build / "nowhere")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("cmake", "said"),
+    [
+        ("s/^CMAKE_CXX_FLAGS:STRING=.*/CMAKE_CXX_FLAGS:STRING=-O0/", "CMAKE_CXX_FLAGS"),
+        (
+            "$a_Python_INTERPRETER_PROPERTIES:INTERNAL=Python;3;9;2;64;<none>;cpython-39-x86_64-linux-gnu;abi3;/usr",
+            r"CMake found Python 3\.9\.2 .* instead of 3\.11\.7",
+        ),
+    ],
+)
+def test_what_cmake_changed_beside_the_python_is_refused_and_undone(
+    tree: Tree, cmake: str, said: str
+) -> None:
+    tree.program("cmake", f"sed -i '{cmake}' '{tree.path}'")
+    with pytest.raises(SwapRefused, match=said):
+        tree.swap()
+    assert tree.path.read_bytes() == tree.original
+
+
+@pytest.mark.parametrize(
+    ("change", "environment", "said"),
+    [
+        ("UNINITIALIZED=Ninja", {}, "configured for Unix Makefiles"),
+        ("python", {}, "names no Python"),
+        ("prefix", {}, "with a Python in the prefix /opt/env"),
+        ("", {"CXXFLAGS": "-O3"}, r"\$CXXFLAGS '-O3'"),
+    ],
+)
+def test_a_tree_or_an_environment_that_does_not_fit_is_refused_before_anything_changes(
+    tree: Tree, change: str, environment: dict[str, str], said: str
+) -> None:
+    text = tree.path.read_text()
+    if change == "python":
+        text = "\n".join(line for line in text.splitlines() if "python" not in line.lower()) + "\n"
+    elif change == "prefix":
+        answer = {"prefix": "/opt/other", "include": str(tree.build.parent / "include")}
+        tree.python = fake_python(tree.build.parent, answer=answer)
+    elif change:
+        text = text.replace(change, "UNINITIALIZED=Unix Makefiles")
+    tree.path.write_text(text)
+    with pytest.raises(SwapRefused, match=said):
+        tree.swap(**environment)
+    assert tree.path.read_text() == text
+    assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
 
 
 def test_a_planned_swap_changes_nothing(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -630,13 +570,6 @@ def test_a_refused_swap_brings_scikit_build_cores_state_back(skbuild_tree: Tree)
         skbuild_tree.swap()
     assert (skbuild_tree.build / ".skbuild-info.json").read_text() == info
     assert skbuild_tree.left_overs() == [".skbuild-info.json"]
-
-
-def test_broken_state_of_scikit_build_core_is_an_error(tree: Tree) -> None:
-    (tree.build / ".skbuild-info.json").write_text("{")
-    with pytest.raises(SkbuildError, match="cannot be read"):
-        tree.swap()
-    assert tree.path.read_bytes() == tree.original
 
 
 def test_a_back_end_that_fails_is_quoted(skbuild_tree: Tree) -> None:

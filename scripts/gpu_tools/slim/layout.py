@@ -15,18 +15,8 @@ from itertools import accumulate, pairwise
 from typing import IO
 
 from cuda_code.elf_file import ElfFile
-from gpu_tools.slim.tables import (
-    LOAD,
-    NULL,
-    PROGRAM_HEADERS,
-    READABLE,
-    SECTION,
-    SEGMENT,
-    NotUnderstood,
-    SectionHeader,
-    Segment,
-    Tables,
-)
+from gpu_tools.slim import tables as elf
+from gpu_tools.slim.tables import LOAD, NULL, NotUnderstood, SectionHeader, Segment, Tables
 
 #: The loader holds all program headers on its stack (100 bytes each), in whatever thread, and maps each on its own: a
 #: process has 65,530 mappings for all its libraries (vm.max_map_count).
@@ -50,7 +40,8 @@ class RangeChange:
     @property
     def filled(self) -> int:
         """Where its content ends."""
-        return self.start + sum(_length(piece) for piece in self.pieces)
+        lengths = (len(piece) if isinstance(piece, bytes) else piece[1] - piece[0] for piece in self.pieces)
+        return self.start + sum(lengths)
 
 
 def hole(tables: Tables, change: RangeChange) -> tuple[int, int]:
@@ -81,10 +72,7 @@ class Layout:
         return self.before - sum(gone for _, gone in self.changes) + len(self.tail)
 
     def write(self, library: ElfFile, stream: IO[bytes]) -> None:
-        """Write the library.
-
-        Raises OSError: The disk is full, for one.
-        """
+        """Write the library."""
         position = 0
         with memoryview(library.data) as data:
             for change, gone in self.changes:
@@ -103,13 +91,13 @@ def lay_out(tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[i
     Raises NotUnderstood: Ranges share bytes.
     """
     with_holes = [(change, hole(tables, change)) for change in changes]
-    holes = sorted(one for _, one in with_holes if one[0] < one[1])
+    holes = sorted((start, end) for _, (start, end) in with_holes if start < end)
     moved = _Moved(holes)
     segments = [part for segment in tables.segments for part in _around(segment, holes, moved)]
     grown = len(segments) != len(tables.segments)
     if grown:  # nothing that is mapped may claim to be the table
-        segments = [segment for segment in segments if segment.kind != PROGRAM_HEADERS]
-    table = b"".join(SEGMENT.pack(*segment) for segment in segments)
+        segments = [segment for segment in segments if segment.kind != elf.PROGRAM_HEADERS]
+    table = b"".join(elf.SEGMENT.pack(*segment) for segment in segments)
     table_at, padding = moved(tables.segments_at), b""
     if grown:  # behind what is mapped in whole pages: the loader takes a table from there, but clears what follows data
         mapped = max(segment.end for segment in segments if segment.kind == LOAD and segment.size)
@@ -121,20 +109,17 @@ def lay_out(tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[i
         for index, section in enumerate(tables.sections)
     ]
     _, old_table, sections_range = tables.own_ranges
-    own = [
-        RangeChange(start=32, end=48, pieces=(struct.pack("<QQ", table_at, moved(tables.sections_at)),)),
-        RangeChange(start=56, end=58, pieces=(struct.pack("<H", len(segments)),)),
-        RangeChange(start=old_table[0], end=old_table[1], pieces=() if grown else (table,)),
-        RangeChange(
-            start=sections_range[0],
-            end=sections_range[1],
-            pieces=(b"".join(SECTION.pack(*section) for section in sections),),
-        ),
-    ]
+    headers = b"".join(elf.SECTION.pack(*section) for section in sections)
+    own = (
+        ((32, 48), struct.pack("<QQ", table_at, moved(tables.sections_at))),
+        ((56, 58), struct.pack("<H", len(segments))),
+        (old_table, b"" if grown else table),
+        (sections_range, headers),
+    )
     everything = [(change, past - start) for change, (start, past) in with_holes]
-    everything += [(change, 0) for change in own]
-    everything.sort(key=lambda one: one[0].start)
-    if any(one.end > other.start for (one, _), (other, _) in pairwise(everything)):
+    everything += [(RangeChange(start=start, end=end, pieces=(new,)), 0) for (start, end), new in own]
+    everything.sort(key=lambda pair: pair[0].start)
+    if any(change.end > following.start for (change, _), (following, _) in pairwise(everything)):
         raise NotUnderstood("what changes overlaps")
     return Layout(before=size, changes=tuple(everything), tail=padding + table if grown else b"")
 
@@ -163,8 +148,7 @@ def _around(segment: Segment, holes: Sequence[tuple[int, int]], moved: _Moved) -
         if segment.offset <= start and end <= segment.end:
             if position < start:
                 yield _part(segment, position, start, start - position, moved)
-            empty = _part(segment, start, start, end - start, moved)
-            yield empty._replace(flags=READABLE)
+            yield _part(segment, start, start, end - start, moved)._replace(flags=elf.READABLE)
             position = end
     past = position - segment.offset
     if segment.memory > past:
@@ -195,7 +179,3 @@ def _section(section: SectionHeader, moved: _Moved, sizes: dict[tuple[int, int],
     if section.offset != section.end:
         size = sizes.get((section.offset, section.end), moved(section.end) - moved(section.offset))
     return section._replace(offset=moved(section.offset), size=size)
-
-
-def _length(piece: Piece) -> int:
-    return len(piece) if isinstance(piece, bytes) else piece[1] - piece[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -120,7 +119,7 @@ def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimSte
         features = [feature for feature in (*step.costs, *step.limits) if feature.is_in(packages)]
         if step.name in request.keep or any(feature.name in request.keep for feature in features):
             continue
-        if contents.kind != "environment" and step.name.startswith(("nvidia-", "accelerators")):
+        if contents.kind != "environment" and step.name.startswith("nvidia-"):
             continue  # who needs a library is not known
         if vital := next((feature for feature in features if feature.is_vital), None):
             if step.gives_something(contents, request):
@@ -157,32 +156,6 @@ def _other_ptxas(contents: Contents, request: SlimRequest) -> Iterable[str]:
     return [path for path, name in tools.items() if both and name in unused]
 
 
-_BUILD = re.compile(r"(lib.+)_(cuda|rocm|hip|xpu)(\d*)\.so")
-#: As PyTorch's build writes them: ``cuda: Optional[str] = '13.0'``, and None for what it was not built for.
-_ACCELERATOR = re.compile(r"^(cuda|hip|xpu)\b[^=\n]*= ?['\"](\d+)", re.MULTILINE)
-
-
-def _other_builds(contents: Contents, request: SlimRequest) -> Iterable[str]:
-    """Return builds of a library for other accelerators, or other major versions, than PyTorch's.
-
-    bitsandbytes has fifteen, opens the one that fits ``torch.version``, and none of another major version.
-    """
-    version = next((path for path in contents.owners if path.endswith("/torch/version.py")), None)
-    text = contents.read(version).decode(errors="replace") if version else ""
-    torchs = dict(_ACCELERATOR.findall(text))
-    if not torchs:  # PyTorch for CPUs, or none: which one is opened is not known
-        return
-    builds: dict[str, list[tuple[str, str, str]]] = {}
-    for path in contents.owners:
-        if build := _BUILD.fullmatch(os.path.basename(path)):
-            kind = "hip" if build[2] == "rocm" else build[2]
-            builds.setdefault(f"{os.path.dirname(path)}/{build[1]}", []).append((path, kind, build[3]))
-    for several in builds.values():
-        fit = {path for path, kind, number in several if kind in torchs and number.startswith(torchs[kind])}
-        if fit:
-            yield from (path for path, _, _ in several if path not in fit)
-
-
 def _static_libraries(contents: Contents, request: SlimRequest) -> Iterable[str]:
     """Return archives of object files; circuit models, for one, lie in files of the same ending."""
     return (
@@ -212,7 +185,6 @@ STEPS = (
              limits=(PROFILER,), picks=_unused_libraries(for_measuring=True)),
     SlimStep(name="nvshmem-device", loses="NVSHMEM in Triton's kernels", limits=(DISTRIBUTED,),
              picks=_where(lambda path, owner: os.path.basename(path) == "libnvshmem_device.bc")),
-    SlimStep(name="accelerators", loses="builds for other accelerators than torch's", picks=_other_builds),
     SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, KERNELS),
              picks=_static_libraries, users=find_compiler_users),
     SlimStep(name="headers-torch", loses="headers of torch", costs=_COMPILING,

@@ -134,14 +134,12 @@ def read(library: ElfFile) -> Tables:
         raise NotUnderstood("its tables have an unknown form")
     if segments_at + segment_count * SEGMENT.size > len(data):
         raise NotUnderstood("its program headers lie behind its end")
-    segments = tuple(
-        Segment(*SEGMENT.unpack_from(data, segments_at + index * SEGMENT.size))
-        for index in range(segment_count)
+    segments_end, sections_end = (
+        segments_at + segment_count * SEGMENT.size,
+        sections_at + section_count * SECTION.size,
     )
-    sections = tuple(
-        SectionHeader(*SECTION.unpack_from(data, sections_at + index * SECTION.size))
-        for index in range(section_count)
-    )
+    segments = tuple(Segment(*row) for row in SEGMENT.iter_unpack(data[segments_at:segments_end]))
+    sections = tuple(SectionHeader(*row) for row in SECTION.iter_unpack(data[sections_at:sections_end]))
     tables = Tables(
         segments=segments,
         segments_at=segments_at,
@@ -171,21 +169,20 @@ def _step(machine: int, segments: Sequence[Segment], sections: Sequence[SectionH
 def _check(tables: Tables, size: int) -> None:
     """Refuse tables that contradict each other or the file."""
     loaded = tables.loaded
-    by_place = sorted(loaded, key=lambda segment: segment.offset)
-    ends = [one.end for one in tables.segments] + [one.end for one in tables.sections]
-    ends += [end for _, end in tables.own_ranges]
+    in_file = sorted((segment.offset, segment.end) for segment in loaded)
+    in_memory = [(segment.address, segment.address + segment.memory) for segment in loaded]
+    last = max(*(segment.end for segment in tables.segments), *(section.end for section in tables.sections))
+    last = max(last, *(end for _, end in tables.own_ranges))
     if not loaded:
         raise NotUnderstood("nothing of it is mapped into memory")
-    if max(ends) > size:
+    if last > size:
         raise NotUnderstood("its tables name what lies behind its end")
-    if size - max(ends) >= tables.page:
+    if size - last >= tables.page:
         raise NotUnderstood("something lies behind its last section")
-    if any(one.address + one.memory > other.address for one, other in pairwise(loaded)) or any(
-        one.end > other.offset for one, other in pairwise(by_place)
-    ):
+    if any(end > start for ranges in (in_file, in_memory) for (_, end), (start, _) in pairwise(ranges)):
         raise NotUnderstood("its segments overlap")
     powers = [tables.page, *(segment.align for segment in loaded)]
-    if any(power & (power - 1) for power in powers) or any(one.size > one.memory for one in loaded):
+    if any(power & (power - 1) for power in powers) or any(part.size > part.memory for part in loaded):
         raise NotUnderstood("its segments have an unknown form")
-    if any(one.size and (one.address - one.offset) % max(one.align, _SMALLEST_PAGE) for one in loaded):
+    if any(part.size and (part.address - part.offset) % max(part.align, _SMALLEST_PAGE) for part in loaded):
         raise NotUnderstood("its segments are not aligned to pages")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,50 +17,8 @@ from groundwork.errors import UsageError
 _SECONDS = 600  # the first use of PTX-only code compiles all of it
 
 
-@dataclass(frozen=True, kw_only=True)
-class LibraryOnDevice:
-    """How the device code of a library runs on a GPU: ``native``, ``PTX-only`` or ``missing``."""
-
-    path: str
-    device: str
-    archs: tuple[str, ...]
-    ptx: tuple[str, ...]
-    runs: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuReport:
-    """Everything that verify-gpu found."""
-
-    environment: str  #: The environment examined.
-    #: The driver's version, and the newest CUDA that it knows; None without a driver.
-    driver: str | None
-    driver_cuda: str | None
-    #: The version of torch, and its CUDA; None where torch cannot be imported, or has none.
-    torch: str | None
-    torch_cuda: str | None
-    present: int  #: How many GPUs the driver finds.
-    devices: tuple[
-        dict[str, str], ...
-    ]  #: Those that torch can use: ``name``, and ``arch`` such as ``sm_90``.
-    no_gpu: str  #: Why none was tried.
-    #: What was compared, and what was run, with ``name``, ``ok``, ``error``; both empty without a GPU.
-    libraries: tuple[LibraryOnDevice, ...]
-    operations: tuple[dict[str, Any], ...]
-    faults: tuple[str, ...]  #: What is wrong, with the remedy.
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is a GPU, and everything ran on it."""
-        return bool(self.devices) and not self.faults and all(item["ok"] for item in self.operations)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return this as JSON values."""
-        return {"ok": self.ok, **asdict(self)}
-
-
-def examine(environment: Path) -> GpuReport:
-    """Try an environment's torch and extensions on this machine's GPUs.
+def examine(environment: Path) -> dict[str, Any]:
+    """Try an environment's torch and extensions on this machine's GPUs, and return what verify-gpu's document says.
 
     Raises UsageError: It is not an environment with Python.
     """
@@ -76,8 +33,7 @@ def probe(environment: Path) -> dict[str, Any]:
         raise UsageError(
             f"{environment} has no bin/python", "give the folder of a conda environment or a venv"
         )
-    command = [str(interpreter), "-I", gpu_probe.__file__]
-    done = process.run(command, timeout=_SECONDS)
+    done = process.run([str(interpreter), "-I", gpu_probe.__file__], timeout=_SECONDS)
     if done.returncode == process.TIMED_OUT:
         return {"failed": f"gave no answer in {_SECONDS} seconds"}
     for line in done.stdout.splitlines():
@@ -88,46 +44,45 @@ def probe(environment: Path) -> dict[str, Any]:
     return {"failed": f"ended with {done.returncode}: {last}"}
 
 
-def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> GpuReport:
+def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> dict[str, Any]:
     """Compare what a probe answered with what the environment's libraries carry."""
-    driver = answer.get("driver", {})
-    devices = tuple(answer.get("devices", ()))
-    verdict = verify(environment) if devices else None
-    libraries = tuple(
-        LibraryOnDevice(
-            path=library.path,
-            device=arch,
-            archs=library.archs,
-            ptx=library.ptx,
-            runs=cuda_archs.runs_on(arch, library.archs, library.ptx),
-        )
+    driver, devices = answer.get("driver", {}), answer.get("devices", [])
+    operations = answer.get("operations", [])
+    libraries = [
+        {
+            "path": library.path,
+            "device": arch,
+            "archs": library.archs,
+            "ptx": library.ptx,
+            "runs": cuda_archs.runs_on(arch, library.archs, library.ptx),
+        }
         for arch in dict.fromkeys(device["arch"] for device in devices)
-        for library in (verdict.libraries if verdict else ())
+        for library in verify(environment).libraries
         if library.archs or library.ptx
-    )
-    return GpuReport(
-        environment=str(environment),
-        driver=answer.get("driver_version"),
-        driver_cuda=driver.get("cuda"),
-        torch=answer.get("torch"),
-        torch_cuda=answer.get("torch_cuda"),
-        present=driver.get("count", 0),
-        devices=devices,
-        no_gpu="" if devices else driver.get("error") or _failure(answer) or "torch cannot use the GPU",
-        libraries=libraries,
-        operations=tuple(answer.get("operations", ())),
-        faults=tuple(_faults(answer, libraries)),
-    )
-
-
-def _failure(answer: dict[str, Any]) -> str:
+    ]
+    failure = ""
     if "failed" in answer:
-        return f"the environment's Python {answer['failed']}"
-    return f"torch cannot be imported: {answer['torch_error']}" if "torch_error" in answer else ""
+        failure = f"the environment's Python {answer['failed']}"
+    elif "torch_error" in answer:
+        failure = f"torch cannot be imported: {answer['torch_error']}"
+    faults = [*_find_faults(answer, failure, libraries)]
+    return {
+        "ok": bool(devices) and not faults and all(operation["ok"] for operation in operations),
+        "environment": str(environment),
+        "driver": answer.get("driver_version"),
+        "driver_cuda": driver.get("cuda"),
+        "torch": answer.get("torch"),
+        "torch_cuda": answer.get("torch_cuda"),
+        "present": driver.get("count", 0),
+        "devices": devices,
+        "no_gpu": "" if devices else driver.get("error") or failure or "torch cannot use the GPU",
+        "libraries": libraries,
+        "operations": operations,
+        "faults": faults,
+    }
 
 
-def _faults(answer: dict[str, Any], libraries: tuple[LibraryOnDevice, ...]) -> Iterator[str]:
-    failure = _failure(answer)
+def _find_faults(answer: dict[str, Any], failure: str, libraries: list[dict[str, Any]]) -> Iterator[str]:
     driver, torch = answer.get("driver", {}).get("cuda"), answer.get("torch_cuda")
     if failure:
         yield failure
@@ -138,6 +93,7 @@ def _faults(answer: dict[str, Any], libraries: tuple[LibraryOnDevice, ...]) -> I
     elif answer.get("driver", {}).get("count") and not answer.get("devices"):
         yield "torch cannot use the GPU: is CUDA_VISIBLE_DEVICES set, or the driver too old?"
     for library in libraries:
-        if library.runs == "missing":
-            arch = f"{cuda_archs.number(library.device) / 10:.1f}"
-            yield f"{library.path} has no code for {library.device}: rebuild with {arch} in TORCH_CUDA_ARCH_LIST"
+        if library["runs"] == "missing":
+            device, path = library["device"], library["path"]
+            arch = f"{cuda_archs.number(device) / 10:.1f}"
+            yield f"{path} has no code for {device}: rebuild with {arch} in TORCH_CUDA_ARCH_LIST"

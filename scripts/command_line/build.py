@@ -14,6 +14,7 @@ from command_line.options import SETTINGS, GroupedCommand, json_option, option, 
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
 from groundwork.interrupts import parse_deadline
+from groundwork.machine import machine_platform
 from groundwork.result import Result
 from megabuild.configs.config import Config, available, load, of_provider
 from megabuild.configs.overrides import use_provider
@@ -60,22 +61,11 @@ _TAKEN = (
         help="PyTorch's source, submodules included, in place of the provider's.")  # fmt: skip
 @option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
 @option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
-@option(
-    SHOW,
-    "--verbose",
-    "-v",
-    is_flag=True,
-    help="Every line that the builds print, too; the log has them anyway.",
-)
+@option(SHOW, "--verbose", "-v", is_flag=True,
+        help="Every line that the builds print, too; the log has them anyway.")  # fmt: skip
 @json_option(SHOW)
-@option(
-    HOW,
-    "--engine",
-    type=click.Choice(["auto", "host", "docker", "podman", "bubblewrap"]),
-    default="auto",
-    show_default=True,
-    help="Where the build runs; auto is what the config's provider needs.",
-)
+@option(HOW, "--engine", type=click.Choice(["auto", "host", "docker", "podman", "bubblewrap"]), default="auto",
+        show_default=True, help="Where the build runs; auto is what the config's provider needs.")  # fmt: skip
 @option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
 @option(HOW, "--optimization", type=click.Choice(["0", "2"]),
@@ -91,14 +81,8 @@ _TAKEN = (
         "stay.")  # fmt: skip
 @option(HOW, "--output", "-o", metavar="DIR",
         help="Packages, logs and work trees.  [default: output/ in the repository or FEEDSTOCK]")  # fmt: skip
-@option(
-    PYG,
-    "--pyg",
-    type=click.Choice(["auto", "source", "prebuilt", "none"]),
-    default="auto",
-    show_default=True,
-    help="auto: a wheel where one fits and passes verification, else compile.",
-)
+@option(PYG, "--pyg", type=click.Choice(["auto", "source", "prebuilt", "none"]), default="auto", show_default=True,
+        help="auto: a wheel where one fits and passes verification, else compile.")  # fmt: skip
 @option(PYG, "--extension", "-e", "extensions", multiple=True, metavar="NAME",
         help="Only this one and what it needs; may be repeated.")  # fmt: skip
 @option(PYG, "--pyg-index", metavar="URL|DIR",
@@ -125,12 +109,11 @@ def build(context: click.Context, /, **given: Any) -> Result:
     folder = output_folder(given["output"], root)
     invocation.log_folder = folder / "logs"
     names = available(root)
-    if given["provider"] and not set(names) >= set(
-        given["configs"] or "?"
-    ):  # a named config speaks for itself
+    # a named config speaks for itself
+    if given["provider"] and not set(names) >= set(given["configs"] or "?"):
         names = of_provider(root, names, given["provider"])
     may_ask = person_present() and not invocation.json
-    all_of = _machine_platform() if given["every"] else ""
+    all_of = machine_platform() if given["every"] else ""
     chosen = choose(names, given["configs"], all_of=all_of, may_ask=may_ask)
     if given["debug"] and (len(chosen) > 1 or invocation.json):
         raise click.UsageError("--debug is for one config, and not for --json")
@@ -146,12 +129,6 @@ def build(context: click.Context, /, **given: Any) -> Result:
 def main() -> None:
     """Run the command line of `build-locally.py`, the name that conda-smithy gave it, and end the process."""
     run(build, name="build-locally.py", invocation=Invocation(log_folder=log_folder()))
-
-
-def _machine_platform() -> str:
-    from megabuild.providers.environment import machine_platform  # it takes a moment to import
-
-    return machine_platform()
 
 
 def options_of(file: Config, root: Path, folder: Path, given: dict[str, Any]) -> Options:

@@ -11,7 +11,7 @@ import shutil
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -62,13 +62,11 @@ def run(
 ) -> NoReturn:
     """Run a click command and end the process with the exit code of what happened.
 
-    The command finds ``invocation`` as ``context.obj``; ``name`` is the program's in help texts; ``arguments`` are
-    those of the command line where none are given.
+    The command finds ``invocation`` as ``context.obj``; ``name`` is the program's in help texts.
     """
     open_streams()
     certificates.share_with_programs(os.environ)
     replace_home(os.environ)
-    # nothing secret gets out, whoever prints it: a plan, an excerpt of a log, a library's complaint
     mask = Mask(os.environ)
     sys.stdout = cast(TextIO, Output(sys.stdout, mask))
     sys.stderr = cast(TextIO, Output(sys.stderr, mask))
@@ -91,8 +89,10 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
     try:
         with interrupts.stop_on_signals():
             result = action()
-            if isinstance(result, Result):
-                _show(result, invocation)
+            if isinstance(result, Result) and invocation.json:
+                invocation.show(result.to_json())
+            elif isinstance(result, Result) and result.lines:
+                _print_lines(result.lines, sys.stdout)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output went away. Python would complain once more while closing the stream.
@@ -109,15 +109,6 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _show(result: Result, invocation: Invocation) -> None:
-    """Print what a command returned: the only place that chooses between a document and text."""
-    if invocation.json:
-        invocation.show(result.to_json())
-    elif result.lines:
-        text = _fitted(plain_lines("\n".join(result.lines)), sys.stdout)
-        click.echo(Signs.of(sys.stdout).in_place_of_unicode(text))
-
-
 def _expected_error(error: Exception | KeyboardInterrupt, invocation: Invocation) -> MegabuildError | None:
     """Return what the user can act on; None for a fault of this program."""
     stop = error.__cause__ if isinstance(error, click.Abort) else error
@@ -127,7 +118,7 @@ def _expected_error(error: Exception | KeyboardInterrupt, invocation: Invocation
         return Interrupted("nothing was chosen")
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
-        return UsageError(error.format_message(), f"{context.command_path} --help" if context else "")
+        return UsageError(error.format_message(), f"see {context.command_path} --help" if context else "")
     if isinstance(error, OSError):
         return of_system(error)
     if isinstance(error, MegabuildError):
@@ -169,19 +160,21 @@ def _report(error: MegabuildError, kind: str, invocation: Invocation) -> None:
     lines = [f"error: {error.message}"]
     lines += [f"hint: {remedy}"] if remedy else []
     lines += [f"log: {log}"] if log and log not in error.message + remedy else []
-    click.echo(_fitted(plain_lines("\n".join(lines)), sys.stderr), err=True)
+    _print_lines(lines, sys.stderr)
 
 
-def _fitted(text: str, stream: TextIO) -> str:
-    return fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text
+def _print_lines(lines: Sequence[str], stream: TextIO) -> None:
+    """Print lines with the signs that a stream has, fitted to a terminal."""
+    text = plain_lines("\n".join(lines))
+    text = fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text
+    click.echo(Signs.of(stream).in_place_of_unicode(text), file=stream)
 
 
 class Output:
-    """A text stream to which secrets and foreign commands are not written; everything else is the stream's own.
+    """A text stream to which secrets and foreign commands are not written, whoever prints them.
 
-    A terminal that is gone takes everything in silence: a build goes on for hours without one, and an error under way
-    keeps its exit code. A pipe that nobody reads any more ends the program, as it does everywhere, unless an error is
-    under way. The mask is applied to every piece of text; the command line writes whole lines.
+    A terminal that is gone takes everything in silence: a build continues for hours without one. A closed pipe ends the
+    program, unless an error is under way. The mask is applied to every piece of text; the command line writes lines.
     """
 
     def __init__(self, stream: TextIO, mask: Mask) -> None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -93,12 +91,6 @@ def test_what_is_said_to_work_does(
     assert tree(env) == before
 
 
-def test_every_feature_works_before(env: Path, tmp_path: Path) -> None:
-    planned = slim(env)
-    for feature in (*planned["works"], *planned["limited"], *planned["lost"]):
-        assert works(env, feature, tmp_path / feature), feature
-
-
 def test_killed_at_ten_moments_while_a_program_uses_it(
     env: Path, before: Mapping[str, tuple[object, ...]], tmp_path: Path
 ) -> None:
@@ -127,59 +119,4 @@ def test_killed_at_ten_moments_while_a_program_uses_it(
         if (env / ".megabuild-slim").is_dir():
             slim(env, "--undo")
     assert user.communicate("\n")[0] == "done\n"
-    assert tree(env) == before
-
-
-def by_podman(source: Path, target: Path) -> None:
-    """Copy an environment through an image, in which dates are whole seconds."""
-    storage = Path(tempfile.mkdtemp(prefix="slim-"))  # podman takes 50 characters at most
-    podman = ["podman", "--root", f"{storage}/root", "--runroot", f"{storage}/run", "--storage-driver", "vfs"]
-    (storage / "Containerfile").write_text(f"FROM scratch\nCOPY {source.name} /env\n")
-    build = [
-        *podman,
-        "build",
-        "-q",
-        "--isolation",
-        "chroot",
-        "-f",
-        f"{storage}/Containerfile",
-        f"{source.parent}",
-    ]
-    image = subprocess.run(build, check=True, capture_output=True, text=True).stdout.strip()
-    made = subprocess.run([*podman, "create", image, "x"], check=True, capture_output=True, text=True)
-    archive = storage / "env.tar"
-    subprocess.run([*podman, "export", "-o", str(archive), made.stdout.strip()], check=True)
-    target.mkdir()
-    subprocess.run(["tar", "-C", target, "--strip-components=1", "-xf", archive, "env"], check=True)
-    subprocess.run([*podman, "rm", "-a"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([*podman, "rmi", "-a", "-f"], check=True, stdout=subprocess.DEVNULL)
-    shutil.rmtree(storage)
-
-
-@pytest.mark.parametrize("how", ["cp -a", "cp -r", "tar", "podman"])
-def test_a_copy_comes_back(
-    env: Path, before: Mapping[str, tuple[object, ...]], tmp_path: Path, how: str
-) -> None:
-    if how == "podman" and not shutil.which("podman"):
-        pytest.skip("needs podman")
-    slim(env, "--apply")
-    copied = tmp_path / "copy"
-    try:
-        if how == "podman":
-            by_podman(env, copied)
-        elif how == "tar":
-            copied.mkdir()
-            subprocess.run(f"tar -C {env} -c . | tar -C {copied} -x", shell=True, check=True)
-        else:
-            subprocess.run([*how.split(), env, copied], check=True)
-        slim(copied, "--keep", "symbols", "--apply")
-        slim(copied, "--undo")
-        # modes may lack what the umask takes from a copy
-        masked = 0o777 if how == "cp -r" else 0
-        assert {path: (int(str(one[0])) & ~masked, one[3]) for path, one in tree(copied).items()} == {
-            path: (int(str(one[0])) & ~masked, one[3]) for path, one in before.items()
-        }
-    finally:
-        slim(env, "--undo")
-        subprocess.run(["rm", "-rf", copied], check=True)
     assert tree(env) == before

@@ -128,16 +128,6 @@ def test_an_extension_of_another_python_is_found_in_the_library_itself(
         assert "Python 3.12" in library.remedy
 
 
-def test_without_a_list_the_gpus_that_torch_beside_it_runs_on_count(
-    torch: Torch, cuda: Cuda, tmp_path: Path
-) -> None:
-    prefix = environment(torch, tmp_path)
-    install(prefix, for_cuda(torch, cuda, "75", "80", "90", "100"))
-    found = extension(verify(prefix))
-    # 8.6 runs code for 8.0; nothing here runs on 12.0
-    assert found["_basis_cuda.so"].reason.startswith("no code for sm_120 (")
-
-
 def test_a_build_against_another_torch_is_found_in_the_library_itself(
     torch_cpu: Torch, torch_newer: Torch, tmp_path: Path
 ) -> None:

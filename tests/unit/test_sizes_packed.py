@@ -126,16 +126,3 @@ def test_a_damaged_archive_is_one_sentence(tmp_path: Path, make: object) -> None
         path.write_bytes(data)
         said = sentence(path)
         assert not said or path.name in said
-
-
-@pytest.mark.parametrize(
-    "index", [b"[]", b"{", b'{"name": 5, "depends": [3, "", null]}', b'{"depends": "python"}']
-)
-def test_an_index_that_is_none_harms_nothing(tmp_path: Path, index: bytes) -> None:
-    path = tmp_path / "x-1-0.tar.bz2"
-    with tarfile.open(path, "w:bz2") as archive:
-        member = tarfile.TarInfo("info/index.json")
-        member.size = len(index)
-        archive.addfile(member, io.BytesIO(index))
-    said = sentence(path)
-    assert not said or path.name in said

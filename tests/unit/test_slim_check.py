@@ -131,14 +131,6 @@ def test_an_environment_without_python_is_not_checked(
     assert "not checked: there is no Python" in capsys.readouterr().out
 
 
-def test_what_is_removed_as_a_whole_is_not_missed(env: Path, invocation: Invocation) -> None:
-    shutil.rmtree(env / SITE / "fragile")
-    install(env, "torch", {"torch/__init__.py": ""}, requires=["triton"])
-    install(env, "triton", {"triton/__init__.py": ""})
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    assert not (env / SITE / "triton").exists()
-
-
 @pytest.mark.parametrize(
     "arguments", [["--no-check"], ["--check", "true"], ["--apply", "--no-check", "--check", "true"]]
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gpu_library import MACHINE_CODE, PTX, build, entry, fatbin
 from slim_packages import SITE, install, venv
-from slim_world import library, tree, wrong_in_records
+from slim_world import library, tree
 from test_sizes_cli import call
 
 from command_line.run_command import Invocation
@@ -260,42 +260,6 @@ def test_links_are_named_and_left(
         assert "originals" not in capsys.readouterr().out
         assert tree(env) == before
     assert (cache / "libx.a").exists()
-
-
-def test_links_that_lead_nowhere_harm_nothing(tmp_path: Path, invocation: Invocation) -> None:
-    """As uv's --link-mode symlink leaves an environment whose cache was cleaned."""
-    env = venv(tmp_path / "env")
-    names = "pk/__init__.py pk/libx.a pk/x.so bad/__init__.py torch/version.py"
-    record = install(env, "pk", dict.fromkeys(names.split(), ""), requires=["triton"])
-    for number, path in enumerate((env / SITE).rglob("*.*")):
-        if path.is_file() and path != record:
-            path.unlink()
-            path.symlink_to(path.name if number % 2 else f"/nowhere/{path.name}")
-    before = tree(env)
-    assert call(invocation, "slim", str(env), "--apply", "--no-check") == 0
-    assert call(invocation, "slim", str(env), "--output", str(tmp_path / "copy")) == 0
-    if (env / ".megabuild-slim").exists():
-        assert call(invocation, "slim", str(env), "--undo") == 0
-    assert tree(env) == before
-
-
-@pytest.mark.parametrize("target", ["{name}", "{folder}/{name}", "/nowhere"])
-def test_a_second_name_of_the_packages_folder_changes_nothing(
-    target: str, tmp_path: Path, invocation: Invocation
-) -> None:
-    """conda-forge's Pythons 3.10 to 3.12 have such a link."""
-    env = venv(tmp_path / "env")
-    install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"!<arch>\n" * 99})
-    python = (env / SITE).parent
-    (env / "lib/python3.1").symlink_to(target.format(name=python.name, folder=python.parent))
-    before = tree(env)
-    assert call(invocation, "slim", str(env), "--output", str(tmp_path / "copy")) == 0
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    for root in (env, tmp_path / "copy"):
-        assert not (root / SITE / "pk/libx.a").exists()
-        assert wrong_in_records(root, SITE) == []
-    assert call(invocation, "slim", str(env), "--undo") == 0
-    assert tree(env) == before
 
 
 @pytest.mark.parametrize("text", ["{cut off", "[1]", "{}", '{"name": "pk", "files": null}', "\xff", ""])

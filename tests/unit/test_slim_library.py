@@ -80,13 +80,10 @@ def compacted(small: Path, size: int = sum(map(len, FOR_120))) -> bool:
     ],
     ids=["usual", "2 MB", "code and data together", "relro", "packed"],
 )
-@pytest.mark.parametrize("symbols", [True, False])
-def test_a_slimmed_library_finds_the_code_for_its_gpu(
-    flags: list[str], symbols: bool, tmp_path: Path
-) -> None:
+def test_a_slimmed_library_finds_the_code_for_its_gpu(flags: list[str], tmp_path: Path) -> None:
     library = build(tmp_path, USUAL, b"".join(RESOURCES), flags=flags)
     assert seen_in_memory(library, 3, PLACES) == ([*map(digest, USUAL)], [*map(digest, RESOURCES)])
-    done, small = slimmed(library, "sm_120", symbols=symbols)
+    done, small = slimmed(library, "sm_120")
     stays = [RESOURCES[1], fatbin(SMALL)]
     assert seen_in_memory(small, 3, PLACES) == (
         [*map(digest, FOR_120)],
@@ -94,7 +91,7 @@ def test_a_slimmed_library_finds_the_code_for_its_gpu(
     )
     assert done.gpu_code > sum(map(len, USUAL)) - sum(map(len, FOR_120)) + 90_000 - 8 * 4096
     assert compacted(small) == ("-Wl,-z,pack-relative-relocs" not in flags)
-    again, _ = slimmed(small.rename(tmp_path / "once.so"), "sm_120", symbols=symbols)
+    again, _ = slimmed(small.rename(tmp_path / "once.so"), "sm_120")
     assert (again.before, again.trouble) == (again.after, "")
 
 
@@ -158,26 +155,6 @@ def test_other_tools_read_it(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, ""), command
 
 
-def test_two_gpus(tmp_path: Path) -> None:
-    _, small = slimmed(build(tmp_path, USUAL), "sm_89", "sm_90")
-    assert seen_in_memory(small, 3)[0] == [
-        digest(fatbin(SM[80], SM[90])),
-        digest(fatbin(SM[90])),
-        digest(fatbin(entry(MACHINE_CODE, 90, FOR_ONE), entry(LTO_IR, 80))),
-    ]
-
-
-def test_symbols_alone(tmp_path: Path) -> None:
-    library = build(tmp_path, USUAL, flags=["-O1"])
-    done, small = slimmed(library)
-    assert (done.gpu_code, done.symbols > 0) == (0, True)
-    assert seen_in_memory(small, 3)[0] == [*map(digest, USUAL)]
-    with small.open("rb") as stream:
-        names = [section.name for section in ELFFile(stream).iter_sections()]
-    assert ".dynsym" in names
-    assert not [name for name in names if name == ".symtab" or name.startswith(".debug")]
-
-
 @pytest.mark.parametrize("flags", [["-pie"], ["-no-pie", "-static"]], ids=["loaded", "static"])
 def test_a_program_loses_only_its_symbols_and_runs(flags: list[str], tmp_path: Path) -> None:
     build(tmp_path, USUAL, more="int work(int x) { return x; } int main(void) { return data[1] + 40; }")
@@ -206,12 +183,6 @@ def test_code_that_is_known_by_name_keeps_its_address(tmp_path: Path) -> None:
     done, small = slimmed(build(tmp_path, USUAL, more=more), "sm_120")
     assert (done.gpu_code > 0, compacted(small)) == (True, False)
     assert seen_in_memory(small, 3)[0] == [*map(digest, FOR_120)]
-
-
-def test_little_is_left_where_it_is(tmp_path: Path) -> None:
-    few = [fatbin(entry(MACHINE_CODE, 80, size=4000), entry(MACHINE_CODE, 90, size=4000))]
-    done, _ = slimmed(build(tmp_path, few), "sm_90", symbols=False)
-    assert (done.before, done.code) == (done.after, ("sm_80", "sm_90"))
 
 
 def test_the_holes_are_no_more_than_the_loader_bears(tmp_path: Path) -> None:
@@ -253,13 +224,10 @@ def _shorter_body(data: bytearray) -> None:
     [
         (_cut, "is cut off"),
         (_patched(4, b"\1"), "no 64-bit little-endian ELF file"),
-        (_patched(5, b"\2"), "no 64-bit little-endian ELF file"),
         (_patched(16, b"\1"), "neither a shared library nor a program"),
         (_patched(40, bytes(8)), "no section headers"),
-        (_patched(60, bytes(2)), "no section headers"),
         (_patched(32, struct.pack("<Q", 1 << 50)), "program headers lie behind its end"),
         (_patched(54, b"\x20\0"), "unknown form"),
-        (_patched(56, b"\xff\xff"), "program headers lie behind its end"),
         (_patched(64 + 32, struct.pack("<Q", 1 << 40)), "behind its end"),
         (lambda data: data.extend(b"appended" * 2000), "something lies behind its last section"),
         (lambda data: data.clear(), "empty"),

@@ -112,14 +112,6 @@ def test_one_library_for_another_processor_among_others_is_refused(verify: Verif
     assert (code, "_basis_cpu.so: built for aarch64, not for x86_64" in shown) == (14, True), shown
 
 
-def test_the_environments_python_says_which_processor_it_is_for(verify: Verify, tmp_path: Path) -> None:
-    environment(tmp_path)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python").write_bytes(AARCH64)
-    code, shown = verify(tmp_path)
-    assert (code, "built for x86_64, not for aarch64" in shown) == (14, True), shown
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [

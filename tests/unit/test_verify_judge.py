@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cuda_code.cuda_archs import Unit
-from cuda_code.judge import Judgement, Wanted, judge
+from cuda_code.judge import Wanted, judge
 from cuda_code.kernels import KERNELS, split
 from cuda_code.library_facts import LibraryFacts
 
@@ -30,97 +30,75 @@ def library(name: str, *units: Unit, cuda: int | None = None) -> LibraryFacts:
     return replace(PLAIN, path=f"torch_spline_conv/{name}", units=units, needed=needed, cuda_runtime=cuda)
 
 
-def good() -> list[LibraryFacts]:
-    """Make a CUDA build as it should be."""
-    both = unit("sm_90", "sm_120")
-    return [
-        library("_basis_cuda.so", both, cuda=13),
-        library("_weighting_cuda.so", both, cuda=13),
-        library("_version_cuda.so", cuda=13),
-    ]
+BOTH = unit("sm_90", "sm_120")
+BASIS, WEIGHTING = (library(f"_{stem}_cuda.so", BOTH, cuda=13) for stem in ("basis", "weighting"))
+VERSION = library("_version_cuda.so", cuda=13)
+STEMS = ("basis", "weighting", "version")
+OF_80 = [library(f"_{stem}_cuda.so", unit("sm_80", ptx=["compute_90"]), cuda=13) for stem in STEMS[:2]]
+OF_311 = replace(BASIS, pythons=(("3.11", "the torch headers"),))
+ABI3 = replace(BASIS, pythons=(("abi3", "its file name"), ("3.11", "the torch headers")))
 
 
-def faults(libraries: list[LibraryFacts], wanted: Wanted = CUDA) -> dict[str, Judgement]:
-    """Return what is wrong, per library."""
+@pytest.mark.parametrize(
+    ("libraries", "wanted", "faults"),
+    [
+        ([BASIS, WEIGHTING, VERSION], CUDA, {}),
+        (
+            [replace(library(f"_{stem}_cpu.so"), says_not_compiled=True) for stem in STEMS],
+            CUDA,
+            {f"_{stem}_cpu.so": "compiled without CUDA: no device code, it holds" for stem in STEMS},
+        ),
+        # libraries for the CPU beside those for CUDA
+        ([BASIS, WEIGHTING, VERSION, *(library(f"_{stem}_cpu.so") for stem in STEMS)], CUDA, {}),
+        (
+            [library("_basis_cuda.so", unit("sm_90"), cuda=13), WEIGHTING, VERSION],
+            CUDA,
+            {"_basis_cuda.so": "no code for sm_120 (it has sm_90)"},
+        ),
+        # exactly: each architecture needs code of its own; else it is enough that such a GPU can run something
+        (
+            [*OF_80, VERSION],
+            replace(CUDA, archs=("8.0", "8.6")),
+            dict.fromkeys(["_basis_cuda.so", "_weighting_cuda.so"], "no code for sm_86 (it has sm_80"),
+        ),
+        ([*OF_80, VERSION], replace(CUDA, archs=("8.6", "12.0"), exact=False), {}),
+        (
+            [*OF_80, VERSION],
+            replace(CUDA, archs=("7.5",), exact=False),
+            dict.fromkeys(["_basis_cuda.so", "_weighting_cuda.so"], "sm_75"),
+        ),
+        (
+            [BASIS, WEIGHTING, VERSION],
+            replace(CUDA, archs=("9.0", "12.0+PTX")),
+            dict.fromkeys(["_basis_cuda.so", "_weighting_cuda.so"], "PTX for compute_120"),
+        ),
+        (
+            [library("_basis_cuda.so", BOTH, unit("sm_90"), cuda=13), WEIGHTING, VERSION],
+            CUDA,
+            {"_basis_cuda.so": "not every object has all code: sm_120 in 1 of 2"},
+        ),
+        (
+            [library("_basis_cuda.so", BOTH, cuda=12), WEIGHTING, VERSION],
+            CUDA,
+            {"_basis_cuda.so": "libcudart.so.12"},
+        ),
+        (
+            [BASIS, WEIGHTING, VERSION],
+            Wanted(cuda=False, python="3.12"),
+            {f"_{stem}_cuda.so": "compiled with CUDA" for stem in STEMS},
+        ),
+        ([OF_311, WEIGHTING, VERSION], CUDA, {"_basis_cuda.so": "built for Python 3.11 (the torch headers)"}),
+        ([ABI3, WEIGHTING, VERSION], CUDA, {}),
+        ([WEIGHTING, VERSION], CUDA, {"_basis_cuda.so": "no library for basis"}),
+    ],
+)
+def test_what_is_wrong_with_a_build(
+    libraries: list[LibraryFacts], wanted: Wanted, faults: dict[str, str]
+) -> None:
     found = judge("torch_spline_conv", libraries, wanted)
-    return {one.path.rpartition("/")[2]: one for one in found if not one.ok}
-
-
-def test_a_right_cuda_build_passes() -> None:
-    assert faults(good()) == {}
-
-
-def test_a_cpu_build_for_cuda_names_the_cause_and_the_remedy() -> None:
-    built = [
-        replace(library(f"_{stem}_cpu.so"), says_not_compiled=True)
-        for stem in ("basis", "weighting", "version")
-    ]
-    found = faults(built)
-    assert set(found) == {"_basis_cpu.so", "_weighting_cpu.so", "_version_cpu.so"}
-    assert found["_basis_cpu.so"].reason.startswith("compiled without CUDA: no device code, it holds")
-    assert 'FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST="9.0;12.0"' in found["_basis_cpu.so"].remedy
-
-
-def test_cpu_libraries_beside_those_for_cuda_are_no_fault() -> None:
-    spare = [library("_basis_cpu.so"), library("_weighting_cpu.so"), library("_version_cpu.so")]
-    assert faults([*good(), *spare]) == {}
-
-
-def test_a_missing_architecture_is_named() -> None:
-    found = faults([library("_basis_cuda.so", unit("sm_90"), cuda=13), *good()[1:]])
-    assert found["_basis_cuda.so"].reason == "no code for sm_120 (it has sm_90)"
-    assert 'TORCH_CUDA_ARCH_LIST="9.0;12.0"' in found["_basis_cuda.so"].remedy
-
-
-def test_with_exactness_each_architecture_needs_code_of_its_own() -> None:
-    older = [library(f"_{stem}_cuda.so", unit("sm_80"), cuda=13) for stem in ("basis", "weighting")]
-    found = faults([*older, good()[2]], replace(CUDA, archs=("8.0", "8.6")))
-    assert {one.reason for one in found.values()} == {"no code for sm_86 (it has sm_80)"}
-
-
-def test_missing_ptx_is_named_where_the_list_asks_for_it() -> None:
-    found = faults(good(), replace(CUDA, archs=("9.0", "12.0+PTX")))
-    assert "PTX for compute_120" in found["_basis_cuda.so"].reason
-
-
-def test_without_exactness_it_is_enough_that_such_a_gpu_can_run_something() -> None:
-    libraries = [
-        library("_basis_cuda.so", unit("sm_80", ptx=["compute_90"]), cuda=13),
-        library("_weighting_cuda.so", unit("sm_80", ptx=["compute_90"]), cuda=13),
-        library("_version_cuda.so", cuda=13),
-    ]
-    assert faults(libraries, replace(CUDA, archs=("8.6", "12.0"), exact=False)) == {}
-    assert len(faults(libraries, replace(CUDA, archs=("7.5",), exact=False))) == 2
-
-
-def test_an_object_of_another_arch_list_among_others_is_found() -> None:
-    mixed = library("_basis_cuda.so", unit("sm_90", "sm_120"), unit("sm_90"), cuda=13)
-    assert (
-        faults([mixed, *good()[1:]])["_basis_cuda.so"].reason
-        == "not every object has all code: sm_120 in 1 of 2"
-    )
-
-
-def test_another_cuda_runtime_is_refused() -> None:
-    found = faults([library("_basis_cuda.so", unit("sm_90", "sm_120"), cuda=12), *good()[1:]])
-    assert "libcudart.so.12" in found["_basis_cuda.so"].reason
-
-
-def test_a_cuda_build_for_the_cpu_is_refused() -> None:
-    found = faults(good(), Wanted(cuda=False, python="3.12"))
-    assert len(found) == 3
-    assert "compiled with CUDA" in found["_version_cuda.so"].reason
-
-
-def test_another_python_is_refused_with_the_evidence() -> None:
-    other = replace(good()[0], pythons=(("3.11", "the torch headers it was compiled with"),))
-    found = faults([other, *good()[1:]])["_basis_cuda.so"]
-    assert found.reason == "built for Python 3.11 (the torch headers it was compiled with), not for 3.12"
-
-
-def test_the_stable_abi_fits_every_python() -> None:
-    other = replace(good()[0], pythons=(("abi3", "its file name"), ("3.11", "the torch headers")))
-    assert faults([other, *good()[1:]]) == {}
+    reasons = {one.path.rpartition("/")[2]: one.reason for one in found if not one.ok}
+    assert reasons.keys() == faults.keys()
+    assert all(words in reasons[name] for name, words in faults.items()), reasons
 
 
 def test_pyg_lib_is_not_asked_for_what_upstream_cannot_compile() -> None:

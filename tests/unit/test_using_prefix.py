@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import io
-import json
-import os
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from calling import call
-from rattler.index import index_fs
 from tiny import make_channel, make_package
 
 from command_line.run_command import Invocation
@@ -153,54 +146,6 @@ def test_a_cache_that_was_written_to_is_noticed(output: Path, tmp_path: Path) ->
     cached.write_text(HELLO.replace("hello", "HELLO"))
     make(tmp_path / "second", output, "greeting")
     assert (tmp_path / "second" / "bin" / "hello").read_text() == HELLO
-
-
-def test_files_name_the_place_where_they_end_up(output: Path, tmp_path: Path) -> None:
-    """A package with a prefix in a text, as rattler-build records it, and a link of its own."""
-    placeholder = "/placehold" * 20
-    content = f"#!{placeholder}/bin/sh\n".encode()
-    entry = {
-        "_path": "bin/rooted",
-        "path_type": "hardlink",
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "size_in_bytes": len(content),
-        "prefix_placeholder": placeholder,
-        "file_mode": "text",
-    }
-    link = {
-        "_path": "bin/also",
-        "path_type": "softlink",
-        "sha256": entry["sha256"],
-        "size_in_bytes": len(content),
-    }
-    index = {
-        "name": "rooted",
-        "version": "1",
-        "build": "0",
-        "build_number": 0,
-        "depends": [],
-        "subdir": "linux-64",
-    }
-    members = {
-        "info/index.json": json.dumps(index).encode(),
-        "info/paths.json": json.dumps({"paths": [entry, link], "paths_version": 1}).encode(),
-        "bin/rooted": content,
-    }
-    channel = tmp_path / "more"
-    (channel / "linux-64").mkdir(parents=True)
-    with tarfile.open(channel / "linux-64" / "rooted-1-0.tar.bz2", "w:bz2") as archive:
-        for name, data in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-        member = tarfile.TarInfo("bin/also")
-        member.type, member.linkname = tarfile.SYMTYPE, "rooted"
-        archive.addfile(member)
-    asyncio.run(index_fs(channel, force=True, write_shards=False))
-    folder = tmp_path / "env"
-    make(folder, output, "rooted", more=[channel])
-    assert (folder / "bin" / "rooted").read_text() == f"#!{folder}/bin/sh\n"
-    assert os.readlink(folder / "bin" / "also") == "rooted"
 
 
 @pytest.mark.parametrize(

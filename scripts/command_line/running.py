@@ -89,7 +89,7 @@ def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, re
                 _write_step_summary(options, end, _show_packages(options, console, invocation), error.message)
             raise
         if remove_trees and result.exit_code == 0:
-            from megabuild.run.cleanup import remove_trees as remove
+            from megabuild.run.session import remove_trees as remove
 
             freed = f"work trees removed: {size(remove(options))}"
             result = replace(result, lines=["", freed, *result.lines])
@@ -99,8 +99,8 @@ def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, re
 def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
     """Carry a plan out, and return what came of it."""
     # not before: a plan alone needs none of it
-    from megabuild.run.commands import install_line, upload
     from megabuild.run.session import execute
+    from megabuild.run.summary import install_line
 
     options, plans = plan.options, [plan]
     try:
@@ -121,8 +121,7 @@ def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
             show(console, [f"packages and their hashes: {display(published.write_sums(options.output))}"])
     end = f"{'done' if summary.ok else 'failed'} in {duration(summary.seconds)}"
     _write_step_summary(options, end, summary.packages, summary.error)
-    lines = install_line(plans[-1], summary), upload(plans[-1], summary)
-    return summary.result(*lines, rehearsal=options.rehearse)
+    return summary.result(install_line(plans[-1], summary), rehearsal=options.rehearse)
 
 
 def _show_packages(options: Options, console: Console, invocation: Invocation) -> Sequence[PackageResult]:

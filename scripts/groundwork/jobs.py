@@ -60,7 +60,7 @@ class Budget:
 
     A task gets its share when it starts and keeps it. Three extensions at a time with a third of the jobs each take
     little longer than with a jobserver that moves single jobs between them: "Jobs of the extensions" in
-    docs/lab/measurements.md. ``tasks`` is how many run at a time; ``on_chosen`` is called with the number.
+    docs/lab/measurements.md. ``tasks`` is how many run at a time.
     """
 
     def __init__(
@@ -68,18 +68,15 @@ class Budget:
         choose: Callable[[], Jobs],
         *,
         tasks: int = 1,
-        on_chosen: Callable[[Jobs], None] = lambda jobs: None,
     ) -> None:
-        self._choose, self._tasks, self._on_chosen = choose, tasks, on_chosen
+        self._choose, self._tasks = choose, tasks
         self.count = 0  #: how many there are, 0 before they are chosen
         self._taken = 0
 
     def take(self, *, last: bool) -> int:
         """Return a task's share, 0 where nothing is free; the last one to start gets all that is."""
         if not self.count:
-            jobs = self._choose()
-            self.count = jobs.count
-            self._on_chosen(jobs)
+            self.count = self._choose().count
         free = max(0, self.count - self._taken)
         share = free if last else min(free, -(-self.count // self._tasks))
         self._taken += share

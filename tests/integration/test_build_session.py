@@ -310,15 +310,15 @@ def test_a_failed_test_ends_the_builds_unless_they_are_to_go_on(tiny: Tiny, keep
     assert broken == ["tinylib"]
 
 
-@pytest.mark.parametrize("faults", [2, 9])
+@pytest.mark.parametrize("faults", [1, 9])
 def test_a_package_is_not_blamed_for_the_network(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: int
 ) -> None:
-    monkeypatch.setattr(work, "NETWORK_PAUSES", (0.1, 0.2))
+    monkeypatch.setattr(work, "NETWORK_PAUSE", 0.1)
     calls = tmp_path / "calls"
     fault = "echo 'curl: (6) Could not resolve host: conda.invalid'; exit 1"
     with_test(tiny, f"echo called >> {calls}; [ $(wc -l < {calls}) -gt {faults} ] || {{ {fault}; }}")
-    if faults == 2:
+    if faults == 1:
         assert tiny.run(pythons=("3.12",)).ok
     else:
         with pytest.raises(ProviderError, match="Could not resolve host") as caught:
@@ -326,7 +326,7 @@ def test_a_package_is_not_blamed_for_the_network(
         assert caught.value.failure is not None
         assert caught.value.failure["kind"] == "network"
         assert not list(tiny.options().state.glob("tests/broken/*")), "nothing is wrong with it"
-    assert calls.read_text().count("called") == 3
+    assert calls.read_text().count("called") == 2
 
 
 # ---- package tests -----------------------------------------------------------------------------------------
@@ -406,7 +406,7 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
     kills = itertools.count()  # the kernel's, one more at every look
     monkeypatch.setattr(work, "MemoryWatch", lambda: MemoryWatch(lambda: next(kills)))
     assert tiny.run(cpu_count=4, pythons=("3.12",)).ok
-    assert tiny.warnings()[-1].endswith("once more with 2 compile jobs")
+    assert tiny.warnings()[-1].endswith("once more with 2 jobs")
     assert tiny.decisions()[-1][0] == "resume"
 
 
@@ -480,7 +480,6 @@ def test_however_the_driver_ends_nothing_of_it_is_left_and_the_next_run_goes_on(
     assert wait_for(lambda: not strays(state), seconds=20)
     assert statuses(tiny) == ["built"] * 3
     assert decision(tiny)[0] == "resume"
-    assert any(re.match(r"[2-9] of \d+ objects reused from tree", text) for text in tiny.sentences())
 
 
 def test_a_closed_standard_input_of_the_terminal_does_not_matter(tiny: Tiny) -> None:

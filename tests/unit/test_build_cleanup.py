@@ -9,8 +9,7 @@ import pytest
 
 from groundwork.errors import BusyError
 from megabuild.plan.options import Options
-from megabuild.run.cleanup import remove_trees
-from megabuild.run.session import locked
+from megabuild.run.session import locked, remove_trees
 
 GONE = ("tree/build/a.o", "tree.former/b.o", "out/build_cache/c", "tmp/d", "tests/broken/e.conda")
 STAYS = ("logs/run.log", "run.json", "state.json", "pyg/scatter-py311/logs/run.log", "notes-of-mine")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from tiny import Tiny, make_channel, provider
 
 from megabuild.plan import planning
 from megabuild.plan.plan import Plan
-from megabuild.run.commands import install_line, upload
-from megabuild.run.summary import Summary
+from megabuild.run.summary import Summary, install_line
 
 
 @pytest.fixture(scope="module")
@@ -32,24 +30,3 @@ def test_the_line_names_packages_python_and_what_this_machine_lacks(finished: tu
     line = install_line(plan, summary)
     assert line.startswith("CONDA_OVERRIDE_CUDA=13.2 CONDA_OVERRIDE_GLIBC=9.9 python3 ")
     assert line.endswith(f"tinypy --python 3.12 --from tiny-rehearsal -o {plan.options.output}")
-
-
-def test_where_nothing_was_built_there_is_nothing_to_use(finished: tuple[Plan, Summary]) -> None:
-    plan, summary = finished
-    nothing = Summary(
-        ok=False, config="tiny", packages=(), seconds=1.0, log=summary.log, channel=summary.channel
-    )
-    assert install_line(plan, nothing) == ""
-
-
-def test_only_a_whole_real_run_with_conda_forges_packages_ends_with_how_to_upload(
-    finished: tuple[Plan, Summary],
-) -> None:
-    plan, summary = finished
-    config = replace(plan.options.config, name="linux_64_cpu", provider="conda-forge")
-    real = replace(plan, options=replace(plan.options, config=config, rehearse=False))
-    assert upload(real, summary).endswith(f" upload linux_64_cpu -o {plan.options.output}")
-    assert upload(real, replace(summary, ok=False)) == ""
-    assert upload(replace(real, options=replace(real.options, rehearse=True)), summary) == ""
-    debian = replace(config, provider="debian")
-    assert upload(replace(real, options=replace(real.options, config=debian)), summary) == ""

@@ -23,7 +23,7 @@ from groundwork.errors import (
 )
 from groundwork.jobs import Budget, Jobs
 from megabuild.engine.archive import Archive
-from megabuild.run.graph import Graph, Inbox, PackageAvailable
+from megabuild.run.graph import Graph, Inbox
 from megabuild.run.work import Need, Stopped, TaskResult, Work
 from megabuild.status.status import Status
 
@@ -70,9 +70,6 @@ class Fake:
     def mend(self, error: MegabuildError) -> str:
         return self.mends if isinstance(error, SwapRefused) else ""
 
-    def report_retry(self, error: MegabuildError, jobs: int) -> None:
-        self.notes.append(f"{self.name} with {jobs} jobs")
-
 
 class Run:
     """One graph of fakes."""
@@ -96,7 +93,7 @@ class Run:
     def go(self) -> None:
         inbox: Inbox = queue.SimpleQueue()
         for fake in self.fakes:
-            fake.there = lambda name: inbox.put(PackageAvailable(name=name))
+            fake.there = inbox.put
         graph = Graph(
             cast("list[Work]", self.fakes), done=(), failed=self.failed, status=Status("x", Path("/nonexistent")),
             publish=self._publish, inbox=inbox, stop=threading.Event(),
@@ -179,7 +176,9 @@ def test_what_ran_out_of_memory_is_tried_with_half_the_jobs_until_there_is_but_o
     always = run.add("cluster", errors=[OutOfMemoryError(f"killed {number}") for number in range(9)])
     run.go()
     assert (always.jobs, run.ended()) == ([4, 2, 1], {"cluster": "failed"})
-    assert [note for note in run.notes if " with " in note] == ["cluster with 2 jobs", "cluster with 1 jobs"]
+    assert [record.getMessage() for record in run.said if "with" in record.getMessage()] == [
+        "killed 0: once more with 2 jobs", "killed 1: once more with 1 job",
+    ]  # fmt: skip
 
 
 def test_what_can_be_mended_is_tried_again() -> None:

@@ -17,7 +17,7 @@ import pytest
 from groundwork.jobs import Jobs
 from megabuild.plan.plan import Plan
 from megabuild.run.launcher import COMPILER_LAUNCHER, HEAVY_GATE, write_launcher
-from megabuild.run.memory_budget import MemoryBudget
+from megabuild.run.pytorch import MemoryBudget
 
 FLASH = "torch_cuda.dir/aten/src/ATen/native/transformers/cuda/flash_attn/kernels/a{}.cu.o"
 #: Notes when it begins and ends; the object is its last word.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from groundwork.names import PackageId
 from megabuild.engine.logs import ScriptLine
-from megabuild.run.build_output import STATS, BuildStep, Objects, Parser, Totals
+from megabuild.run.build_output import STATS, BuildStep, Parser, count_cache_answers
 
 
 class Clock:
@@ -75,7 +76,7 @@ def test_scripts_are_told_apart_and_timed() -> None:
     found += feed(parser, line("a", **package))
     clock.now += 5
     found += feed(parser, line("b", **package))
-    assert parser.totals.staging_seconds == 30
+    assert parser.staging_seconds == 30
     assert parser.seconds() == 5
     feed(parser, line("it works", kind="test", package="libtorch"))
     clock.now += 100
@@ -97,58 +98,32 @@ def test_the_scripts_of_one_package_s_test_are_one_test() -> None:
     assert found == [BuildStep(kind="test", package="pytorch")]
 
 
-def test_swaps_and_reused_objects_are_told_and_kept() -> None:
+def test_swaps_are_told_and_kept() -> None:
     parser = Parser()
-    found = feed(
+    steps = feed(
         parser,
         line("::megabuild:: swap from=3.12 to=3.11 steps=163 core=0"),
-        line("::megabuild:: reused objects=100 of=120 source=ccache"),
+        line("::megabuild:: swap to=3.11 steps=many core=0"),
     )
-    assert [step.sentence for step in found[1:]] == [
-        "Python 3.12 -> 3.11: 163 steps to run, 0 core objects among them",
-        "100 of 120 objects reused from ccache",
+    assert [step.sentence for step in steps[1:]] == [
+        "Python 3.12 -> 3.11: 163 steps to run, 0 core objects among them"
     ]
-    assert parser.totals.swaps == {"3.11": {"steps": 163, "core": 0}}
-    assert parser.totals.reused == {"ccache": 100}
+    assert parser.swaps == {"3.11": {"steps": 163, "core": 0}}
 
 
-# ---- objects that were there already -----------------------------------------------------------------------------
-def make(tree: Path, *names: str) -> None:
-    for name in names:
-        (tree / "build" / f"{name}.o").parent.mkdir(parents=True, exist_ok=True)
-        (tree / "build" / f"{name}.o").touch()
-
-
-def test_objects_that_the_tree_kept_are_those_that_nobody_compiled(tmp_path: Path) -> None:
-    objects, totals = Objects(tmp_path), Totals()
-    make(tmp_path / "tree", "a", "b", "c")
-    objects.begin()
-    objects.feed(line("[1/3 0.1s] Building CXX object d.o"))
-    objects.feed(line("[2/3 0.1s] g++ -O2 -MF e.o.d -o e.o -c /x/e.cpp"))
-    objects.feed(line("[3/3 0.1s] g++ -shared -o lib.so a.o b.o"))
-    make(tmp_path / "tree", "d", "e")
-    assert list(objects.reused(totals)) == ["3 of 5 objects reused from tree"]
-    assert totals.reused == {"tree": 3}
-
-
-def test_a_first_compile_has_reused_nothing(tmp_path: Path) -> None:
-    objects = Objects(tmp_path)
-    objects.begin()
-    objects.feed(line("[1/1 0.1s] Building CXX object a.o"))
-    make(tmp_path / "tree", "a")
-    totals = Totals()
-    assert not list(objects.reused(totals))
-    assert totals.object_cache == {"hits": 0, "misses": 0, "shared": 0}, "compiled, and no cache asked"
-
-
-def test_hits_of_the_object_cache_are_counted(tmp_path: Path) -> None:
-    objects, totals = Objects(tmp_path), Totals()
-    (tmp_path / STATS).parent.mkdir()
-    (tmp_path / STATS).write_text("of an earlier run\ndirect_cache_hit\n")
-    objects.begin()
-    (tmp_path / STATS).write_text(
+@pytest.mark.parametrize("kind", ["file", "link", "pipe"])
+def test_answers_of_the_object_cache_are_counted(tmp_path: Path, kind: str) -> None:
+    answers = tmp_path / "answers"
+    answers.write_text(
         "# a.cpp\ndirect_cache_hit\nlocal_storage_hit\n"
-        "# b.cpp\npreprocessed_cache_hit\nremote_storage_hit\n# c.cpp\ncache_miss\n"
+        "# b.cpp\npreprocessed_cache_hit\nremote_storage_hit\n# c.cpp\ncache_miss\ndirect_cache_miss\n"
     )
-    assert list(objects.reused(totals)) == ["2 of 3 objects reused from ccache"]
-    assert totals.object_cache == {"hits": 2, "misses": 1, "shared": 1}
+    stats = tmp_path / STATS
+    stats.parent.mkdir()
+    assert count_cache_answers(tmp_path) == {}
+    if kind == "file":
+        answers.rename(stats)
+        assert count_cache_answers(tmp_path) == {"hits": 2, "misses": 1, "shared": 1}
+        return
+    stats.symlink_to(answers) if kind == "link" else os.mkfifo(stats)
+    assert count_cache_answers(tmp_path) == {}

@@ -8,15 +8,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import pytest
 from wheel_files import make_wheel
-
-from groundwork.errors import PreflightError
-from megabuild.run import preflight
-from megabuild.run.pytorch import PyTorchWork
 
 
 def test_the_record_names_what_is_there_and_nothing_names_the_folder_of_the_wheel(
@@ -34,35 +27,3 @@ def test_the_record_names_what_is_there_and_nothing_names_the_folder_of_the_whee
     assert "torch/version.py" in named
     assert all((site / name).exists() for name in named)
     assert not (info / "direct_url.json").exists()
-
-
-@pytest.mark.parametrize(("unpacked", "failures", "tries"), [(True, 1, 2), (True, 2, 2), (False, 1, 1)])
-def test_packages_are_unpacked_again_once_where_the_compiler_does_not_work(
-    unpacked: bool, failures: int, tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a power cut leaves them, with files of no length."""
-    packages = tmp_path / "rattler" / "config" / "pkgs"
-    if unpacked:
-        (packages / "gcc-1-0").mkdir(parents=True)
-        (packages.parent / "repodata").mkdir()
-    seen: list[bool] = []
-
-    def toolchain(*_: object, **__: object) -> str:
-        seen.append(packages.exists())
-        if len(seen) <= failures:
-            raise PreflightError("the toolchain cannot compile a small program")
-        return "gcc"
-
-    monkeypatch.setattr(preflight, "toolchain", toolchain)
-    monkeypatch.setattr(preflight, "compilers", lambda packages: ["gxx_linux-64"])
-    work: Any = object.__new__(PyTorchWork)
-    options = SimpleNamespace(cache=tmp_path, cache_name="config")
-    work._plan = SimpleNamespace(missing=[], options=options, stages=False, staging_decision=None)
-    work._phase_began = work.tell = lambda *_: None
-    if failures < tries:
-        work.prepare(None, None, None)
-    else:
-        with pytest.raises(PreflightError):
-            work.prepare(None, None, None)
-    assert seen == [unpacked, False][:tries]
-    assert not unpacked or (packages.parent / "repodata").is_dir()

@@ -22,7 +22,7 @@ from groundwork.errors import BuildError, DeadlineError, ProviderError
 from groundwork.names import PackageId
 from groundwork.result import Result
 from megabuild.plan.options import Options
-from megabuild.run import commands, session
+from megabuild.run import session, summary
 from megabuild.run.summary import PackageResult, Summary
 from megabuild.status.status import Status
 
@@ -80,8 +80,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     fake = Runs()
     monkeypatch.setattr(running, "make_plan", fake.plan)
     monkeypatch.setattr(session, "execute", fake.execute)
-    monkeypatch.setattr(commands, "install_line", lambda plan, summary: "")
-    monkeypatch.setattr(commands, "upload", lambda plan, summary: "")
+    monkeypatch.setattr(summary, "install_line", lambda plan, done: "")
     monkeypatch.setattr(running, "plan_result", plan_result)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))

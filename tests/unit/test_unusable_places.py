@@ -109,6 +109,6 @@ def test_a_disk_that_is_full_while_the_toolchain_is_tried_is_no_missing_compiler
     monkeypatch.setattr(preflight, "run_worker", full)
     compiled = [replace(plan.items[0].package, staging_build=(), build=("gxx_linux-64 12.*",))]
     with pytest.raises(OutOfSpaceError) as caught:
-        preflight.toolchain(compiled, seen, job, on_log=lambda line: None, on_tick=lambda: None)
+        preflight.check_toolchain(compiled, seen, job, on_log=lambda line: None, on_tick=lambda: None)
     assert "No space left on device" in caught.value.message
     assert "Traceback" not in caught.value.message

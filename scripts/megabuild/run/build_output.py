@@ -1,41 +1,28 @@
-"""From the output of a run's build scripts to steps: packages, phases, ninja's counters, what was reused."""
+"""From the output of a run's build scripts to steps: packages, phases, ninja's counters; and what each said last."""
 
 from __future__ import annotations
 
-import re
+import contextlib
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from groundwork import files
+from groundwork.errors import IntegrityError
 from groundwork.progress import MARKER, Phases
 from groundwork.text import counted
+from megabuild.engine.job import Outcome
 from megabuild.engine.logs import UNKNOWN, ScriptLine
-from megabuild.run.growing_file import GrowingFile
 
-_STAGING_SCRIPT = ("build", "", "")
 STAGING = "staging"
-
-#: A compile behind ninja's counter: in CMake's words, or as the command itself where ninja is told to be verbose.
-_COMPILE = re.compile(r"^\[\d+/\d+ [\d.]+s\] (?:Building \w+ object (\S+)|.* -o (\S+\.o) -c )")
 #: What ccache writes its results into, below the state folder.
 STATS = "tmp/ccache-stats.log"
-_HITS = frozenset({b"direct_cache_hit", b"preprocessed_cache_hit"})
-_MISSES = frozenset({b"cache_miss"})
-_SHARED = b"remote_storage_hit"
-
-
-@dataclass
-class Totals:
-    """What a run's summary needs of its log."""
-
-    swaps: dict[str, dict[str, int]] = field(default_factory=dict)
-    reused: Counter[str] = field(default_factory=Counter)
-    #: what the object cache was asked for: ``hits``, of them ``shared`` by other configs or machines, and ``misses``;
-    #: all 0 where there is none, empty before a compile
-    object_cache: dict[str, int] = field(default_factory=dict)
-    staging_seconds: float = 0.0
+_STATS_BYTES = 64 << 20
+#: In a failed build, other jobs of ninja's go on and print after the error.
+_REMEMBERED_LINES, _LONGEST_LINE = 2000, 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +41,13 @@ class BuildStep:
 
 
 class Parser:
-    """Turns log lines into steps, and keeps the totals."""
+    """Turns log lines into steps, and keeps what a run's summary needs of them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.totals = Totals()
+        self.swaps: dict[
+            str, dict[str, int]
+        ] = {}  #: per Python: ninja's steps after the swap, core objects among them
+        self.staging_seconds = 0.0
         self._clock = clock
         self._phases = Phases()
         self._script: tuple[str, str, str] = ("", "", "")
@@ -65,110 +55,88 @@ class Parser:
 
     def feed(self, line: ScriptLine) -> Iterator[BuildStep]:
         """Give the steps of one line."""
-        yield from self._script_changed(line)
         package, python = line.package.name, line.python
+        if line.script != self._script and package != UNKNOWN:
+            if self._script == ("build", "", ""):
+                self.staging_seconds = self.seconds()
+            self._script, self._began = line.script, self._clock()
+            self._phases.script_began()
+            if line.kind == "test":
+                yield BuildStep(kind="test", package=package)
+            elif package:
+                yield BuildStep(kind="package", package=package, python=python, label=line.package.label)
+            else:
+                yield BuildStep(kind="phase", phase=STAGING)
         if step := self._phases.feed(line.text):
             kind = "count" if step.total else "phase"
             yield BuildStep(
                 kind=kind, package=package, python=python, phase=step.phase, done=step.done, total=step.total
             )
-        elif (marker := MARKER.match(line.text)) and (sentence := self._marker(marker[1], marker[2])):
-            yield BuildStep(kind="sentence", sentence=sentence)
+        elif (marker := MARKER.match(line.text)) and marker[1] == "swap":
+            values = dict(word.split("=", 1) for word in marker[2].split() if "=" in word)
+            with contextlib.suppress(KeyError, ValueError):  # not the recipe's own line
+                steps, core = int(values["steps"]), int(values["core"])
+                self.swaps[values["to"]] = {"steps": steps, "core": core}
+                counts = f"{counted(steps, 'step')} to run, {counted(core, 'core object')} among them"
+                sentence = f"Python {values.get('from', '')} -> {values['to']}: {counts}"
+                yield BuildStep(kind="sentence", sentence=sentence)
 
     def seconds(self) -> float:
         """Seconds since the build script that is running, or was the last to run, began; none where that was a test."""
         # a package without a script of its own comes right after the test of another one
         return 0.0 if self._script[0] == "test" else self._clock() - self._began
 
-    def _script_changed(self, line: ScriptLine) -> Iterator[BuildStep]:
-        if line.script == self._script or line.package.name == UNKNOWN:
-            return
-        if self._script == _STAGING_SCRIPT:
-            self.totals.staging_seconds = self.seconds()
-        self._script, self._began = line.script, self._clock()
-        self._phases.script_began()
-        if line.kind == "test":
-            yield BuildStep(kind="test", package=line.package.name)
-        elif line.package.name:
-            label = line.package.label
-            yield BuildStep(kind="package", package=line.package.name, python=line.python, label=label)
-        else:
-            yield BuildStep(kind="phase", phase=STAGING)
 
-    def _marker(self, kind: str, rest: str) -> str:
-        values = dict(word.split("=", 1) for word in rest.split() if "=" in word)
-        if kind == "swap" and {"to", "steps", "core"} <= values.keys():
-            steps, core = _number(values["steps"]), _number(values["core"])
-            self.totals.swaps[values["to"]] = {"steps": steps, "core": core}
-            return (
-                f"Python {values.get('from', '')} -> {values['to']}: {counted(steps, 'step')} to run, "
-                f"{counted(core, 'core object')} among them"
-            )
-        if kind == "reused" and {"objects", "of"} <= values.keys():
-            source = values.get("source", "tree")
-            self.totals.reused[source] += _number(values["objects"])
-            return reuse_sentence(_number(values["objects"]), _number(values["of"]), source)
-        return ""
+class Culprit(NamedTuple):
+    """The script that failed."""
+
+    package: str  #: none: staging, or the engine itself
+    build_string: str  #: where the script knows it
+    what: str  #: in words
+    lines: list[str]  #: what it said
 
 
-def reuse_sentence(objects: int, of: int, source: str) -> str:
-    """Return how many objects did not have to be compiled."""
-    return f"{objects} of {of} objects reused from {source}"
+class LogTail:
+    """Keeps what every script printed last: after a failure the engine goes on to test the packages it has built."""
+
+    def __init__(self, staged: str = "libtorch") -> None:
+        self._staged = staged
+        self._scripts: dict[tuple[str, str, str], deque[str]] = {}
+        self._engine = deque[str](maxlen=_REMEMBERED_LINES)
+
+    def add(self, line: ScriptLine) -> None:
+        """Keep a script's line."""
+        lines = self._scripts.setdefault(line.script, deque(maxlen=_REMEMBERED_LINES))
+        lines.append(line.text[:_LONGEST_LINE])
+
+    def add_engine(self, text: str) -> None:
+        """Keep a line of the worker itself."""
+        self._engine.append(text[:_LONGEST_LINE])
+
+    def culprit(self, outcome: Outcome, broken: Collection[str]) -> Culprit:
+        """Return the script that an outcome is about; ``broken`` package files failed their tests."""
+        wanted, engine = "test" if outcome.kind == "test" else "build", list(self._engine)
+        for kind, package, build_string in reversed(self._scripts):
+            if kind == wanted and (kind != "test" or any(name.startswith(f"{package}-") for name in broken)):
+                what = f"{kind} of {package} {build_string}".rstrip()
+                what = what if package else f"staging of {self._staged}"
+                lines = self._scripts[kind, package, build_string]
+                return Culprit(package, build_string, what, [*lines, *engine])
+        built = next((key for key in reversed(self._scripts) if key[0] == "build" and key[1]), None)
+        if wanted == "test" and built:  # a check of a package's contents, which prints nothing
+            return Culprit(built[1], built[2], f"test of {built[1]} {built[2]}", engine)
+        return Culprit("", "", "the engine", engine)
 
 
-class Objects:
-    """Counts objects that did not have to be compiled: those that the tree kept, those that the object cache had."""
+def count_cache_answers(state: Path) -> dict[str, int]:
+    """Return what the object cache answered: ``hits``, of them ``shared`` by others, and ``misses``; nothing if unused.
 
-    def __init__(self, state: Path) -> None:
-        self._stats = GrowingFile(state / STATS, state)
-        #: compiles that the object cache answered so far, those that it did not, and of the former what others shared
-        self.hits = self.misses = self.shared = 0
-        self._tree = state / "tree"
-        self._compiled: set[str] = set()
-        self._compiles = False
-        self._before = 0
-
-    def begin(self) -> None:
-        """Note what is there before anything is compiled."""
-        self._stats.remove()
-        self._before = _count(self._tree)
-
-    def feed(self, line: ScriptLine) -> None:
-        """Note what is compiled, and what of it by staging."""
-        if match := _COMPILE.match(line.text):
-            self._compiles = True
-            if not line.package.name:
-                self._compiled.add(match[1] or match[2])
-
-    def reused(self, totals: Totals) -> Iterator[str]:
-        """Give a sentence per source that saved compiles, and add them to the totals."""
-        if self._before and self._compiled:
-            of = max(_count(self._tree), self._before)
-            kept = max(0, min(self._before, of - len(self._compiled)))
-            totals.reused["tree"] += kept
-            yield reuse_sentence(kept, of, "tree")
-        while self.look():
-            pass
-        if self._compiles or self.hits or self.misses:
-            totals.object_cache = {"hits": self.hits, "misses": self.misses, "shared": self.shared}
-        if self.hits:
-            totals.reused["ccache"] += self.hits
-            yield reuse_sentence(self.hits, self.hits + self.misses, "ccache")
-
-    def look(self) -> bool:
-        """Count what the object cache has noted since the last look; False where there was nothing."""
-        lines = self._stats.lines()
-        words = [word for line in lines for word in line.split()]
-        self.hits += sum(word in _HITS for word in words)
-        self.misses += sum(word in _MISSES for word in words)
-        self.shared += words.count(_SHARED)
-        return bool(lines)
-
-
-def _count(tree: Path) -> int:
-    """Number of object files in a tree."""
-    return sum(1 for _ in tree.glob("build/**/*.o")) if tree.is_dir() else 0
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    By ccache's log, to which a build may write as well.
+    """
+    words: list[bytes] = []
+    with contextlib.suppress(OSError, IntegrityError), files.open_regular(state / STATS, below=state) as file:
+        words = file.read(_STATS_BYTES).split()
+    hits = words.count(b"direct_cache_hit") + words.count(b"preprocessed_cache_hit")
+    misses = words.count(b"cache_miss")
+    shared = words.count(b"remote_storage_hit")
+    return {"hits": hits, "misses": misses, "shared": shared} if hits or misses else {}

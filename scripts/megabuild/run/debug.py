@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 
 from groundwork import in_use
 from groundwork.errors import BuildError, UsageError
 from groundwork.result import Result
 from groundwork.text import display
-from megabuild.engine.job import Job
 from megabuild.engine.supervisor import run_worker
-from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.run.failure_shell import write_program
 from megabuild.run.pytorch import describe_pytorch
-from megabuild.run.sandbox_paths import View
 from megabuild.run.session import locked
 
 _FOLDER, _ENTER = "debug", "debug-enter"
@@ -39,45 +35,29 @@ def debug_package(plan: Plan, output: str | None) -> Result:
     isolation.check()
     in_use.mark(options.state)
     options.state.mkdir(parents=True, exist_ok=True)
+    printed: list[str] = []
     with locked(options):  # a worker that starts ends what is left of others
-        seen, work = describe_pytorch(plan, isolation, plan.jobs.count)
+        seen, job = describe_pytorch(plan, isolation, plan.jobs.count)
+        inside = f"{seen.state_inside}/{_FOLDER}"
         if output == staging:  # what is tried out must not end up in packages
-            work = replace(work, env={**work.env, "TORCH_TREE": f"{seen.state_inside}/{_FOLDER}/tree"})
+            job = replace(job, env={**job.env, "TORCH_TREE": f"{inside}/tree"})
         (seen.state / _FOLDER).mkdir(exist_ok=True)
         seen = replace(seen, mounts=[*seen.mounts, seen.mount(_FOLDER, writable=True)])
-        paths = _create_environments(seen, work, output)
-    lines = _write_enter_script(seen, options, paths)
-    return Result(lines=lines)
-
-
-def _create_environments(seen: View, work: Job, output: str) -> dict[str, str]:
-    """Have the engine set up the environments where the build would run; returns their paths there."""
-    printed: list[str] = []
-    outcome = run_worker(
-        seen,
-        work,
-        on_line=printed.append,
-        on_tick=lambda: None,
-        script="debug_session.py",
-        arguments=[output, f"{seen.state_inside}/{_FOLDER}"],
-    )
+        outcome = run_worker(
+            seen, job, on_line=printed.append, on_tick=lambda: None,
+            script="debug_session.py", arguments=[output, inside],
+        )  # fmt: skip
     if outcome.kind == "killed":
         raise BuildError("\n".join([f"{outcome.message}:", *printed[-10:]]))
-    found = outcome.document
-    if "outputs" in found:
-        raise UsageError(outcome.message, f"there are: {', '.join(found['outputs'])}")
+    if "outputs" in outcome.document:
+        raise UsageError(outcome.message, f"there are: {', '.join(outcome.document['outputs'])}")
     if not outcome.ok:
         remedy = "packages of this config that it needs must have been built before"
         raise BuildError(f"the environment of {output} cannot be made: {outcome.message}", remedy)
-    return dict(found["paths"])
-
-
-def _write_enter_script(seen: View, options: Options, paths: Mapping[str, str]) -> list[str]:
-    """Write a script that opens a shell in the environment; returns the lines that explain it."""
-    enter = options.state / _ENTER
+    paths, enter = outcome.document["paths"], options.state / _ENTER
     commands = [f"cd {shlex.quote(paths['work_dir'])}", "source build_env.sh", "exec bash --norc -i"]
     write_program(enter, seen, commands, name=_FOLDER)
-    return [
+    lines = [
         f"work folder   {paths['work_dir']}",
         f"host prefix   {paths['host_prefix']}",
         f"build prefix  {paths['build_prefix']}",
@@ -85,3 +65,4 @@ def _write_enter_script(seen: View, options: Options, paths: Mapping[str, str]) 
         f"enter it:     {display(enter)}",
         "and in there: bash -x conda_build.sh",
     ]
+    return Result(lines=lines)

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork import files
+from megabuild.run.build_output import Culprit
 from megabuild.run.first_error import FirstError
-from megabuild.run.log_tail import Culprit
 from megabuild.run.sandbox_paths import View
 
 ENTER, AGAIN = "failed-enter", "failed-again"
 _NAMED = re.compile(r"^export PKG_(NAME|BUILD_STRING)='?([^'\n]*)'?$", re.MULTILINE)
-_ENVIRONMENT, _SCRIPT = "build_env.sh", "conda_build.sh"
+_ENVIRONMENT = "build_env.sh"
 #: What recipes of this project set besides, in each of their scripts.
 _OF_RECIPES = ("$RECIPE_DIR/build_env.sh", "$RECIPE_DIR/../common/build_env.sh")
-#: Where ninja may have run, below the work folder.
+#: Where ninja may have run, below the tree or the work folder.
 _NINJA = ("build.ninja", "*/build.ninja", "*/*/build.ninja", "*/*/*/build.ninja")
 
 
@@ -30,34 +30,30 @@ class FailureShell:
     """Programs that lead to where a build failed."""
 
     enter: Path
-    again: Path | None  #: None where no step of ninja's failed, or nobody knows where it ran
+    again: Path | None  #: None where no step of ninja's failed, or nothing shows where it ran
 
 
-def write_failure_shell(seen: View, culprit: Culprit, found: FirstError | None) -> FailureShell | None:
-    """Write the programs for a build that failed; None where the engine has left nothing of it.
-
-    All packages of a recipe are built in one folder, one after the other.
-    """
-    forget(seen.state)
-    work = _work_folder(seen.state, culprit)
+def write_failure_shell(seen: View, culprit: Culprit, error: FirstError | None) -> FailureShell | None:
+    """Write the programs for a build that failed; None where the engine has left nothing of it."""
+    remove_programs(seen.state)
+    work = _find_work_folder(seen.state, culprit)
     if work is None:
         return None
     inside = f"{seen.state_inside}/{work.relative_to(seen.state)}"
-    there = [f"cd {shlex.quote(inside)}", f"source {_ENVIRONMENT}"]
-    enter = seen.state / ENTER
-    hint = f"the script that failed: bash -x {_SCRIPT}"
-    write_program(enter, seen, [*there, f"echo {shlex.quote(hint)}", "exec bash --norc -i"], name="enter")
-    ninja = _ninja_folder(seen.state, work, found.outputs) if found and found.command else None
-    if found is None or ninja is None:
+    start = [f"cd {shlex.quote(inside)}", f"source {_ENVIRONMENT}"]
+    enter, again = seen.state / ENTER, seen.state / AGAIN
+    hint = "echo 'the script that failed: bash -x conda_build.sh'"
+    write_program(enter, seen, [*start, hint, "exec bash --norc -i"], name="enter")
+    ninja = _find_ninja_folder(seen.state, work, error.outputs) if error and error.command else None
+    if error is None or ninja is None:
         return FailureShell(enter=enter, again=None)
-    again = seen.state / AGAIN
-    ours = [f'{{ [ ! -f "{path}" ] || source "{path}"; }}' for path in _OF_RECIPES]
-    build = f"{seen.state_inside}/{ninja.relative_to(seen.state)}"
-    write_program(again, seen, [*there, *ours, f"cd {shlex.quote(build)}", found.command], name="again")
+    start += [f'{{ [ ! -f "{path}" ] || source "{path}"; }}' for path in _OF_RECIPES]
+    start.append(f"cd {shlex.quote(f'{seen.state_inside}/{ninja.relative_to(seen.state)}')}")
+    write_program(again, seen, [*start, error.command], name="again")
     return FailureShell(enter=enter, again=again)
 
 
-def forget(state: Path) -> None:
+def remove_programs(state: Path) -> None:
     """Remove the programs, which lead nowhere as soon as something else is built."""
     for name in (ENTER, AGAIN):
         (state / name).unlink(missing_ok=True)
@@ -69,51 +65,43 @@ def write_program(path: Path, seen: View, commands: list[str], *, name: str) -> 
     In bubblewrap that is a terminal of its own, as in a container: into the user's own, what a build has left could
     type commands for the user's shell (TIOCSTI).
     """
-    isolation = seen.isolation
-    command = isolation.command(
-        ["bash", "-c", " && ".join(commands)],
-        mounts=seen.mounts,
-        env={},
-        cwd=seen.state_inside,
-        name=f"{seen.name}-{name}",
-    )
+    isolation, words = seen.isolation, ["bash", "-c", " && ".join(commands)]
+    name, cwd = f"{seen.name}-{name}", seen.state_inside
+    command = isolation.command(words, mounts=seen.mounts, env={}, cwd=cwd, name=name)
     if "--interactive" in command:  # a container: a person at a terminal is there now
         command.insert(command.index("--interactive"), "--tty")
-    passed = {key: value for key, value in isolation.environment({}).items() if os.environ.get(key) != value}
-    exports = [f"export {key}={shlex.quote(value)}" for key, value in passed.items()]
-    start = [f"exec {shlex.join(command)}"]
+    lines = ["#!/bin/sh"]
+    for key, value in isolation.environment({}).items():
+        if os.environ.get(key) != value:
+            lines.append(f"export {key}={shlex.quote(value)}")
     if "--die-with-parent" in command:
         own = f"exec script -qec {shlex.quote(shlex.join(command))} /dev/null"
+        lines.append(f"if [ -t 0 ] && command -v script >/dev/null; then {own}; fi")
         command.insert(command.index("--die-with-parent"), "--new-session")
-        start = [
-            f"if [ -t 0 ] && command -v script >/dev/null; then {own}; fi",
-            f"exec {shlex.join(command)}",
-        ]
-    text = "\n".join(["#!/bin/sh", *exports, *start, ""])
+    text = "\n".join([*lines, f"exec {shlex.join(command)}", ""])
     files.write(path, text, mode=0o755)  # where no build can replace it
 
 
-def _work_folder(state: Path, culprit: Culprit) -> Path | None:
-    """Return the work folder in which the script ran, unless another one did since."""
-    found = []
+def _find_work_folder(state: Path, culprit: Culprit) -> Path | None:
+    """Return the work folder in which the script ran, unless another one did since: packages share a folder."""
+    folders = []
     for path in state.glob(f"out/bld/*/work/{_ENVIRONMENT}"):
-        content = files.read_untrusted(path, below=state)
-        if content is None:
-            continue
+        content = files.read_untrusted(path, below=state) or b""
         named = dict(_NAMED.findall(content.decode(errors="replace")))
-        if (named.get("NAME", ""), named.get("BUILD_STRING", "")) == (culprit.package, culprit.build_string):
-            found.append((path.stat().st_mtime_ns, path.parent))
-    return max(found)[1] if found else None
+        own = (named.get("NAME", ""), named.get("BUILD_STRING", ""))
+        if content and own == (culprit.package, culprit.build_string):
+            folders.append((path.stat().st_mtime_ns, path.parent))
+    return max(folders)[1] if folders else None
 
 
-def _ninja_folder(state: Path, work: Path, outputs: str) -> Path | None:
+def _find_ninja_folder(state: Path, work: Path, outputs: str) -> Path | None:
     """Return the folder in which ninja would make something: its build file is there, and the folder of its output."""
     first = outputs.split()[0]
     if first.startswith("/") or ".." in first.split("/"):
         return None
-    for top in (state / "tree", work):
-        for pattern in _NINJA:
-            for path in sorted(top.glob(pattern)):
-                if (path.parent / first).parent.is_dir() and not path.is_symlink():
-                    return path.parent
+    for path in (
+        path for top in (state / "tree", work) for pattern in _NINJA for path in sorted(top.glob(pattern))
+    ):
+        if (path.parent / first).parent.is_dir() and not path.is_symlink():
+            return path.parent
     return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
-from groundwork.text import UNICODE
+from groundwork.text import UNICODE, counted
 from megabuild.run.work import Need, Stopped, TaskResult, Work
 from megabuild.status.status import Status, logger
 
@@ -22,28 +22,22 @@ class TaskFinished:
     """The last message of a task's thread."""
 
     work: Work
-    made: TaskResult | None = None
+    result: TaskResult | None = None
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackageAvailable:
-    """Something that tasks may need is there, though the task that made it goes on."""
-
-    name: str
-
-
-Inbox: TypeAlias = "queue.SimpleQueue[PackageAvailable | TaskFinished]"
+#: What threads put in: a task's end, or the name of something that tasks may need and that is available now.
+Inbox: TypeAlias = "queue.SimpleQueue[str | TaskFinished]"
 
 
 class Graph:
     """Runs tasks until all are done or have failed; to be used from one thread.
 
-    ``done`` names the tasks whose packages are published, and whatever else is there; ``failed``, which grows, the
-    tasks that cannot run, and why. ``publish`` takes what a task has made; what it raises fails the task. Threads put
-    their messages into ``inbox``; ``stop`` is set when everything is to end. ``keep_going`` has the rest built where a
-    brief task fails. ``on_tick`` is called some times a second; what it raises ends the run. While ``hold`` is
-    true nothing starts, nor does a task that ``refuse`` has an error for, which ends the run when nothing else runs.
+    ``done`` names what is available: tasks whose packages are published, packages that are built; ``failed``, which
+    grows, the tasks that cannot run, and why. ``publish`` takes what a task has made; what it raises fails the task.
+    ``stop`` is set when everything is to end. ``keep_going`` has the rest built where a brief task fails. ``on_tick``
+    is called some times a second; what it raises ends the run. A task that ``refuse`` has an error for does not start,
+    which ends the run when nothing else runs.
     """
 
     def __init__(
@@ -64,28 +58,22 @@ class Graph:
         self._waiting = sorted(works, key=lambda work: -_way(work, works))
         self._running: dict[str, tuple[Work, int, threading.Thread]] = {}
         self._held: list[tuple[Work, TaskResult]] = []  # made, but what it needs is not published yet
-        self._done = set(done)
-        self._failed = failed
+        self._done, self._failed = set(done), failed
         self._error: MegabuildError | None = None  # that of the run
-        self._status = status
-        self._publish = publish
-        self._inbox = inbox
-        self._stop = stop
-        self._keep_going = keep_going
-        self._on_tick = on_tick
-        self._refuse = refuse
+        self._status, self._publish, self._inbox, self._stop = status, publish, inbox, stop
+        self._keep_going, self._on_tick, self._refuse = keep_going, on_tick, refuse
 
     def run(self) -> None:
-        """Run all tasks. Whatever ends this, none goes on afterwards.
+        """Run all tasks. Whatever ends this, none is left running.
 
         Raises MegabuildError: A vital task failed; brief ones that could still be done are.
         Raises BaseException: What interrupted it, or a fault of this program in a thread.
         """
         try:
             while self._waiting or self._running or self._held:
-                self._give_up()
-                self._release()
-                self._start()
+                self._drop_hopeless()
+                self._publish_held()
+                self._start_tasks()
                 self._listen()
                 self._on_tick()
         except KeyboardInterrupt as stop:
@@ -98,34 +86,31 @@ class Graph:
         if self._error is not None:
             raise self._error
 
-    def _give_up(self) -> None:
+    def _drop_hopeless(self) -> None:
         """Fail the tasks that need something which will not come."""
-        going = [*self._waiting, *(work for work, _, _ in self._running.values())]
-        expected = {name for work in going for name in (work.name, *work.provides)}
+        active = [*self._waiting, *(work for work, _, _ in self._running.values())]
+        expected = {name for work in active for name in (work.name, *work.provides)}
         expected |= self._done | {work.name for work, _ in self._held}
-        for work in list(self._waiting):
-            if lost := _unmet(work.needs, expected):
-                self._waiting.remove(work)
-                self._lose(work, lost)
-        for held in list(self._held):
-            if lost := _unmet(held[0].publish_after, expected):
-                self._held.remove(held)
-                self._lose(held[0], lost)
+        hopeless = [(work, lost) for work in self._waiting if (lost := _unmet(work.needs, expected))]
+        hopeless += [(work, lost) for work, _ in self._held if (lost := _unmet(work.publish_after, expected))]
+        names = {work.name for work, _ in hopeless}
+        self._waiting = [work for work in self._waiting if work.name not in names]
+        self._held = [held for held in self._held if held[0].name not in names]
+        for work, lost in hopeless:
+            if not work.vital or self._error is None:  # else that says it all
+                why = "which failed" if self._failed.keys() & set(lost) else "which nothing makes"
+                self._fail(work, BuildError(f"needs {', '.join(lost)}, {why}"))
 
-    def _lose(self, work: Work, lost: Sequence[str]) -> None:
-        if work.vital and self._error is not None:
-            return  # which says it all
-        why = "which failed" if self._failed.keys() & set(lost) else "which nothing makes"
-        self._failed_with(work, BuildError(f"needs {', '.join(lost)}, {why}"))
-
-    def _release(self) -> None:
+    def _publish_held(self) -> None:
         """Publish what was held back, now that what it needs is published, or where it needs each other."""
         stuck = not self._waiting and not self._running
-        while found := [one for one in self._held if stuck or not _unmet(one[0].publish_after, self._done)]:
-            self._held.remove(found[0])
-            self._finish(*found[0])
+        while ready := [
+            held for held in self._held if stuck or not _unmet(held[0].publish_after, self._done)
+        ]:
+            self._held.remove(ready[0])
+            self._finish(*ready[0])
 
-    def _start(self) -> None:
+    def _start_tasks(self) -> None:
         busy = {work.alone for work, _, _ in self._running.values() if work.alone}
         refused: MegabuildError | None = None
         for work in list(self._waiting):
@@ -138,18 +123,18 @@ class Graph:
             jobs = work.budget.take(last=not any(other.budget is work.budget for other in others))
             if jobs:
                 self._waiting.remove(work)
-                self._begin(work, jobs)
+                self._start(work, jobs)
                 busy.add(work.alone or work.name)
         if refused is not None and not self._running:
             raise refused
 
-    def _begin(self, work: Work, jobs: int) -> None:
+    def _start(self, work: Work, jobs: int) -> None:
         if not work.vital:
             logger.info("%s: started", work.name)
 
         def go() -> None:
             try:
-                self._inbox.put(TaskFinished(work=work, made=work.go(jobs)))
+                self._inbox.put(TaskFinished(work=work, result=work.go(jobs)))
             except BaseException as error:  # whatever it is, the loop must hear of the thread's end
                 self._inbox.put(TaskFinished(work=work, error=error))
 
@@ -159,86 +144,80 @@ class Graph:
 
     def _listen(self) -> None:
         try:
-            item = self._inbox.get(timeout=_POLL_SECONDS)
+            message = self._inbox.get(timeout=_POLL_SECONDS)
             while True:
-                if isinstance(item, TaskFinished):
-                    self._ended(item)
+                if isinstance(message, TaskFinished):
+                    self._take_end(message)
                 else:
-                    self._done.add(item.name)
-                item = self._inbox.get_nowait()
+                    self._done.add(message)
+                message = self._inbox.get_nowait()
         except queue.Empty:
             return
 
-    def _ended(self, ended: TaskFinished) -> None:
+    def _take_end(self, ended: TaskFinished) -> None:
         work, error = ended.work, ended.error
         _, jobs, thread = self._running.pop(work.name)
         thread.join()
         work.budget.give_back(jobs)
-        if error is None and ended.made is not None:
-            if ended.made.archives and _unmet(work.publish_after, self._done):
-                self._held.append((work, ended.made))
+        if error is None and ended.result is not None:
+            if ended.result.archives and _unmet(work.publish_after, self._done):
+                self._held.append((work, ended.result))
             else:
-                self._finish(work, ended.made)
+                self._finish(work, ended.result)
         elif isinstance(error, Stopped) and self._error is not None:
             return
         elif isinstance(error, MegabuildError):
-            if not self._again(work, error):
-                self._failed_with(work, error)
+            self._retry_or_fail(work, error)
         elif error is not None:
             raise error
 
-    def _finish(self, work: Work, made: TaskResult) -> None:
+    def _finish(self, work: Work, result: TaskResult) -> None:
         """Publish what a task has made, and note that it is done."""
         try:
-            self._publish(work, made)
-            error = made.error
+            self._publish(work, result)
+            error = result.error
         except MegabuildError as refused:
             error = refused
-        if error is None:
-            self._done.add(work.name)
-            if not work.vital:
-                logger.debug("%s: built", work.name)
-                self._status.time_left.reach(f"task {work.name}")
-        elif not self._again(work, error):
-            self._failed_with(work, error)
+        if error is not None:
+            self._retry_or_fail(work, error)
+            return
+        self._done.add(work.name)
+        if not work.vital:
+            logger.debug("%s: built", work.name)
+            self._status.time_left.reach(f"task {work.name}")
 
-    def _again(self, work: Work, error: MegabuildError) -> bool:
-        """Put a task back where another attempt can help."""
+    def _retry_or_fail(self, work: Work, error: MegabuildError) -> None:
+        """Put a task back where another attempt can help: with half the jobs where memory ran out."""
         if isinstance(error, OutOfMemoryError):
             jobs = work.budget.halve()
-            if not jobs:
-                return False
-            work.report_retry(error, jobs)
-        elif what := work.mend(error):
-            logger.warning("%s: %s", error.message.splitlines()[0], what)
+            how = f"once more with {counted(jobs, 'job')}" if jobs else ""
         else:
-            return False
-        self._waiting.append(work)
-        return True
+            how = work.mend(error)
+        if how:
+            logger.warning("%s: %s", error.message.splitlines()[0], how)
+            self._waiting.append(work)
+        else:
+            self._fail(work, error)
 
-    def _failed_with(self, work: Work, why: MegabuildError) -> None:
+    def _fail(self, work: Work, why: MegabuildError) -> None:
         self._failed[work.name] = why
-        if work.vital:
-            self._error = self._error or why
-            if not (work.brief and self._keep_going):
-                self._abandon()
+        if not work.vital:
+            self._status.set_packages(work.labels, "failed")
+            message = "\n".join(text for text in (why.message, why.remedy) if text)
+            logger.error("%s %s: %s", UNICODE.failed, work.name, message)
             return
-        self._status.set_packages(work.labels, "failed")
-        message = "\n".join(text for text in (why.message, why.remedy) if text)
-        logger.error("%s %s: %s", UNICODE.failed, work.name, message)
-
-    def _abandon(self) -> None:
-        """End what is not brief: the run has failed."""
-        self._waiting = [work for work in self._waiting if work.brief]
-        for work, _, _ in self._running.values():
-            if not work.brief:
-                work.cancel()
+        self._error = self._error or why
+        if not (work.brief and self._keep_going):  # end what is not brief: the run has failed
+            self._waiting = [other for other in self._waiting if other.brief]
+            for other, _, _ in self._running.values():
+                if not other.brief:
+                    other.cancel()
 
 
-def _unmet(needs: Iterable[Need], there: Collection[str]) -> list[str]:
-    """Return what is not there of what is needed; of alternatives the first."""
+def _unmet(needs: Iterable[Need], available: Collection[str]) -> list[str]:
+    """Return what is not available of what is needed; of alternatives the first."""
     alternatives = ((need,) if isinstance(need, str) else need for need in needs)
-    return [names[0] for names in alternatives if not any(name in there for name in names)]
+    return [names[0] for names in alternatives if not any(name in available for name in names)]
 
 
 def _way(work: Work, works: Sequence[Work]) -> int:

@@ -73,30 +73,25 @@ def trusts_objects(environ: Mapping[str, str]) -> bool:
 def write_launcher(
     state: Path, *, inside: str, folder: str, shared: str, stats: str, heavy_jobs: int = 0
 ) -> None:
-    """Write the files into a state folder, which builds see at ``inside``.
+    """Write the files into a state folder, which builds see at ``inside``; the engine gives scripts no environment.
 
     ``folder`` and ``shared`` are the config's own objects and those of trusted runs, ``stats`` is the cache's log. So
     many compilers of heavy objects as ``heavy_jobs`` says run at a time; where that is 0, all of them.
     """
     access = "" if trusts_objects(os.environ) else "|read-only"
-    storage = " ".join(filter(None, [f"file:{quote(shared)}{access}", os.environ.get(REMOTE_STORAGE, "")]))
-    # The engine gives scripts an environment of their own, which has none of these.
-    _write(
-        state / COMPILER_LAUNCHER,
-        _LAUNCHER,
-        program=os.environ.get("TORCH_CCACHE", "") or "ccache",
-        gate=f"{inside}/{HEAVY_GATE}",
-        folder=folder,
-        storage=storage,
-        stats=stats,
-        size=os.environ.get("CCACHE_MAXSIZE", "") or "40G",
-    )
-    slots = " ".join(str(number + 1) for number in range(heavy_jobs))
-    gate = _GATE.replace("{heavy}", "|".join(f"{pattern}.cu.o" for pattern in _HEAVY))
-    _write(state / HEAVY_GATE, gate, slots=slots, locks=f"{inside}/tmp")
-
-
-def _write(path: Path, text: str, **values: str) -> None:
-    """Write a program for this user alone: it may hold the password of a storage."""
+    storage = [f"file:{quote(shared)}{access}", os.environ.get(REMOTE_STORAGE, "")]
+    values = {
+        "program": os.environ.get("TORCH_CCACHE", "") or "ccache",
+        "gate": f"{inside}/{HEAVY_GATE}",
+        "folder": folder,
+        "storage": " ".join(filter(None, storage)),
+        "stats": stats,
+        "size": os.environ.get("CCACHE_MAXSIZE", "") or "40G",
+        "slots": " ".join(str(number + 1) for number in range(heavy_jobs)),
+        "locks": f"{inside}/tmp",
+    }
     words = {name: shlex.quote(value) for name, value in values.items()}
-    files.write(path, text.format(**words), mode=0o700)
+    words["heavy"] = "|".join(f"{pattern}.cu.o" for pattern in _HEAVY)
+    for name, text in ((COMPILER_LAUNCHER, _LAUNCHER), (HEAVY_GATE, _GATE)):
+        # for this user alone: it may hold the password of a storage
+        files.write(state / name, text.format(**words), mode=0o700)

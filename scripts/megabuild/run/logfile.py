@@ -38,21 +38,18 @@ class LogFile(AbstractContextManager["LogFile"]):
         os.replace(link, self.path.with_name("latest.log"))
 
     def write(self, source: str, text: str) -> str:
-        """Write one line; return it masked, without terminal control characters."""
+        """Write one line; return it masked, without control characters. A full disk costs lines, and not the run."""
         masked = plain(self.mask(text))
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        line = f"{now} {source:<16} {masked}\n".encode(errors="replace")
         with self._lock:
-            self._append(f"{now} {source:<16} {masked}\n".encode(errors="replace"))
+            line = b"\n" + line if self._cut else line
+            try:
+                self._cut = self._file.write(line) < len(line)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
         return masked
-
-    def _append(self, line: bytes) -> None:
-        """Write a line; a full disk costs lines, and not the run, which may yet pause and go on."""
-        line = b"\n" + line if self._cut else line
-        try:
-            self._cut = self._file.write(line) < len(line)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
 
     def __exit__(self, *_: object) -> None:
         """Close the file."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from rattler import MatchSpec
 
 from groundwork import channel_folder, files
-from groundwork.errors import MegabuildError, PackageTestError
+from groundwork.errors import PackageTestError
 from groundwork.jobs import Budget
-from groundwork.text import UNICODE, counted, duration
+from groundwork.text import UNICODE, duration
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.supervisor import TESTS
 from megabuild.plan.plan import PlanItem
@@ -21,19 +19,14 @@ from megabuild.plan.published import paths
 from megabuild.providers.specs import satisfied
 from megabuild.run.build_output import BuildStep
 from megabuild.run.build_task import finish
-from megabuild.run.logfile import LogFile
 from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.sandbox_paths import job, view
+from megabuild.run.summary import name_of_test
 from megabuild.run.work import BROKEN, Need, RunContext, TaskResult, Work
 from megabuild.status.status import logger
 
 #: Of a test's folder: the channel with what its environment needs of this run's packages.
 _CHANNEL = "channel"
-
-
-def name_of(file_name: str) -> str:
-    """Return the name of a package's test."""
-    return f"test {file_name}"
 
 
 class PackageTest(Work):
@@ -45,72 +38,57 @@ class PackageTest(Work):
     vital = True
     brief = True
 
-    def __init__(
-        self, run: RunContext, budget: Budget, build: PyTorchWork, item: PlanItem, log: LogFile
-    ) -> None:
+    def __init__(self, run: RunContext, budget: Budget, build: PyTorchWork, item: PlanItem) -> None:
         package, items = item.package, run.plan.items
-        self._package, self.labels = package, (package.id.label,)
         short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"  # tests put sockets below it
         super().__init__(run, run.plan.options.state / TESTS / short, budget)
-        self.name = name_of(package.file_name)
-        self.needs = (package.file_name, *_needs(package, items, (*package.run, *package.test)))
+        self._package, self._build, self.labels = package, build, (package.id.label,)
+        self.name = name_of_test(package.file_name)
+        self.needs = (package.file_name, *_find_needs(package, items, (*package.run, *package.test)))
         self.publish_after = tuple(
-            tuple(map(name_of, need)) for need in _own(items, package.run) if need != (package.file_name,)
+            tuple(map(name_of_test, need))
+            for need in _match_own(items, package.run)
+            if need != (package.file_name,)
         )
-        self._build = build
-        self._log = log
-
-    def log(self) -> contextlib.AbstractContextManager[LogFile]:
-        """Return the run's log, which stays open."""
-        return contextlib.nullcontext(self._log)
 
     def take(self, step: BuildStep) -> None:
         """Ignore the scripts' phases: it is one test, however many they are."""
 
     def run(self, jobs: int) -> TaskResult:
         """Test it, and finish it where it passes; where not, put it aside."""
-        self._begin_attempt()
-        self.pause()
         status, began, label = self._run.status, time.monotonic(), self._package.id.label
         status.set_packages([label], "testing")
-        self.task.phase(f"testing {label}", level=logging.DEBUG)
-        passed = False
-        try:
-            made = self._test(jobs)
-            passed = made.error is None
-            return made
-        finally:
-            took = duration(time.monotonic() - began)
-            status.set_packages([label], "tested" if passed else "failed")
-            status.time_left.reach(f"tested {label.split()[0]}")
-            if passed:
-                logger.info("%s %s: tested in %s", UNICODE.done, label, took)
-            else:
-                logger.debug("%s %s: test failed after %s", UNICODE.failed, label, took)
+        self.task.phase(f"testing {label}")
+        result = self._test(jobs)
+        took = duration(time.monotonic() - began)
+        status.set_packages([label], "failed" if result.error else "tested")
+        status.time_left.reach(f"tested {label.split()[0]}")
+        if result.error is None:
+            logger.info("%s %s: tested in %s", UNICODE.done, label, took)
+        return result
 
     def _test(self, jobs: int) -> TaskResult:
         plan, package = self._plan, self._package
         files.remove(self._state)
         built = self._build.shelf / package.subdir / package.file_name
-        self._make_channel()
-        channels = (self._state / _CHANNEL, *plan.environment.channels)
+        # a channel for all tests would be indexed again while others read it
+        channel = self._state / _CHANNEL
+        published = (item.package.file_name for item in plan.items if item.exists)
+        # as they are announced: the next one may be being copied
+        for path in [*list(self._build.shelved), *paths(plan.options.packages, published)]:
+            files.link(path, channel / path.parent.name / path.name)
+        channel_folder.write_index(channel, plan.options.config.platform)
+        channels = (channel, *plan.environment.channels)
         recipe = plan.options.recipe
         seen = view(plan, self._run.isolation, state=self._state, recipe=recipe, channels=channels)
-        inside = seen.channels[0].removeprefix("file://")
-        work = job(
-            plan,
-            seen,
-            plan.overrides,
-            jobs=jobs,
-            env={},
-            tests=[f"{inside}/{package.subdir}/{package.file_name}"],
-        )
-        outcome = self._follow(seen, work, self._log)
+        inside = f"{seen.channels[0].removeprefix('file://')}/{package.subdir}/{package.file_name}"
+        work = job(plan, seen, plan.overrides, jobs=jobs, env={}, tests=[inside])
+        log = self._run.log
+        outcome = self.follow(seen, work, log)
         if not outcome.ok:
             what = f"test of {package.name} {package.build_string}"
-            broken = [package.file_name]
-            aside = self._state.parent / BROKEN
-            error = self._failure(outcome, jobs, self._log.path, aside=aside, broken=broken, what=what)
+            aside, broken = self._state.parent / BROKEN, [package.file_name]
+            error = self.explain(outcome, jobs, log.path, aside=aside, broken=broken, what=what)
             if isinstance(error, PackageTestError):  # and not one of a test that was killed
                 self._build.put_aside(built)
             return TaskResult(seconds={}, error=error)
@@ -119,28 +97,15 @@ class PackageTest(Work):
         seconds = {package.file_name: self._build.seconds.get(package.file_name, 0.0)}
         return TaskResult(archives=[finished], seconds=seconds)
 
-    def _make_channel(self) -> None:
-        """Make a channel of everything that is there; one for all tests would be indexed anew while others read it."""
-        channel, options = self._state / _CHANNEL, self._plan.options
-        known = (item.package.file_name for item in self._plan.items if item.exists)
-        # as they are announced: the next one may be being copied
-        for path in [*list(self._build.shelved), *paths(options.packages, known)]:
-            files.link(path, channel / path.parent.name / path.name)
-        channel_folder.write_index(channel, options.config.platform)
 
-    def report_retry(self, error: MegabuildError, jobs: int) -> None:
-        """Report another attempt, with fewer jobs."""
-        logger.warning("%s: tested once more with %s", error.message.splitlines()[0], counted(jobs, "job"))
-
-
-def _needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[Need]:
+def _find_needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[Need]:
     """Give what must be built for an environment of ``specs``: files of this plan's, or several that would do."""
-    known, left = {package.file_name}, list(specs)
+    needed, left = {package.file_name}, list(specs)
     by_file = {item.package.file_name: item.package for item in items}
     while left:
-        for need in list(_own(items, [left.pop()])):
-            new = [name for name in need if name not in known]
-            known.update(new)
+        for need in list(_match_own(items, [left.pop()])):
+            new = [name for name in need if name not in needed]
+            needed.update(new)
             if by_file[need[0]].python:
                 yield need  # any Python's will do
                 new = new[:1]
@@ -149,10 +114,10 @@ def _needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Iterable[s
             left += [spec for name in new for spec in by_file[name].run]
 
 
-def _own(items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[tuple[str, ...]]:
+def _match_own(items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """Give for each spec the files of this plan's packages that match it; nothing where a channel has it."""
     for text in specs:
         spec = [MatchSpec(text)]
-        found = tuple(item.package.file_name for item in items if satisfied(spec, item.package.id))
-        if found:
-            yield found
+        names = tuple(item.package.file_name for item in items if satisfied(spec, item.package.id))
+        if names:
+            yield names

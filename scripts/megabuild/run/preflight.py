@@ -13,7 +13,7 @@ from groundwork import files, redact
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
 from groundwork.machine import MemoryWatch, disk_free, disk_of, measure
 from groundwork.network.client import why_unreachable
-from groundwork.text import counted, size
+from groundwork.text import counted
 from megabuild.cleaning import size_of
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.job import Job
@@ -27,8 +27,6 @@ from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
 from megabuild.run.failure import Failure, excerpt
 from megabuild.run.sandbox_paths import View
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _SCRIPT = r"""
 cat > check.cpp <<'EOF'
@@ -49,7 +47,6 @@ echo done > "$PREFIX/share/megabuild-check/done"
 _RECIPE, _FOLDER = "preflight/recipe.yaml", "tmp/preflight"
 _COMPILERS = re.compile(r"(gcc|gxx|clang|clangxx|sysroot|macosx_deployment_target)_")
 _ANSWER, _COMPILER = "::megabuild:: answer 42", "::megabuild:: compiler "
-
 _SERVER_SECONDS = 15.0
 
 Check = tuple[str, str]
@@ -57,7 +54,7 @@ Check = tuple[str, str]
 
 def before_preparation(plan: Plan) -> Iterator[Check]:
     """Run what can be checked before anything is downloaded; raises as :func:`checks` does."""
-    yield "disk", _disk(plan)
+    yield "disk", _check_disk(plan)
     if reached := reach_sources(plan):
         yield "source", reached
 
@@ -69,50 +66,41 @@ def checks(plan: Plan, isolation: Isolation) -> Iterator[Check]:
     """
     check_path(plan.options.state_inside(isolation))
     yield "path", str(plan.options.state)
-    yield "disk", _disk(plan)
-    yield "memory", _memory(plan)
-    yield "source", _source(plan)
+    yield "disk", _check_disk(plan)
+    yield "memory", _check_memory(plan)
+    yield "source", _check_source(plan)
     isolation.check()
     yield "isolation", isolation.name
-    yield "packages", f"{counted(_environments(plan), 'environment')} can be solved"
-
-
-def _environments(plan: Plan) -> int:
-    """Solve every environment, apart from packages that the run itself will make; return how many there are."""
+    # apart from packages that the run itself will make
     packages = [item.package for item in plan.items]
     solver = Solver(plan.environment, plan.options.config.platform, {package.name for package in packages})
     for package in packages:
         solver.built_with(package)
-    return solver.count
+    yield "packages", f"{counted(solver.count, 'environment')} can be solved"
 
 
-def _disk(plan: Plan) -> str:
-    state, remedy = plan.options.state, "free some space, or put --output on another disk"
+def _check_disk(plan: Plan) -> str:
+    state, cache = plan.options.state, plan.options.cache
     kept = size_of(tree_reuse.kept(plan.staging_decision, state / "tree"))
-    free, there = disk_free(state), size_of(state) - kept
-    needed, first = max(plan.estimate.disk - there, 0), plan.environment.to_make
-    words = f", {size(first)} of them for downloads and what is packed of them" if first else ""
-    cache = plan.options.cache
-    if first and disk_of(cache) != disk_of(state):
-        if disk_free(cache) < first:
+    needed = max(plan.estimate.disk - (size_of(state) - kept), 0)
+    needs = [(state, needed, "--output")]
+    if first := plan.environment.to_make:  # downloads and what is packed of them
+        needs.append((cache, first, "MEGABUILD_CACHE"))
+        if disk_of(cache) == disk_of(state):
+            needs = [(state, needed + first, "--output")]
+    for folder, size, name in needs:
+        if disk_free(folder) < size:
+            remedy = f"free some space, or put {name} on another disk"
+            if kept and folder == state:
+                remedy += f", or remove {state}/tree*: a former compile, {kept / GB:.1f} GB"
             raise OutOfSpaceError(
-                f"{cache}: {disk_free(cache) / GB:.1f} GB are free, and what is downloaded and packed first takes "
-                f"about {first / GB:.1f} GB",
-                "free some space, or put MEGABUILD_CACHE on another disk",
+                f"{folder}: {disk_free(folder) / GB:.1f} GB are free, about {size / GB:.1f} GB are needed",
+                remedy,
             )
-        words = ""
-    else:
-        needed += first
-    if free < needed:
-        if kept:
-            remedy += f", or remove {state}/tree*: a former compile, {kept / GB:.1f} GB, kept until this one ends well"
-        raise OutOfSpaceError(
-            f"{state}: {free / GB:.1f} GB are free, about {needed / GB:.1f} GB are needed{words}", remedy
-        )
-    return f"{free / GB:.0f} GB free, about {needed / GB:.1f} GB needed{words}"
+    return f"{disk_free(state) / GB:.0f} GB free, about {needs[0][1] / GB:.1f} GB needed"
 
 
-def _memory(plan: Plan) -> str:
+def _check_memory(plan: Plan) -> str:
     machine, per_job = measure(), plan.estimate.memory_per_job
     if machine.memory < per_job:
         raise OutOfMemoryError(
@@ -129,10 +117,10 @@ def reach_sources(plan: Plan) -> str:
     answering: dict[str, None] = {}
     plan = stored.when_fetched(plan)
     reused = plan.staging_decision.decision == "reuse"
-    needed = [one for package in plan.missing for one in package.archives]
-    needed += [one for package in plan.missing for one in package.staging_archives if not reused]
+    sources = [source for package in plan.missing for source in package.archives]
+    sources += [source for package in plan.missing for source in package.staging_archives if not reused]
     kept = {path.name.partition("_")[2] for path in (plan.options.state / "out/src_cache").glob("*_*")}
-    for source in dict.fromkeys(needed):
+    for source in dict.fromkeys(sources):
         if any(url.rpartition("/")[2] in kept for url in source.urls):
             continue
         reasons = {url: why_unreachable(url, _SERVER_SECONDS) for url in source.urls}
@@ -147,20 +135,23 @@ def reach_sources(plan: Plan) -> str:
     return f"{', '.join(answering)} answers" if answering else ""
 
 
-def _source(plan: Plan) -> str:
+def _check_source(plan: Plan) -> str:
     options = plan.options
+    variant = {**options.config.variant, **plan.overrides}
     if "torch_source" not in options.config.variant:
         return reach_sources(plan) or "in the recipe's folder"
     kind = next(iter(plan.overrides.get("torch_source", ())), options.config.variant["torch_source"][0])
     if kind == "official" and options.torch_source is None:
-        digest = plan.overrides.get("torch_sha256", options.config.variant.get("torch_sha256", ("",)))[0]
-        if not _SHA256.fullmatch(digest):
+        digest = variant.get("torch_sha256", ("",))[0]
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise IntegrityError(
                 f"{options.config.name} names no sha256 for the source of PyTorch {options.config.torch_version}",
                 "add torch_sha256 to conda_build_config.yaml",
             )
-        there = f", {reached}" if (reached := reach_sources(plan)) else ""
-        return f"official {options.config.torch_version}, sha256 {digest[:12]}…{there}"
+        reached = reach_sources(plan)
+        return f"official {options.config.torch_version}, sha256 {digest[:12]}…" + (
+            reached and f", {reached}"
+        )
     own = kind == "model" and options.torch_source is None
     folder = options.root / "rehearsal" / "model" if own else plan.environment.source
     if folder is None or not folder.is_dir() or not os.listdir(folder):
@@ -177,19 +168,19 @@ def compilers(planned: Sequence[PlannedPackage]) -> list[str]:
     return specs if any("xx_" in spec for spec in specs) else []
 
 
-def toolchain(
+def check_toolchain(
     planned: Sequence[PlannedPackage],
     seen: View,
     template: Job,
     *,
-    on_log: Callable[[ScriptLine], None],
+    on_log: Callable[[ScriptLine], object],
     on_tick: Callable[[], None],
 ) -> str:
     """Compile and run a small program the way the build will compile; return the compiler's own name and version.
 
     It goes through everything the real build will go through: the isolation, its mounts, the channel, the engine, the
     activation of the compilers, which are those of the plan's staging, or of its first package. A missing mount or a
-    compiler that cannot link, shows here within seconds. ``template`` is the build's own job; what
+    compiler that cannot link shows here within seconds. ``template`` is the build's own job; what
     ``on_tick`` raises ends the check.
 
     Raises PreflightError: It does not work; the message shows what the compiler said.
@@ -207,7 +198,7 @@ def toolchain(
         template, recipe=f"{seen.state_inside}/{_RECIPE}", output_dir=f"{seen.state_inside}/{_FOLDER}/out",
         test=False, keep_build=True, variant_config=(), named=False,
     )  # fmt: skip
-    follower, lines, memory = LogFollower(folder), list[str](), MemoryWatch()
+    lines, memory = list[str](), MemoryWatch()
 
     def tick(*, last: bool = False) -> None:
         for line in follower.poll(last=last):
@@ -217,27 +208,23 @@ def toolchain(
         on_tick()
 
     try:
-        with follower:
+        with LogFollower(folder) as follower:
             outcome = run_worker(seen, small, on_line=lines.append, on_tick=tick)
             tick(last=True)
-        well = outcome.ok and _ANSWER in lines
+        works = outcome.ok and _ANSWER in lines
         failure = Failure(
-            outcome=outcome,
-            lines=lines,
-            what="the toolchain check",
-            jobs=1,
-            state=seen.state,
-            short=memory.short(),
-        )
-        lacking = None if well else failure.of_resources()
+            outcome=outcome, lines=lines, what="the toolchain check", jobs=1, state=seen.state, short=memory.short()
+        )  # fmt: skip
+        if not works and (error := failure.of_resources()):
+            raise error
     finally:
-        for made in (folder, (seen.state / _RECIPE).parent):
-            files.remove(made)
-    if lacking is not None:
-        raise lacking
-    if not well:
+        for path in (folder, (seen.state / _RECIPE).parent):
+            files.remove(path)
+    if not works:
+        shown = "\n".join([outcome.message.splitlines()[0], *excerpt(lines)])
         raise PreflightError(
-            f"the toolchain cannot compile a small program: {outcome.message.splitlines()[0]}\n{excerpt(lines)}",
-            "the build environment has no working C++ compiler: see the provider's notes in --plan",
+            f"the toolchain cannot compile a small program: {shown}",
+            "the build environment has no working C++ compiler: see the provider's notes in --plan; "
+            "`megabuild clean --kind downloads --apply` has its packages unpacked again",
         )
     return next((line.removeprefix(_COMPILER) for line in lines if line.startswith(_COMPILER)), "")

@@ -38,10 +38,10 @@ class View(Place):
     recipe: str  #: the recipe file's path inside
     channels: tuple[str, ...]  #: URLs, as the engine needs them
     source: str | None  #: the provider's source tree inside, or None
-    #: what the engine must be told through its environment: its caches, and the machine to build for
-    environment: Mapping[str, str]
-    #: further folders that were asked for, by name: their paths inside
-    more: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str]  #: the engine's: its caches, and the machine to build for
+    more: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: further folders that were asked for, by name: paths inside
 
     @property
     def launcher(self) -> str:
@@ -64,8 +64,7 @@ def view(
 
     ``state`` belongs to this task alone; the recipe file is below the folder of PyTorch's; channels are in order of
     priority. ``more`` are further folders to show, by a name for them; ``written`` names further folders below
-    ``state`` to which the build writes; so many compilers of heavy
-    objects as ``heavy_jobs`` says run at a time (0: all).
+    ``state`` to which the build writes; for ``heavy_jobs`` see :func:`write_launcher`.
     """
     options, cache = plan.options, plan.options.cache
     mounts: list[Mount] = []
@@ -77,39 +76,28 @@ def view(
         mounts.append(Mount(source=source, target=target, writable=writable))
         return isolation.path(target, source)
 
-    state_inside = isolation.path(f"{INSIDE}/state", state)
-    recipes = mount("recipe", options.recipes)
     if (options.root / "rehearsal").is_dir():
         mount("rehearsal", options.root.absolute() / "rehearsal")
-    scripts = mount("scripts", Path(megabuild.__file__).resolve().parent.parent)
-    site = mount("site", Path(rattler_build.__file__).resolve().parent.parent)
-    urls = []
-    for number, channel in enumerate(channels):
-        if isinstance(channel, Path):
-            inside = mount(f"channel{number or ''}", channel.resolve())
-            urls.append(f"file://{inside}")
-        else:
-            urls.append(channel)
-    source = mount("source", plan.environment.source) if plan.environment.source else None
-    others = {name: mount(name, folder) for name, folder in (more or {}).items()}
+    urls = [
+        f"file://{mount(f'channel{number}', channel.resolve())}" if isinstance(channel, Path) else channel
+        for number, channel in enumerate(channels)
+    ]
     on_host = isolation.name == "host"
     environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
-    # Nobody can prove what a build has put into a cache: it is for builds of the same config, and of no other.
+    # Nothing proves what a build has put into a cache: it is for builds of the same config, and of no other.
     environment["RATTLER_CACHE_DIR"] = mount("rattler", cache / "rattler" / options.cache_name, writable=True)
     if not on_host and (bundle := certificates.system_bundle(os.environ)):
         # what the engine fetches in there comes by the same proxy, with the same company's certificate
         trusted = mount("certificates.pem", bundle)
         environment |= dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), trusted)
     objects = cache / "objects"
-    own = mount("ccache", objects / options.cache_name, writable=True)
     (objects / _SHARED).mkdir(parents=True, exist_ok=True)
-    shared = mount("objects", objects / _SHARED, writable=trusts_objects(os.environ))
-    python = sys.executable if on_host else "python3"
+    state_inside = isolation.path(f"{INSIDE}/state", state)
     write_launcher(
         state,
         inside=state_inside,
-        folder=own,
-        shared=shared,
+        folder=mount("ccache", objects / options.cache_name, writable=True),
+        shared=mount("objects", objects / _SHARED, writable=trusts_objects(os.environ)),
         stats=f"{state_inside}/{STATS}",
         heavy_jobs=heavy_jobs,
     )
@@ -117,15 +105,15 @@ def view(
         isolation=isolation,
         state=state,
         state_inside=state_inside,
-        scripts_inside=scripts,
-        python=python,
-        site_inside=site,
+        scripts_inside=mount("scripts", Path(megabuild.__file__).resolve().parent.parent),
+        python=sys.executable if on_host else "python3",
+        site_inside=mount("site", Path(rattler_build.__file__).resolve().parent.parent),
         mounts=mounts,
-        recipe=f"{recipes}/{recipe.relative_to(options.recipes).as_posix()}",
+        recipe=f"{mount('recipe', options.recipes)}/{recipe.relative_to(options.recipes).as_posix()}",
         channels=tuple(urls),
-        source=source,
+        source=mount("source", plan.environment.source) if plan.environment.source else None,
         environment=environment,
-        more=others,
+        more={name: mount(name, folder) for name, folder in (more or {}).items()},
     )
     for name in (*_WRITABLE, *written):
         (state / name).mkdir(parents=True, exist_ok=True)
@@ -143,17 +131,16 @@ def job(
     env: Mapping[str, str],
     tests: Sequence[str] = (),
 ) -> Job:
-    """Describe a task to the worker, but for its packages.
+    """Describe a task to the worker, but for its packages, and write the variant file that the engine reads.
 
-    Writes the variant file that the engine reads: its own command line could do the same with it. ``overrides`` are
-    variant values in place of the config's, ``env`` are further variables for the recipe's scripts; ``tests`` are
-    packages to be tested in place of a build.
+    ``overrides`` are variant values in place of the config's, ``env`` are further variables for the recipe's scripts;
+    ``tests`` are packages to be tested in place of a build.
     """
     config = plan.options.config
-    made = chosen(config, overrides)
+    variant = chosen(config, overrides)
     document = {
-        **made.as_written(made.variant),
-        "zip_keys": [list(group) for group in made.zip_keys],
+        **variant.as_written(variant.variant),
+        "zip_keys": [list(group) for group in variant.zip_keys],
     }
     files.write(seen.state / VARIANT, json.dumps(document, indent=1))  # JSON is YAML
     return Job(

@@ -11,24 +11,21 @@ from dataclasses import replace
 from filelock import Timeout
 
 from groundwork import files, in_use, interrupts
-from groundwork.errors import (
-    BuildError,
-    BusyError,
-    DeadlineError,
-    Interrupted,
-    MegabuildError,
-)
+from groundwork.errors import BuildError, BusyError, DeadlineError, Interrupted, MegabuildError
 from groundwork.files import FileLock
 from groundwork.machine import give_back_memory
 from groundwork.redact import Mask
+from megabuild.cleaning import size_of
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
-from megabuild.run.driver import Driver
+from megabuild.run.driver import Driver, Prepare
 from megabuild.run.logfile import LogFile
-from megabuild.run.preparation import Prepare
 from megabuild.run.summary import LATEST, RECORDS, Summary
 from megabuild.status import trace
 from megabuild.status.status import Status, logger
+
+#: Below a config's folder and those of its extensions: what a finished run may leave behind.
+_WORK = ("out", "tmp", "finished", "tests", "tree", "tree.former")
 
 
 def execute(
@@ -39,7 +36,7 @@ def execute(
     Where the plan's environment is not ready, ``prepare`` makes what it lacks.
 
     The summary is also written into a record of its own below the state folder's ``runs``, whatever happened, and to
-    ``run.json``, which a run that had nothing to do leaves as it is; as it does what others are told of the last one.
+    ``run.json``, which a run that had nothing to do leaves as it is.
 
     Raises MegabuildError: What stopped the run; everything finished is kept.
     """
@@ -51,20 +48,17 @@ def execute(
     with (
         locked(options),
         interrupts.stop_on_signals(),
-        LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log_file,
+        LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
+        _logging_to(log),
     ):
-        run = Driver(plan, log_file, follow, prepare)
-        handler = _FileHandler(log_file)
-        logger.addHandler(handler)
+        run = Driver(plan, log, follow, prepare)
         error, status, code = "interrupted", "interrupted", Interrupted.exit_code
         try:
             run.go()
             error, status, code = "", "done", 0
-        except DeadlineError as late:
-            error, code = log_file.mask(late.message), late.exit_code
-            raise
         except MegabuildError as failed:
-            error, status, code = log_file.mask(failed.message), "failed", failed.exit_code
+            error, code = log.mask(failed.message), failed.exit_code
+            status = "interrupted" if isinstance(failed, DeadlineError) else "failed"
             raise
         except KeyboardInterrupt as stop:
             raise Interrupted(
@@ -72,39 +66,43 @@ def execute(
                 "finished packages and objects are kept: run again to continue",
             ) from None
         except Exception as failed:
-            error, status = log_file.mask(f"{type(failed).__name__}: {failed}"), "failed"
+            error, status = log.mask(f"{type(failed).__name__}: {failed}"), "failed"
             code = os.EX_SOFTWARE
             raise
         finally:
-            logger.removeHandler(handler)
             if error:
-                log_file.write("driver", f"error: {error}")
-            steps = trace.ninja_steps(options.state / "tree" / "build", run.status.record.began)
+                log.write("driver", f"error: {error}")
+            began, records = run.status.record.began, options.state / RECORDS
+            steps = trace.ninja_steps(options.state / "tree" / "build", began)
             summary = replace(run.summary(error), slowest_steps=trace.slowest(steps))
             if status == "done" and not summary.ok:
                 status, code = "failed", BuildError.exit_code
             # on a full disk the run's own error is the one to tell
             with contextlib.suppress(OSError) if error else contextlib.nullcontext():
                 run.note_channels()
-                summary.write(options.state / RECORDS / f"{log_file.stamp}.json")
-            if run.status.spans:
-                path = options.state / RECORDS / f"{log_file.stamp}{trace.SUFFIX}"
-                trace.write_trace(path, run.status.spans, steps, run.status.record.began)
-                if not run.idle:
-                    summary.write(options.state / LATEST)
-            run.end(status, error, code, summary)
+                summary.write(records / f"{log.stamp}.json")
+                if run.status.spans:
+                    trace.write_trace(records / f"{log.stamp}{trace.SUFFIX}", run.status.spans, steps, began)
+                    if not run.idle:
+                        summary.write(options.state / LATEST)
+            run.status.end(status, error, code, summary.seconds)
     return summary
 
 
-class _FileHandler(logging.Handler):
-    """Writes sentences into the run's log."""
+@contextlib.contextmanager
+def _logging_to(log: LogFile) -> Iterator[None]:
+    """Write sentences into the run's log."""
 
-    def __init__(self, file: LogFile) -> None:
-        super().__init__()
-        self._file = file
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            log.write("driver", record.getMessage())
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._file.write("driver", record.getMessage())
+    handler = Handler()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 @contextlib.contextmanager
@@ -127,3 +125,18 @@ def locked(options: Options) -> Iterator[None]:
         lock.release()  # counted: the context holds it once more
         files.write(holder, str(os.getpid()))
         yield
+
+
+def remove_trees(options: Options) -> int:
+    """Remove the compiled tree of a config that is done, and what the engine has kept of it; returns the bytes.
+
+    Packages, logs, records and the object cache stay. Raises BusyError: Another process builds it by now.
+    """
+    freed = 0
+    with locked(options):
+        for folder in (options.state, *options.state.glob("pyg/*")):
+            for path in (folder / name for name in _WORK):
+                if path.exists() and not path.is_symlink():
+                    freed += size_of(path)
+                    files.remove(path)
+    return freed

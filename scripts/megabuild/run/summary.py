@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import megabuild
 from groundwork import files
-from groundwork.errors import BuildError
+from groundwork.errors import BuildError, MegabuildError, PackageTestError
 from groundwork.names import PackageId
 from groundwork.result import Result
 from groundwork.text import UNICODE, counted, display, duration, size, table
+from megabuild.plan.plan import Plan
+from megabuild.plan.published import is_published, records
 
 #: In a state folder: the summary of the last run that did something, and the folder of those of all.
 LATEST, RECORDS = "run.json", "runs"
@@ -20,7 +24,7 @@ _HASH_DIGITS = 12
 #: Shorter steps are not worth a line.
 _SLOW_SECONDS = 10.0
 #: What a rehearsal's packages are: they have PyTorch's names and versions.
-MODEL = "These packages are a small model and not PyTorch."
+_MODEL = "These packages are a small model and not PyTorch."
 _MARKS = {
     "built": f"{UNICODE.done} built",
     "skipped": f"{UNICODE.kept} was there",
@@ -29,12 +33,17 @@ _MARKS = {
 }
 
 
+def name_of_test(file_name: str) -> str:
+    """Return the name of the task that tests a package."""
+    return f"test {file_name}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PackageResult:
     """One row of the closing table."""
 
     package: PackageId
-    status: str  #: ``built``, ``skipped`` (it was there), ``failed`` or ``missing``
+    status: str  #: ``built``, ``skipped`` (it was published before), ``failed`` or ``missing``
     size: int = 0  #: bytes of the package file, 0 where there is none
     sha256: str = ""
     seconds: float = 0.0  #: duration of the build script, 0 for skipped packages
@@ -45,12 +54,6 @@ class PackageResult:
         """The row as JSON knows it, the identity's fields among the others."""
         rest = {key: value for key, value in vars(self).items() if key != "package"}
         return {**self.package._asdict(), **rest}
-
-    @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> PackageResult:
-        """Read a row that JSON kept; raises a KeyError or a TypeError where it is not one."""
-        rest = dict(row)
-        return cls(package=PackageId(*(rest.pop(field) for field in PackageId._fields)), **rest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,13 +68,9 @@ class Summary:
     channel: Path  #: the published channel, to give to a solver
     staging: str = ""  #: the decision about staging, ``fresh``, ``reuse``, ``resume`` or ``recompile``
     staging_seconds: float = 0.0  #: duration of libtorch's compile, 0 where it was reused
-    staged: str = "libtorch"  #: what that compiles, by the staging output's name
-    compiles: bool = True  #: it was compiled, and not taken out of a wheel
     #: per Python: ninja steps after the swap and core objects among them
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    #: objects that did not have to be compiled, by source
-    reused: Mapping[str, int] = field(default_factory=dict)
-    #: what the object cache was asked for by PyTorch's compilers: ``hits``, of them ``shared`` by others, ``misses``
+    #: what the object cache answered PyTorch's compilers: ``hits``, of them ``shared`` by others, ``misses``
     object_cache: Mapping[str, int] = field(default_factory=dict)
     estimated_seconds: float = 0.0  #: what the plan said, 0 where nothing was built
     #: seconds of the ten steps of ninja's that took longest, by what they made
@@ -87,16 +86,14 @@ class Summary:
 
     def write(self, path: Path) -> None:
         """Write a record so that a reader sees the former or the new one, never half of it."""
-        files.write(
-            path, json.dumps(Result(format="run", document=self.to_dict()).to_json(), indent=1) + "\n"
-        )
+        document = Result(format="run", document=self.to_dict()).to_json()
+        files.write(path, json.dumps(document, indent=1) + "\n")
 
-    def result(self, use: str, upload: str = "", *, rehearsal: bool = False) -> Result:
-        """Return the command's result; ``use`` is a line that installs the packages, ``upload`` one for uploading."""
-        lines = ["", *figure_lines(self)]
+    def result(self, use: str, *, rehearsal: bool = False) -> Result:
+        """Return the command's result; ``use`` is a line that installs the packages."""
+        lines = ["", *self.figure_lines()]
         lines += ["to use it:", f"  {use}"] if use else []
-        lines += ["to upload it:", f"  {upload}"] if upload else []
-        lines += ["", MODEL] if rehearsal else []
+        lines += ["", _MODEL] if rehearsal else []
         took = duration(self.seconds)
         took += f", estimated {duration(self.estimated_seconds)}" if self.estimated_seconds else ""
         lines += ["", f"{self.config}: {'done' if self.ok else 'not everything was built'} in {took}"]
@@ -107,12 +104,33 @@ class Summary:
             exit_code=0 if self.ok else BuildError.exit_code,
         )
 
+    def figure_lines(self) -> list[str]:
+        """Return what a run reused, took and left, for people."""
+        lines = []
+        if self.staging_seconds:
+            lines.append(f"staging took {duration(self.staging_seconds)}")
+        for python, figures in self.swaps.items():
+            counts = f"{counted(figures['steps'], 'step')}, {figures['core']} core"
+            lines.append(f"swap to Python {python}: {counts}")
+        if hits := self.object_cache.get("hits", 0):
+            shared = self.object_cache.get("shared", 0)
+            others = f", {shared} of them from what others share" if shared else ""
+            asked = counted(hits + self.object_cache.get("misses", 0), "object")
+            lines.append(f"{hits} of {asked} reused from ccache{others}")
+        slow = [(name, took) for name, took in self.slowest_steps.items() if took >= _SLOW_SECONDS]
+        lines += ["slowest steps:", *(f"{duration(took):>10}  {name}" for name, took in slow)] if slow else []
+        lines += [f"{UNICODE.failed} {self.error}"] if self.error else []
+        return [*lines, f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
+
 
 def packages_of_last_run(state: Path) -> list[PackageResult]:
-    """Return the rows that the last run left in ``run.json``; none where it ended before there was anything to tell."""
+    """Return the rows that the last run left in ``run.json``; none where it ended before anything was known."""
     try:
-        document = json.loads((state / LATEST).read_text())
-        return [PackageResult.from_dict(row) for row in document["packages"]]
+        rows = json.loads((state / LATEST).read_text())["packages"]
+        return [
+            PackageResult(package=PackageId(*(row.pop(name) for name in PackageId._fields)), **row)
+            for row in rows
+        ]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
@@ -136,28 +154,77 @@ def package_lines(packages: Sequence[PackageResult]) -> list[str]:
     return [*(["failed:", *notes, ""] if notes else []), *lines]
 
 
-def figure_lines(summary: Summary) -> list[str]:
-    """Return what a run reused, took and left, for people."""
-    lines = []
-    if summary.staging_seconds:
-        how = "compiled" if summary.compiles else "unpacked"
-        lines.append(f"{summary.staged} was {how} in {duration(summary.staging_seconds)}")
-    for python, figures in summary.swaps.items():
-        counts = ", ".join(
-            f"{count} {what.removesuffix('s') if count == 1 else what}" for what, count in figures.items()
-        )
-        lines.append(f"swap to Python {python}: {counts}")
-    asked = sum(summary.object_cache.get(what, 0) for what in ("hits", "misses"))
-    shared = summary.object_cache.get("shared", 0)
-    for source, count in summary.reused.items():
-        cached = source == "ccache" and asked
-        what = f"{count} of {counted(asked, 'object')}" if cached else counted(count, "object")
-        others = f", {shared} of them from what others share" if cached and shared else ""
-        lines.append(f"{what} reused from {source}{others}")
-    if summary.object_cache and not asked:
-        lines.append("no object cache: what was compiled is not kept for another run")
-    if slow := {name: seconds for name, seconds in summary.slowest_steps.items() if seconds >= _SLOW_SECONDS}:
-        lines += ["slowest steps:", *(f"{duration(seconds):>10}  {name}" for name, seconds in slow.items())]
-    if summary.error:
-        lines.append(f"{UNICODE.failed} {summary.error}")
-    return [*lines, f"log: {display(summary.log)}", f"channel: {display(summary.channel)}"]
+def package_results(plan: Plan, failed: Mapping[str, MegabuildError]) -> tuple[PackageResult, ...]:
+    """Return a row for each package, in build order; ``failed`` has the tasks that failed, and why."""
+    channel, published = plan.options.packages, records(plan.options.packages)
+    notes: dict[str, str] = {}  # by file name of a package that failed
+    for item in plan.items:
+        name, package = item.package.file_name, item.package
+        if isinstance(failed.get(name_of_test(name)), PackageTestError):
+            notes[name] = ""
+        for error in failed.values():
+            # the build of one package failed: "build of pytorch cuda130_py312_0"
+            if str((error.failure or {}).get("what", "")).endswith(
+                f" of {package.name} {package.build_string}"
+            ):
+                notes[name] = error.message.splitlines()[0]
+    for task in plan.extensions.tasks:
+        if task.name in failed:
+            why = failed[task.name].message.splitlines()[0]
+            notes |= {package.file_name: why for package in task.packages}
+    rows = []
+    for item in plan.all_items:
+        name = item.package.file_name
+        status = "failed" if name in notes else "missing"
+        row = PackageResult(package=item.package.id, status=status, note=notes.get(name, ""))
+        record = published.get(name)
+        if record is not None and is_published(channel, record, item.fingerprint):
+            row = replace(
+                row, status="skipped" if item.exists else "built", size=record.size, sha256=record.sha256,
+                seconds=0.0 if item.exists else record.seconds, path=str(channel / record.path), note="",
+            )  # fmt: skip
+        rows.append(row)
+    return tuple(rows)
+
+
+def install_line(plan: Plan, summary: Summary) -> str:
+    """Return the line that makes an environment of what was built; nothing where PyTorch is not published.
+
+    It is for the newest Python, with the extensions built for it, else with PyTorch; of another feedstock's recipe with
+    every package for that Python or for none. Where this machine lacks what the packages ask for, such as a GPU, the
+    line sets the variables that override it.
+    """
+    from rattler import Version, VirtualPackage  # not before: a plan needs none of this module
+    from rattler.virtual_package.virtual_package import VirtualPackageOverrides
+
+    options, foreign = plan.options, not plan.options.config.torch_version
+    ids = {row.package for row in summary.packages if row.status in ("built", "skipped")}
+    packages = [item.package for item in plan.all_items if item.package.id in ids]
+    own = {package.name for task in plan.extensions.tasks for package in task.packages}
+    pythons = [package.python for package in packages if package.python and package.name not in own]
+    if not packages or not (pythons or foreign):
+        return ""
+    order = options.config.pythons
+    python = max(pythons, key=lambda name: (not name.endswith("t"), order.index(name))) if pythons else None
+    extensions = [
+        package.name for package in packages if package.name in own and package.python in (None, python)
+    ]
+    chosen = (None, python) if foreign else (python,)
+    names = dict.fromkeys(extensions or (package.name for package in packages if package.python in chosen))
+    program, here = Path(megabuild.__file__).resolve().parent, Path.cwd()
+    words = ["megabuild"]
+    if (program / "__main__.py").is_file() and program.parent.name == "scripts":  # a checkout
+        words = ["python3", str(program.relative_to(here) if program.is_relative_to(here) else program)]
+    words += ["env", "create", "./env", *names, *(["--python", python] if python else [])]
+    words += ["--from", options.run_name]
+    if not options.own or options.output != options.root / "output":
+        words += ["-o", str(options.output)]
+    detected = VirtualPackage.detect(VirtualPackageOverrides.from_env())
+    machine = {package.into_generic().name.normalized: package.into_generic().version for package in detected}
+    # which CUDA a driver offers does not matter to the packages: they bring their own
+    variables = [
+        f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}"
+        for name, version in plan.environment.virtual_packages.items()
+        if name not in machine or (name == "__glibc" and machine[name] < Version(version))
+    ]
+    return " ".join([*variables, shlex.join(words)])

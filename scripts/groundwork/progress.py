@@ -16,7 +16,6 @@ _NINJA = re.compile(r"^\[(\d+)/(\d+) \d+(?:\.\d+)?s(?: (?P<name>\S+) of (?P<all>
 #: What the build scripts announce.
 MARKER = re.compile(r"^::megabuild:: (\w[\w-]*)\s*(.*)$")
 _PHASES = {
-    "toolchain": "trying the compiler",
     "staging": "environment",
     "sync": "unpacking the source",
     "python": "Python side",

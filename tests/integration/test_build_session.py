@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import os
-import re
 import shutil
 import signal
 import threading

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +12,7 @@ from tiny import ROOT, Tiny, make_channel, provider
 
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import OutOfSpaceError, PreflightError
-from groundwork.files import writable
-from megabuild.engine.job import Job, Outcome
-from megabuild.isolation.base import Host
 from megabuild.plan import planning
-from megabuild.run import preflight
-from megabuild.run.pytorch import describe_pytorch
 
 
 @pytest.fixture(scope="module")
@@ -80,35 +73,3 @@ def test_a_read_only_disk_is_no_place(
     tiny.output = mounted(small, "ro")
     code = outcome(lambda: tiny.run(cache=tmp_path / "cache"), invocation)
     assert code == PreflightError.exit_code
-
-
-@pytest.mark.parametrize("place", ["/proc/here", "/sys/here", "file/below", "/dev/null"])
-def test_a_place_where_nothing_can_be_made_is_named(place: str, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(PreflightError, match="cannot be written to") as caught:
-        writable(tmp_path / place, "choose another")
-    assert os.path.basename(place) in caught.value.message
-
-
-def test_a_disk_that_is_full_while_the_toolchain_is_tried_is_no_missing_compiler(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = tiny.plan(cache=tmp_path / "cache")
-    plan.options.state.mkdir(parents=True)
-    seen, job = describe_pytorch(plan, Host(), 1)
-
-    def full(_: object, __: Job, *, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> Outcome:
-        on_tick()
-        for line in (
-            "Traceback (most recent call last):",
-            "OSError: [Errno 28] No space left on device: 'x'",
-        ):
-            on_line(line)
-        return Outcome(ok=False, kind="killed", message="the engine ended with code 1", returncode=1)
-
-    monkeypatch.setattr(preflight, "run_worker", full)
-    compiled = [replace(plan.items[0].package, staging_build=(), build=("gxx_linux-64 12.*",))]
-    with pytest.raises(OutOfSpaceError) as caught:
-        preflight.check_toolchain(compiled, seen, job, on_log=lambda line: None, on_tick=lambda: None)
-    assert "No space left on device" in caught.value.message
-    assert "Traceback" not in caught.value.message

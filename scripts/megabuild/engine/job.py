@@ -30,7 +30,6 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)  #: scripts see those that the recipe passes on
     planned: Sequence[str] = ()  #: names of the package files that the job is about
     keep_going: bool = False  #: build other packages where one fails
-    keep_build: bool = False  #: leave the work folders of finished packages
 
     def write(self, path: Path) -> None:
         """Write the job file that the worker reads."""

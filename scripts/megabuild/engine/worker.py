@@ -53,7 +53,6 @@ def build(job: dict[str, Any]) -> None:
         channel=None if job["named"] else job["channels"],
         variant_config=job["variant_config"],
         ignore_recipe_variants=True,
-        keep_build=job["keep_build"],
         no_build_id=True,  # the staging cache holds the prefix's path: a time stamp in it would never hit
         no_include_recipe=True,
         package_format="conda:1",  # weakly: what passes its tests is compressed again (engine/reproducible.py)

@@ -131,11 +131,6 @@ class Failure:
         }
         return error
 
-    def of_resources(self) -> MegabuildError | None:
-        """Return the error for a full disk, exhausted memory or a SIGKILL; None where it was none of them."""
-        found = self._resource_error()
-        return found[1] if found else None
-
     def _resource_error(self) -> tuple[str, MegabuildError] | None:
         text, shown = "\n".join(self.lines), self._shown()
         full = next((f"\n{line}" for line in reversed(self.lines) if _SPACE.search(line)), "")

@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from groundwork import files, redact
+from groundwork import redact
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
-from groundwork.machine import MemoryWatch, disk_free, disk_of, measure
+from groundwork.machine import disk_free, disk_of, measure
 from groundwork.network.client import why_unreachable
 from groundwork.text import counted
 from megabuild.cleaning import size_of
-from megabuild.configs.render import PlannedPackage
-from megabuild.engine.job import Job
-from megabuild.engine.logs import LogFollower, ScriptLine
-from megabuild.engine.supervisor import run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan import stored, tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import check_path
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
-from megabuild.run.failure import Failure, excerpt
-from megabuild.run.sandbox_paths import View
 
-_SCRIPT = r"""
-cat > check.cpp <<'EOF'
-#include <iostream>
-#include <vector>
-int main() {
-  std::vector<int> answers{42};
-  std::cout << "::megabuild:: answer " << answers.front() << std::endl;
-}
-EOF
-echo "::megabuild:: compiler $("${CXX:?no C++ compiler is set}" --version | head -n 1)"
-$CXX ${CXXFLAGS:-} check.cpp -o check ${LDFLAGS:-}
-./check
-mkdir -p "$PREFIX/share/megabuild-check"
-echo done > "$PREFIX/share/megabuild-check/done"
-"""
-#: Of the small program: the driver's recipe in a folder where no other one lies, and a folder of the build's.
-_RECIPE, _FOLDER = "preflight/recipe.yaml", "tmp/preflight"
-_COMPILERS = re.compile(r"(gcc|gxx|clang|clangxx|sysroot|macosx_deployment_target)_")
-_ANSWER, _COMPILER = "::megabuild:: answer 42", "::megabuild:: compiler "
 _SERVER_SECONDS = 15.0
 
 Check = tuple[str, str]
@@ -159,72 +132,3 @@ def _check_source(plan: Plan) -> str:
             f"there is no source tree at {folder}", "fetch it again: the provider's cache is incomplete"
         )
     return f"{kind} at {folder}"
-
-
-def compilers(planned: Sequence[PlannedPackage]) -> list[str]:
-    """Return what staging, or the first package, compiles C++ with; nothing where it does not."""
-    tools = next((package.staging_build or package.build for package in planned if package.build), ())
-    specs = [spec for spec in tools if _COMPILERS.match(spec)]
-    return specs if any("xx_" in spec for spec in specs) else []
-
-
-def check_toolchain(
-    planned: Sequence[PlannedPackage],
-    seen: View,
-    template: Job,
-    *,
-    on_log: Callable[[ScriptLine], object],
-    on_tick: Callable[[], None],
-) -> str:
-    """Compile and run a small program the way the build will compile; return the compiler's own name and version.
-
-    It goes through everything the real build will go through: the isolation, its mounts, the channel, the engine, the
-    activation of the compilers, which are those of the plan's staging, or of its first package. A missing mount or a
-    compiler that cannot link shows here within seconds. ``template`` is the build's own job; what
-    ``on_tick`` raises ends the check.
-
-    Raises PreflightError: It does not work; the message shows what the compiler said.
-    Raises OutOfSpaceError, OutOfMemoryError, BuildError: It is not the toolchain's fault.
-    """
-    recipe = {
-        "package": {"name": "megabuild-check", "version": "1"},
-        "build": {"number": 0, "script": [_SCRIPT]},
-        "requirements": {"build": compilers(planned)},
-    }
-    files.write(seen.state / _RECIPE, json.dumps(recipe))  # JSON is YAML
-    seen = replace(seen, mounts=[*seen.mounts, seen.mount(_RECIPE)])
-    folder = seen.state / _FOLDER
-    small = replace(
-        template, recipe=f"{seen.state_inside}/{_RECIPE}", output_dir=f"{seen.state_inside}/{_FOLDER}/out",
-        test=False, keep_build=True, variant_config=(), named=False,
-    )  # fmt: skip
-    lines, memory = list[str](), MemoryWatch()
-
-    def tick(*, last: bool = False) -> None:
-        for line in follower.poll(last=last):
-            lines.append(line.text)
-            on_log(line)
-        memory.tick()
-        on_tick()
-
-    try:
-        with LogFollower(folder) as follower:
-            outcome = run_worker(seen, small, on_line=lines.append, on_tick=tick)
-            tick(last=True)
-        works = outcome.ok and _ANSWER in lines
-        failure = Failure(
-            outcome=outcome, lines=lines, what="the toolchain check", jobs=1, state=seen.state, short=memory.short()
-        )  # fmt: skip
-        if not works and (error := failure.of_resources()):
-            raise error
-    finally:
-        for path in (folder, (seen.state / _RECIPE).parent):
-            files.remove(path)
-    if not works:
-        shown = "\n".join([outcome.message.splitlines()[0], *excerpt(lines)])
-        raise PreflightError(
-            f"the toolchain cannot compile a small program: {shown}",
-            "the build environment has no working C++ compiler: see the provider's notes in --plan; "
-            "`megabuild clean --kind downloads --apply` has its packages unpacked again",
-        )
-    return next((line.removeprefix(_COMPILER) for line in lines if line.startswith(_COMPILER)), "")

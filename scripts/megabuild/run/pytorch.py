@@ -20,7 +20,6 @@ from megabuild.plan import tree_reuse
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.report import staging_sentence
-from megabuild.run import preflight
 from megabuild.run.build_output import BuildStep
 from megabuild.run.build_task import BuildTask
 from megabuild.run.logfile import LogFile
@@ -73,15 +72,9 @@ class PyTorchWork(BuildTask):
         return describe_pytorch(self._plan, self._run.isolation, jobs, self._memory_budget.heavy_jobs)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
-        """Check the compiler, and prepare the tree before anything is compiled in it."""
+        """Prepare the tree before anything is compiled in it."""
         plan = self._plan
         name = plan.staged_name if plan.stages else plan.missing[0].name
-        if preflight.compilers(plan.missing):
-            self.task.phase(title(name, "", "toolchain"))
-            compiler = preflight.check_toolchain(
-                plan.missing, seen, job, on_log=lambda line: self.write(log, line), on_tick=self.halt
-            )
-            logger.info("checked toolchain: %s", compiler)
         self.task.phase(title(name, "", "environment"))
         if not plan.stages:
             return

@@ -18,7 +18,7 @@ from groundwork.machine import MemoryWatch
 from groundwork.progress import title
 from megabuild.engine import archive
 from megabuild.engine.job import Job, Outcome
-from megabuild.engine.logs import LogFollower, ScriptLine
+from megabuild.engine.logs import LogFollower
 from megabuild.engine.supervisor import run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan
@@ -158,15 +158,6 @@ class Work(ABC):
         if self._run.stop.is_set() or self._cancelled.is_set():
             raise Stopped(self.name)
 
-    def write(self, log: LogFile, line: ScriptLine) -> str:
-        """Log a line of a script, and return it with secrets masked."""
-        name = line.package.name
-        source = " ".join(word for word in (name or STAGING, name and line.python) if word)
-        source = f"test:{source}" if line.kind == "test" else source
-        text = log.write(source, line.text)
-        script_lines.info("%s: %s", source, text)
-        return text
-
     def follow(self, seen: View, job: Job, log: LogFile) -> Outcome:
         """Run the worker to its end, with everything that it and its scripts print in the log."""
         self._tail, self._view = LogTail(self._plan.staged_name), seen
@@ -182,7 +173,12 @@ class Work(ABC):
             nonlocal due, compiling
             if last or time.monotonic() >= due:
                 for line in follower.poll(last=last):
-                    self._tail.add(replace(line, text=self.write(log, line)))
+                    name = line.package.name
+                    source = " ".join(word for word in (name or STAGING, name and line.python) if word)
+                    source = f"test:{source}" if line.kind == "test" else source
+                    masked = log.write(source, line.text)
+                    self._tail.add(replace(line, text=masked))
+                    script_lines.info("%s: %s", source, masked)
                     for step in self._parser.feed(line):
                         compiling = step.kind == "count" and step.done < step.total
                         self.take(step)

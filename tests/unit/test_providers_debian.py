@@ -57,7 +57,7 @@ def test_a_plan_says_that_a_root_is_made_first_and_an_unfinished_one_is_none(
         assert (planned.channels, planned.ready, planned.to_make) == ((), False, size * 10**9)
         assert any(f"Debian root first ({size} GB)" in note for note in planned.notes)
         assert planned.pythons
-        assert "mmdebstrap" in planned.install_command
+        assert any("mmdebstrap" in note for note in planned.notes)
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64")

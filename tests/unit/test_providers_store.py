@@ -15,6 +15,7 @@ import zstandard
 
 from groundwork.files import sha256
 from megabuild.plan import solving
+from megabuild.providers.environment import Environment
 from megabuild.providers.local import store as stores
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.store import Store, planned
@@ -122,7 +123,9 @@ def test_a_package_made_again_of_the_same_is_the_same_to_whoever_was_built_with_
         store = Store(folder)
         records = store.ensure([_package(_Filler())], _quiet)
         made = store.channel(records, "linux-64")
-        return solving.environment(["thing"], [made], "linux-64", virtual={}, what="a build")["thing"]
+        return solving.environment(
+            ["thing"], Environment(channels=(made,), pythons=()), "linux-64", "a build"
+        )["thing"]
 
     first = solved(tmp_path / "first")
     assert solved(tmp_path / "second") == first
@@ -139,7 +142,7 @@ def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
     assert not list(only_planned.rglob("*.conda"))
     assert [record.key for record in records] == [package.key for package in packages]
     solved = [
-        solving.environment(["thing"], [channel], "linux-64", virtual={}, what="it")
+        solving.environment(["thing"], Environment(channels=(channel,), pythons=()), "linux-64", "it")
         for channel in (real, only_planned)
     ]
     assert solved[0] == solved[1]

@@ -20,6 +20,7 @@ from groundwork import interrupts
 from megabuild.engine import output_folder
 from megabuild.plan import solving
 from megabuild.providers.command import each
+from megabuild.providers.environment import Environment
 from megabuild.providers.local.package import LocalPackage, build
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -61,7 +62,9 @@ def test_a_signal_while_an_environment_is_solved_is_no_lack_of_packages() -> Non
     with socket.create_server(("127.0.0.1", 0)) as silent:
         channel = f"http://127.0.0.1:{silent.getsockname()[1]}/channel"
         with pytest.raises(KeyboardInterrupt), signalled(signal.SIGTERM, 0.5):
-            solving.environment(["python"], [channel], "linux-64", virtual={}, what="staging")
+            solving.environment(
+                ["python"], Environment(channels=(channel,), pythons=()), "linux-64", "staging"
+            )
 
 
 @BOTH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -150,19 +150,20 @@ def _parse(path: Path, *, generated: bool) -> Content:
     for group in zip_keys:
         if not isinstance(group, list):
             raise ConfigError(f"{path}: a group of zip_keys is not a list: {group}", remedy)
-    return _check_zips(path, _content(document, zip_keys, generated=generated))
+    content = _content(document, zip_keys, generated=generated)
+    check_zips(path, content.variant, content.zip_keys, remedy)
+    return content
 
 
-def _check_zips(path: Path, content: Content) -> Content:
+def check_zips(
+    path: Path, variant: Mapping[str, Sequence[str]], zip_keys: Sequence[Sequence[str]], remedy: str
+) -> None:
     """Refuse zipped keys with different numbers of values; a key that the file does not have is no mistake."""
-    for group in content.zip_keys:
-        numbers = {key: len(content.variant[key]) for key in group if key in content.variant}
+    for group in zip_keys:
+        numbers = {key: len(variant[key]) for key in group if key in variant}
         if len(set(numbers.values())) > 1:
             listed = ", ".join(f"{key} has {number}" for key, number in numbers.items())
-            raise ConfigError(
-                f"{path}: zipped keys differ in their numbers of values: {listed}", content.remedy
-            )
-    return content
+            raise ConfigError(f"{path}: zipped keys differ in their numbers of values: {listed}", remedy)
 
 
 def _read_by_engine(paths: list[Path], platform: str) -> Content:
@@ -175,7 +176,9 @@ def _read_by_engine(paths: list[Path], platform: str) -> Content:
         names = " with ".join(map(str, reversed(paths)))
         raise ConfigError(f"cannot read {names} for {platform}: {error}", "correct it") from error
     document = {key: variants[key] for key in variants.keys() if key not in _INSTRUCTIONS}  # noqa: SIM118
-    return _check_zips(paths[-1], _content(document, variants.zip_keys or [], generated=False))
+    content = _content(document, variants.zip_keys or [], generated=False)
+    check_zips(paths[-1], content.variant, content.zip_keys, content.remedy)
+    return content
 
 
 def _content(document: Mapping[Any, Any], zip_keys: Any, *, generated: bool) -> Content:

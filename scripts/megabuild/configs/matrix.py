@@ -157,13 +157,9 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
         raise ConfigError(f"cannot read {path} for {platform}: {error}", "correct the file") from error
     values = {key: [as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
     zip_keys = [list(group) for group in config.zip_keys or []]
-    for group in zip_keys:
-        lengths = {key: len(values.get(key, [])) for key in group}
-        if len(set(lengths.values())) > 1:
-            raise ConfigError(
-                f"{path}: for {platform} the zipped keys differ in length: {lengths}",
-                "give every key of the group one value per row",
-            )
+    config_file.check_zips(
+        path, values, zip_keys, f"correct it for {platform}: a value of every key for each row"
+    )
     return values, zip_keys
 
 

@@ -56,7 +56,6 @@ class Container(Isolation):
     network: bool = True  #: Whether the command may use the network.
     #: Of an image made on this machine, which is never pulled from a registry: what to do when it is missing.
     made_here: str = ""
-    more: tuple[str, ...] = ()  #: Further arguments of the engine's ``run``.
 
     @cached_property
     def _rootless(self) -> bool:
@@ -95,7 +94,7 @@ class Container(Isolation):
             command += ["--mount", _bind(mount)]
         for variable, value in self._inside(env).items():
             command += ["--env", f"{variable}={value}" if _client_reads(variable) else variable]
-        return [*command, *self.more, self.image, *argv]
+        return [*command, self.image, *argv]
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return the client's own environment plus what goes into the container by name only.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +24,7 @@ from pyg_extensions import sources
 from pyg_extensions.archives import download
 from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
-from pyg_extensions.table import archs_of, describe_retired, find, recipes, release
+from pyg_extensions.table import archs_of, find, recipes, release
 
 Overrides = Mapping[str, tuple[str, ...]]
 #: Looks for a wheel of an extension for one Python.
@@ -31,9 +32,6 @@ WheelChooser = Callable[[str, str], Choice]
 
 #: Why there are none in another feedstock; worth no line.
 NO_PYTORCH = "this is not PyTorch's recipe"
-_FREE_THREADED = (
-    "no extension says that it is safe without the GIL, and abi3, as pyg-lib has it, needs the GIL"
-)
 _PER_PYTHON = re.compile(r"(?:^|_)py\d+t?(?:_|$)")
 
 
@@ -71,9 +69,7 @@ class ExtensionPlanner:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for the plan."""
-        notes = [note for extension, note in self.sources.notes.items() if extension in self.wanted]
-        if self.recipes and not self.options.extensions:  # nobody asked for these very ones
-            notes.append(describe_retired([find(name) for name in self.wanted]))
+        notes = (note for extension, note in self.sources.notes.items() if extension in self.wanted)
         return tuple(dict.fromkeys(filter(None, notes)))
 
     def packages(self, overrides: Overrides) -> tuple[PlannedPackage, ...]:
@@ -106,15 +102,8 @@ class ExtensionPlanner:
         values = {**overrides, **self.sources.overrides}
         rendered = {name: render_tasks(config, name, recipe, values) for name, recipe in self.recipes.items()}
         tasks = _needed([task for tasks in rendered.values() for task in tasks], self.wanted)
-        left_out = {
-            name: f"its recipe leaves it out for {config.name}"
-            for name in self.wanted
-            if name in rendered and not rendered[name]
-        }
-        pythons = {task.python for task in tasks}
-        for pin in overrides["python"] if tasks else ():
-            if (python := python_version(pin)).endswith("t") and python not in pythons:
-                left_out[f"PyTorch Geometric for Python {python}"] = _FREE_THREADED
+        reason = f"its recipe leaves it out for {config.name}"
+        left_out = {name: reason for name in self.wanted if name in rendered and not rendered[name]}
         return tasks, left_out
 
     def _add_fingerprint(self, task: Task, pytorch: Sequence[PlanItem], solver: Solver) -> Task:
@@ -166,15 +155,12 @@ def choose_source(task: Task, mode: str, lacking: str, choose_wheel: WheelChoose
     ``mode`` is ``auto``, ``source`` or ``prebuilt``; ``lacking`` says why there are no sources, or is empty. Without
     ``choose_wheel`` no wheel is looked for.
     """
-    why = "as asked for (--pyg source)"
+    choice = Choice(wheel=None, reason="as asked for (--pyg source)")
     if choose_wheel is not None:
         choice = choose_wheel(task.extension, task.base_python)
-        why = choice.reason
-        if choice.wheel is not None:
-            return replace(task, wheel=choice.wheel, how="repackage", reason=why)
-        if mode == "prebuilt":
-            return replace(task, how="nothing", reason=why)
-    return replace(task, how="nothing" if lacking else "compile", reason=lacking or why)
+    how = "repackage" if choice.wheel else "nothing" if lacking or mode == "prebuilt" else "compile"
+    reason = lacking if lacking and not choice.wheel and mode != "prebuilt" else choice.reason
+    return replace(task, wheel=choice.wheel, how=how, reason=reason)
 
 
 def wheel_chooser(config: Config, options: Options, report: Callable[[str], None]) -> WheelChooser:
@@ -192,14 +178,9 @@ def wheel_chooser(config: Config, options: Options, report: Callable[[str], None
             glibc=config.variant.get("c_stdlib_version", ("2.28",))[0],
         )
         extension = find(name)
-        return find_wheel(
-            WheelRequirements(extension=extension, target=target, archs=archs_of(config.variant)),
-            release(extension, config.variant).version,
-            index=index,
-            cache=options.cache,
-            report=report,
-            judge=find_fault,
-        )
+        wanted = WheelRequirements(extension=extension, target=target, archs=archs_of(config.variant))
+        version = release(extension, config.variant).version
+        return find_wheel(wanted, version, index=index, cache=options.cache, report=report, judge=find_fault)
 
     return choose
 
@@ -214,26 +195,20 @@ def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overri
     if "is_python_min" in config.variant:
         # a package for all Pythons is made with the least of those that are built
         values["is_python_min"] = ("true", *["false"] * (len(pythons) - 1))
-    items: dict[str | None, list[PlanItem]] = {}
+    rows, items = dict(values), defaultdict[str | None, list[PlanItem]](list)
     for package in render(config, recipe, overrides=values):
         if not package.skipped:
             own = package.python if _PER_PYTHON.search(package.build_string) else None
-            items.setdefault(own, []).append(PlanItem(package=package))
+            items[own].append(PlanItem(package=package))
     tasks = []
     for python, made in items.items():
         base = python or made[0].package.python
         row = pythons.index(base) if base in pythons else 0
-        of_python: dict[str, tuple[str, ...]] = {
-            key: values[key][row : row + 1] for key in ("python", "is_python_min") if key in values
-        }
-        task = Task(
-            extension=extension,
-            python=python,
-            recipe=recipe,
-            items=tuple(made),
-            overrides={**values, **of_python},
-            archs=len(archs_of({**config.variant, **overrides})) if config.cuda_version else 0,
-        )
+        for key in values.keys() & {"python", "is_python_min"}:
+            values[key] = rows[key][row : row + 1]
+        archs = len(archs_of({**config.variant, **overrides})) if config.cuda_version else 0
+        task = Task(extension=extension, python=python, recipe=recipe, items=tuple(made), archs=archs,
+                    overrides=dict(values))  # fmt: skip
         tasks.append(task)
     return tuple(tasks)
 

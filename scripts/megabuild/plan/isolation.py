@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import platform
-import shlex
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from groundwork.errors import IsolationError, MegabuildError, ProviderError, UsageError
+from groundwork.errors import IsolationError, ProviderError
 from groundwork.machine import machine_platform
-from megabuild.configs.config import Config, load
+from megabuild.configs.config import Config
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan.options import Options
-from megabuild.providers.command import each
-from megabuild.providers.debian import apt
-from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment
-from megabuild.providers.local import compilers, interpreters
-from megabuild.providers.pypi import lock, torch
 
 CONTAINERS = ("docker", "podman")
-_AT_ONCE = 4
 
 
 def isolation_of(options: Options, environment: Environment) -> Isolation | IsolationError:
@@ -37,26 +28,18 @@ def isolation_of(options: Options, environment: Environment) -> Isolation | Isol
             "build it on such a machine",
         )
     try:
-        return choose_isolation(
-            options.engine, config=config, environment=environment, usable=lambda: usable_configs(options)
-        )
+        return choose_isolation(options.engine, config, environment)
     except IsolationError as error:
         return error
 
 
-def choose_isolation(
-    requested: str | None,
-    *,
-    config: Config,
-    environment: Environment,
-    usable: Callable[[], Sequence[str]] = tuple,
-) -> Isolation:
+def choose_isolation(requested: str | None, config: Config, environment: Environment) -> Isolation:
     """Return the requested isolation, or the one that fits; a run checks it before it builds for long.
 
-    A rehearsal and wheels run on the host. Debian's packages and other people's recipes with this
-    machine's compilers run in bubblewrap, conda-forge's in the config's container image.
+    A rehearsal and wheels run on the host. Debian's packages and other people's recipes with this machine's compilers
+    run in bubblewrap, conda-forge's in the config's container image.
 
-    Raises IsolationError: Neither docker nor podman can be used; ``usable`` configs are named.
+    Raises IsolationError: Neither docker nor podman can be used.
     """
     if requested in CONTAINERS:
         return _container(requested, config, environment)
@@ -69,37 +52,21 @@ def choose_isolation(
     if requested == "host" or not linux or config.provider != "conda-forge":
         return Host()
     problems = []
-    for engine in _engines():
+    for engine in CONTAINERS:
         container = _container(engine, config, environment)
         try:
             container.check()
             return container
         except IsolationError as error:
             problems.append(error.message)
-    names = ", ".join(usable())
     raise IsolationError(
         f"{config.name} is built in a container, and no engine can be used: {'; '.join(problems)}",
-        "install or start docker or podman, or build on this very system with --engine host "
-        f"(its compilers then come from the channel){f'; these can be built here: {names}' if names else ''}",
+        "install or start docker or podman, or build on this very system with --engine host (its compilers then come "
+        f"from the channel), or one that needs none: {', '.join(independent_configs(config))}",
     )
 
 
-def _engines() -> Sequence[str]:
-    """Return the container engines to try, or the one that conda-smithy's variable names."""
-    named = os.environ.get("DOCKER_EXECUTABLE", "").strip()
-    if named and named not in CONTAINERS:
-        raise UsageError(
-            f"DOCKER_EXECUTABLE is '{named}', and containers are run with the docker or podman on PATH",
-            "set it to docker or podman, or unset it",
-        )
-    return (named,) if named else CONTAINERS
-
-
 def _container(engine: str, config: Config, environment: Environment) -> Container:
-    try:
-        arguments = tuple(shlex.split(os.environ.get("CONDA_FORGE_DOCKER_RUN_ARGS", "")))
-    except ValueError as error:
-        raise UsageError(f"CONDA_FORGE_DOCKER_RUN_ARGS: {error}", "quote it as for a shell") from error
     image, made_here = os.environ.get("DOCKER_IMAGE", "").strip(), ""
     if not image and environment.overrides.get("torch_source") == ("model",):
         image, made_here = rehearsal_image(), f"make it with rehearsal/image/make-image.sh {engine}"
@@ -109,8 +76,7 @@ def _container(engine: str, config: Config, environment: Environment) -> Contain
             f"{config.name} names no container image",
             "set DOCKER_IMAGE to an image, or choose another engine with --engine",
         )
-    network = _has_network(environment)
-    return Container(name=engine, image=image, network=network, made_here=made_here, more=arguments)
+    return Container(name=engine, image=image, network=_has_network(environment), made_here=made_here)
 
 
 def _has_network(environment: Environment) -> bool:
@@ -132,52 +98,21 @@ def rehearsal_image() -> str:
 
 
 def unreachable(error: ProviderError, options: Options) -> ProviderError:
-    """Return the error of a channel that does not answer with all that is missing, and what can be built without."""
-    message, remedy = error.message, error.remedy
+    """Return the error of a channel that does not answer with all that is missing, and what needs no channel."""
+    message, remedy, config = error.message, error.remedy, options.config
     isolation = isolation_of(options, Environment(channels=(), pythons=()))
     if isinstance(isolation, IsolationError):
         message += f"; {isolation.message}"
         remedy += " and install or start docker or podman"
-    if names := usable_configs(options):
-        remedy += f", or use what works here: {', '.join(names)}"
-    elif "torch_source" not in options.config.variant:  # whether pip's indexes have all of it was not asked
-        remedy += f", or try {options.config.name} --provider local"
-    return ProviderError(message, f"{remedy}.")
+    others = ", ".join(independent_configs(config)) or f"{config.name} --provider local"
+    return ProviderError(message, f"{remedy}, or use a config that needs no channel: {others}.")
 
 
-def usable_configs(options: Options) -> tuple[str, ...]:
-    """Return, as words for the command line, what this machine can build without a conda channel or a container."""
-    config, cache = options.config, options.cache
-    try:
-        compilers.probe()
-        *_, newest = interpreters.some_of(config.pythons, lambda _: None).values()
-        lock.resolve(["cmake", "ninja"], newest, cache / "wheels" / "locks")
-    except ProviderError:
-        return ()
-    rehearses = "torch_source" in config.variant and config.platform == machine_platform()
-    own = (f"{config.name} --rehearse",) if rehearses else ()
-    return own + _usable_others(config.path.parent, cache)
-
-
-@functools.cache
-def _usable_others(folder: Path, cache: Path) -> tuple[str, ...]:
+def independent_configs(config: Config) -> list[str]:
+    """Return, as words for the command line, what needs neither a conda channel nor a container on this machine."""
     machine = machine_platform().replace("-", "_")
-    names = sorted(
-        path.stem for kind in ("wheel", "debian") for path in folder.glob(f"{machine}_*_{kind}.yaml")
+    own = "torch_source" in config.variant and config.platform == machine_platform()
+    paths = (
+        path for kind in ("debian", "wheel") for path in config.path.parent.glob(f"{machine}_*_{kind}.yaml")
     )
-    usable = each(lambda name: _is_usable(load(folder.parent, name), cache), names, _AT_ONCE)
-    return tuple(name for name, is_usable in zip(names, usable, strict=True) if is_usable)
-
-
-def _is_usable(config: Config, cache: Path) -> bool:
-    try:
-        if config.provider == "debian":
-            apt.debian_lines(debian_root.SUITE)
-            Bubblewrap(root=Path("/")).check()
-            return not debian_root.install_command()
-        pythons = interpreters.some_of(config.pythons, lambda _: None)
-        newest = [python for python in pythons if not python.endswith("t")][-1:]
-        torch.find(config, {python: pythons[python] for python in newest}, cache / "wheels")
-    except MegabuildError:
-        return False
-    return True
+    return [*([f"{config.name} --rehearse"] if own else []), *sorted(path.stem for path in paths)]

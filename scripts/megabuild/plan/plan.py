@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from groundwork.errors import IsolationError, ProviderError
+from groundwork.errors import IsolationError
 from groundwork.files import OLDEST_IN_ZIP
 from groundwork.jobs import Jobs
 from megabuild.configs.config import Config, python_version
@@ -153,18 +153,6 @@ class Plan:
         if isinstance(self.isolation, IsolationError):
             raise self.isolation
         return self.isolation
-
-    def require_programs(self) -> None:
-        """Raise what would stop a run once it has begun: a program that is not installed, or no usable isolation."""
-        if not (self.missing or self.extensions.missing):
-            return
-        if command := self.environment.install_command:
-            raise ProviderError(
-                f"{self.options.config.name} needs programs that are not installed", f"Run: {command}"
-            )
-        isolation, root = self.usable_isolation(), self.environment.root
-        if root is None or root.exists():
-            isolation.check()
 
     @property
     def missing(self) -> tuple[PlannedPackage, ...]:

@@ -28,14 +28,6 @@ from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import ChannelError, provide
 
 Overrides = Mapping[str, Sequence[str]]
-#: Options by the key that they need in a config.
-_KEYS = {
-    "torch_source": "rehearse",
-    "torch_optimization": "optimization",
-    "torch_cuda_arch_list": "arch_list",
-    "torch_upstream_tests": "upstream_tests",
-    "python": "pythons",
-}
 
 
 def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Plan:
@@ -51,7 +43,7 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
     in_use.mark(options.cache)
     files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")
     release = read_release(options, report)
-    overrides, refused = _leave_out(options, _overrides(options, release), release.left_out)
+    overrides, refused = _leave_out(options, _with_release(options, release), release.left_out)
     planner = ExtensionPlanner.find(options, report)
     request = ProviderRequest(
         config=options.config,
@@ -149,29 +141,31 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
     Raises UsageError: The recipe takes no such key from its configs.
     """
     config = options.config
-    for key, name in _KEYS.items():
-        if getattr(options, name) not in (None, False, ()) and key not in config.variant:
-            option = "python" if name == "pythons" else name.replace("_", "-")
+    choices = (
+        ("rehearse", options.rehearse, "torch_source", "model"),
+        ("optimization", options.optimization, "torch_optimization", options.optimization or ""),
+        ("upstream-tests", options.upstream_tests, "torch_upstream_tests", "1"),
+        ("arch-list", options.arch_list is not None, "torch_cuda_arch_list", options.arch_list or ""),
+        ("python", options.pythons, "python", ""),
+    )
+    overrides = {"python": python_pins(config, options.pythons)} if config.pythons else {}
+    for option, is_chosen, key, value in choices:
+        if is_chosen and key not in config.variant:
             raise UsageError(
                 f"the recipe of {config.name} takes no {key} from its configs", f"leave out --{option}"
             )
+        if is_chosen and value:
+            overrides[key] = (value,)
+    if options.arch_list is not None:
+        overrides["torch_cuda_arch_list"] = (arch_list(config, options.arch_list),)
     if options.rehearse and config.provider == "wheel":
         raise UsageError(
             f"{config.name} compiles no PyTorch, so there is nothing to rehearse", "leave out --rehearse"
         )
-    values = {
-        "torch_source": "model" if options.rehearse else None,
-        "torch_optimization": options.optimization,
-        "torch_upstream_tests": "1" if options.upstream_tests else None,
-        "torch_cuda_arch_list": None if options.arch_list is None else arch_list(config, options.arch_list),
-    }
-    overrides = {key: (value,) for key, value in values.items() if value is not None}
-    pythons = {"python": python_pins(config, options.pythons)} if config.pythons else {}
-    return {**pythons, **overrides}
+    return overrides
 
 
-def _overrides(options: Options, release: TorchRelease) -> dict[str, tuple[str, ...]]:
-    """Return the overrides that follow from the options and from what the release needs."""
+def _with_release(options: Options, release: TorchRelease) -> dict[str, tuple[str, ...]]:
     overrides = overrides_from_options(options)
     if release.source is not None:
         overrides["torch_source_path"] = (str(release.source),)
@@ -237,13 +231,7 @@ def _staging(
     if part is None or first is None or not environment.channels:
         return fingerprint.Fingerprint()
     build, host = (
-        solving.environment(
-            specs,
-            environment.channels,
-            options.config.platform,
-            virtual=environment.virtual_packages,
-            what=f"staging: {kind} environment",
-        )
+        solving.environment(specs, environment, options.config.platform, f"staging: {kind} environment")
         for kind, specs in (("build", first.staging_build), ("host", first.staging_host))
     )
     place = "unknown"

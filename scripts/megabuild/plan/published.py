@@ -40,12 +40,8 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
     Raises OSError: They are there and cannot be read.
     """
     try:
-        data = (channel / RECORDS).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    try:
-        known = _PUBLISHED.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        known = _PUBLISHED.decode((channel / RECORDS).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
     return {
         name: record
@@ -109,23 +105,22 @@ def check(path: Path) -> None:
 
     Raises IntegrityError: It is not what was published.
     """
-    path = path.absolute()
-    record = records(path.parent.parent).get(path.name)
+    channel = path.absolute().parent.parent
+    record = records(channel).get(path.name)
     if (
-        record is not None
-        and record.path == f"{path.parent.name}/{path.name}"
-        and not _is_sound(path, record)
+        record
+        and record.path == f"{path.absolute().parent.name}/{path.name}"
+        and not _is_sound(channel, record)
     ):
-        raise IntegrityError(
-            f"{path} is damaged: it is not what was published", "run the build again, which makes it anew"
-        )
+        raise IntegrityError(f"{path} is damaged: it is not what was published", "run the build again")
 
 
-def _is_sound(path: Path, record: PublishedPackage) -> bool:
+def _is_sound(channel: Path, record: PublishedPackage) -> bool:
     """Return whether a file has the published content; all of it is read.
 
     Raises IntegrityError: It is there and cannot be read.
     """
+    path = channel / record.path
     try:
         return path.stat().st_size == record.size and files.sha256(path) == record.sha256
     except FileNotFoundError:
@@ -165,7 +160,7 @@ def heal(channel: Path, platform: str) -> list[str]:
 
 def _drop_damaged(channel: Path, known: dict[str, PublishedPackage]) -> list[str]:
     """Read all packages that have a record; remove those that are not what was published, and return their names."""
-    damaged = [name for name, record in known.items() if not _is_sound(channel / record.path, record)]
+    damaged = [name for name, record in known.items() if not _is_sound(channel, record)]
     removed = [known.pop(name) for name in damaged]
     if removed:
         _write(channel, known)

@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,6 @@ _RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")
 _FILE_NAME = re.compile(r"[\w./-]{1,100}\.\w+")
 _COMMENT = re.compile(r"(^|\s)#.*")
 _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$")
-
-#: Returns the files that an output's section names, with their sha256.
-_FilesOf = Callable[[Mapping[str, Any]], dict[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +58,28 @@ def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[P
     document = YAML(typ="safe", pure=True).load(recipe.read_text(encoding="utf-8"))
     context = {str(key): str(value) for key, value in (document.get("context") or {}).items()}
     common = {key: document[key] for key in ("build", "source", "about") if key in document}
-    files_of = functools.partial(_files, folder, top, functools.cache(_references) if own else None)
+
+    def part_from(section: Mapping[str, Any]) -> Part:
+        text = json.dumps(section, sort_keys=True, default=str)
+        used: dict[str, str] = {}
+        while True:  # context values may use one another
+            words = set(re.findall(r"\w+", text + json.dumps(used)))
+            more = {key: value for key, value in context.items() if key in words}
+            if more == used:
+                text += json.dumps(used, sort_keys=True)
+                return Part(text=text, files=_files_of(section, folder, top, follow=own))
+            used = more
+
     staging: Part | None = None
     packages: dict[str, Part] = {}
     for output in document.get("outputs") or [document]:
         if "staging" in output:
             untested = {key: value for key, value in output.items() if key != "tests"}
             inherited = {key: common[key] for key in ("source",) if key in common}
-            staging = _part({**inherited, **untested}, context, files_of).joined(staging)
+            staging = part_from({**inherited, **untested}).joined(staging)
         else:
             name = str(output["package"]["name"])
-            packages[name] = _part({**common, **output}, context, files_of).joined(packages.get(name))
+            packages[name] = part_from({**common, **output}).joined(packages.get(name))
     if own:
         return staging, packages
     named = {name for part in (*packages.values(), staging) if part for name in part.files}
@@ -99,32 +107,15 @@ def part_of(name: str, known: Mapping[str, Part]) -> Part | None:
     return found
 
 
-def _part(section: Mapping[str, Any], context: Mapping[str, str], files_of: _FilesOf) -> Part:
-    text = json.dumps(section, sort_keys=True, default=str)
-    used: dict[str, str] = {}
-    while True:  # context values may use one another
-        words = set(re.findall(r"\w+", text + json.dumps(used)))
-        more = {key: value for key, value in context.items() if key in words}
-        if more == used:
-            return Part(text=text + json.dumps(used, sort_keys=True), files=files_of(section))
-        used = more
-
-
-def _files(
-    folder: Path,
-    top: Path,
-    references: Callable[[Path, Path, Path], list[Path]] | None,
-    section: Mapping[str, Any],
-) -> dict[str, str]:
+def _files_of(section: Mapping[str, Any], folder: Path, top: Path, *, follow: bool) -> dict[str, str]:
     """Return the files that a section names, with their sha256; also those that these run or import in turn."""
     found: set[Path] = set()
-    words = (word for text in _strings(section) for word in (*text.split(), *_recipe_files(text)))
-    named = [folder / word for word in words]
+    named = [folder / word for text in _strings(section) for word in (*text.split(), *_recipe_files(text))]
     while named:
         for path in _resolve(named.pop(), folder, top):
             if path not in found:
                 found.add(path)
-                named += references(path, folder, top) if references else ()
+                named += _references(path, folder, top) if follow else ()
     return {path.relative_to(top).as_posix(): sha256(path) for path in sorted(found)}
 
 
@@ -164,20 +155,27 @@ def _references(path: Path, folder: Path, top: Path) -> list[Path]:
     if path.suffix != ".py":
         return []
     try:
-        nodes = [*ast.walk(ast.parse(text, str(path)))]
+        modules, files = _names_in(text)
     except (SyntaxError, ValueError) as error:  # the latter for null bytes, up to Python 3.11
         raise ConfigError(f"{path} is not Python: {error}", "correct it: the recipe runs it") from error
+    # modules lie beside the script, or are shared by all recipes
+    places = [base / f"{name}.py" for name in modules for base in (path.parent, top)]
+    return places + [path.parent / name for name in files]
+
+
+@functools.lru_cache
+def _names_in(text: str) -> tuple[list[str], list[str]]:
+    """Return the modules that Python code imports, and its texts that look like names of files."""
     modules, files = [], []
-    for node in nodes:
+    for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Import() | ast.ImportFrom(module=None):
                 modules += [alias.name for alias in node.names]
             case ast.ImportFrom(module=str(module)):
                 modules.append(module)
             case ast.Constant(value=str(value)) if _FILE_NAME.fullmatch(value):
-                files.append(path.parent / value)
-    # modules lie beside the script, or are shared by all recipes
-    return files + [base / f"{name}.py" for name in modules for base in (path.parent, top)]
+                files.append(value)
+    return modules, files
 
 
 def _walk(folder: Path, left_out: frozenset[str] = _LEFT_OUT) -> Iterator[Path]:

@@ -10,7 +10,7 @@ from groundwork.result import Result
 from groundwork.text import UNICODE, counted, picked, size, table
 from megabuild.plan import stored
 from megabuild.plan.extensions import NO_PYTORCH
-from megabuild.plan.plan import Extensions, Plan
+from megabuild.plan.plan import Extensions, Plan, PlanItem
 
 _STAGING = {
     "fresh": "{what} is built from scratch",
@@ -28,48 +28,39 @@ def plan_result(plan: Plan, *, verbose: bool = False) -> Result:
 
 def plan_lines(plan: Plan, *, verbose: bool = False) -> list[str]:
     """Return a plan for people, at most 80 columns wide but for names and notes; ``verbose`` names the stand-ins."""
-    fetched = plan.stored.packages
+    environment, fetched = plan.environment, plan.stored.packages
     verb = "build" if plan.compiles_torch else "unpack"
-    rows = [
-        (
-            item.package.file_name.removesuffix(".conda"),
-            _state(item.exists, item.package.file_name in fetched, verb),
-        )
-        for item in plan.items
-    ]
+    names = [item.package.file_name for item in plan.items]
+    states = [_state(item, verb, fetched) for item in plan.items]
+    rows = [(name.removesuffix(".conda"), state) for name, state in zip(names, states, strict=True)]
     lines = [_headline(plan), "", *table(("package", "state"), rows), ""]
     if extensions := extension_lines(plan.extensions, fetched):
         lines += [*extensions, ""]
-    lines += _python_lines(plan.left_out)
-    lines += [f"{UNICODE.warning} {note}" for note in plan.notes]
-    if stand_ins := plan.environment.stand_ins:
-        names = f": {', '.join(stand_ins)}" if verbose else " (--verbose lists them)"
+    lines += [f"{UNICODE.warning} {note}" for note in (*_left_out_notes(plan.left_out), *plan.notes)]
+    if stand_ins := environment.stand_ins:
+        more = f": {', '.join(stand_ins)}" if verbose else " (--verbose lists them)"
         lines.append(
-            f"{counted(len(stand_ins), 'empty stand-in')} for packages that this machine lacks{names}"
+            f"{counted(len(stand_ins), 'empty stand-in')} for packages that this machine lacks{more}"
         )
-    for download in plan.environment.downloads:
+    for download in environment.downloads:
         lines.append(f"downloads first: {download.count} {download.what} ({size(download.size)})")
     lines += stored.lines(plan)
     figures, left = plan.estimate, stored.when_fetched(plan)
     if not left.missing and not left.extensions.missing:
         return [*lines, "nothing is to be built" if fetched else "everything is there already"]
-    if not left.missing:
-        lines.append("PyTorch's packages are there already")
-    elif plan.stages and not plan.stored.staging:
+    if left.missing and plan.stages and not plan.stored.staging:
         lines.append(staging_sentence(plan))
     jobs = counted(plan.jobs.count, "job")
     if not figures.basis:
         return [*lines, f"no estimate yet: this config has never been built here ({jobs})"]
-    memory = f", {size(figures.memory_of_ordinary or figures.memory_per_job)} of memory per compile job"
-    heavy = f" (heavy objects take {size(figures.memory_per_job)}, {plan.heavy_jobs} run at a time)"
-    lines.append(
-        f"needs about {size(figures.disk + plan.environment.to_make)} of disk"
-        + (memory if plan.compiles else "")
-        + (heavy if plan.missing and plan.heavy_jobs else "")
-    )
+    needs = f"needs about {size(figures.disk + environment.to_make)} of disk"
+    if plan.compiles:
+        needs += f", {size(figures.memory_of_ordinary or figures.memory_per_job)} of memory per compile job"
+    if plan.missing and plan.heavy_jobs:
+        needs += f" (heavy objects take {size(figures.memory_per_job)}, {plan.heavy_jobs} run at a time)"
     hours = f"{figures.hours:.1f} hours" if figures.hours >= 1 else f"{max(1, round(figures.hours * 60))} min"
     cpu = f", {figures.cpu_hours:.1f} CPU hours" if figures.cpu_hours >= 1 else ""
-    return [*lines, f"takes about {hours} with {jobs}{cpu} ({figures.basis})"]
+    return [*lines, needs, f"takes about {hours} with {jobs}{cpu} ({figures.basis})"]
 
 
 def _headline(plan: Plan) -> str:
@@ -77,14 +68,16 @@ def _headline(plan: Plan) -> str:
     kind = "rehearsal with a model of" if options.rehearse else "builds"
     kind = kind if plan.compiles_torch else "takes apart the wheels of"
     product = f"PyTorch {config.torch_version}" if config.torch_version else f"{options.root.name}'s recipe"
-    accelerator = f", CUDA {config.cuda_version}" if config.cuda_version else ", CPU"
-    accelerator = accelerator if "cuda_compiler_version" in config.variant else ""
-    blas = f", {config.blas} BLAS" if plan.compiles_torch and config.blas else ""
-    return f"{config.name}: {kind} {product} for {config.platform}{accelerator}{blas}"
+    accelerator = f"CUDA {config.cuda_version}" if config.cuda_version else "CPU"
+    blas = f"{config.blas} BLAS" if plan.compiles_torch and config.blas else ""
+    details = [accelerator if "cuda_compiler_version" in config.variant else "", blas]
+    return ", ".join([f"{config.name}: {kind} {product} for {config.platform}", *filter(None, details)])
 
 
-def _state(exists: bool, fetched: bool, otherwise: str) -> str:
-    return f"{UNICODE.kept} there" if exists else "fetch" if fetched else otherwise
+def _state(item: PlanItem, otherwise: str, fetched: Container[str]) -> str:
+    if item.exists:
+        return f"{UNICODE.kept} there"
+    return "fetch" if item.package.file_name in fetched else otherwise
 
 
 def staging_sentence(plan: Plan) -> str:
@@ -103,58 +96,48 @@ def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> lis
         return [] if none else [f"PyTorch Geometric's extensions: {extensions.reason}"]
     rows = []
     for task in extensions.tasks:
-        otherwise = task.how if task.how != "nothing" else f"{UNICODE.failed} nothing"
-        for package in task.packages:
-            in_store = package.file_name in fetched
-            why = "" if task.exists or in_store else task.reason
-            rows.append((package.id.label, _state(task.exists, in_store, otherwise), why))
+        how = task.how.replace("nothing", f"{UNICODE.failed} nothing")
+        for item in task.items:
+            state = _state(item, how, fetched)
+            rows.append((item.package.id.label, state, task.reason if state == how else ""))
     lines = table(("extension", "state", "why"), rows) if rows else []
     return lines + [
         f"{UNICODE.warning} {name} is left out: {why}" for name, why in extensions.left_out.items()
     ]
 
 
-def _python_lines(left_out: Mapping[str, str]) -> list[str]:
-    """Return a line for each reason, with the Pythons that are left out for it."""
+def _left_out_notes(left_out: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each reason, with the Pythons that are left out for it."""
     pythons: dict[str, list[str]] = {}
     for python, reason in left_out.items():
         pythons.setdefault(reason, []).append(python)
     return [
-        f"{UNICODE.warning} Python {', '.join(names)} {'are' if names[1:] else 'is'} left out: {reason}"
+        f"Python {', '.join(names)} {'are' if names[1:] else 'is'} left out: {reason}"
         for reason, names in pythons.items()
     ]
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON values."""
-    options, config, environment = plan.options, plan.options.config, plan.environment
+    config, extensions, in_store = plan.options.config, plan.extensions, plan.stored
+    tasks = [
+        {
+            **picked(task, "name extension python how reason exists"),
+            "wheel": str(task.wheel) if task.wheel else None,
+            "file_names": [package.file_name for package in task.packages],
+        }
+        for task in extensions.tasks
+    ]
     return {
         "config": config.name,
-        "rehearsal": options.rehearse,
+        "rehearsal": plan.options.rehearse,
         **picked(config, "platform torch_version"),
         "packages": [{**picked(item.package, _PACKAGE), "exists": item.exists} for item in plan.items],
-        "extensions": {
-            "reason": plan.extensions.reason,
-            "left_out": dict(plan.extensions.left_out),
-            "tasks": [
-                {
-                    **picked(task, "name extension python how reason exists"),
-                    "wheel": str(task.wheel) if task.wheel else None,
-                    "file_names": [package.file_name for package in task.packages],
-                }
-                for task in plan.extensions.tasks
-            ],
-        },
+        "extensions": {"reason": extensions.reason, "left_out": dict(extensions.left_out), "tasks": tasks},
         "left_out": dict(plan.left_out),
         "notes": list(plan.notes),
-        "downloads": [asdict(download) for download in environment.downloads],
-        "stand_ins": list(environment.stand_ins),
         "overrides": {key: list(values) for key, values in plan.overrides.items()},
         "staging": {"fingerprint": plan.staging.digest, **picked(plan.staging_decision, "decision reasons")},
-        "store": {
-            "address": plan.stored.address,
-            "packages": sorted(plan.stored.packages),
-            "staging": plan.stored.staging is not None,
-        },
+        "store": {"packages": sorted(in_store.packages), "staging": in_store.staging is not None},
         "estimate": {**asdict(plan.estimate), "heavy_jobs": plan.heavy_jobs},
     }

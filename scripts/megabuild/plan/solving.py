@@ -20,22 +20,17 @@ def url(channel: Path | str) -> str:
     return channel.absolute().as_uri() if isinstance(channel, Path) else channel
 
 
-def environment(
-    specs: Sequence[str],
-    channels: Sequence[Path | str],
-    platform: str,
-    *,
-    virtual: Mapping[str, str],
-    what: str,
-) -> dict[str, str]:
+def environment(specs: Sequence[str], given: Environment, platform: str, what: str) -> dict[str, str]:
     """Solve one environment, as :func:`solved` does; return version, build string and sha256 of each package by name.
 
     The sha256 is the file's; for a package made on this machine it is over what it was made of, which outlives the
     file.
     """
     remedy = "the provider lacks a package that the recipe asks for: see --plan for what it has"
-    records = solved(specs, channels, platform, virtual=virtual, what=what, remedy=remedy)
-    folders = (channel for channel in channels if isinstance(channel, Path))
+    records = solved(
+        specs, given.channels, platform, virtual=given.virtual_packages, what=what, remedy=remedy
+    )
+    folders = (channel for channel in given.channels if isinstance(channel, Path))
     made_of = {name: key for folder in folders for name, key in store.made_of(folder).items()}
     packages = {}
     for record in records:
@@ -45,14 +40,9 @@ def environment(
 
 
 def solved(
-    specs: Sequence[str],
-    channels: Sequence[Path | str],
-    platform: str,
-    *,
-    virtual: Mapping[str, str],
-    what: str,
+    specs: Sequence[str], channels: Sequence[Path | str], platform: str, *, virtual: Mapping[str, str], what: str,
     remedy: str,
-) -> list[RepoDataRecord]:
+) -> list[RepoDataRecord]:  # fmt: skip
     """Return the packages of one environment; ``virtual`` packages (``__glibc``, ``__cuda``) replace this machine's.
 
     Raises PreflightError: There is no solution; the message says which packages are in the way.
@@ -62,16 +52,15 @@ def solved(
         overrides.libc = Override.string(virtual["__glibc"])
     if "__cuda" in virtual:
         overrides.cuda = Override.string(virtual["__cuda"])
+    solution = solve(
+        [Channel(url(channel)) for channel in channels],
+        list(specs),
+        platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
+        virtual_packages=VirtualPackage.detect(overrides),
+        channel_priority=ChannelPriority.Strict,
+    )
     try:
-        return asyncio.run(
-            solve(
-                [Channel(url(channel)) for channel in channels],
-                list(specs),
-                platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
-                virtual_packages=VirtualPackage.detect(overrides),
-                channel_priority=ChannelPriority.Strict,
-            )
-        )
+        return asyncio.run(solution)
     except Exception as error:  # rattler has one exception per layer, without a common base
         reason = " ".join(str(error).split())
         raise PreflightError(f"{what} cannot be solved: {reason}", remedy) from error
@@ -97,17 +86,17 @@ class Solver:
 
         Raises PreflightError: One of them has no solution.
         """
-        given = self._given
         lines: list[str] = []
-        for kind in ("build", "host", "run", "test") if given.channels else ():  # else they are made first
+        for kind in (
+            ("build", "host", "run", "test") if self._given.channels else ()
+        ):  # else they are made first
             specs = tuple(spec for spec in getattr(package, kind) if spec.split()[0] not in self._own)
             if kind in ("run", "test"):  # not with any Python, but with the one that it is for
                 specs += tuple(spec for spec in package.host if spec.split()[0] == "python")
             if specs and specs not in self._lines:
                 what = f"{package.name} {package.build_string}: {kind} environment"
-                virtual = given.virtual_packages
                 try:
-                    packages = environment(specs, given.channels, self._platform, virtual=virtual, what=what)
+                    packages = environment(specs, self._given, self._platform, what)
                 except PreflightError:
                     if kind == "test" and len({spec.split()[0] for spec in specs}) < len(specs):
                         continue  # tests that ask for different versions have an environment each

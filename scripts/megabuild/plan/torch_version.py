@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,23 +71,21 @@ def read_release(options: Options, report: Callable[[str], None]) -> TorchReleas
     if config.provider == "wheel" or not version:
         return TorchRelease()  # every wheel has its own metadata; other recipes name what they need
     tree, triton, pythons, notes = None, "", "", []
+    is_other = bool(options.torch) and not options.rehearse
     if options.torch_source is not None:
-        tree, digest = _unpacked(options.torch_source, version, options.cache / "torch-source", report)
+        report(f"reading {options.torch_source.name}")
+        tree, digest = _unpacked(options.torch_source, version, options.cache / "torch-source")
         notes = [f"source of PyTorch {version}: {tree}{digest}"]
         _check_tree(tree, version, submodules=config.provider == "conda-forge" and not options.rehearse)
         triton = _text(tree / ".ci" / "docker" / "triton_version.txt").strip()
         pythons = "".join(_REQUIRES_PYTHON.findall(_text(tree / "pyproject.toml"))[:1])
-    elif options.torch and config.provider == "debian" and not options.rehearse:
+    elif is_other and (config.provider != "conda-forge" or version not in TARBALLS):
         raise UsageError(
-            f"{config.name} knows no source of PyTorch {version}", "name one with --torch-source"
-        )
-    elif options.torch and version not in TARBALLS and not options.rehearse:
-        raise UsageError(
-            f"{config.name} knows no source of PyTorch {version}: no sha256 of its tarball is known",
+            f"{config.name} knows no source of PyTorch {version}",
             f"get {_TARBALL.format(version)} and name the file with --torch-source",
         )
-    cuda = config.cuda_version is not None
-    if options.torch and not options.rehearse and not (pythons and (triton or not cuda)):
+    lacking = not pythons or (config.cuda_version is not None and not triton)
+    if is_other and lacking:
         report(f"reading what PyTorch {version} requires")
         reason = "neither its source nor its wheel names both"
         try:
@@ -95,11 +94,13 @@ def read_release(options: Options, report: Callable[[str], None]) -> TorchReleas
             pythons = pythons or requires_python(content) or ""
         except ProviderError as error:
             reason = error.message
-        if not pythons or (cuda and not triton):
+        if not pythons or (config.cuda_version is not None and not triton):
             notes.append(f"the config's Triton and Pythons are taken for PyTorch {version}: {reason}")
-    left_out = _unsupported(config, pythons)
     return TorchRelease(
-        source=tree, triton=triton or None if cuda else None, left_out=left_out, notes=tuple(notes)
+        source=tree,
+        triton=triton if triton and config.cuda_version else None,
+        left_out=_unsupported(config, pythons),
+        notes=tuple(notes),
     )
 
 
@@ -118,15 +119,13 @@ def _unsupported(config: Config, specifiers: str) -> dict[str, str]:
     }
 
 
-def _unpacked(source: Path, version: str, cache: Path, report: Callable[[str], None]) -> tuple[Path, str]:
+def _unpacked(source: Path, version: str, cache: Path) -> tuple[Path, str]:
     """Return the tree of a folder or a tarball, unpacked once for every content; and words on the tarball's sha256."""
     if source.is_dir():
         return source.absolute(), ""
     if not source.is_file():
         raise UsageError(f"there is no {source}", "--torch-source takes a folder or a tarball")
-    report(f"reading {source.name}")
-    digest = files.sha256(source)
-    official = TARBALLS.get(version, ("",))[0]
+    digest, official = files.sha256(source), TARBALLS.get(version, ("",))[0]
     if official not in ("", digest):
         raise IntegrityError(
             f"{source} has sha256 {digest}, the official tarball of PyTorch {version} has {official}",
@@ -134,16 +133,10 @@ def _unpacked(source: Path, version: str, cache: Path, report: Callable[[str], N
         )
     final = cache / digest[:16]
     if not final.is_dir():
-        report(f"unpacking {source.name}")
-        try:
-            with files.scratch(cache) as empty:
-                files.unpack(source, empty / "unpacked")
+        with files.scratch(cache) as empty:
+            files.unpack(source, empty / "unpacked")
+            with suppress(OSError):  # another run was faster
                 os.replace(empty / "unpacked", final)
-        except OSError as error:
-            if not final.is_dir():  # else another run was faster
-                raise ProviderError(
-                    f"{source} cannot be unpacked: {error}", "check the disk and the cache folder"
-                ) from error
     folders = [path for path in final.iterdir() if path.is_dir()]
     tree = folders[0] if len(folders) == 1 and not (final / "version.txt").is_file() else final
     return tree, "" if official else f" (sha256 {digest}, not compared with an official one)"

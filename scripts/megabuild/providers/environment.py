@@ -48,7 +48,6 @@ class Environment:
     ready: bool = True  #: Nothing is left to be made or downloaded before the build.
     to_make: int = 0  #: Bytes in the cache that the provider has yet to make.
     to_pack: int = 0  #: Packages of the local channel that are still to be packed, once per machine.
-    install_command: str = ""  #: The command that installs what a run lacks on this machine.
 
     @property
     def local(self) -> bool:

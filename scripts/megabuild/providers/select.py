@@ -223,5 +223,4 @@ class DebianProvider(LocalProvider):
                 f"makes a Debian root first ({size} GB); whether an earlier run's tree can be reused is known then",
                 *([f"needed on this machine: {command}"] if command else []),
             ),
-            install_command=command,
         )

@@ -48,13 +48,13 @@ def _lines(sizes: Sizes, least: float) -> Iterator[str]:
 
 def _package_row(name: str, packages: Sequence[Package], whole: int) -> tuple[str, ...]:
     octets = sum(package.installed for package in packages)
-    known = [package.download for package in packages if package.download is not None]
+    downloads = [package.download for package in packages if package.download is not None]
     by = packages[0].required_by if len(packages) == 1 else ()
     return (
         _short(name.strip(), _NAME_WIDTH),
         size(octets),
         _share(octets, whole),
-        size(sum(known)) if known else UNICODE.dash,
+        size(sum(downloads)) if downloads else UNICODE.dash,
         _short(", ".join(by), _BY_WIDTH),
     )
 

@@ -113,15 +113,15 @@ class Sizes:
     @property
     def download(self) -> int | None:
         """Bytes of all archives, as far as they are known; None where none is."""
-        known = [package.download for package in self.packages if package.download is not None]
-        return sum(known) if known else None
+        downloads = [package.download for package in self.packages if package.download is not None]
+        return sum(downloads) if downloads else None
 
     @property
     def unattributed(self) -> int:
         """Bytes of which nothing tells whose or what they are: no package, or not understood."""
         strangers = sum(package.installed for package in self.packages if package.name == NO_PACKAGE)
-        known = (package for package in self.packages if package.name != NO_PACKAGE)
-        return strangers + sum(package.parts.get(ContentPart(Kind.UNKNOWN), 0) for package in known)
+        owned = (package for package in self.packages if package.name != NO_PACKAGE)
+        return strangers + sum(package.parts.get(ContentPart(Kind.UNKNOWN), 0) for package in owned)
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values; files of several parts one by one."""

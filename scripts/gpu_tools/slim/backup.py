@@ -39,20 +39,20 @@ class TouchedFile:
     when: int = 0
     digest: str = ""
 
-    def is_at(self, place: Path) -> bool:
+    def is_at(self, target: Path) -> bool:
         """Say whether a place holds what replaced the original, or nothing.
 
         A replacement is known by size and date, or by its content: copies and images lose dates, or cut them.
         """
         try:
-            status = place.lstat()
+            status = target.lstat()
         except FileNotFoundError:
             return True
-        except NotADirectoryError:  # a file in place of a folder
+        except NotADirectoryError:  # a file in target of a folder
             return False
         if status.st_size != self.size or not stat.S_ISREG(status.st_mode):
             return False
-        return status.st_mtime_ns == self.when or sha256(place) == self.digest
+        return status.st_mtime_ns == self.when or sha256(target) == self.digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +140,8 @@ class Backup:
             os.replace(original, self._root / file.path)
             original.unlink(missing_ok=True)  # two links to one file: renaming leaves both
         for folder in self._manifest.folders:
-            if (place := self._root / folder.path).is_dir():
-                os.utime(place, ns=(place.stat().st_atime_ns, folder.when))
+            if (path := self._root / folder.path).is_dir():
+                os.utime(path, ns=(path.stat().st_atime_ns, folder.when))
         # a full disk must not keep anybody from going back
         self._write(replace(self._manifest, complete=True, touched=tuple(left)), must=False)
         if not left:
@@ -234,12 +234,12 @@ class Backup:
 
     def _is_ours(self, file: TouchedFile) -> bool:
         """Say whether a place is as it was left; what was not touched yet, or is back already, counts as well."""
-        original, place = self._originals / file.path, self._root / file.path
+        original, target = self._originals / file.path, self._root / file.path
         if not os.path.lexists(original):
             return True
-        if place.parent.resolve() != self._real_root / Path(file.path).parent:
+        if target.parent.resolve() != self._real_root / Path(file.path).parent:
             return False  # by a link it may be anybody's
-        return file.is_at(place) or _is_alike(original, place)
+        return file.is_at(target) or _is_alike(original, target)
 
     def _read(self) -> Manifest | None:
         remedy = f"the originals lie in {self._originals}, under their own paths: move them back"
@@ -256,7 +256,7 @@ class Backup:
             *(file.path for file in manifest.touched),
         ):
             if os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == os.pardir:
-                raise IntegrityError(f"{self._path} names a place outside: {path}", remedy)
+                raise IntegrityError(f"{self._path} names a target outside: {path}", remedy)
         return manifest
 
     def _write(self, manifest: Manifest, *, must: bool = True) -> None:
@@ -285,17 +285,17 @@ class Backup:
             new.chmod(modes.get(str(path), 0o755))
 
 
-def _is_alike(original: Path, place: Path) -> bool:
+def _is_alike(original: Path, target: Path) -> bool:
     """Say whether a place holds the original, or its like."""
     try:
-        here, there = original.lstat(), place.lstat()
+        before, now = original.lstat(), target.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    if os.path.samestat(here, there) or stat.S_IFMT(here.st_mode) != stat.S_IFMT(there.st_mode):
-        return os.path.samestat(here, there)
-    if stat.S_ISLNK(here.st_mode):
-        return os.readlink(place) == os.readlink(original)
-    return here.st_size == there.st_size and sha256(place) == sha256(original)
+    if os.path.samestat(before, now) or stat.S_IFMT(before.st_mode) != stat.S_IFMT(now.st_mode):
+        return os.path.samestat(before, now)
+    if stat.S_ISLNK(before.st_mode):
+        return os.readlink(target) == os.readlink(original)
+    return before.st_size == now.st_size and sha256(target) == sha256(original)
 
 
 @contextmanager

@@ -176,12 +176,12 @@ def _find_modules(contents: Contents, gone: Collection[str]) -> Iterator[str]:
     modules: dict[str, str] = {}
     for path in contents.owners:
         site = _SITE.match(path)
-        place = PurePosixPath(path[site.end() :] if site else path)
+        inside = PurePosixPath(path[site.end() :] if site else path)
         if not site and (contents.root / "bin").is_dir():
             continue
-        if place.name == "__init__.py" and all(part.isidentifier() for part in place.parts[:-1]):
-            packages[place.parts[:-1]] = path
-        elif len(place.parts) == 1 and (module := _MODULE.fullmatch(place.name)):
+        if inside.name == "__init__.py" and all(part.isidentifier() for part in inside.parts[:-1]):
+            packages[inside.parts[:-1]] = path
+        elif len(inside.parts) == 1 and (module := _MODULE.fullmatch(inside.name)):
             modules[module[1]] = path
     for parts, path in packages.items():
         if not any(parts[:end] in packages for end in range(1, len(parts))):

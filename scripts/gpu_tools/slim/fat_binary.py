@@ -46,13 +46,13 @@ def find_stand_in(
 ) -> tuple[int, int] | None:
     """Return where a library's smallest machine code lies of no major number that the GPUs have; None without any."""
     majors = {cuda_archs.number(gpu) // 10 for gpu in gpus}
-    places = (
-        place
+    others = (
+        entry
         for fatbin in fatbins
-        for member, place in zip(fatbin.members, _find_entries(data, fatbin), strict=False)
+        for member, entry in zip(fatbin.members, _find_entries(data, fatbin), strict=False)
         if member.kind == MACHINE_CODE and _number(member) // 10 not in majors
     )
-    return min(places, key=lambda place: place[1] - place[0], default=None)
+    return min(others, key=lambda entry: entry[1] - entry[0], default=None)
 
 
 def find_needed(members: Sequence[Member], gpus: Iterable[str]) -> frozenset[int]:

@@ -73,10 +73,10 @@ def parse_keep(keep: Iterable[str]) -> frozenset[str]:
     Raises UsageError: One is neither a feature nor a step.
     """
     names: set[str] = set()
-    known = [*(feature.name for feature in FEATURES), "compile", *(step.name for step in STEPS)]
+    choices = [*(feature.name for feature in FEATURES), "compile", *(step.name for step in STEPS)]
     for name in _split(keep):
-        if name not in known:
-            raise UsageError(f"there is nothing called {name} to keep", f"choose of {', '.join(known)}")
+        if name not in choices:
+            raise UsageError(f"there is nothing called {name} to keep", f"choose of {', '.join(choices)}")
         names |= {COMPILE_CPU.name, COMPILE_GPU.name} if name == "compile" else {name}
     return frozenset(names)
 
@@ -120,7 +120,7 @@ def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimSte
         if step.name in request.keep or any(feature.name in request.keep for feature in features):
             continue
         if contents.kind != "environment" and step.name.startswith("nvidia-"):
-            continue  # who needs a library is not known
+            continue  # who needs a library is not choices
         if vital := next((feature for feature in features if feature.is_vital), None):
             if step.gives_something(contents, request):
                 spared[step.name] = vital.name

@@ -161,8 +161,8 @@ def _step(machine: int, segments: Sequence[Segment], sections: Sequence[SectionH
     That is the machine's largest page, or what a section asks for, as far as the loader heeds it: it places a library
     by its segments' alignment and knows no sections (glibc's ``_dl_map_segments``).
     """
-    heeded = max((one.align for one in segments if one.kind == LOAD), default=1)
-    asked = max((one.align for one in sections if one.flags & ALLOC), default=1)
+    heeded = max((segment.align for segment in segments if segment.kind == LOAD), default=1)
+    asked = max((section.align for section in sections if section.flags & ALLOC), default=1)
     return max(_SMALLEST_PAGE if machine == X86_64 else 0x10000, min(asked, heeded))
 
 

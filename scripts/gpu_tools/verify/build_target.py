@@ -62,8 +62,8 @@ def read_conda_index(index: Mapping[str, Any]) -> BuildTarget:
 
 def _read_build(build: str) -> str | None:
     """Return what a build string names: ``13.0`` for ``cuda130_…``, ``cpu``, or None."""
-    found = _BUILD.match(build)
-    return None if found is None else f"{found[1]}.{found[2]}" if found[1] else "cpu"
+    match = _BUILD.match(build)
+    return None if match is None else f"{match[1]}.{match[2]}" if match[1] else "cpu"
 
 
 def _pinned(spec: str) -> tuple[str, str]:
@@ -112,24 +112,24 @@ def read_wheel_metadata(metadata: str, wheel: str) -> BuildTarget:
         torch=torch,
         cuda=cuda,
         python=_from_tags(tags),
-        machine=next((found[1] for tag in tags if (found := _LINUX.search(tag))), ""),
+        machine=next((match[1] for tag in tags if (match := _LINUX.search(tag))), ""),
         other=other_accelerator(version),
     )
 
 
 def other_accelerator(version: str) -> str:
     """Return the accelerator that a local version names and that is not judged here: ``ROCm`` for ``+rocm6.4``."""
-    found = _OTHER_LOCAL.search(version.partition("+")[2])
-    return found[1].upper().replace("ROCM", "ROCm") if found else ""
+    match = _OTHER_LOCAL.search(version.partition("+")[2])
+    return match[1].upper().replace("ROCM", "ROCm") if match else ""
 
 
 def _from_local(version: str) -> tuple[str | None, str | None]:
     """Read ``2.1.2+pt213cu130``: pt213 is torch 2.13."""
-    found = _LOCAL.search(version.partition("+")[2])
-    if not found:
+    match = _LOCAL.search(version.partition("+")[2])
+    if not match:
         return None, None
-    cuda = f"{found[4]}.{found[5]}" if found[4] else found[3]
-    return f"{found[1]}.{found[2]}", cuda
+    cuda = f"{match[4]}.{match[5]}" if match[4] else match[3]
+    return f"{match[1]}.{match[2]}", cuda
 
 
 def _from_tags(tags: Iterable[str]) -> str | None:
@@ -137,8 +137,8 @@ def _from_tags(tags: Iterable[str]) -> str | None:
         interpreter, abi, _ = (*tag.split("-"), "", "")[:3]
         if abi == "abi3":
             return "abi3"
-        if found := re.fullmatch(r"cp(\d)(\d+)", interpreter):
-            return f"{found[1]}.{found[2]}" + ("t" if abi.endswith("t") else "")
+        if match := re.fullmatch(r"cp(\d)(\d+)", interpreter):
+            return f"{match[1]}.{match[2]}" + ("t" if abi.endswith("t") else "")
     return None
 
 
@@ -153,5 +153,5 @@ def _release(version: str) -> tuple[int, ...]:
 
 def same_torch(said: str, installed: str) -> bool:
     """Whether ``2.13`` or ``2.13.0`` is the torch installed or asked for: ``2.13.0+cu130``, ``2.13``."""
-    parts, there = said.partition("+")[0].split("."), installed.partition("+")[0].split(".")
-    return all(part == other for part, other in zip(parts, there, strict=False))
+    versions = (version.partition("+")[0].split(".") for version in (said, installed))
+    return all(part == other for part, other in zip(*versions, strict=False))

@@ -96,10 +96,10 @@ def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None
 
 def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdict:
     torch = environment.torch
-    known = Expectation(accelerator="", python=environment.python)
+    installed = Expectation(accelerator="", python=environment.python)
     if torch is not None:
-        known = replace(
-            known,
+        installed = replace(
+            installed,
             accelerator="" if torch.other else accelerator(torch.cuda),
             torch_version=torch.version,
             archs=torch.archs,
@@ -123,7 +123,7 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
             name=name,
             names=frozenset(library_name(library.path) for library in libraries),
             asked=asked,
-            expected=asked.filled(known),
+            expected=asked.filled(installed),
             beside=torch,
             said=said,
             machine=environment.machine,

@@ -185,8 +185,8 @@ def _judge_torch_part(module: ModuleContext, facts: LibraryFacts) -> Judgement |
         return None
     reason = ""
     has_cuda = "libtorch_cuda.so" in module.names if has_libtorch else said.cuda not in (None, "cpu")
-    known = has_libtorch or said.cuda is not None
-    if module.wants_cuda is not None and known and has_cuda != module.wants_cuda:
+    is_known = has_libtorch or said.cuda is not None
+    if module.wants_cuda is not None and is_known and has_cuda != module.wants_cuda:
         reason = f"torch was built {'with' if has_cuda else 'without'} CUDA"
     elif asked.cuda_version and said.cuda and said.cuda != asked.cuda_version:
         reason = f"torch was built for CUDA {said.cuda}, not for CUDA {asked.cuda_version}"

@@ -39,10 +39,10 @@ def driver() -> dict[str, Any]:
         if "cannot open shared object file" in str(error):
             return {"error": "there is no NVIDIA driver (libcuda.so.1)"}
         return {"error": f"libcuda.so.1 is not an NVIDIA driver's, or damaged: {words(error)}"}
-    found = {"cuda": f"{version.value // 1000}.{version.value % 1000 // 10}", "count": count.value}
+    answer = {"cuda": f"{version.value // 1000}.{version.value % 1000 // 10}", "count": count.value}
     if count.value:
-        return found
-    return {**found, "error": f"the NVIDIA driver finds no GPU: {CODES.get(code, '')} (cuInit: {code})"}
+        return answer
+    return {**answer, "error": f"the NVIDIA driver finds no GPU: {CODES.get(code, '')} (cuInit: {code})"}
 
 
 def words(error: BaseException) -> str:
@@ -141,10 +141,10 @@ def compare(torch: Any, name: str) -> dict[str, Any]:
     """Run one operation on the CPU and on the GPU."""
     try:
         expected = OPERATIONS[name](torch, "cpu")
-        found = OPERATIONS[name](torch, "cuda")
+        answer = OPERATIONS[name](torch, "cuda")
         torch.cuda.synchronize()
         # TF32, and sums in another order
-        torch.testing.assert_close(found.cpu(), expected, rtol=1e-2, atol=1e-2)
+        torch.testing.assert_close(answer.cpu(), expected, rtol=1e-2, atol=1e-2)
     except Exception as error:  # whatever an extension raises is the answer
         return {"name": name, "ok": False, "error": words(error)}
     return {"name": name, "ok": True, "error": ""}

@@ -158,8 +158,8 @@ def _environment(prefix: Path) -> Subject:
     for information in sorted(site.glob("*.dist-info")):
         module = _module_named(information.name.partition("-")[0])
         # without a folder or a file of its own it is installed from where it is developed
-        there = (site / module).is_dir() or (site / f"{module}.py").is_file()
-        if module in modules and there and (information / "METADATA").is_file():
+        is_here = (site / module).is_dir() or (site / f"{module}.py").is_file()
+        if module in modules and is_here and (information / "METADATA").is_file():
             checked(information / "METADATA", module, str)
             targets[module] = _dist_info(information)
     for record in sorted((prefix / "conda-meta").glob("*.json")):
@@ -227,6 +227,6 @@ def find_module(path: str) -> str:
     """Return the module that a library belongs to, by its path in a package, a wheel or an environment."""
     if path.rpartition("/")[0] in ("", "lib") and _TORCH_LIBRARY.fullmatch(library_name(path)):
         return "torch"
-    if found := _SITE.match(path):
-        return "torch" if found[1] == "functorch" else found[1]  # up to 2.6 with a library of its own
+    if match := _SITE.match(path):
+        return "torch" if match[1] == "functorch" else match[1]  # up to 2.6 with a library of its own
     return path.partition("/")[0]

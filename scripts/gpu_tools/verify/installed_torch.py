@@ -51,14 +51,14 @@ class TorchBeside:
     @cached_property
     def exported(self) -> frozenset[str]:
         """Everything that libtorch's libraries provide."""
-        found: set[str] = set()
+        symbols: set[str] = set()
         for path in self.libraries():
             try:
                 with opened(path) as library:
-                    found |= library.exported()
+                    symbols |= library.exported()
             except NotElf:
                 continue
-        return frozenset(found)
+        return frozenset(symbols)
 
     def lacks(self, undefined: frozenset[str]) -> list[str]:
         """Return those of torch's own symbols that this torch does not have."""
@@ -79,20 +79,20 @@ class TorchBeside:
         return wrong
 
     def _assertion_lines(self, header: str) -> frozenset[int] | None:
-        places = (
+        folders = (
             self.package / "include",
             self.package / "include/torch/csrc/api/include",
             self.prefix / "include",
         )
-        path = next((place / header for place in places if (place / header).is_file()), None)
+        path = next((folder / header for folder in folders if (folder / header).is_file()), None)
         if path is None:
             return None
         text = path.read_text(encoding="utf-8", errors="replace")
         lines: set[int] = set()
-        for found in _ASSERT.finditer(text):
+        for match in _ASSERT.finditer(text):
             # compilers differ: the line where a macro's call begins, or where it ends
-            end = _closing(text, found.end())
-            lines |= {text.count("\n", 0, found.start()) + 1, text.count("\n", 0, end) + 1}
+            end = _closing(text, match.end())
+            lines |= {text.count("\n", 0, match.start()) + 1, text.count("\n", 0, end) + 1}
         return frozenset(lines) if lines else None
 
     @cached_property
@@ -106,8 +106,8 @@ class TorchBeside:
     def promised(self) -> tuple[str, ...]:
         """What libtorch's activation exports; none where it has no such script."""
         for script in sorted((self.prefix / "etc/conda/activate.d").glob("libtorch*.sh")):
-            if found := _ACTIVATED.search(script.read_text(encoding="utf-8", errors="replace")):
-                return tuple(arch for arch in re.split(r"[; ]", found[1]) if arch)
+            if match := _ACTIVATED.search(script.read_text(encoding="utf-8", errors="replace")):
+                return tuple(arch for arch in re.split(r"[; ]", match[1]) if arch)
         return ()
 
     def _carried(self) -> tuple[str, ...]:

@@ -67,18 +67,14 @@ def rows(text: str) -> dict[str, list[str]]:
     return {words[0]: words[1:4] for line in text.splitlines() if (words := line.split()) and len(words) == 5}
 
 
-def test_the_selected_tests_are_packed_with_what_they_import(packed: Path) -> None:
+def test_what_is_selected_is_packed_with_its_imports_and_passes_or_is_skipped_for_its_version(
+    packed: Path,
+) -> None:
     names = {path.name for path in (packed / "test").iterdir()}
     assert names == {"test_sum.py", "test_part.py", "helpers.py", "expect", "torch.py"}
-
-
-def test_what_is_selected_passes_and_what_is_skipped_has_a_reason(packed: Path) -> None:
     told = run(packed, "run", "--jobs", "1")
     assert rows(told) == {"test_sum.py": ["1", "0", "1"], "test_part.py": ["1", "0", "1"]}
     assert told.rstrip().endswith("all passed")
-
-
-def test_a_skip_is_for_the_versions_that_it_names(packed: Path) -> None:
     (packed / "test" / "torch.py").write_text("__version__ = '2.7.1'\n")
     assert rows(run(packed, "run", "test_part.py", "-n", "1")) == {"test_part.py": ["2", "0", "0"]}
 
@@ -91,7 +87,6 @@ def test_a_skip_is_for_the_versions_that_it_names(packed: Path) -> None:
         ("import os\ndef two(): os._exit(0)\n", "pytest ended with 0, and 0 tests passed"),
         ("import pytest\npytest.skip('no such hardware', allow_module_level=True)\n", "0 tests passed"),
     ],
-    ids=["a wrong result", "an import", "a crash", "nothing ran"],
 )
 def test_a_fault_makes_it_fail(packed: Path, fault: str, says: str) -> None:
     (packed / "test" / "helpers.py").write_text(fault)

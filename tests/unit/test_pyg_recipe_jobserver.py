@@ -52,15 +52,6 @@ def test_the_own_slot_and_every_token_are_used_and_given_back(tmp_path: Path, jo
     assert tokens(jobserver) == 2
 
 
-def test_without_a_token_one_task_runs_after_the_other(tmp_path: Path, jobserver: Jobserver) -> None:
-    taken = [jobserver.take(), jobserver.take()]
-    log = tmp_path / "log"
-    assert run_all([(str(number), partial(work, log, 0.02)) for number in range(4)], jobserver) == []
-    assert most_at_once(log) == 1
-    for token in taken:
-        jobserver.give(token)
-
-
 def test_several_builds_share_one_limit(tmp_path: Path, jobserver: Jobserver) -> None:
     """Two builds with a slot each and two tokens between them: never more than four at once."""
     log = tmp_path / "log"

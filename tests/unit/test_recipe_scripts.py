@@ -12,6 +12,16 @@ import pytest
 SIX = "third_party/NNPACK/cmake/DownloadSix.cmake"
 
 
+def settings(repository: Path, folder: Path, **more: str) -> dict[str, str]:
+    """What the engine sets for a build script."""
+    return {
+        "PATH": os.environ["PATH"], "SRC_DIR": str(folder / "src"), "PREFIX": str(folder / "env"),
+        "RECIPE_DIR": str(repository / "recipe"), "PYTHON": "false", "CPU_COUNT": "1", "target_platform": "linux-64",
+        "provider": "conda-forge", "torch_source": "official", "torch_version": "2.13.0", "torch_optimization": "2",
+        "blas_impl": "generic", "cuda_compiler_version": "None", **more,
+    }  # fmt: skip
+
+
 def test_nnpack_s_configure_gets_nothing_from_the_network(repository: Path, tmp_path: Path) -> None:
     for place in (SIX, "cmake/Modules_CUDA_fix/FindCUDA.cmake"):
         (tmp_path / "src" / place).parent.mkdir(parents=True)
@@ -19,21 +29,7 @@ def test_nnpack_s_configure_gets_nothing_from_the_network(repository: Path, tmp_
             "ExternalProject_Add(six URL https://index.example/six.tar.gz)\n"
         )
     (tmp_path / "src" / "FindCUDA.cmake").touch()  # the engine brings it with the patches
-    environment = {
-        "PATH": os.environ["PATH"],
-        "SRC_DIR": str(tmp_path / "src"),
-        "PREFIX": str(tmp_path / "env"),
-        "RECIPE_DIR": str(repository / "recipe"),
-        "PYTHON": "false",  # ends the script where it would copy the sources
-        "CPU_COUNT": "1",
-        "target_platform": "linux-64",
-        "provider": "conda-forge",
-        "torch_source": "official",
-        "torch_version": "2.13.0",
-        "torch_optimization": "2",
-        "blas_impl": "mkl",
-        "cuda_compiler_version": "None",
-    }
+    environment = settings(repository, tmp_path)  # its PYTHON ends the script where it would copy the sources
     script = repository / "recipe" / "build_staging.sh"
     ended = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=False)
     assert ended.stdout.splitlines() == ["::megabuild:: phase sync"], ended.stderr
@@ -68,10 +64,6 @@ def judged(repository: Path, prefix: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_libtorch_without_fault_passes_its_test(repository: Path, libtorch: Path) -> None:
-    assert judged(repository, libtorch).returncode == 0
-
-
 @pytest.mark.parametrize("package", ["Caffe2", "Tensorpipe", "Torch"])
 @pytest.mark.parametrize(
     "folder", ["/opt/megabuild/state/tree/torch/lib", "/b/bld/rattler-build_libtorch/work/build"]
@@ -87,7 +79,10 @@ def test_targets_that_name_a_folder_of_the_build_are_refused(
     assert str(targets) in ended.stdout
 
 
-def test_a_program_that_cannot_be_executed_is_refused(repository: Path, libtorch: Path) -> None:
+def test_libtorch_without_fault_passes_and_a_program_that_cannot_be_executed_is_refused(
+    repository: Path, libtorch: Path
+) -> None:
+    assert judged(repository, libtorch).returncode == 0
     (libtorch / "bin" / "torch_shm_manager").chmod(0o644)
     assert judged(repository, libtorch).returncode == 1
 
@@ -104,47 +99,20 @@ def linalg_tested(repository: Path, tmp_path: Path, *, flavour: str, has_magma: 
     return subprocess.run([sys.executable, script, flavour], env=environment, check=False).returncode
 
 
-def test_a_linalg_library_whose_symbols_are_all_there_passes(repository: Path, tmp_path: Path) -> None:
-    code = "#include <stdio.h>\nint f(void) { return puts(0); }"
-    assert linalg_tested(repository, tmp_path, flavour="nomagma", has_magma=False, code=code) == 0
-
-
 @pytest.mark.parametrize(
-    ("flavour", "has_magma", "code"),
+    ("flavour", "has_magma", "code", "ends"),
     [
-        (
-            "nomagma",
-            False,
-            "int magma_init(void); int f(void) { return magma_init(); }",
-        ),  # bound when it is called
-        ("nomagma", True, "int f(void) { return 0; }"),
-        ("magma", True, "int f(void) { return 0; }"),
+        ("nomagma", False, "#include <stdio.h>\nint f(void) { return puts(0); }", 0),
+        # bound when it is called
+        ("nomagma", False, "int magma_init(void); int f(void) { return magma_init(); }", 1),
+        ("nomagma", True, "int f(void) { return 0; }", 1),
+        ("magma", True, "int f(void) { return 0; }", 1),
     ],
 )
 def test_a_linalg_library_that_lacks_a_symbol_or_is_the_other_flavour_is_refused(
-    repository: Path, tmp_path: Path, flavour: str, has_magma: bool, code: str
+    repository: Path, tmp_path: Path, flavour: str, has_magma: bool, code: str, ends: int
 ) -> None:
-    assert linalg_tested(repository, tmp_path, flavour=flavour, has_magma=has_magma, code=code) == 1
-
-
-def linker_flags(repository: Path, prefix: Path) -> str:
-    """The linker's flags of every PyTorch build, for a shell to read."""
-    settings = {
-        "PATH": os.environ["PATH"],
-        "RECIPE_DIR": str(repository / "recipe"),
-        "PREFIX": str(prefix),
-        "SRC_DIR": str(prefix),
-        "CPU_COUNT": "1",
-        "target_platform": "linux-64",
-        "provider": "debian",
-        "torch_version": "2.6.0",
-        "torch_optimization": "2",
-        "blas_impl": "generic",
-        "cuda_compiler_version": "None",
-    }
-    script = 'source "$RECIPE_DIR/build_env.sh"; echo "$LDFLAGS"'
-    done = subprocess.run(["bash", "-euc", script], env=settings, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    assert linalg_tested(repository, tmp_path, flavour=flavour, has_magma=has_magma, code=code) == ends
 
 
 @pytest.mark.parametrize(
@@ -161,7 +129,12 @@ def test_a_library_is_refused_that_finds_nothing_through_its_link_in_torch(
     (torch / "utils").mkdir()
     (torch / "__init__.py").touch()
     flags = "-shared -fPIC -Wl,--no-as-needed -xc /dev/null '-Wl,-rpath,$ORIGIN'"
-    flags += f" {linker_flags(repository, prefix)}" if with_flags else ""
+    script = 'source "$RECIPE_DIR/build_env.sh"; echo "$LDFLAGS"'
+    environment = settings(repository, tmp_path, provider="debian", torch_version="2.6.0")
+    told = subprocess.run(
+        ["bash", "-euc", script], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    flags += f" {told.stdout.strip()}" if with_flags else ""
     for library, other in ((needed, ""), (name, f" -L{prefix}/lib -l:{needed}")):
         command = f"gcc {flags} -Wl,-soname,{library} -o {prefix}/lib/{library}{other}"
         subprocess.run(["sh", "-c", command], check=True)

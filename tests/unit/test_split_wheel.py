@@ -11,7 +11,7 @@ import pytest
 
 import split_wheel
 import wheel_parts
-from same_code import digest, same_code
+from same_code import same_code
 
 METADATA = """\
 Metadata-Version: 2.4
@@ -109,14 +109,7 @@ def test_a_file_that_differs_stays_the_pythons_own(tmp_path: Path) -> None:
     assert (torch / "include/ATen").is_symlink()
 
 
-def test_tests_and_other_programs_are_left_out_but_not_testing(tmp_path: Path) -> None:
-    prefix = split(wheel(tmp_path / "a", "312"), wheel(tmp_path / "b", "313"), tmp_path)
-    names = {path.name for path in prefix.rglob("*")}
-    assert not names & {"test", "test_jit", "libtorchbind_test.so", "libgomp.so.1", "libgfortran.so.5"}
-    assert "testing" in names
-
-
-def test_metadata_names_what_is_there(tmp_path: Path) -> None:
+def test_metadata_and_programs_name_what_is_there_and_tests_are_left_out(tmp_path: Path) -> None:
     prefix = split(wheel(tmp_path / "a", "312"), wheel(tmp_path / "b", "313"), tmp_path)
     info = prefix / "site" / "torch-2.13.0.dist-info"
     metadata = (info / "METADATA").read_text()
@@ -127,26 +120,21 @@ def test_metadata_names_what_is_there(tmp_path: Path) -> None:
     record = (info / "RECORD").read_text().splitlines()
     assert not [line for line in record if line.startswith(("torch/test/", "torch/lib/libc10"))]
     assert sum(line.startswith("torch-2.13.0.dist-info/METADATA,") for line in record) == 1
-
-
-def test_programs_start_the_environments_python(tmp_path: Path) -> None:
-    prefix = split(wheel(tmp_path / "a", "312"), wheel(tmp_path / "b", "313"), tmp_path)
     program = prefix / "bin" / "torchrun"
     assert program.read_text().startswith(f"#!{prefix}/bin/python\n")
     assert program.stat().st_mode & 0o111
+    names = {path.name for path in prefix.rglob("*")}
+    assert not names & {"test", "test_jit", "libtorchbind_test.so", "libgomp.so.1", "libgfortran.so.5"}
+    assert "testing" in names
 
 
-def test_a_wheel_that_is_missing_is_named(tmp_path: Path) -> None:
-    wheel(tmp_path / "w", "312")
-    with pytest.raises(FileNotFoundError, match=r"0 wheels of PyTorch for Python 3\.13"):
-        wheel_parts.find(tmp_path / "w", "3.13")
-
-
-def test_a_wheel_that_reaches_outside_itself_is_refused(tmp_path: Path) -> None:
+def test_a_wheel_that_reaches_outside_itself_or_is_missing_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "torch-1-cp312-cp312-any.whl", "w") as archive:
         archive.writestr("torch/../../outside", "")
     with pytest.raises(ValueError, match="outside itself"):
         wheel_parts.find(tmp_path, "3.12")
+    with pytest.raises(FileNotFoundError, match=r"0 wheels of PyTorch for Python 3\.13"):
+        wheel_parts.find(tmp_path, "3.13")
 
 
 @pytest.fixture(scope="module")
@@ -169,19 +157,10 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_build_id_and_local_symbols_make_no_other_library(libraries: Path) -> None:
+def test_build_id_and_local_symbols_make_no_other_library_and_other_code_does(libraries: Path) -> None:
     assert (libraries / "one.so").read_bytes() != (libraries / "twin.so").read_bytes()
     assert same_code(libraries / "one.so", libraries / "twin.so")
-
-
-def test_other_code_is_another_library(libraries: Path) -> None:
     assert not same_code(libraries / "one.so", libraries / "other.so")
-
-
-def test_what_is_no_library_is_compared_byte_for_byte(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"#!/bin/sh\n")
-    (tmp_path / "b").write_bytes(b"#!/bin/sh\n#")
-    assert digest(tmp_path / "a") != digest(tmp_path / "b")
 
 
 def test_cmake_files_are_as_those_of_a_compiled_libtorch(tmp_path: Path, repository: Path) -> None:

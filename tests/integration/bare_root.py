@@ -41,7 +41,19 @@ class BareRoot:
         """Run a command as that user, in a folder of its home."""
         home = "/home/newcomer"
         words = ["bwrap", "--unshare-pid", "--die-with-parent", "--ro-bind", str(self.root), "/"]
-        words += ["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--perms", "1777", "--tmpfs", "/tmp"]
+        words += [
+            "--dev",
+            "/dev",
+            "--proc",
+            "/proc",
+            "--ro-bind",
+            "/sys",
+            "/sys",
+            "--perms",
+            "1777",
+            "--tmpfs",
+            "/tmp",
+        ]
         words += ["--bind", str(self.home), home, "--chdir", f"{home}/{folder}"]
         words += ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups", "env", "-i"]
         words += [f"{name}={value}" for name, value in self.environment.items()]

@@ -134,7 +134,7 @@ def test_values_that_cmake_would_trim_are_quoted_and_read_back() -> None:
         assert CMakeCache.parse(str(cache))["ALPHA"].value == value
 
 
-def test_an_untyped_entry_takes_a_type_and_others_keep_theirs() -> None:
+def test_an_untyped_entry_takes_a_type_and_others_take_only_what_fits_theirs() -> None:
     cache = CMakeCache.parse(SMALL)
     cache.set("LOOSE", "/x", "PATH")
     assert cache["LOOSE"].type == "PATH"
@@ -142,16 +142,9 @@ def test_an_untyped_entry_takes_a_type_and_others_keep_theirs() -> None:
         cache.set("ALPHA", "/x", "PATH")
     with pytest.raises(CacheError, match="STATIC"):
         cache.set("PROJECT_VERSION", "2")
-
-
-@pytest.mark.parametrize("value", ["a\nB:STRING=injected", "a\r", "nul\0"])
-def test_a_value_with_a_line_break_is_refused(value: str) -> None:
-    with pytest.raises(CacheError, match="line break or NUL"):
-        CMakeCache.parse(SMALL).set("ALPHA", value)
-
-
-def test_a_bool_takes_only_booleans() -> None:
-    cache = CMakeCache.parse(SMALL)
+    for value in ("a\nB:STRING=injected", "a\r", "nul\0"):
+        with pytest.raises(CacheError, match="line break or NUL"):
+            cache.set("ALPHA", value)
     for value in ("OFF", "true", "0", "MKL-NOTFOUND"):
         cache.set("SWITCH", value)
     with pytest.raises(CacheError, match="SWITCH is a BOOL"):
@@ -231,20 +224,10 @@ def test_the_command_line_sets_all_or_nothing(build_dir: Path, capsys: pytest.Ca
     assert load(build_dir / "CMakeCache.txt")["ALPHA"].value == "three"
     assert main(["set", str(build_dir), "--new", "MISSING:PATH=/x=y:z"]) == 0
     assert load(build_dir / "CMakeCache.txt")["MISSING"].value == "/x=y:z"
-
-
-@pytest.mark.parametrize("assignment", ["", "no value", "A:lower=1", "=x"])
-def test_an_assignment_that_is_none_is_an_error(
-    assignment: str, build_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["set", str(build_dir), assignment]) == 1
+    for assignment in ("", "no value", "A:lower=1", "=x"):
+        assert main(["set", str(build_dir), assignment]) == 1
     assert "not of the form NAME[:TYPE]=VALUE" in capsys.readouterr().err
-
-
-def test_errors_come_without_a_traceback(tmp_path: Path) -> None:
     folder = Path(command_line.__file__).parent  # as the recipe calls it, which has nothing installed
-    result = subprocess.run(
-        [sys.executable, "-I", folder, "get", tmp_path], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 1
-    assert result.stderr == f"cmake_python_swap: {tmp_path / 'CMakeCache.txt'}: No such file or directory\n"
+    nowhere = [sys.executable, "-I", str(folder), "get", str(build_dir / "nowhere")]
+    result = subprocess.run(nowhere, capture_output=True, text=True, check=False)
+    assert (result.returncode, len(result.stderr.splitlines())) == (1, 1), "no traceback"

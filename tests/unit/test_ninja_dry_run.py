@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from cmake_python_swap.__main__ import main
 from cmake_python_swap.ninja_dry_run import Graph, NinjaError, Step, dry_run, reasons
 
 RULES = """
@@ -206,14 +205,3 @@ def test_failures_are_told_in_ninjas_words(tree: Path, tmp_path: Path) -> None:
 )
 def test_every_explanation_of_ninja_is_put_into_words(line: str, output: str, reason: str) -> None:
     assert reasons([f"ninja explain: {line}", f"ninja explain: {output} is dirty"]) == {output: reason}
-
-
-def test_the_command_line_prints_steps_and_their_number(
-    tree: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ninja = fake_ninja(tree, "ninja explain: output made.h doesn't exist\n::step::Generating made.h\n")
-    assert main(["steps", str(tree), "--ninja", ninja]) == 0
-    captured = capsys.readouterr()
-    assert captured.out == "-\tGenerating made.h\t(it does not exist)\n"
-    assert captured.err == "1 steps\n"
-    assert main(["steps", str(tree / "nowhere")]) == 1

@@ -78,18 +78,8 @@ def test_the_wheel_names_its_triton(required: str, expected: str | None) -> None
 
 def test_nvidias_wheels_have_what_the_extensions_are_built_with(repository: Path) -> None:
     # as in the metadata of 2.15.0, the first without curand
-    brought = [
-        "cublas",
-        "cudart",
-        "cufft",
-        "cufile",
-        "cupti",
-        "cusolver",
-        "cusparse",
-        "nvjitlink",
-        "nvrtc",
-        "nvtx",
-    ]
+    brought = ("cublas", "cudart", "cufft", "cufile", "cupti", "cusolver", "cusparse", "nvjitlink", "nvrtc",
+               "nvtx")  # fmt: skip
     table = catalogue.load()
     longer = {name: f"cuda-{name}" for name in ("cccl", "nvcc")}
     longer |= {"cudart": "cuda-runtime", "profiler": "cuda-profiler-api"}

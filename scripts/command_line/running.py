@@ -42,31 +42,25 @@ def run_configs(
 
     if len(options) == 1:
         return run(next(iter(options)), invocation)
-    codes: dict[str, int] = {}
-    results: dict[str, object] = {}
-    logs: dict[str, str | None] = dict.fromkeys(options)
-    rows = {name: (name, "", "not started") for name in options}
-    for number, name in enumerate(options, 1):
+    entries: list[dict[str, object]] = [{"config": name, "exit_code": None, "log": None} for name in options]
+    rows, exit_code = [], 0
+    for number, (name, entry) in enumerate(zip(options, entries, strict=True), 1):
+        if exit_code == Interrupted.exit_code:
+            rows.append((name, "", "not started"))
+            continue
         show(_console(invocation), ["", f"[{number}/{len(options)}] {name}"])
-        own = replace(invocation, log=None, show=partial(results.__setitem__, name))
+        own = replace(invocation, log=None, show=partial(entry.__setitem__, "result"))
         began = time.monotonic()
-        code = codes[name] = outcome(partial(run, name, own), own)
-        logs[name] = str(own.log) if own.log else None
+        code = outcome(partial(run, name, own), own)
+        entry |= {"exit_code": code, "log": str(own.log) if own.log else None}
         state = f"{UNICODE.failed} exit code {code}" if code else UNICODE.done
-        rows[name] = (name, duration(time.monotonic() - began), state)
-        if code == Interrupted.exit_code:
-            break
-    failures = [code for code in codes.values() if code]
-    code = Interrupted.exit_code if Interrupted.exit_code in failures else next(iter(failures), 0)
-    documents = [
-        {"config": name, "exit_code": codes.get(name), "log": logs[name], "result": results.get(name)}
-        for name in options
-    ]
+        rows.append((name, duration(time.monotonic() - began), state))
+        exit_code = code if code == Interrupted.exit_code else exit_code or code
     result = Result(
         format="plan" if plan_only else "run",
-        document={"configs": documents, "exit_code": code},
-        lines=["", *table(("config", "time", "result"), list(rows.values()))],
-        exit_code=code,
+        document={"configs": entries, "exit_code": exit_code},
+        lines=["", *table(("config", "time", "result"), rows)],
+        exit_code=exit_code,
     )
     return _shown(result, invocation)
 

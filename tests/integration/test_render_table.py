@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,34 +78,6 @@ def test_upstream_s_tests_are_a_package_more_and_change_no_other(config: Config,
     assert all(one.skipped for one in packages if one.name == "pytorch-tests")
 
 
-def test_libtorch_comes_once_and_pytorch_for_every_python(
-    config: Config, packages: tuple[PlannedPackage, ...]
-) -> None:
-    assert len(of(packages, "libtorch")) == 1
-    # staging's own first, whose objects are there; a wheel has none
-    base = config.variant["torch_python_base"][0]
-    first = [python for python in config.pythons if config.provider != "wheel" and python == base]
-    pythons = [*first, *(python for python in config.pythons if python not in first)]
-    assert [package.python for package in of(packages, "pytorch")] == pythons
-    assert len(of(packages, "pytorch-gpu" if config.cuda_version else "pytorch-cpu")) == 1
-    # a wheel has it inside libtorch
-    flavours = 2 if config.cuda_version and config.provider != "wheel" else 0
-    assert len(of(packages, "libtorch-cuda-linalg")) == flavours
-
-
-def test_build_numbers_make_the_solver_prefer_cuda_mkl_and_what_upstream_prefers_to_magma(
-    config: Config, packages: tuple[PlannedPackage, ...]
-) -> None:
-    base = (200 if config.cuda_version else 0) + (100 if config.blas == "mkl" else 0)
-    for package in packages:
-        # conda-forge's build of the same version
-        build = 2 if config.provider == "conda-forge" else 0
-        preferred = "_magma_" if config.torch_version == "2.6.0" else "_nomagma_"
-        extra = 50 if preferred in package.build_string else 0
-        assert package.build_number == base + build + extra, package.file_name
-        assert package.build_string.endswith(f"_{package.build_number}")
-
-
 def test_every_pytorch_pins_the_one_libtorch(packages: tuple[PlannedPackage, ...]) -> None:
     (libtorch,) = of(packages, "libtorch")
     pin = f"libtorch =={libtorch.version} {libtorch.build_string}"
@@ -131,27 +102,6 @@ def test_what_has_cuda_on_arm_says_for_which_kind_of_machine(
         assert with_cuda or not chosen or package.name == "pytorch-gpu"
 
 
-def test_jetson_orin_has_packages_of_its_own_until_cuda_13() -> None:
-    orin, others = (
-        {one.file_name for one in render(load(ROOT, name), RECIPE) if not one.skipped}
-        for name in ("linux_aarch64_cuda129_tegra", "linux_aarch64_cuda129")
-    )
-    assert orin
-    assert not orin & others
-
-
-@pytest.mark.parametrize(
-    ("name", "recipe"),
-    [("linux_64_cuda130", RECIPE), ("linux_64_cpu", RECIPE), ("linux_64_cpu_wheel", WHEEL_RECIPE)],
-)
-def test_a_free_threaded_python_has_a_pytorch_of_its_own(name: str, recipe: Path) -> None:
-    made = {one.python: one for one in of(render(load(ROOT, name), recipe), "pytorch")}
-    assert "_py314t_h" in made["3.14t"].build_string
-    assert "_py314_h" in made["3.14"].build_string
-    assert "python 3.14.* *_cp314t" in made["3.14t"].host
-    assert of(render(load(ROOT, "linux_aarch64_cuda130"), RECIPE), "pytorch")[-1].python == "3.14"
-
-
 def test_only_gpu_packages_need_a_gpu_driver(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
     for pytorch in of(packages, "pytorch"):
         assert ("__cuda" in pytorch.run) == (config.cuda_version is not None)
@@ -164,22 +114,6 @@ def test_processor_types_exclude_each_other(config: Config, packages: tuple[Plan
     other = "pytorch-cpu" if config.cuda_version else "pytorch-gpu"
     (libtorch,) = of(packages, "libtorch")
     assert f"{other} <0.0a0" in libtorch.constraints
-
-
-def test_both_linalg_flavours_are_made_before_the_first_pytorch(packages: tuple[PlannedPackage, ...]) -> None:
-    names = [package.name for package in packages]
-    flavours = [number for number, name in enumerate(names) if name == "libtorch-cuda-linalg"]
-    assert all(number < names.index("pytorch") for number in flavours)
-
-
-def test_the_two_linalg_flavours_exclude_each_other(
-    config: Config, packages: tuple[PlannedPackage, ...]
-) -> None:
-    flavours = of(packages, "libtorch-cuda-linalg")
-    assert len({package.name for package in flavours}) <= 1  # one name: a solver installs one of them
-    for package in flavours:
-        needs = any(spec.startswith("libmagma-devel ") for spec in package.host)
-        assert needs == ("_magma_" in package.build_string)
 
 
 def test_openblas_has_openmp_where_it_is_used(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
@@ -200,13 +134,6 @@ def test_compilers_and_stdlib_are_those_of_the_config(
     cuda = [spec for spec in libtorch.staging_build if spec.startswith("cuda-nvcc")]
     compiled = config.cuda_version and config.provider != "wheel"
     assert cuda == ([f"cuda-nvcc_{config.platform} {config.cuda_version}.*"] if compiled else [])
-
-
-def test_nothing_is_compiled_out_of_wheels() -> None:
-    for name in ("linux_64_cpu_wheel", "linux_64_cuda132_wheel"):
-        for package in render(load(ROOT, name), WHEEL_RECIPE):
-            assert not [spec for spec in package.staging_build if spec.startswith(("cmake", "ninja"))]
-            assert "libgomp" in package.run or package.name != "libtorch"
 
 
 def test_wheels_taken_apart_ask_for_what_a_compile_asks_for() -> None:
@@ -245,16 +172,6 @@ def test_narrowing_the_pythons_changes_no_other_name() -> None:
         package.file_name for package in render(config, RECIPE)
     }
     assert [package.python for package in narrowed if package.python] == ["3.12"]
-
-
-def test_only_the_linalg_flavour_that_has_it_asks_for_magma() -> None:
-    outputs = YAML(typ="safe").load(RECIPE)["outputs"]
-    with_magma = [
-        one["requirements"] for one in outputs if "libmagma-devel" in json.dumps(one["requirements"])
-    ]
-    ignored = [requirements.get("ignore_run_exports", {}).get("by_name", []) for requirements in with_magma]
-    assert len(ignored) == 3, "staging, its linalg libraries and pytorch"
-    assert sum("libmagma" not in names for names in ignored) == 1, "the linalg library's own stays"
 
 
 def test_what_runs_ninja_has_the_environment_that_staging_compiled_in() -> None:

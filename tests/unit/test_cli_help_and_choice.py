@@ -105,12 +105,6 @@ def test_a_name_chooses_and_nonsense_is_asked_again() -> None:
     assert ask("0\nhello\nosx_64_cpu\n").stdout == "osx_64_cpu\n"
 
 
-def test_no_answer_aborts() -> None:
-    result = ask("")
-    assert result.exit_code != 0
-    assert result.stdout == ""
-
-
 def test_the_only_config_is_taken_and_of_several_one_must_be_named() -> None:
     assert ask("", names=NAMES[2:]).stdout == "osx_64_cpu\n"
     with pytest.raises(UsageError) as caught:
@@ -144,24 +138,6 @@ def test_all_is_this_machines_platform() -> None:
     assert choose(NAMES, (), all_of="linux-64", may_ask=False) == NAMES[:2]
     with pytest.raises(UsageError, match="--all takes no names"):
         choose(NAMES, ["linux_64_cpu"], all_of="linux-64", may_ask=False)
-
-
-def test_an_unknown_config_is_refused(invocation: Invocation) -> None:
-    result = invoke("build", "linux_64_cpux", invocation=invocation)
-    assert result.exit_code == ConfigError.exit_code
-    assert "linux_64_cpux" in result.stderr
-
-
-def test_an_output_folder_without_a_name_is_refused(invocation: Invocation) -> None:
-    result = invoke("build", "linux_64_cpu", "-o", "", "--plan", invocation=invocation)
-    assert result.exit_code == 2
-    assert "--output names no folder" in result.stderr
-
-
-def test_a_python_the_config_lacks_is_refused(invocation: Invocation) -> None:
-    result = invoke("build", "linux_64_cpu", "-p", "3.9", invocation=invocation)
-    assert result.exit_code == UsageError.exit_code
-    assert "3.9" in result.stderr
 
 
 @pytest.mark.parametrize(

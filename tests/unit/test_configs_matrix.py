@@ -9,7 +9,7 @@ import pytest
 
 from groundwork.errors import ConfigError
 from megabuild.configs import matrix
-from megabuild.configs.config import CONFIG_FOLDER, available, load, python_version, select
+from megabuild.configs.config import CONFIG_FOLDER, available, load, select
 from megabuild.configs.config_file import stamped
 
 CONFIGS = {
@@ -77,11 +77,6 @@ def copy(repository: Path, tmp_path: Path) -> Path:
 
 def test_config_files_are_in_step_with_the_matrix(repository: Path) -> None:
     assert matrix.outdated(repository) == {}
-
-
-def test_there_is_one_config_for_every_compile_of_libtorch(repository: Path) -> None:
-    assert set(matrix.generate(repository)) == CONFIGS
-    assert set(available(repository)) == CONFIGS
 
 
 def test_every_key_of_a_config_has_one_value_but_for_what_is_built_together(repository: Path) -> None:
@@ -155,19 +150,6 @@ def test_zipped_keys_of_different_length_are_named(copy: Path) -> None:
         matrix.generate(copy)
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "value"),
-    [
-        ("linux_aarch64_cuda134", "torch_cuda_arch_list", "7.5;8.0;8.6;8.7;9.0;10.0;11.0;12.0+PTX"),
-        ("linux_aarch64_cuda129_tegra", "torch_cuda_arch_list", "8.7+PTX"),
-        ("linux_64_cuda132_wheel", "torch_version", "2.15.0"),
-        ("osx_64_cpu", "mkl", "2023"),
-    ],
-)
-def test_rows_of_the_matrix_reach_their_config(repository: Path, name: str, key: str, value: str) -> None:
-    assert load(repository, name).variant[key] == (value,)
-
-
 def test_a_config_is_typed(repository: Path) -> None:
     config = load(repository, "linux_64_cuda130_generic.yaml")
     assert config.platform == "linux-64"
@@ -221,24 +203,6 @@ def test_an_empty_matrix_deletes_no_config(copy: Path) -> None:
     with pytest.raises(ConfigError, match="no row"):
         matrix.write(copy)
     assert available(copy) == before
-
-
-@pytest.mark.parametrize(
-    ("pin", "version"),
-    [
-        ("3.10.* *_cpython", "3.10"),
-        ("3.14.* *_cp314", "3.14"),
-        ("3.14.* *_cp314t", "3.14t"),
-        ("3.12.*", "3.12"),
-    ],
-)
-def test_python_pins_have_a_short_form(pin: str, version: str) -> None:
-    assert python_version(pin) == version
-
-
-def test_something_else_is_no_python_pin() -> None:
-    with pytest.raises(ConfigError, match="not a pin"):
-        python_version("python3")
 
 
 @pytest.mark.parametrize(

@@ -22,25 +22,10 @@ def test_narrowing_the_pythons_narrows_their_partners(repository: Path) -> None:
     }
 
 
-def test_no_choice_means_every_python(repository: Path) -> None:
-    config = load(repository, "linux_64_cpu_debian")
-    assert python_pins(config, []) == config.variant["python"]
-
-
 def test_a_python_the_config_lacks_is_refused(repository: Path) -> None:
     with pytest.raises(UsageError, match=r"no Python 3\.14") as caught:
         python_pins(load(repository, "linux_64_cpu_debian"), ["3.14"])
     assert "3.13" in caught.value.remedy
-
-
-def test_a_key_outside_every_zip_stands_alone(repository: Path) -> None:
-    config = load(repository, "linux_64_cuda130")
-    assert complete(config, {"torch_source": ["model"]}) == {"torch_source": ("model",)}
-
-
-def test_another_single_value_in_a_zip_of_one_row_is_fine(repository: Path) -> None:
-    config = load(repository, "linux_64_cuda130")
-    assert complete(config, {"c_stdlib_version": ["2.36"]}) == {"c_stdlib_version": ("2.36",)}
 
 
 def test_a_new_number_of_values_in_a_zip_is_refused(repository: Path) -> None:

@@ -100,12 +100,6 @@ def test_what_it_left_out_is_taken_from_beside_the_recipe(feedstock: Path) -> No
     assert len(render(narrowed, feedstock / "recipe" / "recipe.yaml")) == 1
 
 
-def test_broken_text_beside_the_recipe_is_named(feedstock: Path) -> None:
-    (feedstock / "recipe" / "conda_build_config.yaml").write_text("a: [\n")
-    with pytest.raises(ConfigError, match="conda_build_config"):
-        config(feedstock, SMITHY)
-
-
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "with a file beside the recipe"])
 @pytest.mark.parametrize(
     ("text", "told"),

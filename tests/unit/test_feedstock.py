@@ -86,12 +86,6 @@ def test_the_recipe_may_lie_elsewhere_but_not_outside(make: Make) -> None:
         feedstock.check(other)
 
 
-def test_settings_that_are_no_yaml_are_named(make: Make) -> None:
-    root = make(**{"conda-forge.yml": "a: [\n"})
-    with pytest.raises(ConfigError, match=r"cannot read .*conda-forge\.yml"):
-        feedstock.check(root)
-
-
 # ------------------------------------------------------------------------------------------------ its configs
 
 
@@ -100,23 +94,6 @@ def test_without_conda_smithys_files_the_values_beside_the_recipe_make_one_confi
     assert available(root) == (SINGLE,)
     config = load(root, SINGLE)
     assert (config.platform, config.provider, config.variant["lib"]) == (MACHINE, "conda-forge", ("1",))
-
-
-def test_a_feedstock_without_any_values_has_one_config_without_any(make: Make) -> None:
-    config = load(make(), SINGLE)
-    assert (config.variant, config.zip_keys, config.pythons, config.torch_version) == ({}, (), (), "")
-
-
-def test_an_unknown_config_lists_those_that_there_are(make: Make) -> None:
-    root = make(
-        **{
-            f"{CONFIG_FOLDER}/linux_64_a1.yaml": "a: ['1']\n",
-            f"{CONFIG_FOLDER}/linux_64_a2.yaml": "a: ['2']\n",
-        }
-    )
-    with pytest.raises(ConfigError, match="there is no config 'osx_64_'") as unknown:
-        load(root, "osx_64_")
-    assert "linux_64_a1, linux_64_a2" in unknown.value.remedy
 
 
 def test_a_name_that_leads_elsewhere_is_no_config(make: Make) -> None:

@@ -279,15 +279,6 @@ def test_another_release_changes_the_version_everywhere(
     assert "sympy ==1.13.1" in pytorch.run
 
 
-def test_the_source_s_folder_is_not_part_of_the_names(repository: Path) -> None:
-    recipe, config = repository / "recipe" / "recipe.yaml", load(repository, "linux_64_cpu")
-    names = [
-        [package.file_name for package in render(config, recipe, overrides={"torch_source_path": (path,)})]
-        for path in ("/here", "/elsewhere")
-    ]
-    assert names[0] == names[1]
-
-
 def test_every_patch_is_listed_once_for_any_source(repository: Path) -> None:
     recipe = YAML(typ="safe").load((repository / "recipe" / "recipe.yaml").read_text(encoding="utf-8"))
     *sources, patched = recipe["outputs"][0]["source"]

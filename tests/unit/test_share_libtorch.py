@@ -49,13 +49,6 @@ def test_takes_out_what_libtorch_owns_and_nothing_else(built: Path, prefix: Path
     )
 
 
-def test_listing_gives_the_same_and_removes_nothing(built: Path, prefix: Path) -> None:
-    before = sorted(built.rglob("*"))
-    listed = share_libtorch.shared(built, prefix)
-    assert sorted(built.rglob("*")) == before
-    assert listed == share_libtorch.take_out(built, prefix)
-
-
 def test_libtorch_python_stays_with_the_python_though_another_one_lies_in_the_environment(
     built: Path, prefix: Path
 ) -> None:

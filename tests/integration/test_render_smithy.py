@@ -1,0 +1,94 @@
+"""Configs as conda-smithy writes them, without lists of GPU architectures: recipes choose the matrix's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
+from ruamel.yaml import YAML
+
+from groundwork.errors import ConfigError
+from megabuild.configs.config import Config, load
+from megabuild.configs.render import render
+from pyg_extensions.table import archs_of
+
+
+@pytest.mark.parametrize("config", ["linux_64_cpu", "linux_64_cuda130", "linux_aarch64_cuda134"])
+def test_recipes_choose_the_arch_list_that_the_matrix_has(
+    config: str, repository: Path, tmp_path: Path
+) -> None:
+    """conda-smithy's configs say nothing of it: a list zipped with CUDA comes out of a rerender as None."""
+    known = load(repository, config)
+    (expected,) = known.variant["torch_cuda_arch_list"]
+    made = {key: list(values) for key, values in known.variant.items()}
+    for key in ("torch_cuda_arch_list", "torch_source_path", "is_python_min"):
+        del made[key]
+    for key in [key for key in made if key.startswith("pyg_")]:
+        del made[key]
+    (tmp_path / ".ci_support").mkdir()
+    shutil.copytree(repository / "recipe", tmp_path / "recipe")
+    with (tmp_path / ".ci_support" / "linux_a.yaml").open("w") as file:
+        YAML(typ="safe", pure=True).dump(made, file)
+    smithy = load(tmp_path, "linux_a")
+    assert archs_of(smithy.variant) == archs_of(known.variant)
+    for recipe in (repository / "recipe/recipe.yaml", repository / "recipe/pyg/pytorch_scatter/recipe.yaml"):
+        told = scripts_are_told(smithy, recipe)
+        assert told == {expected}, recipe
+        assert told == scripts_are_told(known, recipe)
+        names = [[one.name for one in render(of, recipe) if not one.skipped] for of in (smithy, known)]
+        assert names[0] == names[1]
+
+
+def scripts_are_told(config: Config, recipe: Path) -> set[str]:
+    """Return the arch lists that build scripts get."""
+    values = VariantConfig(config.as_written(config.variant), [list(group) for group in config.zip_keys])
+    target = PlatformConfig(
+        target_platform=config.platform, build_platform=config.platform, host_platform=config.platform
+    )
+    rendered = Stage0Recipe.from_file(recipe).render(values, RenderConfig(target))
+    scripts = [variant.recipe.to_dict()["build"]["script"] for variant in rendered]
+    return {
+        script["env"]["torch_cuda_arch_list"]
+        for script in scripts
+        if isinstance(script, dict) and "torch_cuda_arch_list" in script.get("env", {})
+    }
+
+
+def smithy_config(repository: Path, root: Path, **changed: str) -> Config:
+    """Make a clone with a config as conda-smithy writes it: no list of GPU architectures."""
+    known = load(repository, "linux_64_cuda130")
+    (root / ".ci_support").mkdir()
+    shutil.copytree(repository / "recipe", root / "recipe")
+    made = {key: list(values) for key, values in known.variant.items() if not key.startswith("torch_cuda")}
+    with (root / ".ci_support" / "linux_64_a.yaml").open("w") as file:
+        YAML(typ="safe", pure=True).dump(made | {key: [value] for key, value in changed.items()}, file)
+    return load(root, "linux_64_a")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "newest"),
+    [("12.8", "cuda129"), ("13.10", "cuda134")],
+)
+def test_cuda_without_a_list_of_its_own_has_the_newest_of_its_major_version(
+    cuda: str, newest: str, repository: Path, tmp_path: Path
+) -> None:
+    (expected,) = load(repository, f"linux_64_{newest}").variant["torch_cuda_arch_list"]
+    made = smithy_config(repository, tmp_path, cuda_compiler_version=cuda)
+    for recipe in (tmp_path / "recipe/recipe.yaml", tmp_path / "recipe/pyg/pytorch_scatter/recipe.yaml"):
+        assert scripts_are_told(made, recipe) == {expected}, recipe
+
+
+def test_a_major_version_of_cuda_without_a_list_is_an_error_that_names_the_key(
+    repository: Path, tmp_path: Path
+) -> None:
+    made = smithy_config(repository, tmp_path, cuda_compiler_version="14.0")
+    with pytest.raises(ConfigError, match="torch_cuda_arch_list"):
+        render(made, tmp_path / "recipe" / "recipe.yaml")
+
+
+def test_a_config_of_conda_smithys_for_python_3_15_renders(repository: Path, tmp_path: Path) -> None:
+    made = smithy_config(repository, tmp_path, python="3.15.* *_cp315", is_python_min="false")
+    (pytorch,) = (one for one in render(made, tmp_path / "recipe" / "recipe.yaml") if one.name == "pytorch")
+    assert (pytorch.python, "_py315_h" in pytorch.build_string) == ("3.15", True)

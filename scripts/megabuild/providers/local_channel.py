@@ -46,9 +46,8 @@ class LocalChannel:
     stand_ins: tuple[str, ...]  #: Names of the packages that are empty.
     by_name: tuple[str, ...]  #: Names of those that are wheels only because pip's indexes have that name.
     ready: bool = True  #: It is whole, and not only planned.
-    missing: tuple[
-        LocalPackage, ...
-    ] = ()  #: Of a channel that was only planned: packages still to be packed.
+    #: Of a channel that was only planned: packages still to be packed.
+    missing: tuple[LocalPackage, ...] = ()
 
 
 def make(
@@ -105,7 +104,13 @@ def make(
             "Use a config or --provider whose channel has these packages (CONDA_CHANNEL_ALIAS names a mirror).",
         )
     own += stand_in_packages.packages(missing, catalogue.stand_ins, compiler, platform)
-    wheels = _wheel_requirements(asked, catalogue)
+    # a companion stands for the package that it was split from
+    wheels: dict[str, tuple[MatchSpec, ...]] = {
+        catalogue.companions[name]: () for name in asked if name in catalogue.companions
+    }
+    wheels |= {
+        name: wanted for name, wanted in asked.items() if name in {*catalogue.wheels, *catalogue.tools}
+    }
     kept = cache / "wheels"
     # first: fails at once without a network
     locks = _resolve(wheels, interpreters.values(), catalogue, kept / "locks", more)
@@ -162,13 +167,6 @@ def _write_launcher(name: str, program: str, prefix: Path) -> None:
     launcher.parent.mkdir()
     launcher.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
     launcher.chmod(0o755)
-
-
-def _wheel_requirements(asked: Requirements, catalogue: Catalogue) -> Requirements:
-    """Return what comes from PyPI; a companion stands for the package that it was split from."""
-    whole = {catalogue.companions[name]: () for name in asked if name in catalogue.companions}
-    listed = {*catalogue.wheels, *catalogue.tools}
-    return whole | {name: wanted for name, wanted in asked.items() if name in listed}
 
 
 def _resolve(

@@ -24,18 +24,12 @@ def parse(needs: Iterable[str]) -> dict[str, tuple[MatchSpec, ...]]:
             spec = MatchSpec(need)
         except Exception as error:  # rattler raises several kinds
             raise ProviderError(f"cannot read the requirement {need!r}: {error}") from error
-        name = name_of(spec)
+        name = spec.name.normalized
+        if name is None:
+            raise ProviderError(f"the requirement {spec} names no single package")
         if not name.startswith("__"):
             grouped.setdefault(name, {})[str(spec)] = spec
     return {name: tuple(specs.values()) for name, specs in grouped.items()}
-
-
-def name_of(spec: MatchSpec) -> str:
-    """The package name a spec asks for, in its normal form."""
-    name = spec.name.normalized
-    if name is None:
-        raise ProviderError(f"the requirement {spec} names no single package")
-    return name
 
 
 def satisfied(specs: Iterable[MatchSpec], package: PackageId) -> bool:
@@ -50,14 +44,11 @@ def pip_specifier(specs: Sequence[MatchSpec]) -> str:
 
     Build strings are dropped; of alternatives (`|`) the last counts, which is the newest by convention.
     """
-    clauses: dict[str, None] = {}
-    for spec in specs:
-        version = (spec.version or "*").split("|")[-1].strip("()")
-        for clause in version.split(","):
-            converted = _pip_clause(clause.strip())
-            if converted:
-                clauses[converted] = None
-    return ",".join(clauses)
+    versions = ((spec.version or "*").split("|")[-1].strip("()") for spec in specs)
+    clauses = dict.fromkeys(
+        _pip_clause(clause.strip()) for version in versions for clause in version.split(",")
+    )
+    return ",".join(filter(None, clauses))
 
 
 def _pip_clause(clause: str) -> str:
@@ -76,13 +67,10 @@ def _pip_clause(clause: str) -> str:
 
 def conda_version(specifier: SpecifierSet) -> str:
     """A version specifier of Python packaging as conda writes it: "==1.*" becomes "1.*", "===1" becomes "==1"."""
-    clauses = []
-    for clause in sorted(specifier, key=str):
-        operator, version = clause.operator, clause.version
-        if operator == "==" and version.endswith(".*"):
-            clauses.append(version)
-        elif operator == "===":
-            clauses.append("==" + version)
-        else:
-            clauses.append(operator + version)
-    return ",".join(clauses)
+    clauses = (
+        clause.removeprefix("=") if clause.startswith("===") else clause for clause in map(str, specifier)
+    )
+    return ",".join(
+        clause.removeprefix("==") if clause.endswith(".*") and clause.startswith("==") else clause
+        for clause in sorted(clauses)
+    )

@@ -118,19 +118,6 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
     assert stores.indexed(made) == {record.file_name: again.sha256}
 
 
-def test_a_package_made_again_of_the_same_is_the_same_to_whoever_was_built_with_it(tmp_path: Path) -> None:
-    def solved(folder: Path) -> str:
-        store = Store(folder)
-        records = store.ensure([_package(_Filler())], _quiet)
-        made = store.channel(records, "linux-64")
-        return solving.environment(
-            ["thing"], Environment(channels=(made,), pythons=()), "linux-64", "a build"
-        )["thing"]
-
-    first = solved(tmp_path / "first")
-    assert solved(tmp_path / "second") == first
-
-
 def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
     packages = [
         replace(_package(_Filler()), depends=("other >=1",), constrains=("third <1",)),

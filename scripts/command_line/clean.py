@@ -53,7 +53,9 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
             else:
                 freed += octets
     rows = [(kind, plain(run), size(octets), COSTS[kind]) for (kind, run), octets in sorted(sizes.items())]
-    lines = table(("kind", "of", "size", "without it"), rows, right=frozenset({2})) if rows else []
+    if not rows:
+        return Result(lines=["nothing of it is left here"])
+    lines = table(("kind", "of", "size", "without it"), rows, right=frozenset({2}))
     end = f"removed {size(freed)}" if apply else f"{size(freed)}; --kind KIND --apply removes it"
     return Result(lines=[*lines, "", end, *reasons])
 

@@ -83,7 +83,7 @@ def anaconda(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             return
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("ANACONDA_SERVER_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("ANACONDA_API_KEY", "s3cr3t-token")
     yield asked

@@ -35,30 +35,14 @@ def test_a_user_without_a_home_folder_is_told_what_to_set(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_checkout_that_cannot_be_written_to_has_its_environment_in_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
-    assert bootstrap._folder(tmp_path, "run-1") == tmp_path / ".venv" / "run-1"
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert bootstrap._folder(tmp_path, "run-1") == tmp_path / "cache" / "venv" / "run-1"
-    monkeypatch.setenv("MEGABUILD_CACHE", "/proc/nowhere")
-    with pytest.raises(PreflightError, match="/proc/nowhere"):
-        bootstrap._folder(tmp_path, "run-1")
-
-
-@pytest.mark.parametrize("folder", ["cache", "cache/venv", "cache/venv/run-1", ".venv", ".venv/run-1"])
+@pytest.mark.parametrize("folder", [".venv", ".venv/run-1"])
 def test_an_environment_that_somebody_else_could_have_changed_is_not_entered(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: str, tmp_path: Path
 ) -> None:
     if os.getuid() != 0:
         pytest.skip("only root gives folders away")
-    for parent in (tmp_path / ".venv", tmp_path / "cache" / "venv"):
-        (parent / "run-1").mkdir(parents=True)
+    (tmp_path / ".venv" / "run-1").mkdir(parents=True)
     os.chown(tmp_path / folder, 12345, 12345)
-    if folder.startswith("cache"):
-        monkeypatch.setattr(os, "access", lambda path, mode: False)
-        monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
     with pytest.raises(PreflightError, match=f"{folder} belongs to another user"):
         bootstrap._folder(tmp_path, "run-1")
 

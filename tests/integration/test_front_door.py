@@ -88,7 +88,7 @@ def test_the_first_start_sets_up_and_later_ones_do_not(small: Path) -> None:
 
 @pytest.mark.long
 def test_starts_at_the_same_time_set_up_once(clone: Path) -> None:
-    command = [BASE, str(clone / "build-locally.py"), "--list"]
+    command = [BASE, str(clone / "build-locally.py"), "--help"]
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=clone)
         for _ in range(3)
@@ -96,7 +96,7 @@ def test_starts_at_the_same_time_set_up_once(clone: Path) -> None:
     finished = [process.communicate(timeout=300) for process in running]
     assert [process.returncode for process in running] == [0, 0, 0]
     assert sum("setting up a private" in stderr for _, stderr in finished) == 1
-    assert all("linux_64_cuda130" in stdout for stdout, _ in finished)
+    assert all("CONFIG" in stdout for stdout, _ in finished)
 
 
 @pytest.mark.long

@@ -152,21 +152,14 @@ _REFUSED = frozenset(
 def of_system(error: OSError) -> MegabuildError | None:
     """Return a system's refusal as an error that the user can act on, or None where it may be a fault of ours."""
     where = f"{error.filename}: " if error.filename else ""
+    places = "choose other places: --output for packages and work, MEGABUILD_CACHE for what configs share"
     if error.errno in FULL:
         return OutOfSpaceError(
             f"{where}the disk is full, or has no room for further files",
-            "free some space, or put --output (and MEGABUILD_CACHE) on another disk, and run again: what is finished "
-            "is kept",
+            f"free some space, or {places}; run again: what is finished is kept",
         )
     if error.errno in LOCKLESS:
-        return PreflightError(
-            f"{where}its file system has no locks ({error.strerror})",
-            "choose places on one that has, such as a local disk: MEGABUILD_CACHE, --output",
-        )
+        return PreflightError(f"{where}its file system has no locks ({error.strerror})", places)
     if error.errno in _REFUSED and error.filename:
-        return PreflightError(
-            f"{where}{error.strerror}",
-            "check its permissions, or choose other places: --output for packages and work, MEGABUILD_CACHE for what "
-            "configs share",
-        )
+        return PreflightError(f"{where}{error.strerror}", f"check its permissions, or {places}")
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import hashlib
@@ -11,7 +10,6 @@ import json
 import os
 import shutil
 import stat
-import sys
 import tarfile
 import tempfile
 import threading
@@ -41,9 +39,7 @@ def writable(folder: Path, remedy: str) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         full = of_system(error)
         if isinstance(full, OutOfSpaceError):
@@ -86,26 +82,35 @@ def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) 
     Raises OSError: It is not there or cannot be read.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        if below is None:
-            descriptor = os.open(path, flags)
-        else:
-            descriptor = os.open(below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            *folders, name = path.relative_to(below).parts
-            for part, more in (*((folder, os.O_DIRECTORY) for folder in folders), (name, 0)):
-                above = descriptor
-                try:
-                    descriptor = os.open(part, flags | more, dir_fd=above)
-                finally:
-                    os.close(above)
-    except OSError as error:
-        if path.is_symlink():
-            raise IntegrityError(f"{path} is a symbolic link, not a file", "delete it") from error
-        raise
+    with contextlib.ExitStack() as opened:
+        folder, name = None, str(path)
+        if below is not None:
+            *names, name = path.relative_to(below).parts
+            for part, more in ((str(below), 0), *((part, os.O_NOFOLLOW) for part in names)):
+                folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | more, dir_fd=folder)
+                opened.callback(os.close, folder)
+        try:
+            descriptor = os.open(name, flags, dir_fd=folder)
+        except OSError as error:
+            if path.is_symlink():
+                raise IntegrityError(f"{path} is a symbolic link, not a file", "delete it") from error
+            raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise IntegrityError(f"{path} is not a regular file", "delete it")
     return os.fdopen(descriptor, "rb", buffering)
+
+
+def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:
+    """Return the content of a file that a build may have made; None where there is no regular file to be read.
+
+    ``below`` is that of :func:`open_regular`.
+    """
+    try:
+        with open_regular(path, below=below) as file:
+            return file.read()
+    except (OSError, IntegrityError):
+        return None
 
 
 def copy(source: Path, target: Path) -> None:
@@ -131,7 +136,6 @@ def link(source: Path, target: Path) -> None:
         try:
             os.link(source, beside)
         except OSError:
-            beside.unlink(missing_ok=True)
             shutil.copy2(source, beside)
 
 
@@ -149,9 +153,8 @@ def move(source: Path, target: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a folder or file; renamed first, so that a kill in between leaves nothing that looks complete."""
     if path.is_dir() and not path.is_symlink():
-        aside = path.with_name(f".removed-{uuid.uuid4().hex[:8]}")
-        path.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
+        path = path.rename(path.with_name(f".removed-{uuid.uuid4().hex[:8]}"))
+        shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
@@ -162,16 +165,6 @@ def sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def sync_disk(path: Path) -> None:
-    """Flush all of a file system to the disk (syncfs)."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if sys.platform != "linux" or ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
-            os.sync()
-    finally:
-        os.close(descriptor)
-
-
 def sha256(path: Path) -> str:
     """Return the sha256 of a file's content, in hex."""
     with path.open("rb") as file:
@@ -179,66 +172,6 @@ def sha256(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def unpack(tarball: Path, folder: Path) -> None:
-    """Unpack a tar archive; nothing of it lands outside the folder.
-
-    Raises IntegrityError: It cannot be read.
-    """
-    try:
-        with tarfile.open(tarball) as archive:
-            # Pythons without filters (3.10 before its twelfth micro version) ignore this
-            archive.extraction_filter = getattr(tarfile, "data_filter", None)
-            archive.extractall(folder)
-    except (tarfile.TarError, EOFError) as error:
-        raise IntegrityError(
-            f"{tarball.name} cannot be unpacked: {error}", "get the archive again"
-        ) from error
-
-
-def modified(path: Path) -> int:
-    """Return when a file was last written to, in nanoseconds."""
-    return path.stat().st_mtime_ns
-
-
-class FileLock(filelock.FileLock):
-    """A lock file; where its file system has no locks (NFS without its lock daemon), that is a PreflightError."""
-
-    def acquire(self, *args: Any, **options: Any) -> filelock.AcquireReturnProxy[Any]:
-        """Hold the lock, as the library does."""
-        try:
-            return super().acquire(*args, **options)
-        except OSError as error:
-            lockless = of_system(OSError(error.errno, error.strerror, self.lock_file))
-            if error.errno not in LOCKLESS or lockless is None:
-                raise
-            raise lockless from error
-
-
-@contextlib.contextmanager
-def scratch(folder: Path) -> Iterator[Path]:
-    """Give a temporary folder below ``folder``; those of processes that were killed are removed first."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for rest in folder.glob(f"{_SCRATCH}*"):
-        owner, dash, _ = rest.name.removeprefix(_SCRATCH).partition("-")
-        # a folder of somebody's may be called like that
-        if owner.isdecimal() and dash and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(rest, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=f"{_SCRATCH}{os.getpid()}-") as name:
-        yield Path(name)
-
-
-def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:
-    """Return the content of a file that a build may have made; None where there is no regular file to be read.
-
-    ``below`` is that of :func:`open_regular`.
-    """
-    try:
-        with open_regular(path, below=below) as file:
-            return file.read()
-    except (OSError, IntegrityError):
-        return None
 
 
 def intact(path: Path, *, digest: str, size: int, when: int) -> bool:
@@ -264,3 +197,46 @@ def verified(path: Path, digest: str) -> bool:
         return False
     write(note, now)
     return True
+
+
+def unpack(tarball: Path, folder: Path) -> None:
+    """Unpack a tar archive; nothing of it lands outside the folder.
+
+    Raises IntegrityError: It cannot be read.
+    """
+    try:
+        with tarfile.open(tarball) as archive:
+            # Pythons without filters (3.10 before its twelfth micro version) ignore this
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder)
+    except (tarfile.TarError, EOFError) as error:
+        reason = f"{tarball.name} cannot be unpacked: {error}"
+        raise IntegrityError(reason, "get the archive again") from error
+
+
+class FileLock(filelock.FileLock):
+    """A lock file; where its file system has no locks (NFS without its lock daemon), that is a PreflightError."""
+
+    def acquire(self, *args: Any, **options: Any) -> filelock.AcquireReturnProxy[Any]:
+        """Hold the lock, as the library does."""
+        try:
+            return super().acquire(*args, **options)
+        except OSError as error:
+            lockless = of_system(OSError(error.errno, error.strerror, self.lock_file))
+            if error.errno not in LOCKLESS or lockless is None:
+                raise
+            raise lockless from error
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """Give a temporary folder below ``folder``; those of processes that were killed are removed first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rest in folder.glob(f"{_SCRATCH}*-*"):
+        owner = rest.name.removeprefix(_SCRATCH).partition("-")[0]
+        if owner.isdecimal() and not psutil.pid_exists(
+            int(owner)
+        ):  # a folder of somebody's may be called like that
+            shutil.rmtree(rest, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f"{_SCRATCH}{os.getpid()}-") as name:
+        yield Path(name)

@@ -32,55 +32,44 @@ def _prctl(option: int, value: int) -> None:
             ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _die_with_guard() -> None:
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def descendants(root: int) -> list[int]:
-    """Return the ids of all processes below ``root``, the deepest last; zombies are left out."""
+def _descendants() -> list[int]:
+    """Return the ids of all processes below this one, the deepest last; zombies are left out."""
     children: dict[int, list[int]] = {}
     for pid, parent in _processes():
         children.setdefault(parent, []).append(pid)
-    found, queue = [], [root]
-    while queue:
-        for pid in children.get(queue.pop(), []):
-            found.append(pid)
-            queue.append(pid)
-    return found
+    below = [*children.get(os.getpid(), [])]
+    for pid in below:  # grows meanwhile
+        below += children.get(pid, [])
+    return below
 
 
 def _processes() -> list[tuple[int, int]]:
     """Every living process with its parent."""
     if not os.path.isdir("/proc/self"):
-        table = subprocess.run(
-            ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=False
-        )
+        argv = ["ps", "-A", "-o", "pid=,ppid=,stat="]
+        table = subprocess.run(argv, capture_output=True, text=True, check=False)
         rows = [line.split() for line in table.stdout.splitlines()]
         return [(int(row[0]), int(row[1])) for row in rows if len(row) > 2 and not row[2].startswith("Z")]
     result = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                    # the program's name, in parentheses, may hold spaces and parentheses
-                    fields = file.read().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                result.append((int(name), int(fields[1])))
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", errors="replace") as file:
+            # the program's name, in parentheses, may hold spaces and parentheses
+            state, parent, *_ = file.read().rpartition(")")[2].split()
+            if state != "Z":
+                result.append((int(name), int(parent)))
     return result
 
 
 def _signal_all(number: int) -> bool:
     """Send a signal to all descendants; return whether there were any."""
-    below = descendants(os.getpid())
+    below = _descendants()
     for pid in below:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
     return bool(below)
 
 
-def reap(child: subprocess.Popen[bytes]) -> None:
+def _reap(child: subprocess.Popen[bytes]) -> None:
     """Reap all descendants that have ended, orphans included."""
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -91,19 +80,17 @@ def reap(child: subprocess.Popen[bytes]) -> None:
                 child.returncode = os.waitstatus_to_exitcode(status)
 
 
-def end(child: subprocess.Popen[bytes]) -> None:
+def _end(child: subprocess.Popen[bytes]) -> None:
     """End all descendants: SIGTERM first, SIGKILL after ``GRACE_SECONDS``."""
     _signal_all(signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
-    while time.monotonic() < deadline:
-        reap(child)
-        if not descendants(os.getpid()):
-            return
+    while _descendants() and time.monotonic() < deadline:
+        _reap(child)
         time.sleep(0.05)
     while _signal_all(signal.SIGKILL):  # again, as long as something was forked in between
-        reap(child)
+        _reap(child)
         time.sleep(0.05)
-    reap(child)
+    _reap(child)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -126,14 +113,15 @@ def run(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     # Grandchildren whose parents end stay below us instead of going to init, where they could not be found again.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    before = _die_with_guard if sys.platform == "linux" else None
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=before)
+    child = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    )
     while child.returncode is None:
-        reap(child)
+        _reap(child)
         if child.returncode is None and (asked or _input_closed(0.2, woken)):
             asked.append(signal.SIGTERM)
             break
-    end(child)
+    _end(child)
     if asked:
         return 128 + asked[0]
     code = child.returncode

@@ -7,7 +7,6 @@ locks of a process that was killed.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import os
@@ -19,11 +18,9 @@ from groundwork.errors import LOCKLESS, PreflightError
 
 #: What configs share: channels, Debian roots, wheels. What belongs to one config has its name.
 SHARED = "cache"
-_FOLDER, _OUTPUTS = "in-use", "outputs"
-_MARK = ".megabuild"
+_FOLDER, _MARK = "in-use", ".megabuild"
 #: What may be in a folder before it is marked: nothing of this is ever cleaned.
-_HARMLESS = frozenset({_FOLDER, "audit", "install-pyg", "logs", "others", "tmp", "venv", "lock", "lock.pid"})
-_BUSY = frozenset({errno.EACCES, errno.EAGAIN})
+_HARMLESS = frozenset({_FOLDER, "audit", "install-pyg", "logs", "others", "tmp", "lock", "lock.pid"})
 
 
 @contextlib.contextmanager
@@ -46,22 +43,20 @@ def alone(cache: Path, name: str) -> Iterator[bool]:
 
     Raises PreflightError: Its file system has no locks, so nobody can know.
     """
-    try:
-        held = _locked(cache, name, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in LOCKLESS:
+    with contextlib.ExitStack() as held:
+        try:
+            held.callback(os.close, _locked(cache, name, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        except OSError as error:
+            if error.errno not in LOCKLESS:
+                raise
             raise PreflightError(
                 f"{cache} is on a file system without locks: nobody can tell whether it is in use",
                 "delete by hand what docs/places.md says, while nothing runs",
             ) from error
-        if error.errno not in _BUSY:
-            raise
-        yield False
-        return
-    try:
         yield True
-    finally:
-        os.close(held)
 
 
 def _locked(cache: Path, name: str, how: int) -> int:
@@ -87,23 +82,17 @@ def mark(folder: Path) -> None:
 
 def is_marked(folder: Path) -> bool:
     """Return whether a folder is this program's, and not just any that was named."""
-    mark = folder / _MARK
-    return mark.is_file() and not mark.is_symlink()
+    return (folder / _MARK).is_file() and not (folder / _MARK).is_symlink()
 
 
 def note_output(cache: Path, output: Path) -> None:
     """Note that what is built below an output folder may need what lies in the cache."""
-    text = str(output.absolute())
-    note = cache / _FOLDER / _OUTPUTS / hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
-    if not note.exists():
-        with contextlib.suppress(OSError):
-            files.write(note, os.fsencode(text))
+    text = os.fsencode(output.absolute())
+    with contextlib.suppress(OSError):
+        files.write(cache / _FOLDER / "outputs" / hashlib.sha256(text).hexdigest()[:16], text)
 
 
 def outputs(cache: Path) -> dict[Path, Path]:
     """Return the output folders that were noted, with their notes."""
-    found = {}
-    for note in sorted((cache / _FOLDER / _OUTPUTS).glob("*")):
-        with contextlib.suppress(OSError, ValueError):
-            found[Path(os.fsdecode(note.read_bytes()))] = note
-    return found
+    notes = sorted((cache / _FOLDER / "outputs").glob("*"))
+    return {Path(os.fsdecode(note.read_bytes())): note for note in notes if note.is_file()}

@@ -11,6 +11,7 @@ where the driver looks are removed first.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
@@ -129,7 +130,7 @@ def seal_stagings(output_dir: Path) -> None:
     """
     finished = [staging for staging in _stagings(output_dir) if _has_metadata(staging)]
     if finished and finished != staging_caches(output_dir):
-        files.sync_disk(output_dir)
+        os.sync()
         _write_seals(output_dir, finished)
 
 

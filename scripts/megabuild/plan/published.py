@@ -198,7 +198,7 @@ def publish(
             path=f"{package.path.parent.name}/{name}",
             size=target.stat().st_size,
             sha256=files.sha256(target),
-            modified=files.modified(target),
+            modified=target.stat().st_mtime_ns,
             fingerprint=fingerprints[name],
             seconds=round(seconds.get(name, 0.0), 1),
         )

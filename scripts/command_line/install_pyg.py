@@ -38,11 +38,8 @@ HOW = "How they are compiled"
 @click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...")
 @option(WHERE, "--python", "-p", "python", metavar="PATH",
         help="An interpreter or an environment's folder; the active environment without it.")  # fmt: skip
-@option(WHERE, "--wheel-dir", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-        help="Copy the installed wheels into DIR, for use elsewhere.")  # fmt: skip
 @option(WHERE, "--plan", "only_plan", is_flag=True,
         help="Say what would be done, try the compilers, change nothing.")  # fmt: skip
-@option(WHERE, "--force", is_flag=True, help="Reinstall what is there and fits.")
 @option(WHAT, "--pyg", "mode", type=click.Choice(["auto", "source", "prebuilt"]), default="auto", show_default=True,
         help="auto: a wheel if one fits and passes a look inside, else compile.")  # fmt: skip
 @option(WHAT, "--pyg-index", "index", metavar="URL|DIR", default=PYG_INDEX, show_default=True,
@@ -61,9 +58,7 @@ def install_pyg(
     *,
     extensions: tuple[str, ...],
     python: str | None,
-    wheel_dir: Path | None,
     only_plan: bool,
-    force: bool,
     mode: str,
     index: str,
     sources: Path | None,
@@ -80,7 +75,7 @@ def install_pyg(
     from pyg_extensions.install.compile_wheel import choose_jobs
     from pyg_extensions.install.installation import InstallOptions, parse_requests
     from pyg_extensions.install.installer import install, plan
-    from pyg_extensions.install.report import environment_lines, install_result, plan_result
+    from pyg_extensions.install.report import environment_lines, install_result
     from pyg_extensions.install.user_environment import interpreter, look
     from pyg_extensions.pyg_index import PygIndex
     from pyg_extensions.table import matrix
@@ -106,17 +101,17 @@ def install_pyg(
             sources=sources.absolute() if sources else None,
             cache=cache_folder(os.environ),
             archs=archs,
-            force=force,
             logs=invocation.log_folder,
-            wheel_dir=wheel_dir.absolute() if wheel_dir else None,
             jobs=fitting.count,
             report=shown.tell,
             progress=shown.count,
         )
         if only_plan:
-            return plan_result(environment, plan(requests, options))
-        with in_use.using(options.cache):
-            return install_result(environment, install(requests, options), wheel_dir)
+            plan(requests, options)
+        else:
+            with in_use.using(options.cache):
+                install(requests, options)
+    return install_result(environment, requests, only_plan=only_plan)
 
 
 def main() -> None:

@@ -23,7 +23,16 @@ _LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 STAMP = "complete"
 #: pip's variables that would install elsewhere, or nothing; its indexes, proxies and certificates are the user's.
 _ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}
-_PIP = "-I -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:".split()
+_PIP = (
+    "-I",
+    "-m",
+    "pip",
+    "install",
+    "--quiet",
+    "--disable-pip-version-check",
+    "--require-hashes",
+    "--no-deps",
+)
 #: What helps where a module of the environment cannot be imported.
 DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
 
@@ -122,7 +131,7 @@ def _make(environment: Path, lock: Path, held: int) -> None:
     environ = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     for command in (
         [sys.executable, "-I", "-m", "venv", environment],
-        [python, *_PIP, "--requirement", lock],
+        [python, *_PIP, "--only-binary", ":all:", "--requirement", lock],
     ):
         # they hold the lock as well: after a kill -9 of this process the next start waits for pip's end
         done = subprocess.run(

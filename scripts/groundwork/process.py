@@ -1,11 +1,15 @@
-"""Runs external programs, without a terminal and with a timeout. Standard library only."""
+"""Runs external programs, with a timeout or under the guard. Standard library only."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from groundwork import guard
 
 #: The exit statuses, as a shell and coreutils' timeout have them, of a program that took too long or cannot be started.
 TIMED_OUT, NOT_STARTED = 124, 127
@@ -36,3 +40,9 @@ def run(
         return subprocess.CompletedProcess(argv, TIMED_OUT, "", f"no end after {timeout:.0f} s")
     except OSError as error:
         return subprocess.CompletedProcess(argv, NOT_STARTED, "", error.strerror or str(error))
+
+
+def start_guarded(argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """Start a program that ends, with all that it starts, when this process does, or its standard input is closed."""
+    command = [sys.executable, "-I", "-S", guard.__file__, *argv]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, **options)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import io
 import os
 import re
-import shutil
 import time
 import zipfile
 import zlib
@@ -21,7 +21,6 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from groundwork.errors import IntegrityError
-from groundwork.files import OLDEST_IN_ZIP
 
 _BLOCK = 1 << 20
 #: Bytes above which an entry of a zip file needs wide fields.
@@ -54,7 +53,11 @@ def pack(tree: Path, wheel: Path, date: int, *, compressed: bool = True) -> Path
 
 def recorded(digest: bytes) -> str:
     """Return a sha256 as a RECORD has it."""
-    return f"sha256={base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+    return f"sha256={_encoded(digest)}"
+
+
+def _encoded(digest: bytes) -> str:
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def unpack(wheel: Path, tree: Path) -> Path:
@@ -110,16 +113,6 @@ def _requirement_name(line: str) -> str:
     return canonicalize_name(Requirement(line.removeprefix("Requires-Dist: ")).name)
 
 
-def with_local_version(wheel: Path, local: str, folder: Path) -> Path:
-    """Write a copy of a wheel into ``folder`` that has a local version in its name, its metadata and its record."""
-    name, version, tags = wheel.name.split("-", 2)
-    if Version(version).local:
-        return Path(shutil.copy(wheel, folder / wheel.name))
-    unpacked = unpack(wheel, folder / "unpacked")
-    name_version(unpacked, f"{version}+{local}")
-    return pack(unpacked, folder / f"{name}-{version}+{local}-{tags}", OLDEST_IN_ZIP)
-
-
 def why_broken(path: Path) -> str:
     """Return what is wrong with a wheel file, or an empty string for one that is whole.
 
@@ -140,25 +133,21 @@ def _contradicts_record(archive: zipfile.ZipFile, file_name: str) -> str:
     if len(records) != 1:
         return "it has no RECORD of its files"
     folder = records[0].rpartition("/")[0]
-    text = archive.read(records[0]).decode()
-    listed = {row[0]: row[1] for row in csv.reader(io.StringIO(text)) if len(row) >= 2}
-    exempt = {f"{folder}/{name}" for name in _UNLISTED}
+    rows = csv.reader(io.StringIO(archive.read(records[0]).decode()))
+    hashes = {row[0]: row[1].partition("=") for row in rows if len(row) >= 2}
     for name in names:
-        if name.endswith("/") or name in exempt:
+        if name.endswith("/") or name in {f"{folder}/{unlisted}" for unlisted in _UNLISTED}:
             continue
-        kind, _, wanted = listed.get(name, "").partition("=")
+        kind, _, digest = hashes.get(name, ("", "", ""))
         if kind not in ("sha256", "sha384", "sha512"):
             return f"its RECORD has no hash of {name}"
-        digest = hashlib.new(kind, archive.read(name)).digest()
-        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != wanted:
+        if _encoded(hashlib.new(kind, archive.read(name)).digest()) != digest:
             return f"{name} is not what its RECORD says"
-    lost = [name for name in listed if name not in names]
-    if lost:
+    if lost := [name for name in hashes if name not in names]:
         return f"{lost[0]} is missing from it"
     head = message_from_string(archive.read(f"{folder}/METADATA").decode())
     project, version, _, _ = parse_wheel_filename(file_name)
-    try:
-        same = canonicalize_name(head["Name"] or "") == project and Version(head["Version"] or "") == version
-    except InvalidVersion:
-        same = False
-    return "" if same else f"inside it calls itself {head['Name']} {head['Version']}"
+    with contextlib.suppress(InvalidVersion):
+        if canonicalize_name(head["Name"] or "") == project and Version(head["Version"] or "") == version:
+            return ""
+    return f"inside it calls itself {head['Name']} {head['Version']}"

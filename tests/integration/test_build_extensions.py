@@ -24,7 +24,7 @@ from megabuild.plan.report import plan_document, plan_lines
 from megabuild.run import work
 from megabuild.run.summary import Summary, package_lines
 from megabuild.status.status import Task
-from pyg_extensions import contents
+from pyg_extensions import find_wheel
 from pyg_extensions.find_wheel import Choice
 
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_built_or_is_not_what_it_should_be_is_not_published(
     def refuse(package: Path, **expected: object) -> None:
         raise IntegrityError("compiled without CUDA", "rebuild with FORCE_CUDA=1")
 
-    monkeypatch.setattr(contents, "check_package", refuse)
+    monkeypatch.setattr(find_wheel, "check_package", refuse)
     recipe = tiny.root / "recipe" / "pyg" / "pytorch_cluster" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("  host:\n", "  host:\n    - nosuchlibrary\n"))
     summary = tiny.run(pythons=("3.11",), extensions=("cluster", "scatter"))

@@ -14,7 +14,7 @@ from tiny import Tiny, make_channel, provider
 from megabuild.configs.config import load
 from megabuild.plan import planning
 from megabuild.plan.options import Options
-from pyg_extensions import contents
+from pyg_extensions import find_wheel
 
 ROOT = Path(__file__).resolve().parent.parent / "data" / "tiny_pyg"
 LOG = "compilers.log"
@@ -66,7 +66,7 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TinyPyg:
     monkeypatch.setenv("TORCH_CCACHE", "no-such-cache")
     channel = make_channel(folder / "channel")
     monkeypatch.setattr(planning, "provide", provider(channel))
-    monkeypatch.setattr(contents, "check_package", lambda package, **expected: None)
+    monkeypatch.setattr(find_wheel, "check_package", lambda package, **expected: None)
     root = folder / "root"
     shutil.copytree(ROOT, root)
     return TinyPyg(output=folder / "output", channel=channel, root=root)
@@ -78,7 +78,7 @@ def main(output: str, channel: str, root: str) -> None:
 
     here = TinyPyg(output=Path(output), channel=Path(channel), root=Path(root))
     setattr(planning, "provide", provider(here.channel))  # noqa: B010
-    setattr(contents, "check_package", lambda package, **expected: None)  # noqa: B010
+    setattr(find_wheel, "check_package", lambda package, **expected: None)  # noqa: B010
     execute(here.plan(), lambda event: None)
 
 

@@ -15,8 +15,7 @@ from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import IntegrityError
 from pyg_extensions.archives import unpack_sources
-from pyg_extensions.contents import check_package, find_fault
-from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
+from pyg_extensions.find_wheel import Choice, WheelRequirements, check_package, find_fault, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import ExtensionRelease, find
 

@@ -165,7 +165,6 @@ def choose_source(task: Task, mode: str, lacking: str, choose_wheel: WheelChoose
 
 def wheel_chooser(config: Config, options: Options, report: Callable[[str], None]) -> WheelChooser:
     """Return what looks for prebuilt wheels for a config with everything that was chosen for this run."""
-    from pyg_extensions.contents import find_fault  # not before: it takes a moment to import
 
     index = PygIndex(options.pyg_index or PYG_INDEX)
 

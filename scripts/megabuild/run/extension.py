@@ -86,10 +86,10 @@ class ExtensionWork(BuildTask):
 
     def check(self, package: Path) -> None:
         """Check its kernels and the PyTorch that it was built against."""
-        from pyg_extensions import contents  # not before: runs without extensions need none of it
+        from pyg_extensions import find_wheel  # not before: runs without extensions need none of it
 
         config = self._plan.config
-        contents.check_package(
+        find_wheel.check_package(
             package,
             accelerator=config.accelerator,
             archs=archs_of(config.variant),

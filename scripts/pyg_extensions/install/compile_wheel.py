@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +16,13 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from groundwork import files, guard
+from groundwork import files
 from groundwork.errors import BuildError, OutOfMemoryError, PreflightError
 from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
 from groundwork.machine import Machine, MemoryWatch, lacked_memory, was_killed
-from groundwork.process import run
-from pyg_extensions.install.pip import Pip
+from groundwork.process import run, start_guarded
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
-from pyg_extensions.install.user_environment import UserEnvironment, clean
+from pyg_extensions.install.user_environment import Pip, UserEnvironment, clean
 from pyg_extensions.table import Extension
 
 #: Runs setup.py files with ninja; a part of the recipes.
@@ -32,9 +30,8 @@ _WRAPPER = Path(__file__).parents[1] / "recipe" / "build_wheel.py"
 _NINJA = Version("1.13")  # the first that takes part in a jobserver
 _SETUPTOOLS = Version("70.1")  # the first that makes wheels without the wheel package
 #: An error of a compiler, of a linker, or of Python.
-_ERROR = re.compile(
-    r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-Z]\w*Error)\b:?\s*\S", re.MULTILINE
-)
+_ERROR = re.compile(r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-Z]\w*Error)\b:?\s*\S")
+_REMEDY = "fix what the log reports and start again"
 _LOOK_SECONDS = 0.2  # between two looks at a log
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 
@@ -56,7 +53,7 @@ def log_folder(usual: Path, cache: Path) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workshop:
+class Builder:
     """Compiles extensions."""
 
     environment: UserEnvironment  #: whose PyTorch to compile against
@@ -80,34 +77,40 @@ class Workshop:
         # another jobserver does not know our memory; flags of an active conda environment are not ours
         for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
             made.pop(name, None)
+        link = work / "env"  # headers by one name for all environments
+        link.symlink_to(self.environment.prefix)
         beside = str(self.environment.interpreter.parent)
-        made["PATH"] = os.pathsep.join([str(self.tools / "bin"), beside, made.get("PATH", os.defpath)])
-        made["PYTHONPATH"] = str(self.tools)
+        path = [str(self.tools / "bin"), beside, made.get("PATH", os.defpath)]
         made |= {
+            "PATH": os.pathsep.join(path),
+            "PYTHONPATH": str(self.tools),
             "CPU_COUNT": str(self.jobs),
             "CMAKE_BUILD_PARALLEL_LEVEL": str(self.jobs),
             "FORCE_NINJA": "1",
+            "NINJA_STATUS": "[%f/%t %es] ",
+            "BUILD_ENV_LINK": str(link),
+            # Compilers, pip and setup.py leave temporary files when they are killed: with ours, they are deleted.
+            "TMPDIR": str(self.folder),
+            # The object cache that builds use (PyTorch 2.13 and newer put it before g++ and nvcc): hits in another
+            # folder.
+            "CCACHE_BASEDIR": str(work),
+            "CCACHE_NOHASHDIR": "1",
+            "CCACHE_DIR": made.get("CCACHE_DIR", str(self.objects)),
         }
-        # Compilers, pip and setup.py leave temporary files when they are killed: with ours, they are deleted.
-        made["TMPDIR"] = str(self.folder)
-        # The object cache that builds use (PyTorch 2.13 and newer put it before g++ and nvcc): hits in another folder.
-        made |= {"CCACHE_BASEDIR": str(work), "CCACHE_NOHASHDIR": "1", "NINJA_STATUS": "[%f/%t %es] "}
-        made.setdefault("CCACHE_DIR", str(self.objects))
-        link = work / "env"  # headers by one name for all environments
-        link.symlink_to(self.environment.prefix)
-        made["BUILD_ENV_LINK"] = str(link)
         if shutil.which("ccache", path=made["PATH"]):
             made |= {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX", "CUDA")}
         if self.environment.cuda_version is None:
             return {**made, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
         home = cuda_home(self.environment, made)
-        made |= {"FORCE_CUDA": "1", "FORCE_ONLY_CUDA": "1", "CUDA_HOME": str(home)}
-        made["TORCH_CUDA_ARCH_LIST"] = ";".join(archs)
-        made["PATH"] = os.pathsep.join([str(home / "bin"), made["PATH"]])
-        made["LIBRARY_PATH"] = os.pathsep.join(
-            filter(None, [str(_plain_names(home, work)), made.get("LIBRARY_PATH", "")])
-        )
-        return made
+        libraries = [str(_plain_names(home, work)), *filter(None, [made.get("LIBRARY_PATH", "")])]
+        return made | {
+            "FORCE_CUDA": "1",
+            "FORCE_ONLY_CUDA": "1",
+            "CUDA_HOME": str(home),
+            "TORCH_CUDA_ARCH_LIST": ";".join(archs),
+            "PATH": os.pathsep.join([str(home / "bin"), *path]),
+            "LIBRARY_PATH": os.pathsep.join(libraries),
+        }
 
     def check(self, environ: Mapping[str, str], archs: Sequence[str]) -> None:
         """Try the compilers.
@@ -124,9 +127,8 @@ class Workshop:
         Raises ProviderError: pip cannot get them.
         Raises PreflightError: They cannot be started where they are.
         """
-        path = os.pathsep.join(
-            [str(self.tools / "bin"), str(self.environment.interpreter.parent), os.environ["PATH"]]
-        )
+        folders = [str(self.tools / "bin"), str(self.environment.interpreter.parent), os.environ["PATH"]]
+        path = os.pathsep.join(folders)
         have, missing = self.environment.distributions, []
         if not _fits(_program_version("ninja", path), _NINJA):
             missing.append(f"ninja>={_NINJA}")
@@ -157,13 +159,8 @@ class Workshop:
         """
         status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
-            lines = log.read_text(errors="replace").splitlines()
-            problem = next(
-                (line.strip() for line in reversed(lines) if _ERROR.search(line)), f"exit status {status}"
-            )
-            raise BuildError(
-                f"its setup.py fails: {problem} (see {log})", "fix what the log reports and start again"
-            )
+            errors = _errors(log.read_text(errors="replace")) or [f"exit status {status}"]
+            raise BuildError(f"its setup.py fails: {errors[-1]} (see {log})", _REMEDY)
 
     def build(
         self,
@@ -177,11 +174,9 @@ class Workshop:
         Raises BuildError: It failed or was killed; the message has the first error of the log.
         Raises OutOfMemoryError: A compiler ran out of memory, or was killed for want of it.
         """
-        memory = MemoryWatch()
-        out = source.parent / "wheels"
-        status = _logged(
-            [str(self.environment.interpreter), str(self.wrapper), str(out)], source, log, environ, seen
-        )
+        memory, out = MemoryWatch(), source.parent / "wheels"
+        argv = [str(self.environment.interpreter), str(self.wrapper), str(out)]
+        status = _logged(argv, source, log, environ, seen)
         wheels = sorted(out.glob("*.whl"))
         if status == 0 and len(wheels) == 1:
             with zipfile.ZipFile(wheels[0]) as archive:
@@ -191,20 +186,19 @@ class Workshop:
         text = log.read_text(errors="replace")
         killed = was_killed(text)
         if lacked_memory(text) or (killed and memory.short()):
-            raise OutOfMemoryError(
-                f"a compiler was killed for want of memory, see {log}", "use fewer jobs: --jobs 1"
-            )
+            reason = f"a compiler was killed for want of memory, see {log}"
+            raise OutOfMemoryError(reason, "use fewer jobs: --jobs 1")
         if killed:
             raise BuildError(
                 f"a compiler was killed by a signal (kill -9?); memory did not run out, see {log}",
                 "find out who sends it, and start again",
             )
-        line = next(
-            (line.strip() for line in text.splitlines() if _ERROR.search(line)), f"exit status {status}"
-        )
-        raise BuildError(
-            f"it does not compile: {line} (see {log})", "fix what the log reports and start again"
-        )
+        errors = _errors(text) or [f"exit status {status}"]
+        raise BuildError(f"it does not compile: {errors[0]} (see {log})", _REMEDY)
+
+
+def _errors(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if _ERROR.search(line)]
 
 
 def _plain_names(home: Path, work: Path) -> Path:
@@ -240,14 +234,8 @@ def _logged(
     """Run a build under the guard, which ends it with this process."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream, log.open(errors="replace") as written:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, *argv],
-            cwd=folder,
-            env=dict(environ),
-            stdin=subprocess.PIPE,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+        process = start_guarded(
+            argv, cwd=folder, env=environ, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
         )
         assert process.stdin is not None
         try:

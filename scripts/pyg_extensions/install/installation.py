@@ -1,4 +1,4 @@
-"""The records of an installation: request, origin, result."""
+"""The records of an installation: what is asked for, where it comes from, how it ended."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ class InstallOptions:
     cache: Path  #: the folder that configs share
     #: CUDA archs to compile for and to ask of wheels; empty: those of the machine's GPUs, else PyTorch's own
     archs: tuple[str, ...]
-    force: bool  #: reinstall what is installed and works
     logs: Path  #: where each run makes a folder for its logs
-    wheel_dir: Path | None  #: where the wheels that were installed are copied to, or None
     jobs: int  #: compile jobs at a time
     report: Callable[[str], None]  #: gets a sentence for each slow step
     progress: Callable[
@@ -39,42 +37,22 @@ class InstallOptions:
     ]  #: gets what is compiled, and how far it is: steps done, and in all
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExtensionRequest:
-    """The request for one extension."""
+@dataclass(kw_only=True)
+class Installation:
+    """One extension: the request, its origin, the result."""
 
     extension: Extension
     #: only this one, or an empty string: the newest wheel that fits, or the matrix's version from source
-    version: str
+    asked: str = ""
     release: ExtensionRelease  #: what is compiled if no wheel fits
-
-
-@dataclass(frozen=True, kw_only=True)
-class Origin:
-    """Where an extension comes from."""
 
     #: ``there`` (installed), ``prebuilt`` (an index's wheel), ``kept`` (compiled earlier), ``source``; empty: nowhere
     how: str = ""
-    named: str = ""  #: the version that is installed, or of the sources
+    installed: str = ""  #: the version that was there
     wheel: Path | None = None  #: the wheel, where it lies on this machine
     offered: File | None = None  #: an index's wheel that was not fetched
     archs: tuple[str, ...] = ()  #: CUDA archs to compile for
-    place: Path | None = None  #: where what is compiled is kept
     imported: bool = False  #: the installed one was imported with all that it imports
-
-    @property
-    def version(self) -> str:
-        """What will be installed, or is."""
-        wheel = self.wheel.name if self.wheel else self.offered.name if self.offered else ""
-        return wheel.split("-")[1] if wheel else self.named
-
-
-@dataclass(kw_only=True)
-class Installation:
-    """The state of one extension's installation."""
-
-    request: ExtensionRequest
-    origin: Origin = field(default_factory=Origin)
     #: why it is not prebuilt, what is wrong with the installed one
     notes: list[str] = field(default_factory=list)
     error: MegabuildError | None = None  #: why nothing can be done, or why it is not installed
@@ -83,23 +61,30 @@ class Installation:
     @property
     def name(self) -> str:
         """The distribution and the module."""
-        return self.request.extension.name
+        return self.extension.name
+
+    @property
+    def version(self) -> str:
+        """What will be installed, or is."""
+        wheel = self.wheel.name if self.wheel else self.offered.name if self.offered else ""
+        versions = {"there": self.installed, "source": self.release.version}
+        return wheel.split("-")[1] if wheel else versions.get(self.how, "")
 
     @contextlib.contextmanager
-    def attempt(self, report: Callable[[str], None], who: str | None = None) -> Iterator[None]:
+    def attempt(self, report: Callable[[str], None]) -> Iterator[None]:
         """Record the time of a step, and its error, which does not stop the others."""
         started = time.monotonic()
         try:
             yield
         except MegabuildError as error:
-            report(f"{self.name if who is None else who} failed: {error.message}")
-            self.error, self.origin = error, Origin()
+            report(f"{self.name} failed: {error.message}")
+            self.error, self.how, self.wheel, self.offered = error, "", None, None
         finally:
             self.seconds += time.monotonic() - started
 
 
-def parse_requests(words: Sequence[str], variant: Variant) -> tuple[ExtensionRequest, ...]:
-    """Return a request for each of the words, ``torch_scatter`` or ``torch_scatter==2.1.2``; without any, for all.
+def parse_requests(words: Sequence[str], variant: Variant) -> list[Installation]:
+    """Return what each of the words asks for, ``torch_scatter`` or ``torch_scatter==2.1.2``; without any, all.
 
     Each appears once, in the order of their dependencies.
 
@@ -109,8 +94,8 @@ def parse_requests(words: Sequence[str], variant: Variant) -> tuple[ExtensionReq
     for word in words or [extension.name for extension in EXTENSIONS]:
         name, _, version = word.partition("==")
         if re.search(r"[<>~!=;\[]", name):
-            known = re.split(r"[<>~!=;\[ ]", name)[0]
-            raise UsageError(f"'{word}': only == can be asked for", f"write {known}, or {known}==VERSION")
+            start = re.split(r"[<>~!=;\[ ]", name)[0]
+            raise UsageError(f"'{word}': only == can be asked for", f"write {start}, or {start}==VERSION")
         try:
             asked[find(name).name] = str(Version(version)) if version else ""
         except InvalidVersion as error:
@@ -118,8 +103,8 @@ def parse_requests(words: Sequence[str], variant: Variant) -> tuple[ExtensionReq
     requests = []
     for extension in EXTENSIONS:
         if extension.name in asked:
-            known, version = release(extension, variant), asked[extension.name]
-            if version not in ("", known.version):  # the matrix knows nothing of that one
-                known = ExtensionRelease(name=extension.name, version=version)
-            requests.append(ExtensionRequest(extension=extension, version=version, release=known))
-    return tuple(requests)
+            listed, version = release(extension, variant), asked[extension.name]
+            if version not in ("", listed.version):  # the matrix knows nothing of that one
+                listed = ExtensionRelease(name=extension.name, version=version)
+            requests.append(Installation(extension=extension, asked=version, release=listed))
+    return requests

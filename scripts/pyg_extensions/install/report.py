@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from gpu_tools.verify.build_target import other_accelerator
 from groundwork.jobs import Jobs
@@ -38,111 +36,73 @@ def environment_lines(
     return [*lines, f"{counted(jobs.count, 'compile job')} ({jobs.reason})"]
 
 
-def plan_result(environment: UserEnvironment, planned: Sequence[Installation]) -> Result:
-    """Return what would be done, and below it why."""
-    rows, cells = [], []
-    for installation in planned:
-        origin, extension = installation.origin, installation.request.extension
-        seconds = extension.cpu_seconds(len(origin.archs)) if origin.how == "source" else None
-        wheel = str(origin.wheel) if origin.wheel else origin.offered.name if origin.offered else None
-        rows.append(
-            {
-                **_row(installation, wheel),
-                "how": origin.how or None,
-                "archs": list(origin.archs),
-                "cpu_seconds": seconds,
-            }
-        )
-        source = (
-            f"{UNICODE.failed} nothing"
-            if installation.error
-            else _FROM[origin.how].replace("source", "compile")
-        )
-        time = UNICODE.dash if seconds is None else f"about {max(1, round(seconds / 60))} min"
-        cells.append((installation.name, origin.version or UNICODE.dash, source, time))
-    lines = table(("extension", "version", "from", "CPU time"), cells, right=frozenset({3}))
-    lines += _explained(planned, archs=True)
-    return _result("install-pyg", environment, {"plan": rows}, lines, planned)
-
-
 def install_result(
-    environment: UserEnvironment, ended: Sequence[Installation], wheel_dir: Path | None = None
+    environment: UserEnvironment, installations: Sequence[Installation], *, only_plan: bool
 ) -> Result:
-    """Return what was done, and below it why, and where the wheels were copied to."""
+    """Return what was, or would be, done, and below it why."""
     rows, cells = [], []
-    for installation in ended:
-        origin = installation.origin
+    for item in installations:
+        compiles, error = item.how == "source", item.error
+        seconds = item.extension.cpu_seconds(len(item.archs)) if only_plan and compiles else None
+        wheel = str(item.wheel) if item.wheel else item.offered.name if item.offered else None
         rows.append(
             {
-                **_row(installation, str(origin.wheel) if origin.wheel else None),
-                "ok": not installation.error,
-                "source": origin.how or None,
-                "exit_code": installation.error.exit_code if installation.error else 0,
-                "seconds": round(installation.seconds, 3),
+                "name": item.name,
+                "version": item.version or None,
+                "how": item.how or None,
+                "wheel": wheel,
+                "archs": list(item.archs) if compiles else [],
+                "cpu_seconds": seconds,
+                "seconds": round(item.seconds, 3),
+                "notes": list(item.notes),
+                "error": error.message if error else None,
+                "remedy": (error.remedy or None) if error else None,
+                "exit_code": error.exit_code if error else 0,
             }
         )
-        result = f"{UNICODE.kept if origin.how == 'there' else UNICODE.done} verified"
-        result = f"{UNICODE.failed} failed" if installation.error else result
-        source = _FROM.get(origin.how, UNICODE.dash)
+        time, result = duration(item.seconds), f"{UNICODE.done} verified"
+        if only_plan:
+            time, result = f"about {max(1, round((seconds or 0) / 60))} min" if seconds else UNICODE.dash, ""
+        result = f"{UNICODE.failed} failed" if error else result
         cells.append(
-            (
-                installation.name,
-                origin.version or UNICODE.dash,
-                source,
-                duration(installation.seconds),
-                result,
-            )
+            (item.name, item.version or UNICODE.dash, _FROM.get(item.how, UNICODE.dash), time, result)
         )
-    lines = table(("extension", "version", "from", "time", "result"), cells, right=frozenset({3}))
-    lines += _explained(ended)
-    wheels = [installation.origin.wheel for installation in ended if installation.origin.wheel]
-    lines += [str(display(wheel_dir / wheel.name)) for wheel in wheels if wheel_dir]
-    return _result("install-pyg", environment, {"extensions": rows}, lines, ended)
-
-
-def _row(installation: Installation, wheel: str | None) -> dict[str, Any]:
-    return {
-        "name": installation.name,
-        "version": installation.origin.version or None,
-        "wheel": wheel,
-        "notes": list(installation.notes),
-        "error": installation.error.message if installation.error else None,
-        "remedy": (installation.error.remedy or None) if installation.error else None,
-    }
-
-
-def _result(
-    name: str,
-    environment: UserEnvironment,
-    rows: dict[str, Any],
-    lines: Sequence[str],
-    installations: Sequence[Installation],
-) -> Result:
+    codes = [item.error.exit_code for item in installations if item.error]
     about = {
         "prefix": str(environment.prefix),
-        "python": environment.python,
-        **picked(environment, "platform torch_version cuda_version tag devices"),
+        **picked(environment, "python platform torch_version cuda_version tag devices"),
     }
-    codes = [installation.error.exit_code for installation in installations if installation.error]
+    heads = (
+        "extension",
+        "version",
+        "from",
+        "CPU time" if only_plan else "time",
+        "" if only_plan else "result",
+    )
     return Result(
-        format=name,
-        document={"environment": about, **rows, "ok": not codes},
-        lines=["", *lines],
+        format="install-pyg",
+        format_version=2,
+        document={"environment": about, "planned": only_plan, "extensions": rows, "ok": not codes},
+        lines=[
+            "",
+            *table(heads, cells, right=frozenset({3})),
+            *_explained(installations, only_plan=only_plan),
+        ],
         exit_code=codes[0] if codes else 0,
     )
 
 
-def _explained(installations: Sequence[Installation], *, archs: bool = False) -> list[str]:
+def _explained(installations: Sequence[Installation], *, only_plan: bool) -> list[str]:
     """Return the notes on each extension below a table; what holds for several is said once."""
     names: dict[str, list[str]] = {}
-    for installation in installations:
-        texts = list(installation.notes)
-        if archs:
-            texts += [installation.origin.offered.name] if installation.origin.offered else []
-            texts += [f"for {' '.join(installation.origin.archs)}"] if installation.origin.archs else []
-        texts += [installation.error.message, installation.error.remedy] if installation.error else []
+    for item in installations:
+        texts = list(item.notes)
+        if only_plan:
+            texts += [item.offered.name] if item.offered else []
+            texts += [f"for {' '.join(item.archs)}"] if item.how == "source" and item.archs else []
+        texts += [item.error.message, item.error.remedy] if item.error else []
         for text in dict.fromkeys(filter(None, texts)):
-            names.setdefault(text, []).append(installation.name)
+            names.setdefault(text, []).append(item.name)
     return [
         line
         for text, those in names.items()

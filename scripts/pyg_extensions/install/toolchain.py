@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from groundwork.errors import PreflightError
@@ -24,13 +24,12 @@ _CUDA = """\
 #include <cusolverDn.h>
 #include <cusparse.h>
 #if CUDART_VERSION / 1000 != {major}
-#error the headers are for another CUDA than {version}
+#error the toolkit is for another CUDA than PyTorch, which is for {version}
 #endif
 __global__ void add(float *x) {{ *x += 1; }}
 """
 _OBJECTS = (b"\x7fELF", b"\xcf\xfa\xed\xfe")  # Linux, macOS
-_ERROR = re.compile(r"\b(?:fatal error|error|fatal)\b\s*:?\s*(.*)", re.IGNORECASE)
-_MISSING = re.compile(r"([\w./]+\.c?u?h(?:pp)?): No such file")
+_ERROR = re.compile(r"\b(?:fatal error|error|fatal)\b", re.IGNORECASE)
 
 
 def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
@@ -42,23 +41,19 @@ def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
     """
     source = folder / "trial.cpp"
     source.write_text(_CPP)
-    for variable in ("CXX", "CC"):
+    for variable, default, more in (("CXX", "c++", []), ("CC", "", ["-lstdc++"])):
         value = environ.get(variable, "").strip()
-        if not value and variable == "CC":
+        if not (value or default):
             continue
-        words = shlex.split(value or "c++")
-        named = f"{variable} is '{value}', which" if value else "there is no C++ compiler: c++"
-        remedy = (
-            f"correct or unset {variable}"
-            if value
-            else "install one (Debian: apt-get install g++), or set CXX"
-        )
+        install = "install one (Debian: apt-get install g++), or set CXX"
+        remedy = f"correct or unset {variable}" if value else install
+        words = shlex.split(value or default)
         if shutil.which(words[0], path=environ.get("PATH")) is None:
+            named = f"{variable} is '{value}', which" if value else "there is no C++ compiler: c++"
             raise PreflightError(f"{named} is not found", remedy)
-        flags = ["-shared", "-fPIC", "-x", "c++", str(source), "-o", str(folder / "trial.so")]
-        problem = _problem([*words, *flags, *(["-lstdc++"] if variable == "CC" else [])], environ, folder)
-        if problem:
-            raise PreflightError(f"{value or 'c++'} does not compile two lines of C++: {problem}", remedy)
+        flags = ["-shared", "-fPIC", "-x", "c++", str(source), *more, "-o", str(folder / "trial.so")]
+        if problem := _problem([*words, *flags], environ, folder):
+            raise PreflightError(f"{value or default} does not compile two lines of C++: {problem}", remedy)
 
 
 def cuda_home(
@@ -75,38 +70,30 @@ def cuda_home(
         if named := environ.get(variable):
             if (Path(named) / "bin" / "nvcc").is_file():
                 return Path(named)
-            raise PreflightError(
-                f"{variable} is {named}, which has no bin/nvcc", f"correct or unset {variable}"
-            )
-    for place in _places(environment, environ, usual):
-        if (place / "bin" / "nvcc").is_file():
-            return place
-    raise PreflightError(f"nvcc was not found, and PyTorch here is for CUDA {version}", _remedy(environment))
-
-
-def _places(environment: UserEnvironment, environ: Mapping[str, str], usual: Path) -> Iterator[Path]:
-    version = environment.cuda_version or ""
-    yield environment.site / "nvidia" / f"cu{version.partition('.')[0]}"
-    yield environment.prefix
+            reason = f"{variable} is {named}, which has no bin/nvcc"
+            raise PreflightError(reason, f"correct or unset {variable}")
+    homes = [environment.site / "nvidia" / f"cu{version.partition('.')[0]}", environment.prefix]
     if on_path := shutil.which("nvcc", path=environ.get("PATH")):
-        beside = Path(on_path).resolve().parent.parent
-        # a wrapper script of an nvcc elsewhere, such as Debian's, has no headers beside it
-        yield beside if (beside / "include" / "cuda_runtime.h").is_file() else _toolkit_of(on_path) or beside
-    yield usual.with_name(f"{usual.name}-{version}")
-    yield usual
-
-
-def _toolkit_of(nvcc: str) -> Path | None:
-    """Return nvcc's own toolkit folder, which it prints with the commands of a dry run."""
-    _, output = _run([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"])
-    found = re.search(r"^#\$ TOP=(.+)$", output, re.MULTILINE)
-    return Path(found[1].strip()).resolve() if found else None
+        home = Path(on_path).resolve().parent.parent
+        if not (
+            home / "include" / "cuda_runtime.h"
+        ).is_file():  # a script, such as Debian's, that prints its home
+            dry = run(
+                [on_path, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"], timeout=_SECONDS
+            )
+            top = re.search(r"^#\$ TOP=(.+)$", dry.stdout + dry.stderr, re.MULTILINE)
+            home = Path(top[1].strip()).resolve() if top else home
+        homes.append(home)
+    for home in (*homes, usual.with_name(f"{usual.name}-{version}"), usual):
+        if (home / "bin" / "nvcc").is_file():
+            return home
+    raise PreflightError(f"nvcc was not found, and PyTorch here is for CUDA {version}", _remedy(environment))
 
 
 def check_cuda(
     environment: UserEnvironment, home: Path, archs: Sequence[str], environ: Mapping[str, str], folder: Path
 ) -> None:
-    """Ask nvcc for its version, and compile a kernel of one line for all architectures, with the headers needed.
+    """Compile a kernel of one line for all architectures, with the headers needed.
 
     ``home`` is the toolkit's folder; architectures are as in ``TORCH_CUDA_ARCH_LIST``, the rest as for
     :func:`check_cpp`.
@@ -114,31 +101,20 @@ def check_cuda(
     Raises PreflightError: nvcc does not run, is for another CUDA than PyTorch, lacks headers, or does not compile.
     """
     version, nvcc = environment.cuda_version or "", str(home / "bin" / "nvcc")
-    major = version.partition(".")[0]
-    status, output = _run([nvcc, "--version"], environ)
-    release = re.search(r"release (\d+)\.(\d+)", output)
-    if status or release is None:
-        raise PreflightError(f"{nvcc} does not run: {_first_error(output, status)}", _remedy(environment))
-    if release[1] != major:  # within a major version they fit together (CUDA Compatibility Guide)
-        raise PreflightError(
-            f"{nvcc} is for CUDA {release[1]}.{release[2]}, PyTorch here is for CUDA {version}",
-            _remedy(environment),
-        )
     source = folder / "trial.cu"
-    source.write_text(_CUDA.format(major=major, version=version))
+    # within a major version they fit together (CUDA Compatibility Guide)
+    source.write_text(_CUDA.format(major=version.partition(".")[0], version=version))
     flags = [f"-I{home / 'include'}", *(["-ccbin", environ["CC"]] if environ.get("CC") else [])]
     for arch in archs:
         number = arch.removesuffix("+PTX").replace(".", "")
         kinds = ("sm", "compute") if arch.endswith("+PTX") else ("sm",)
         flags += [f"-gencode=arch=compute_{number},code={kind}_{number}" for kind in kinds]
     problem = _problem([nvcc, *flags, "-c", str(source), "-o", str(folder / "trial.o")], environ, folder)
-    if missing := _MISSING.search(problem):
-        raise PreflightError(f"CUDA's headers in {home} lack {missing[1]}", _remedy(environment))
     if problem:
         raise PreflightError(
             f"{nvcc} does not compile a kernel of one line for {' '.join(archs)}: {problem}",
-            "fix what it reports: another host compiler (CC, CXX), another --arch-list, or another CUDA toolkit "
-            "(CUDA_HOME)",
+            f"a toolkit with all headers: {_remedy(environment)}; for another fault another host compiler (CC, CXX) "
+            "or another --arch-list",
         )
 
 
@@ -152,21 +128,11 @@ def _remedy(environment: UserEnvironment) -> str:
 
 def _problem(argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> str:
     """Run a compiler whose last word is the file to write; return what is wrong."""
-    output_file = Path(argv[argv.index("-o") + 1])
+    output_file = Path(argv[-1])
     output_file.unlink(missing_ok=True)
-    status, output = _run(argv, environ, folder)
-    if status:
-        return _first_error(output, status)
-    return "" if output_file.is_file() and output_file.read_bytes()[:4] in _OBJECTS else "it writes no code"
-
-
-def _first_error(output: str, status: int) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return next((line for line in lines if _ERROR.search(line)), (lines or [f"exit status {status}"])[-1])
-
-
-def _run(
-    argv: Sequence[str], environ: Mapping[str, str] | None = None, folder: Path | None = None
-) -> tuple[int, str]:
     done = run(argv, timeout=_SECONDS, environ=environ, folder=folder)
-    return done.returncode, done.stdout + done.stderr
+    if done.returncode:
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        last = (lines or [f"exit status {done.returncode}"])[-1]
+        return next((line for line in lines if _ERROR.search(line)), last)
+    return "" if output_file.is_file() and output_file.read_bytes()[:4] in _OBJECTS else "it writes no code"

@@ -1,7 +1,8 @@
-"""The user's environment: its Python, PyTorch and GPUs, and whether an extension works in it."""
+"""The user's environment: its Python, PyTorch, GPUs and pip, and whether an extension works in it."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from groundwork.errors import BuildError, PreflightError, UsageError
+from groundwork.errors import BuildError, OutOfSpaceError, PreflightError, ProviderError, UsageError
 from groundwork.files import writable
 from groundwork.process import TIMED_OUT, run
 from groundwork.user_folders import expanded
@@ -26,6 +28,8 @@ from pyg_extensions.table import Extension
 
 _SCRIPT = Path(__file__).with_name("ask_python.py")
 _SECONDS = 180.0  # `import torch` from a cold disk takes its time
+_PIP_SECONDS = 600.0
+_OTHER = "name another environment: --python PATH"
 #: All but the name of the module is the same for all of them. Every extension says which CUDA it was compiled with, -1
 #: for none: a wrong build imports happily and fails only at the first operation on a GPU.
 _CHECK = """\
@@ -44,8 +48,14 @@ if wanted is not None and compiled.split(".")[0] != wanted.split(".")[0]:
     sys.exit("it was compiled with CUDA %s, PyTorch here is for CUDA %s" % (compiled, wanted))
 """
 _PLATFORM = re.compile(r"(?P<system>linux|macosx|win)(?:[-_][\d.]+)?[-_](?P<machine>\w+)")
-_HARMFUL = ("PYTHONPATH", "PYTHONHOME", "LANGUAGE")
 _SYSTEMS = {"linux": "linux", "macosx": "osx", "win": "win"}
+_HARMFUL = ("PYTHONPATH", "PYTHONHOME", "LANGUAGE")
+_FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
+_REFUSED = re.compile(r"Permission denied|Read-only file system|\[Errno (?:13|30)\]")
+#: Why an index gave nothing is in one of pip's warnings.
+_NO_ANSWER = re.compile(
+    r"((?:connection broken by|The repository located at|40[13] Error|Could not fetch URL|Cannot determine).*)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +82,9 @@ class UserEnvironment(WheelTarget):
 
     def install_line(self, requirement: str) -> str:
         """Return a command that installs something into it, as it can be typed."""
-        program = self.interpreter.with_name("pip")
-        words = [str(program), "install"]
+        words = [str(self.interpreter), "-m", "pip", "install"]
         if "pip" not in self.distributions:
             words = ["uv", "pip", "install", "--python", str(self.interpreter)]
-        elif not program.is_file():
-            words = [str(self.interpreter), "-m", "pip", "install"]
         return f'{shlex.join(words)} "{requirement}"'
 
     def archs(self, asked: Sequence[str]) -> tuple[str, ...]:
@@ -85,9 +92,7 @@ class UserEnvironment(WheelTarget):
 
         Without a GPU the environment may be for another machine: then extensions run on what PyTorch runs on.
         """
-        if self.cuda_version is None:
-            return ()
-        return tuple(asked) or self.devices or self.torch_archs
+        return () if self.cuda_version is None else tuple(asked) or self.devices or self.torch_archs
 
 
 def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
@@ -98,32 +103,31 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
 
     Raises UsageError: It has no Python.
     """
-    try:
-        return _interpreter(named, environ)
-    except OSError as error:
-        message = f"{error.filename or named}: {error.strerror}"
-        raise UsageError(message, "name an environment that you may use: --python PATH") from error
-
-
-def _interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
-    if named is None:
-        for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-            if environ.get(variable):
-                return _python_in(Path(environ[variable]), f"{variable} names")
-        for program in ("python3", "python"):
-            found = shutil.which(program, path=environ.get("PATH"))
-            if found:
-                return Path(found)
-        raise UsageError("no environment is active, and PATH has no python3", "name one: --python PATH")
-    path = expanded(named)
-    if path.is_dir():
-        return _python_in(path.absolute(), "you named")
-    if path.is_file() and os.access(path, os.X_OK):
-        return path.absolute()  # not resolved: a virtual environment is known by its link
-    found = shutil.which(named, path=environ.get("PATH")) if os.sep not in named else None
-    if found:
-        return Path(found)
-    raise UsageError(f"'{named}' is not a Python", "name an interpreter or an environment's folder")
+    folder = next((environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)), "")
+    for word in [named] if named else [folder] if folder else ["python3", "python"]:
+        path = expanded(word)
+        try:
+            if path.is_dir():
+                pythons = (
+                    path / "bin/python",
+                    path / "bin/python3",
+                    path / "Scripts/python.exe",
+                    path / "python.exe",
+                )
+                if python := next((python for python in pythons if python.is_file()), None):
+                    return python
+                raise UsageError(f"{path} has no Python", _OTHER)
+            if named and path.is_file() and os.access(path, os.X_OK):
+                return path  # not resolved: a virtual environment is known by its link
+        except OSError as error:
+            raise UsageError(f"{error.filename or word}: {error.strerror}", _OTHER) from error
+        if os.sep not in word and (on_path := shutil.which(word, path=environ.get("PATH"))):
+            return Path(on_path)
+    if named or folder:
+        raise UsageError(
+            f"'{named or folder}' is not a Python", "name an interpreter or an environment's folder"
+        )
+    raise UsageError("no environment is active, and PATH has no python3", "name one: --python PATH")
 
 
 def look(python: Path) -> UserEnvironment:
@@ -132,14 +136,13 @@ def look(python: Path) -> UserEnvironment:
     Raises PreflightError: It does not run, has no PyTorch, or one that does not import or is not for CUDA or the CPU.
     """
     facts = _query(python)
+    torch, problem = facts["torch"], facts["torch_problem"]
     if facts["implementation"] != "cpython":
         raise PreflightError(f"{python} is {facts['implementation']}", "PyTorch needs CPython")
-    torch, problem = facts["torch"], facts["torch_problem"]
     if torch is None and (problem or "torch" in facts["distributions"]):
         raise PreflightError(
             f"{python} has PyTorch, but `import torch` fails: {problem or 'its files are missing'}",
-            f"repair that first ({python} -m pip install --force-reinstall torch), or name another environment: "
-            "--python PATH",
+            f"repair that first ({python} -m pip install --force-reinstall torch), or {_OTHER}",
         )
     if torch is None and (elsewhere := _torch_elsewhere(python)):
         raise PreflightError(
@@ -151,24 +154,26 @@ def look(python: Path) -> UserEnvironment:
     if torch is None:
         raise PreflightError(
             f"{python} has no PyTorch",
-            "install PyTorch into this environment first (pip install torch), or name another one: --python PATH",
+            f"install PyTorch into this environment first (pip install torch), or {_OTHER}",
         )
     if torch["hip"]:
-        raise PreflightError(
-            f"{python} has PyTorch for ROCm", "there are no wheels for it; build it from source by hand"
-        )
+        remedy = "there are no wheels for it; build it from source by hand"
+        raise PreflightError(f"{python} has PyTorch for ROCm", remedy)
     try:
         Version(torch["version"])
     except InvalidVersion as error:
-        raise PreflightError(
-            f"{python} has a PyTorch of version '{torch['version']}'", "install a released PyTorch"
-        ) from error
+        reason = f"{python} has a PyTorch of version '{torch['version']}'"
+        raise PreflightError(reason, "install a released PyTorch") from error
+    platform = _PLATFORM.fullmatch(facts["platform"])
+    if platform is None:
+        raise PreflightError(f"no wheels are known for '{facts['platform']}'", "use Linux, macOS or Windows")
+    machine = platform["machine"].replace("x86_64", "64").replace("amd64", "64")
     return UserEnvironment(
         interpreter=python,
         prefix=Path(facts["prefix"]),
         site=Path(facts["site"]),
         python=facts["python"] + ("t" if facts["free_threaded"] else ""),
-        platform=_conda_platform(facts["platform"]),
+        platform=f"{_SYSTEMS[platform['system']]}-{machine}",
         glibc=facts["glibc"] or "2.17",
         torch_version=torch["version"],
         cuda_version=torch["cuda"],
@@ -177,6 +182,19 @@ def look(python: Path) -> UserEnvironment:
         distributions=facts["distributions"],
         managed=facts["managed"],
     )
+
+
+def _query(python: Path) -> dict[str, Any]:
+    done = _run(python, "-I", str(_SCRIPT))
+    if done.returncode == TIMED_OUT:
+        raise PreflightError(f"{python}: `import torch` takes more than {_SECONDS:.0f} s", "try again")
+    try:
+        facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        runs = done.returncode and _run(python, "-I", "-c", "").returncode == 0
+        what = "has PyTorch, but `import torch` ends it" if runs else "does not run"
+        raise PreflightError(f"{python} {what}: {_last_line(done)}", _OTHER) from error
+    return facts
 
 
 def _torch_elsewhere(python: Path) -> str:
@@ -192,33 +210,10 @@ def parse_arch_flags(flags: list[str]) -> tuple[str, ...]:
     """Return ``("9.0", "12.0+PTX")`` for ``["sm_90", "sm_120", "compute_120"]``."""
     archs: dict[str, str] = {}
     for flag in flags:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", flag)
-        if match:
+        if match := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", flag):
             arch = f"{match[2]}.{match[3]}{match[4]}"
             archs[arch] = archs.get(arch, "") or ("+PTX" if match[1] == "compute" else "")
     return tuple(arch + ptx for arch, ptx in archs.items())
-
-
-def _python_in(folder: Path, how_named: str) -> Path:
-    for name in ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe"):
-        if (folder / name).is_file():
-            return folder / name
-    raise UsageError(f"{how_named} {folder}, which has no Python", "name another environment: --python PATH")
-
-
-def _query(python: Path) -> dict[str, Any]:
-    done = _run(python, str(_SCRIPT))
-    if done.returncode == TIMED_OUT:
-        raise PreflightError(f"{python}: `import torch` takes more than {_SECONDS:.0f} s", "try again")
-    try:
-        facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    except (ValueError, IndexError) as error:
-        runs = done.returncode and _run(python, "-c", "").returncode == 0
-        what = "has PyTorch, but `import torch` ends it" if runs else "does not run"
-        raise PreflightError(
-            f"{python} {what}: {_last_line(done)}", "name another one: --python PATH"
-        ) from error
-    return facts
 
 
 def find_import_fault(extension: Extension, environment: UserEnvironment) -> str:
@@ -227,7 +222,7 @@ def find_import_fault(extension: Extension, environment: UserEnvironment) -> str
     Raises PreflightError: It takes too long.
     Raises BuildError: It was killed.
     """
-    done = _run(environment.interpreter, "-c", _CHECK, extension.name)
+    done = _run(environment.interpreter, "-I", "-c", _CHECK, extension.name)
     if done.returncode == TIMED_OUT:
         raise PreflightError(f"`import {extension.name}` takes more than {_SECONDS:.0f} s", "try again")
     if done.returncode == -signal.SIGKILL:
@@ -244,19 +239,14 @@ def clean(environ: Mapping[str, str]) -> dict[str, str]:
     Programs speak English: what went wrong is looked for in their words.
     """
     kept = {name: value for name, value in environ.items() if name not in _HARMFUL}
-    return {
-        **kept,
-        "LC_ALL": "C.UTF-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONWARNINGS": "ignore",
-        "PIP_DEFAULT_TIMEOUT": "10",
-    }
+    english = {"LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
+    return kept | english | {"PIP_DEFAULT_TIMEOUT": "10"}
 
 
 def _run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a Python in an empty folder, which has nothing to import by accident."""
     with tempfile.TemporaryDirectory() as empty:
-        argv = [str(python), "-I", *arguments]
+        argv = [str(python), *arguments]
         return run(argv, timeout=_SECONDS, environ=clean(os.environ), folder=Path(empty))
 
 
@@ -267,9 +257,56 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     return (done.stderr.strip().splitlines() or [ended])[-1]
 
 
-def _conda_platform(name: str) -> str:
-    match = _PLATFORM.fullmatch(name)
-    if match is None:
-        raise PreflightError(f"no wheels are known for '{name}'", "use Linux, macOS or Windows")
-    system, machine = _SYSTEMS[match["system"]], match["machine"]
-    return f"{system}-{'64' if machine in ('x86_64', 'amd64') else machine}"
+@dataclass(frozen=True, kw_only=True)
+class Pip:
+    """pip for the user's environment: its own, or this one's if it has none."""
+
+    environment: UserEnvironment  #: where packages go
+    links: Path | None = None  #: a folder with archives, used besides pip's configured indexes
+    temporary: Path | None = None  #: for pip's temporary files, which a killed pip leaves behind
+
+    def run(self, command: str, *arguments: str, what: str) -> None:
+        """Install or uninstall; never with pip's cache of built wheels, which knows nothing of how they were built.
+
+        ``what`` is the subject of a message.
+
+        Raises OutOfSpaceError: The disk is full.
+        Raises PreflightError: A folder cannot be written to.
+        Raises ProviderError: It failed otherwise; the message has pip's own words.
+        """
+        environment, site = self.environment, self.environment.site
+        if "pip" in environment.distributions:
+            argv = [str(environment.interpreter), "-m", "pip"]
+        elif importlib.util.find_spec("pip") is not None:
+            argv = [sys.executable, "-m", "pip", "--python", str(environment.interpreter)]
+        else:
+            remedy = f"install it: {environment.interpreter} -m ensurepip"
+            raise ProviderError(f"{environment.prefix} has no pip", remedy)
+        argv += [command, "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1"]
+        argv += ["--no-cache-dir", *arguments]
+        argv += ["--find-links", str(self.links)] if self.links and command != "uninstall" else []
+        environ = clean(os.environ) | ({"TMPDIR": str(self.temporary)} if self.temporary else {})
+        done = run(argv, timeout=_PIP_SECONDS, environ=environ)
+        text = done.stdout + done.stderr
+        if done.returncode == 0:
+            return
+        message = f"{what}: {extract_errors(text)}"
+        if _FULL.search(text):
+            raise OutOfSpaceError(message, f"free some space in {site} and {self.temporary or 'TMPDIR'}")
+        if _REFUSED.search(text):
+            raise PreflightError(message, f"check the permissions of {site}")
+        raise ProviderError(
+            message,
+            "check the network and pip's configuration (pip config list), or name a folder of archives: "
+            "--pyg-sources FOLDER",
+        )
+
+
+def extract_errors(text: str) -> str:
+    """Return what matters of a failed program's output, in one line: its errors, else its last lines."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    reasons = [match[1] for line in lines if (match := _NO_ANSWER.search(line))][-1:]
+    noise = ("warning:", "[notice]", "note:", "hint:")
+    lines = [line for line in lines if not line.lower().startswith(noise)]
+    errors = [line for line in lines if line.lower().startswith(("error:", "fatal error:"))]
+    return "; ".join([*reasons, *(errors or lines)[-4:]]) or "it printed nothing"

@@ -179,7 +179,7 @@ def wheel_chooser(config: Config, options: Options, report: Callable[[str], None
         extension = find(name)
         wanted = WheelRequirements(extension=extension, target=target, archs=archs_of(config.variant))
         version = release(extension, config.variant).version
-        return find_wheel(wanted, version, index=index, cache=options.cache, report=report, judge=find_fault)
+        return find_wheel(wanted, version, index=index, cache=options.cache, report=report)
 
     return choose
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -153,6 +153,12 @@ class Plan:
         if isinstance(self.isolation, IsolationError):
             raise self.isolation
         return self.isolation
+
+    def map_items(self, change: Callable[[PlanItem], PlanItem]) -> Plan:
+        """Return the plan with all its packages changed."""
+        tasks = (replace(task, items=tuple(map(change, task.items))) for task in self.extensions.tasks)
+        extensions = replace(self.extensions, tasks=tuple(tasks))
+        return replace(self, items=tuple(map(change, self.items)), extensions=extensions)
 
     @property
     def missing(self) -> tuple[PlannedPackage, ...]:

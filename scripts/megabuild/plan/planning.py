@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from groundwork import files, in_use
@@ -109,30 +109,17 @@ def prepare(plan: Plan, report: Notes) -> Plan:
 
 def compare_with_disk(plan: Plan) -> Plan:
     """Return a plan updated with what is published now, and what becomes of the former compile."""
-    options, staged = plan.options, plan.staging
-    published = records(options.packages)
+    state, channel = plan.options.state, plan.options.packages
+    published = records(channel)
 
-    def compared(items: Iterable[PlanItem]) -> tuple[PlanItem, ...]:
-        return tuple(
-            replace(
-                item,
-                exists=is_published(
-                    options.packages, published.get(item.package.file_name), item.fingerprint
-                ),
-            )
-            for item in items
-        )
+    def compared(item: PlanItem) -> PlanItem:
+        record = published.get(item.package.file_name)
+        return replace(item, exists=is_published(channel, record, item.fingerprint))
 
     decision = tree_reuse.NOTHING_STAGED
-    if staged.dependency:
-        decision = tree_reuse.decide(options.state / "tree", options.state / "out", staged)
-    tasks = tuple(replace(task, items=compared(task.items)) for task in plan.extensions.tasks)
-    return replace(
-        plan,
-        items=compared(plan.items),
-        staging_decision=decision,
-        extensions=replace(plan.extensions, tasks=tasks),
-    )
+    if plan.staging.dependency:
+        decision = tree_reuse.decide(state / "tree", state / "out", plan.staging)
+    return replace(plan.map_items(compared), staging_decision=decision)
 
 
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:

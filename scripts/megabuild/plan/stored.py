@@ -15,6 +15,7 @@ from megabuild.store.server import Record, StoreError, named_store
 
 #: The one file of a staging's record.
 TREE = "libtorch.tar.zst"
+_FETCHED = Decision(decision="reuse", reasons=())
 
 
 def package_key(options: Options, item: PlanItem) -> str:
@@ -68,18 +69,11 @@ def ask_store(
 
 def when_fetched(plan: Plan) -> Plan:
     """Return a plan as it will be once everything has been fetched that the store has."""
-    fetched, decision = plan.stored.packages, plan.staging_decision
-
-    def marked(items: tuple[PlanItem, ...]) -> tuple[PlanItem, ...]:
-        return tuple(replace(item, exists=item.exists or item.package.file_name in fetched) for item in items)
-
-    tasks = tuple(replace(task, items=marked(task.items)) for task in plan.extensions.tasks)
-    return replace(
-        plan,
-        items=marked(plan.items),
-        extensions=replace(plan.extensions, tasks=tasks),
-        staging_decision=Decision(decision="reuse", reasons=()) if plan.stored.staging else decision,
+    in_store = plan.stored
+    left = plan.map_items(
+        lambda item: replace(item, exists=item.exists or item.package.file_name in in_store.packages)
     )
+    return replace(left, staging_decision=_FETCHED) if in_store.staging else left
 
 
 def lines(plan: Plan) -> list[str]:

@@ -17,6 +17,7 @@ from megabuild.engine import output_folder
 from megabuild.plan.fingerprint import Fingerprint, differences
 
 STAMP = ".megabuild-stamp.json"
+_STAMPS = msgspec.json.Decoder(dict[str, dict[str, str]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,23 +39,13 @@ def former(tree: Path) -> Path:
 
 
 def read(tree: Path) -> Fingerprint | None:
-    """Return what a tree was made with, or None where it has no stamp that can be read."""
+    """Return what a tree was made with, or None where it has no complete stamp that can be read."""
     try:
         with files.open_regular(tree / STAMP) as file:
-            stamp = _STAMPS.decode(file.read())
-    except (OSError, IntegrityError, msgspec.MsgspecError, UnicodeDecodeError):
+            parts = _STAMPS.decode(file.read())
+        return Fingerprint(dependency=parts["dependency"], source=parts["source"])
+    except (OSError, IntegrityError, msgspec.MsgspecError, UnicodeDecodeError, KeyError):
         return None
-    return Fingerprint(dependency=stamp.dependency, source=stamp.source)
-
-
-class _Stamp(msgspec.Struct):
-    """A stamp's content, of which nothing may be missing."""
-
-    dependency: dict[str, str]
-    source: dict[str, str]
-
-
-_STAMPS = msgspec.json.Decoder(_Stamp)
 
 
 def write(tree: Path, fingerprint: Fingerprint) -> None:

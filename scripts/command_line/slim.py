@@ -16,7 +16,6 @@ EXAMPLES = """
 {prog} ~/venv --arch-list 12.0 --keep compile,extensions --apply
 {prog} ~/venv --undo               restore the original files
 {prog} ~/venv --forget             delete the originals; no way back
-{prog} ~/venv --arch-list 8.6,12.0 --output /opt/venv
 {prog} torch_scatter-2.1.2-*.whl --arch-list 9.0 --output wheels
 """
 WHAT = "What to keep"
@@ -39,8 +38,7 @@ DO = "What to do"
         "Repeatable.")  # fmt: skip
 @option(DO, "--no-check", is_flag=True, help="With --apply: import and run nothing.")
 @option(DO, "--output", "-o", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-        help="Write a smaller copy: of an environment into this new folder, of a package into a file in "
-        "it.")  # fmt: skip
+        help="Write a smaller copy of a package into this folder.")  # fmt: skip
 @option(DO, "--undo", is_flag=True, help="Restore the original files.")
 @option(DO, "--forget", is_flag=True, help="Delete the originals; with --apply, right afterwards.")
 @json_option()
@@ -57,8 +55,8 @@ def slim(
 ) -> Result:
     """Make an environment or a package smaller, and list what still works.
 
-    Removes GPU code for other GPUs, symbol tables, Triton, headers, static libraries, tests and unused libraries of
-    NVIDIA's. Without --apply or --output, it only lists what each step gives and costs.
+    Removes GPU code for other GPUs, symbol tables, Triton, headers, static libraries and unused libraries of NVIDIA's.
+    Without --apply or --output, it only lists what each step gives and costs.
     """  # fmt: skip
     from gpu_tools.slim import commands
     from gpu_tools.slim.steps import SlimRequest, parse_gpus, parse_keep
@@ -72,7 +70,7 @@ def slim(
     modes_named = [name for name, given in modes.items() if given]
     if len(modes_named) > 1:
         raise UsageError(f"{' and '.join(modes_named)} exclude each other", "choose one")
-    commands.check_subject(subject, in_place=apply or undo or forget)
+    commands.check_subject(subject, in_place=apply or undo or forget, writes=output is not None)
     if (checks or no_check) and not apply:
         raise UsageError("only what is slimmed in place is checked", "add --apply")
     if checks and no_check:

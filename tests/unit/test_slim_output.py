@@ -1,4 +1,4 @@
-"""`megabuild slim --output`: smaller copies of environments and packages."""
+"""Smaller copies of packages, and the lists of conda environments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from gpu_library import MACHINE_CODE, build, entry, fatbin
 from rattler.package import IndexJson, PathsJson
 from rattler.package_streaming import extract
-from slim_world import SITE, environment, library, tree, wrong_in_records
+from slim_world import SITE, library, tree, wrong_in_records
 from test_sizes_cli import call
 from tiny import make_package
 from wheel_files import make_wheel
@@ -24,27 +24,6 @@ from groundwork.files import sha256
 from groundwork.network.index import parsed
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-
-
-def test_a_copy_is_smaller_and_the_environment_untouched(tmp_path: Path, invocation: Invocation) -> None:
-    env, copy = environment(tmp_path / "env"), tmp_path / "there" / "copy"
-    before = tree(env)
-    assert call(invocation, "slim", str(env), "--output", str(copy)) == 0
-    assert tree(env) == before
-    there = tree(copy)
-    assert not {f"{SITE}/triton", f"{SITE}/torch/include", ".megabuild-slim"} & there.keys()
-    # modes, dates, links and content of what stays
-    same = (
-        "bin/python",
-        "lib64",
-        "bin/torchrun",
-        "notes.txt",
-        f"{SITE}/torch/__init__.py",
-    )
-    assert {path: there[path] for path in same} == {path: before[path] for path in same}
-    assert wrong_in_records(copy) == []
-    assert call(invocation, "slim", str(env), "--output", str(copy)) == UsageError.exit_code
-    assert call(invocation, "slim", str(env), "--output", str(env / "in")) == UsageError.exit_code
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 from filelock import Timeout
 
-from gpu_tools.sizes.installed import source_of
+from gpu_tools.file_lists import source_of
 from gpu_tools.slim.contents import BACKUP
 from gpu_tools.slim.plan import SlimPlan
 from groundwork.errors import BusyError, IntegrityError, PreflightError
@@ -182,7 +182,7 @@ class Backup:
             self.put_back()
             raise PreflightError(
                 f"an original cannot be linked or moved: {error.strerror} ({error.filename})",
-                "use --output DIR",
+                "copy the environment to a file system with hard links, and slim the copy",
             ) from error
         except BaseException:
             self.put_back()

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
 import shlex
-import shutil
-import stat
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
@@ -25,10 +21,10 @@ from groundwork.result import Result
 from groundwork.text import counted, size, wrapped
 
 
-def check_subject(subject: Path, *, in_place: bool) -> None:
+def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
     """Refuse what cannot be slimmed, or not in this way, before anything is read.
 
-    Raises UsageError: It is a folder of something else; a package in place; or a copy of what was slimmed.
+    Raises UsageError: It is a folder of something else; a package in place; or a copy of an environment.
     """
     if not is_environment(subject):
         if subject.is_dir():
@@ -38,6 +34,8 @@ def check_subject(subject: Path, *, in_place: bool) -> None:
             )
         if in_place:
             raise UsageError("a package is not changed in place", "--output DIR writes a new one")
+    elif writes:
+        raise UsageError("an environment is slimmed in place", f"copy it: cp -a {subject} DIR; then --apply")
     elif not in_place and (subject / BACKUP).is_dir():
         raise UsageError(
             f"{subject} is slimmed already", "--undo restores it first; --apply starts with the originals"
@@ -51,9 +49,8 @@ def plan(subject: Path, request: SlimRequest, note: Note) -> Result:
     else:
         with unpack_package(subject) as contents:
             steps = make_plan(contents, request, note)
-    return _result(
-        "planned", steps, ["nothing was touched: --apply does it in place, --output DIR in a copy"]
-    )
+    how = "--apply does it in place" if steps.contents.kind == "environment" else "--output DIR writes a copy"
+    return _result("planned", steps, [f"nothing was touched: {how}"])
 
 
 def apply(
@@ -79,7 +76,7 @@ def apply(
             if isinstance(of_system(error), OutOfSpaceError) or error.errno == errno.EDQUOT:
                 raise OutOfSpaceError(
                     f"{root}: the disk has no room for the smaller libraries beside the originals",
-                    "nothing was changed; free some space, or use --output DIR on another disk",
+                    "nothing was changed; free some space",
                 ) from error
             raise
         changes = bool(steps.gone or steps.new)
@@ -113,55 +110,11 @@ def apply(
 
 
 def write(subject: Path, folder: Path, request: SlimRequest, note: Note) -> Result:
-    """Write a smaller copy of an environment into a new folder, or of a package into a folder."""
-    if is_environment(subject):
-        steps = _copy(subject, folder, request, note)
-        lines = wrapped(
-            f"written to {folder}; programs in bin name {subject}: put the copy there (in a container's next "
-            "stage), or use python -m"
-        )
-        return _result("written", steps, lines, output=str(folder))
+    """Write a smaller copy of a package into a folder."""
     steps, file = repack(subject, folder, request, note)
     before, after = subject.stat().st_size, file.stat().st_size
     lines = [f"written to {file}", f"to download: {size(before)}, now {size(after)}"]
     return _result("written", steps, lines, output=str(file), download=[before, after])
-
-
-def _copy(root: Path, folder: Path, request: SlimRequest, note: Note) -> SlimPlan:
-    """Write a smaller copy of an environment into a new or empty folder.
-
-    Raises UsageError: There is something already, or it would lie in the environment itself.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists already", "name a new folder: --output DIR")
-    if folder.resolve().is_relative_to(root.resolve()):
-        raise UsageError(f"{folder} lies in the environment itself", "name a folder elsewhere: --output DIR")
-    contents = scan(root, name=str(root))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        steps = make_plan(contents, request, note, into=beside)
-        note("copying what stays as it is")
-        for path in contents.every.keys() - steps.gone - steps.new.keys():
-            target = beside / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / path, target, follow_symlinks=False)
-        for at, folders, _ in os.walk(root, topdown=False):
-            for name in folders:
-                source = Path(at, name)
-                target = beside / source.relative_to(root)
-                if source.is_symlink() and target.parent.is_dir():
-                    shutil.copy2(source, target, follow_symlinks=False)
-                elif target.is_dir():
-                    shutil.copystat(source, target)
-        beside.chmod(stat.S_IMODE(root.stat().st_mode))
-        if folder.exists():
-            folder.rmdir()
-        beside.rename(folder)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
-    return steps
 
 
 def undo(root: Path) -> Result:

@@ -84,7 +84,7 @@ def is_nvidia_library(path: str) -> bool:
 
 def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[str, ...]:
     """Return the packages for GPUs of which nothing here knows what they need as they run."""
-    requirers = {listed.owner for listed in contents.lists if any(map(is_nvidia, listed.requires))}
+    requirers = {listed.owner for listed in contents.lists if any(map(is_nvidia, listed.required_names))}
     return tuple(
         sorted(
             name

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cuda_code import cuda_archs
-from gpu_tools.slim.contents import ELF, Contents, Note, correct_list
+from gpu_tools.file_lists import correct_list
+from gpu_tools.slim.contents import ELF, Contents, Note
 from gpu_tools.slim.fat_binary import code_for
 from gpu_tools.slim.features import FEATURES, Feature, find_unknown, is_nvidia_library
 from gpu_tools.slim.library import LibrarySlimmed, slim_library

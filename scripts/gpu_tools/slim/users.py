@@ -46,7 +46,7 @@ _STRINGS = (".rodata", ".lrodata", ".data")
 
 def find_triton_users(contents: Contents) -> dict[str, bool]:
     """Return the packages that use Triton, PyTorch aside, and whether they are of no use without."""
-    requirers = (item.owner for item in contents.lists if item.requires & {"triton", "pytorch-triton"})
+    requirers = (item.owner for item in contents.lists if item.required_names & {"triton", "pytorch-triton"})
     needing = dict.fromkeys((owner for owner in requirers if owner not in _TRITONS_OWNERS), True)
     return {**_find_importers(contents)[_TRITON], **needing}
 
@@ -59,7 +59,7 @@ def find_compiler_users(contents: Contents) -> dict[str, bool]:
     needing = {
         item.owner
         for item in contents.lists
-        if any(map(_COMPILERS_OWNERS.fullmatch, item.requires))
+        if any(map(_COMPILERS_OWNERS.fullmatch, item.required_names))
         and not (is_nvidia(item.owner) or compiles_nothing(item.owner))
     }
     theirs = {path: owner for path, owner in contents.owners.items() if is_nvidia(owner)}

@@ -1,0 +1,170 @@
+"""The lists of files that installers keep: RECORD of a wheel, conda-meta of an environment, paths.json of a package."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from gpu_tools.site_packages import find_metadata, find_site_packages
+from groundwork.errors import IntegrityError
+from groundwork.files import sha256
+from groundwork.wheel_file import recorded
+
+#: What a conda package says of its own files; not linked into environments.
+_PATHS = "info/paths.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileList:
+    """An installer's list of a package's files."""
+
+    path: str  #: Of the list itself, in the environment or package.
+    owner: str  #: The package's name in canonical form.
+    version: str
+    files: tuple[str, ...]  #: In the environment or package; only as good as the list.
+    requires: tuple[str, ...]  #: As the metadata write it.
+    download: int | None = None  #: Bytes of the archive that it came in, where the list says so.
+
+    @property
+    def required_names(self) -> frozenset[str]:
+        """Names of the packages that it requires, with whatever extra."""
+        names = (_NAME.match(text.strip()) for text in self.requires)
+        return frozenset(canonicalize_name(name[0]) for name in names if name)
+
+
+def source_of(path: str) -> str:
+    """Return the source that byte code was made from; empty for what is none."""
+    byte_code = _BYTE_CODE.fullmatch(path)
+    return f"{byte_code[1]}{byte_code[2]}.py" if byte_code else ""
+
+
+def find_metadata_folders(root: Path) -> list[Path]:
+    """Return folders of packages' metadata; ``pip install --target`` has them in the environment itself."""
+    # the second is where conda's packages for every Python have theirs
+    folders = (root, root / "site-packages", *(site.folder for site in find_site_packages(root)))
+    return [information for folder in folders for information in find_metadata(folder)]
+
+
+def find_lists(root: Path) -> Iterator[Path]:
+    """Return the lists of an environment or of an unpacked package; those of wheels first."""
+    records = (information / "RECORD" for information in find_metadata_folders(root))
+    for path in (*records, *sorted((root / "conda-meta").glob("*.json")), root / _PATHS):
+        if path.is_file():
+            yield path
+
+
+def read_list(root: Path, file: Path) -> FileList:
+    """Read a list.
+
+    Raises IntegrityError: It cannot be read.
+    """
+    path = file.relative_to(root).as_posix()
+    if file.name != "RECORD":
+        document = _read_json(file)
+        about = _read_json(root / "info" / "index.json") if path == _PATHS else document
+        try:
+            files = [entry["_path"] for entry in document["paths"]] if path == _PATHS else document["files"]
+            size = about.get("size")
+            return FileList(
+                path=path,
+                owner=canonicalize_name(about["name"]),
+                version=str(about["version"]),
+                files=(*map(str, files), path),
+                requires=tuple(map(str, about.get("depends") or ())),
+                download=size if isinstance(size, int) else None,
+            )
+        except (LookupError, TypeError, AttributeError) as error:
+            raise _unreadable(file, error) from error
+    metadata = file.with_name("METADATA")
+    text = metadata.read_text("utf-8", errors="replace") if metadata.is_file() else ""
+    head = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    name, _, version = file.parent.name.removesuffix(".dist-info").partition("-")
+    inside = (_locate(path, row[0]) for row in _read_rows(file) if row)
+    return FileList(
+        path=path,
+        owner=canonicalize_name(name),
+        version=version,
+        files=tuple(name for name in inside if name),
+        requires=tuple(spec.strip() for key, _, spec in head if key == "Requires-Dist"),
+    )
+
+
+def correct_list(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
+    """Return a list without what is gone, with the hashes and sizes of what changed; None where it stays as it is.
+
+    ``changed`` has new files by their path; lists among them are those that come before this one.
+    """
+    if not path.endswith(".json"):
+        return _correct_record(file, path, gone, changed)
+    document = _read_json(file)
+    before = json.dumps(document)
+    details = document if path == _PATHS else document.get("paths_data") or {}
+    for holder, key in ((details, "paths"), (document, "files")):
+        if key in holder:
+            holder[key] = [
+                entry
+                for entry in holder[key]
+                if (entry["_path"] if isinstance(entry, dict) else entry) not in gone
+            ]
+    for entry in details.get("paths", ()):
+        if new := changed.get(entry["_path"]):
+            entry |= {"size_in_bytes": new.stat().st_size, "sha256": sha256(new)}
+            if "sha256_in_prefix" in entry:
+                entry["sha256_in_prefix"] = entry["sha256"]
+    return None if json.dumps(document) == before else json.dumps(document, indent=2)
+
+
+def _correct_record(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
+    before = _read_rows(file)
+    rows = [row for row in before if not (row and _locate(path, row[0]) in gone)]
+    for index, row in enumerate(rows):
+        new = changed.get(_locate(path, row[0])) if len(row) == 3 and row[1] else None
+        if new:
+            rows[index] = [row[0], recorded(bytes.fromhex(sha256(new))), str(new.stat().st_size)]
+    if rows == before:
+        return None
+    written = io.StringIO()
+    with file.open("rb") as stream:
+        ending = "\r\n" if stream.readline().endswith(b"\r\n") else "\n"
+    csv.writer(written, lineterminator=ending).writerows(rows)
+    return written.getvalue()
+
+
+def _read_rows(file: Path) -> list[list[str]]:
+    try:
+        # as pip reads and writes it; a name may hold any byte
+        with file.open(encoding="utf-8", errors="surrogateescape", newline="") as stream:
+            return list(csv.reader(stream))
+    except csv.Error as error:
+        raise _unreadable(file, error) from error
+
+
+def _locate(record: str, listed: str) -> str:
+    """Return a RECORD's entry as a path in the environment; empty where it lies outside."""
+    site = os.path.dirname(os.path.dirname(record))
+    path = os.path.normpath(os.path.join(site, listed))
+    return "" if os.path.isabs(path) or path.startswith("../") else path
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> IntegrityError:
+    return IntegrityError(
+        f"{file} cannot be read: {error or type(error).__name__}", "install its package again"
+    )

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from groundwork.progress import WARNING as WARNING
 from groundwork.progress import Preparing
-from groundwork.text import Signs, fitted, plain, plain_lines
+from groundwork.text import plain, plain_lines, printable
 from megabuild.status.record import RunRecord
 from megabuild.status.show import activity_line, figures, record_lines, run_line
 from megabuild.status.status import PHASE, Status, logger, script_lines
@@ -24,8 +24,7 @@ _QUIET_SECONDS, _NOTE_SECONDS = 60.0, 5.0
 
 def show(console: Console, rows: Sequence[str]) -> None:
     """Print lines that stay, with the signs that the console's stream has."""
-    text = plain_lines(Signs.of(console.file).in_place_of_unicode("\n".join(rows)))
-    console.out(fitted(text, console.width) if console.is_terminal else text, highlight=False)
+    console.out(printable("\n".join(rows), console.file), highlight=False)
     sys.stdout.flush()
 
 
@@ -121,10 +120,10 @@ class Screen(logging.Handler):
     def tell(self, text: str) -> None:
         """Print a line that stays."""
         self._told = time.monotonic()
-        text = Signs.of(self._console.file).in_place_of_unicode(plain_lines(text))
+        text = printable(text, self._console.file)
         if self._moving:
             style = "yellow" if text.startswith(WARNING) else "green" if text.startswith("✓") else ""
-            self._console.print(Text(fitted(text, self._console.width), style=style))
+            self._console.print(Text(text, style=style))
         else:
             whole = int(self._told - self._started)
             clock = f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import sys
 import threading
 import traceback
@@ -26,7 +25,7 @@ from groundwork.errors import Interrupted, MegabuildError, UsageError, of_system
 from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
-from groundwork.text import Signs, fitted, plain_lines
+from groundwork.text import printable
 from groundwork.user_folders import replace_home
 
 CRASHED = os.EX_SOFTWARE  # 70
@@ -164,10 +163,7 @@ def _report(error: MegabuildError, kind: str, invocation: Invocation) -> None:
 
 
 def _print_lines(lines: Sequence[str], stream: TextIO) -> None:
-    """Print lines with the signs that a stream has, fitted to a terminal."""
-    text = plain_lines("\n".join(lines))
-    text = fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text
-    click.echo(Signs.of(stream).in_place_of_unicode(text), file=stream)
+    click.echo(printable("\n".join(lines), stream), file=stream)
 
 
 class Output:

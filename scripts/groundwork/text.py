@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any
@@ -16,18 +16,11 @@ _WIDTH = 80
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 #: Colours, erased lines and links, as compilers and build tools print them.
 _STYLE = re.compile("\x1b\\[[0-9;]*[mK]|\x1b\\]8;[^\x07\x1b]*(?:\x07|\x1b\\\\)")
-#: What a terminal may break where it likes: command lines, a path or address, rows of tables, drawings of compilers.
-_UNWRAPPED = re.compile(
-    r"\s*(?:[A-Z_]+=\S+ +)*(?:python3?|pip|uv|conda|micromamba|docker|podman|sudo|apt-get|bash|sh|cd|\S*/)\S* "
-    r"|\s*[\w ]{1,40}: \S+$|\s*\S.*?\S {2,}\S|\s*\d* *\|"
-)
-#: Before a command at the end of a sentence.
-_COMMAND = re.compile(r"(?<=:) (?=(?:sudo|python3|pip|megabuild|scripts/\S+) )")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signs:
-    """Signs used in output, in what the stream's encoding has."""
+    """Signs used in output."""
 
     done: str
     failed: str
@@ -36,20 +29,15 @@ class Signs:
     dash: str
     cut: str
 
-    @classmethod
-    def of(cls, stream: IO[str]) -> Signs:
-        """Return the signs for a stream: ASCII unless it says that it takes Unicode."""
-        if (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf"):
-            return UNICODE
-        return cls(done="+", failed="x", kept="=", warning="!", dash="-", cut="~")
-
-    def in_place_of_unicode(self, text: str) -> str:
-        """Return a text with these signs where it has those of :data:`UNICODE`."""
-        pairs = zip(asdict(UNICODE).values(), asdict(self).values(), strict=True)
-        return text.translate({ord(sign): own for sign, own in pairs})
-
 
 UNICODE = Signs(done="✓", failed="✗", kept="=", warning="!", dash="-", cut="…")
+_ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~"})
+
+
+def printable(text: str, stream: IO[str]) -> str:
+    """Return lines of text, each `plain`, with ASCII in place of signs unless the stream says that it takes Unicode."""
+    unicode = (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf")
+    return plain_lines(text if unicode else text.translate(_ASCII))
 
 
 def counted(count: int, noun: str) -> str:
@@ -118,26 +106,12 @@ def meant(word: str, names: Iterable[str], *, otherwise: str = "") -> str:
     return otherwise or f"there are: {', '.join(by_lower.values())}"
 
 
-def wrapped(text: str, *, first: str = "", rest: str = "  ", width: int = _WIDTH) -> list[str]:
+def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
     """Break a text into lines, between words only; the first and the others are indented."""
     return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=rest,
+        text, _WIDTH, initial_indent=first, subsequent_indent=rest,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
-
-
-def fitted(text: str, width: int) -> str:
-    """Return lines of text with prose that is wider than ``width`` broken between words, and no command broken."""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        indent = line[: len(line) - len(line.lstrip())] + "  "
-        prose, *command = _COMMAND.split(line, maxsplit=1) if len(line) > width else [line]
-        if len(prose) <= width or _UNWRAPPED.match(prose):
-            lines.append(prose)
-        else:
-            lines += wrapped(prose, rest=indent, width=width)
-        lines += [indent + words for words in command]
-    return "\n".join(lines)
 
 
 def picked(value: object, names: str) -> dict[str, Any]:

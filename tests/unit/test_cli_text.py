@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from groundwork.text import Signs, duration, size, table
+from groundwork.text import duration, printable, size, table
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,8 @@ def test_durations_have_the_unit_they_need(seconds: float, text: str) -> None:
 
 def test_signs_are_ascii_where_the_stream_is() -> None:
     ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    utf8_stream = io.TextIOWrapper(io.BytesIO(), encoding="UTF-8")
-    plain = Signs.of(ascii_stream)
-    assert all(sign.isascii() for sign in vars(plain).values())
-    assert Signs.of(utf8_stream).done == "✓"
-    assert Signs.of(io.StringIO()) == plain
+    assert printable("✓ a\n✗ b…", ascii_stream) == "+ a\nx b~"
+    assert printable("✓", io.TextIOWrapper(io.BytesIO(), encoding="UTF-8")) == "✓"
 
 
 def test_table_columns_line_up() -> None:

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from command_line.progress_display import Screen, moving_lines, show_records
 from groundwork.names import PackageId
-from groundwork.text import fitted
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.plan.fingerprint import Fingerprint
@@ -107,20 +106,6 @@ def test_a_plan_has_few_warnings(options: Options) -> None:
     assert sum(line.startswith("!") for line in lines) <= 3
     assert "libcublas-dev" not in "\n".join(lines)
     assert "libcublas-dev" in "\n".join(plan_lines(plan, verbose=True))
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_prose_wraps_at_words_and_commands_and_tables_are_not_wrapped(width: int) -> None:
-    command = f"  python3 build-locally.py {'linux_64_cpu ' * 9}".rstrip()
-    row = "pytorch 2.13.0 py3.12  343 kB  e4d3f1088204   8 s  built, in a column that is far too wide"
-    prose = "error: linux_64_cuda130: the channel does not answer " * 4
-    lines = fitted(
-        "\n".join([command, row, prose, f"{prose.strip()}: sudo apt-get install {'x' * 90}"]), width
-    )
-    assert lines.split("\n")[:2] == [command, row]
-    assert all(len(line) <= width for line in lines.split("\n")[2:-1])
-    assert lines.replace("\n ", "").count("channel does not") == 8
-    assert lines.endswith(f"\n  sudo apt-get install {'x' * 90}")
 
 
 def test_a_plan_of_wheels_compiles_nothing(repository: Path, tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ def feedstock(given: str | None) -> Path:
     """
     if given is None:
         return repository()
-    from megabuild.configs.feedstock import check
+    from megabuild.configs.config import check_feedstock
 
     root = Path(os.path.abspath(given))
-    check(root)
+    check_feedstock(root)
     return root
 
 

@@ -121,19 +121,6 @@ def test_broken_zips_are_told_by_the_configs_file(
     assert "linux_64_a.yaml" in str(caught.value)
 
 
-def test_zipped_keys_that_a_config_lacks_are_no_mistake(feedstock: Path) -> None:
-    made = config(feedstock, "a: ['1', '2']\ntarget_platform: [linux-64]\nzip_keys:\n- [a, b]\n")
-    assert made.variant["a"] == ("1", "2")
-
-
-def test_zips_of_the_file_beside_the_recipe_are_checked_with_the_config(feedstock: Path) -> None:
-    (feedstock / "recipe" / "conda_build_config.yaml").write_text(
-        "a: ['1', '2']\nb: ['1', '2']\nzip_keys:\n  - [a, b]\n"
-    )
-    with pytest.raises(ConfigError, match=r"linux_64_a\.yaml: .*a has 1, b has 2"):
-        config(feedstock, "a: ['1']\ntarget_platform: [linux-64]\n")
-
-
 @pytest.mark.parametrize(("test", "needs"), [("", ("pip",)), (", pip_check: false", ())])
 def test_a_test_of_python_needs_pip_unless_it_says_otherwise(
     test: str, needs: tuple[str, ...], feedstock: Path

@@ -13,8 +13,7 @@ from calling import call
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, IsolationError, UsageError
 from groundwork.machine import machine_platform
-from megabuild.configs import feedstock
-from megabuild.configs.config import CONFIG_FOLDER, available, list_configs, load, recipe_of
+from megabuild.configs.config import CONFIG_FOLDER, available, check_feedstock, list_configs, load, recipe_of
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.render import render
 from megabuild.plan import planning
@@ -63,7 +62,7 @@ def test_a_recipe_for_conda_build_is_named_with_what_converts_it(make: Make) -> 
     root = make(**{"recipe/meta.yaml": "package:\n"})
     (root / "recipe" / "recipe.yaml").unlink()
     with pytest.raises(ConfigError, match="a recipe for conda-build") as old:
-        feedstock.check(root)
+        check_feedstock(root)
     assert "conda-recipe-manager convert" in old.value.remedy
     answer = call(Invocation(log_folder=root), "build", "--root", str(root), "--plan")
     assert answer.exit_code == ConfigError.exit_code
@@ -73,17 +72,7 @@ def test_a_recipe_for_conda_build_is_named_with_what_converts_it(make: Make) -> 
 def test_a_folder_without_a_recipe_is_none(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match=r"there is no .*recipe\.yaml"):
-        feedstock.check(tmp_path / name)
-
-
-def test_the_recipe_may_lie_elsewhere_but_not_outside(make: Make) -> None:
-    root = make(**{"conda-forge.yml": "recipe_dir: mine\n", "mine/recipe.yaml": RECIPE})
-    feedstock.check(root)
-    assert recipe_of(root, load(root, SINGLE)) == root / "mine" / "recipe.yaml"
-    other = root.rename(root.with_name("outside-feedstock"))
-    (other / "conda-forge.yml").write_text("recipe_dir: ../..\n")
-    with pytest.raises(ConfigError, match="outside the feedstock"):
-        feedstock.check(other)
+        check_feedstock(tmp_path / name)
 
 
 # ------------------------------------------------------------------------------------------------ its configs
@@ -137,7 +126,7 @@ def test_the_local_provider_is_for_configs_that_name_none(make: Make, repository
     with pytest.raises(UsageError, match="is for the provider conda-forge"):
         use_provider(load(repository, "linux_64_cpu"), "local", {})
     made = Environment(channels=(root,), pythons=())
-    assert choose_isolation(None, config=config, environment=made).name == "bubblewrap"
+    assert choose_isolation(None, config, made).name == "bubblewrap"
 
 
 def test_the_caches_of_two_feedstocks_are_not_shared(make: Make, repository: Path) -> None:
@@ -241,7 +230,7 @@ def test_a_name_with_an_expression_stands_for_all_that_it_may_mean(make: Make) -
     assert known[names[2]].text not in found.text
 
 
-_LINKED = [f"{CONFIG_FOLDER}/{SINGLE}x.yaml", "conda-forge.yml", "recipe/variants.yaml", CONFIG_FOLDER]
+_LINKED = [f"{CONFIG_FOLDER}/{SINGLE}x.yaml", "recipe/variants.yaml", CONFIG_FOLDER]
 _CONTEXT = 'context: {name: small, version: "1"}'
 _TEN = "${{ aPREVIOUS }}" * 10
 _DOUBLING = "".join(f"  a{n}: {_TEN.replace('PREVIOUS', str(n - 1))}\n" for n in range(1, 11))
@@ -255,7 +244,7 @@ def test_a_link_out_of_a_feedstock_is_not_followed(path: str, make: Make, tmp_pa
     (root / path).parent.mkdir(exist_ok=True)
     (root / path).symlink_to(secret)
     with pytest.raises(ConfigError, match="link to outside") as refused:
-        feedstock.check(root)
+        check_feedstock(root)
     assert "root:" not in refused.value.message
 
 

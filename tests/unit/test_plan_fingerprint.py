@@ -269,18 +269,6 @@ def test_a_file_that_an_inline_script_names_counts(recipe: Path) -> None:
     assert before != after
 
 
-def test_what_upstream_s_tests_are_packed_with_counts_for_their_package_alone() -> None:
-    staging, packages = parts(ROOT.parents[2] / "recipe" / "recipe.yaml")
-    assert staging is not None
-    own = {"upstream_tests/pytorch_tests.py", "upstream_tests/selection.ini"}
-    assert own <= set(packages["pytorch-tests"].files)
-    others = (part for name, part in packages.items() if name != "pytorch-tests")
-    assert all(own.isdisjoint(part.files) for part in (staging, *others))
-    assert "torch_upstream_tests" not in staging.variant_keys(
-        {"torch_upstream_tests": ()}, ROOT.parents[2] / "recipe"
-    )
-
-
 @pytest.mark.parametrize("text", ["def f(:\n", "x = 1\0\n"])
 def test_a_script_that_is_not_python_is_named(recipe: Path, text: str) -> None:
     (recipe.parent / "build_staging.sh").write_text('python "$RECIPE_DIR/helper.py"\n')

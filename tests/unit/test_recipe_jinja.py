@@ -70,18 +70,3 @@ def test_jinja2_renders_every_recipe(recipe: Path) -> None:
     for name in ("linux_64_cpu_wheel", "linux_64_cuda130", "osx_64_cpu"):
         variant = {key: values[-1] for key, values in load(ROOT, name).variant.items()}
         assert render(recipe, variant)
-
-
-@pytest.mark.parametrize(
-    ("python", "words"),
-    [
-        ("3.12.* *_cpython", "_py312_h"),
-        ("3.14.* *_cp314", "_py314_h"),
-        ("3.14.* *_cp314t", "_py314t_h"),
-        ("3.15.* *_cp315", "_py315_h"),
-        ("3.15.* *_cp315t", "_py315t_h"),
-    ],
-)
-def test_a_build_string_tells_a_free_threaded_python(python: str, words: str) -> None:
-    for recipe in (ROOT / "recipe/recipe.yaml", ROOT / "recipe/wheel/recipe.yaml"):
-        assert any(words in text for text in render(recipe, {"python": python}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ from groundwork.machine import machine_platform
 from groundwork.names import accelerator as accelerator
 from groundwork.result import Result
 from groundwork.text import picked, table
-from megabuild.configs import config_file, feedstock
+from megabuild.configs import config_file
 from megabuild.configs.config_file import Content, Scalar
 
-CONFIG_FOLDER = feedstock.CONFIG_FOLDER
+CONFIG_FOLDER = ".ci_support"
 MATRIX_FILE = "conda_build_config.yaml"
 #: The folder of PyTorch's recipe, with those of official wheels and of extensions below it.
 RECIPES = "recipe"
@@ -82,8 +83,30 @@ def available(root: Path) -> tuple[str, ...]:
 
 def recipe_of(root: Path, config: Config) -> Path:
     """Return the recipe that makes a config's PyTorch: official wheels, taken apart, have one of their own."""
-    folder = feedstock.recipe_folder(root)
+    folder = root.absolute() / RECIPES
     return (folder / "wheel" if config.provider == "wheel" else folder) / "recipe.yaml"
+
+
+def check_feedstock(root: Path) -> None:
+    """Refuse a folder that is no feedstock with a recipe that can be built, or one with links that lead outside.
+
+    Raises ConfigError: It has no recipe, or one in conda-build's format, or such a link.
+    """
+    folder, configs = root / RECIPES, root / CONFIG_FOLDER
+    for path in (folder, configs, *folder.rglob("*"), *configs.rglob("*")):
+        # an error would show a line of a file that only this user can read
+        if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+            raise ConfigError(
+                f"{path} is a link to outside the feedstock: {os.readlink(path)}", "replace it by a file"
+            )
+    old, new = folder / "meta.yaml", folder / "recipe.yaml"
+    if old.is_file() and not new.is_file():
+        raise ConfigError(
+            f"{old} is a recipe for conda-build, and this builds the v1 format, recipe.yaml",
+            f"convert it: conda-recipe-manager convert {old} > {new}",
+        )
+    if not new.is_file():
+        raise ConfigError(f"there is no {new}", "--root names a feedstock: the folder above its recipe/")
 
 
 def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
@@ -130,7 +153,7 @@ def load(root: Path, name: str) -> Config:
                 f"a rerender of conda-smithy deletes generated configs; {config_file.WRITE} brings them back"
             )
         raise ConfigError(f"there is no config '{name}'", hint)
-    path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", feedstock.recipe_folder(root)
+    path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", root.absolute() / RECIPES
     if path.is_file():
         content = config_file.read(path, recipe=recipes)
     else:

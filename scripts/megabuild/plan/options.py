@@ -10,8 +10,7 @@ from pathlib import Path
 
 from groundwork.errors import PreflightError
 from groundwork.interrupts import Deadline
-from megabuild.configs.config import Config, recipe_of
-from megabuild.configs.feedstock import recipe_folder
+from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.isolation.base import Isolation
 
 #: Where builds see folders of ours, but for builds on the host itself.
@@ -97,7 +96,7 @@ class Options:
     @property
     def recipes(self) -> Path:
         """The folder below which all recipes lie, and what they share."""
-        return recipe_folder(self.root)
+        return self.root.absolute() / RECIPES
 
 
 def check_path(path: str) -> None:

@@ -136,7 +136,6 @@ class Plan:
     #: where it is built, or why that cannot be
     isolation: Isolation | IsolationError = field(default_factory=Host)
     date: int = OLDEST_IN_ZIP  #: what packages carry, in seconds since 1970
-    compression: int = 1  #: level of zstd's for packages
     #: PyTorch Geometric's extensions, or why there are none
     extensions: Extensions = field(default_factory=Extensions)
     notes: tuple[str, ...] = ()  #: sentences for the user

@@ -9,7 +9,6 @@ from dataclasses import replace
 from groundwork import files, in_use
 from groundwork.errors import IsolationError, ProviderError, UsageError
 from groundwork.progress import Notes
-from megabuild.configs.feedstock import compression_level
 from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Isolation
@@ -80,7 +79,6 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
             staging=staged,
             staging_decision=tree_reuse.NOTHING_STAGED,
             date=date,
-            compression=compression_level(options.root),
             extensions=planner.plan(environment, items, report),
             request=request,
             notes=(*environment.notes, *planner.notes, *release.notes),

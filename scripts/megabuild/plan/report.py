@@ -44,7 +44,8 @@ def plan_lines(plan: Plan, *, verbose: bool = False) -> list[str]:
         )
     for download in environment.downloads:
         lines.append(f"downloads first: {download.count} {download.what} ({size(download.size)})")
-    lines += stored.lines(plan)
+    if plan.stored.staging is not None:
+        lines.append(f"the finished {plan.staged_name} comes from the store {plan.stored.address}")
     figures, left = plan.estimate, stored.when_fetched(plan)
     if not left.missing and not left.extensions.missing:
         return [*lines, "nothing is to be built" if fetched else "everything is there already"]

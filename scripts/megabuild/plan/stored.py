@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from groundwork.errors import IntegrityError
-from groundwork.text import counted, size
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Stored
@@ -74,14 +73,3 @@ def when_fetched(plan: Plan) -> Plan:
         lambda item: replace(item, exists=item.exists or item.package.file_name in in_store.packages)
     )
     return replace(left, staging_decision=_FETCHED) if in_store.staging else left
-
-
-def lines(plan: Plan) -> list[str]:
-    """Return a line on what comes from the store."""
-    records = list(plan.stored.packages.values())
-    parts = [counted(len(records), "package")] if records else []
-    if plan.stored.staging is not None and any(map(inherits, when_fetched(plan).missing)):
-        parts.append(f"the finished {plan.staged_name}")
-        records.append(plan.stored.staging)
-    total = size(sum(record.size for record in records))
-    return [f"from the store {plan.stored.address}: {' and '.join(parts)} ({total})"] if parts else []

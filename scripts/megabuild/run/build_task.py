@@ -29,6 +29,9 @@ from megabuild.run.sandbox_paths import View
 from megabuild.run.work import BROKEN, RunContext, TaskResult, Work
 from megabuild.status.status import logger
 
+#: zstd's level for packages. libtorch 2.13.0 for the CPU: 93 MB in 11 CPU seconds; at level 17, 87 MB in 162.
+_COMPRESSION = 10
+
 
 class BuildTask(Work):
     """Builds the packages of a recipe, and tests them one after the other."""
@@ -157,5 +160,5 @@ def finish(
     """
     target = folder / path.parent.name / path.name
     local = plan.environment.local
-    reproducible.normalise(path, target, plan.date, level=plan.compression, local=local, halt=halt)
+    reproducible.normalise(path, target, plan.date, level=_COMPRESSION, local=local, halt=halt)
     return archive.verify(package, target)

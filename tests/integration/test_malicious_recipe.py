@@ -25,7 +25,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan import planning
 from megabuild.plan.isolation import rehearsal_image
-from megabuild.run.launcher import LAUNCHER_FILES, SHARE_OBJECTS
+from megabuild.run.launcher import LAUNCHER_FILES
 from megabuild.run.session import execute
 
 _SECONDS = 45.0
@@ -304,29 +304,3 @@ def word(log: str) -> str:
 def with_compiler(engine: str) -> None:
     if engine == "bubblewrap" and not (shutil.which("ccache") and shutil.which("cc")):
         pytest.skip("there is no cc or no ccache on this machine")
-
-
-def test_an_object_poisoned_by_one_config_is_taken_by_no_other(
-    tiny: Tiny, other: Tiny, with_compiler: None
-) -> None:
-    armed(tiny, _SOURCES + _POISON, script="build_staging.sh")
-    armed(other, _SOURCES + "word", script="build_staging.sh")
-    assert word(run(tiny, "tiny")) == "poisoned", "the attack itself does nothing"
-    assert word(run(other, "other")) == "good"
-
-
-def test_objects_of_a_trusted_run_are_taken_and_cannot_be_changed(
-    tiny: Tiny, other: Tiny, with_compiler: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hits = f'attempt hits "$(grep -c remote_storage_hit {_OURS["state"]}/tmp/ccache-stats.log)"'
-    armed(tiny, _SOURCES + "word", script="build_staging.sh")
-    armed(other, f"{_SOURCES}\nword\n{hits}\n{_POISON}", script="build_staging.sh")
-    with monkeypatch.context() as trusted:
-        trusted.setenv(SHARE_OBJECTS, "1")
-        run(tiny, "tiny")
-    log = run(other, "other")
-    assert next(match[2] for match in _ATTEMPT.finditer(log) if match[1] == "hits") != "0"
-    assert [match[2] for match in _ATTEMPT.finditer(log) if match[1] == "word"] == ["good", "poisoned"]
-    shutil.copytree(tiny.root, tiny.root.parent / "third-root")
-    third = replace(other, output=other.output.parent / "third", root=tiny.root.parent / "third-root")
-    assert word(run(third, "third")) == "good"

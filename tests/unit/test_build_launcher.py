@@ -31,7 +31,6 @@ def write(state: Path, heavy_jobs: int = 0) -> Path:
         state,
         inside=str(state),
         folder=f"{state}/objects",
-        shared=f"{state}/shared",
         stats=f"{state}/stats",
         heavy_jobs=heavy_jobs,
     )
@@ -40,7 +39,7 @@ def write(state: Path, heavy_jobs: int = 0) -> Path:
 
 @pytest.fixture
 def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("TORCH_CCACHE", "CCACHE_REMOTE_STORAGE", "MEGABUILD_SHARE_OBJECTS"):
+    for name in ("TORCH_CCACHE", "CCACHE_REMOTE_STORAGE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CCACHE_MAXSIZE", "7G")
     return write(tmp_path)
@@ -95,15 +94,12 @@ def test_another_launcher_takes_the_cache_s_place(
     assert compiled(write(tmp_path)) == "compiled"
 
 
-@pytest.mark.parametrize("trusted", ["", "1"])
 def test_a_server_of_the_user_s_is_asked_and_its_password_is_for_nobody_else(
-    launcher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: str
+    launcher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MEGABUILD_SHARE_OBJECTS", trusted)
     monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "redis://user:secret@host|read-only")
     program(tmp_path / "bin" / "ccache", 'echo "$CCACHE_REMOTE_STORAGE"')
-    own = f"file:{tmp_path}/shared" + ("" if trusted else "|read-only")
-    assert compiled(write(tmp_path), tmp_path / "bin") == f"{own} redis://user:secret@host|read-only"
+    assert compiled(write(tmp_path), tmp_path / "bin") == "redis://user:secret@host|read-only"
     readable = [path for path in tmp_path.iterdir() if path.is_file() and path.stat().st_mode & 0o077]
     assert not [path for path in readable if b"secret" in path.read_bytes()]
 

@@ -37,7 +37,7 @@ def test_every_variable_that_is_read_is_on_the_page(repository: Path) -> None:
         for text in (path.read_text(encoding="utf-8") for path in modules)
         for name in (*_READ.findall(text), *_OWN.findall(text))
     }
-    assert {"MEGABUILD_CACHE", "MEGABUILD_SHARE_OBJECTS", "PYENV_ROOT"} <= read
+    assert {"MEGABUILD_CACHE", "PYENV_ROOT"} <= read
     assert {name for name in read if f"`{name}`" not in page} == set()
 
 

@@ -44,7 +44,7 @@ def _apt(folder: Path, **files: str) -> Path:
 
 
 def test_the_main_archive_is_chosen_with_its_key(tmp_path: Path) -> None:
-    lines = apt.debian_lines("trixie", found=apt.sources(_apt(tmp_path, debian_sources=_DEB822)))
+    lines = apt.debian_lines("trixie", configured=apt.sources(_apt(tmp_path, debian_sources=_DEB822)))
     option = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
     assert lines == [
         f"{kind} {option} http://mirror.example/debian/ trixie main" for kind in ("deb", "deb-src")
@@ -53,22 +53,24 @@ def test_the_main_archive_is_chosen_with_its_key(tmp_path: Path) -> None:
 
 def test_one_line_sources_are_read(tmp_path: Path) -> None:
     text = "# deb http://old.example/debian x main\ndeb [arch=amd64 trusted=yes] file:/srv/debian sid main # ours\n"
-    lines = apt.debian_lines("trixie", found=apt.sources(_apt(tmp_path, a_list=text)))
+    lines = apt.debian_lines("trixie", configured=apt.sources(_apt(tmp_path, a_list=text)))
     assert lines[0] == "deb [trusted=yes] file:/srv/debian trixie main"
 
 
 def test_other_projects_are_no_debian_mirror(tmp_path: Path) -> None:
     text = "deb http://archive.example/ubuntu noble main\ndeb http://other.example/apt stable main\n"
     with pytest.raises(ProviderError, match="no Debian mirror") as raised:
-        apt.debian_lines("trixie", found=apt.sources(_apt(tmp_path, a_list=text)))
+        apt.debian_lines("trixie", configured=apt.sources(_apt(tmp_path, a_list=text)))
     assert "MEGABUILD_DEBIAN_MIRROR" in raised.value.remedy
 
 
 def test_a_variable_names_the_mirror_where_apt_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://chosen.example/debian")
-    assert apt.debian_lines("trixie", found=iter(()))[0] == "deb http://chosen.example/debian trixie main"
+    assert (
+        apt.debian_lines("trixie", configured=iter(()))[0] == "deb http://chosen.example/debian trixie main"
+    )
     # CUDA is in non-free; nobody needs its sources
-    assert apt.debian_lines("trixie", ("contrib", "non-free"), found=iter(())) == [
+    assert apt.debian_lines("trixie", ("contrib", "non-free"), configured=iter(())) == [
         "deb http://chosen.example/debian trixie main contrib non-free",
         "deb-src http://chosen.example/debian trixie main",
     ]

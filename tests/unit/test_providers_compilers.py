@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.providers import specs
-from megabuild.providers.local import compilers, stand_in_packages
+from megabuild.providers.local import compilers, placeholder_packages
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.package import LocalPackage
 
@@ -83,7 +83,7 @@ def test_versions_are_those_of_the_compiler_and_a_changed_compiler_changes_the_b
 
 def test_stand_ins_satisfy_what_is_asked_and_say_what_they_are(toolchain: Toolchain) -> None:
     asked = specs.parse(["libcblas * *_mkl", "mkl-devel 2025.*", "libmagma-devel 2.9.0.*"])
-    made = stand_in_packages.packages(asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64")
+    made = placeholder_packages.packages(asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64")
     assert [package.name for package in made] == ["libcblas", "libmagma-devel", "libmagma", "mkl-devel"]
     for package in made:
         wanted = asked.get(package.name, ())
@@ -93,7 +93,9 @@ def test_stand_ins_satisfy_what_is_asked_and_say_what_they_are(toolchain: Toolch
 
 def test_the_stand_in_for_magma_compiles_and_links(toolchain: Toolchain, tmp_path: Path) -> None:
     asked = specs.parse(["libmagma-devel 2.9.0.*"])
-    for package in stand_in_packages.packages(asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64"):
+    for package in placeholder_packages.packages(
+        asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64"
+    ):
         staged = tmp_path / package.name
         staged.mkdir()
         package.fill(staged)

@@ -8,7 +8,7 @@ from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
 from megabuild.providers import specs
-from megabuild.providers.local.stand_in_packages import examples
+from megabuild.providers.local.placeholder_packages import examples
 
 
 def _specs(*texts: str) -> list[MatchSpec]:

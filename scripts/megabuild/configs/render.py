@@ -33,14 +33,6 @@ _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _LARGEST_CONTEXT = 1 << 20  # characters of a value; the engine dies of one that memory does not hold
 
 
-@dataclass(frozen=True)
-class SourceArchive:
-    """A file that a recipe downloads."""
-
-    urls: tuple[str, ...]  #: each has it
-    sha256: str  #: or empty
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlannedPackage:
     """One package of a megabuild. Requirements are match specs; bare names carry the config's pin already."""
@@ -66,14 +58,12 @@ class PlannedPackage:
     names_channels: bool = False
     #: address and revision (``refs/tags/v1`` for a tag, empty for none) of what is taken from git
     git: tuple[tuple[str, str], ...] = ()
-    archives: tuple[SourceArchive, ...] = ()  #: what is downloaded for it
-    staging_archives: tuple[SourceArchive, ...] = ()  #: and for the staging output that it inherits from
     skipped: bool = False  #: the recipe leaves this one out for this config
 
     @property
     def facts(self) -> dict[str, Any]:
         """What it is built as, with its requirements, for fingerprints."""
-        left_out = ("staging", "names_channels", "archives", "staging_archives")
+        left_out = ("staging", "names_channels")
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     @property
@@ -220,8 +210,6 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
         names_channels=CHANNELS in variant.recipe.used_variant
         and CHANNELS not in build.get("variant", {}).get("ignore_keys", ()),
         git=_git([recipe, *caches]),
-        archives=tuple(_archives([recipe])),
-        staging_archives=tuple(_archives(caches)),
         skipped=bool(build.get("skip")),
     )
 
@@ -235,12 +223,6 @@ def _test_needs(test: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a test installs; the engine adds pip where a test of Python runs `pip check`."""
     checks = "python" in test and test["python"].get("pip_check", True)
     return {"run": ["pip"]} if checks else test.get("requirements", {})
-
-
-def _archives(parts: Iterable[Mapping[str, Any]]) -> Iterator[SourceArchive]:
-    for source in (source for part in parts for source in part.get("source") or () if "url" in source):
-        urls = [source["url"]] if isinstance(source["url"], str) else source["url"]
-        yield SourceArchive(tuple(map(str, urls)), str(source.get("sha256") or ""))
 
 
 def _spec(item: Any, pins: Mapping[str, Any]) -> str:

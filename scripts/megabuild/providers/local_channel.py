@@ -21,7 +21,7 @@ from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.command import each, threads
-from megabuild.providers.local import compilers, python, stand_in_packages
+from megabuild.providers.local import compilers, placeholder_packages, python
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
@@ -92,25 +92,23 @@ def make(
         *catalogue.companions,
         *(package.name for package in own),
     }
-    missing = {name: wanted for name, wanted in asked.items() if name not in provided}
+    missing = {name: asks for name, asks in asked.items() if name not in provided}
     by_name: tuple[str, ...] = ()
     if any_wheel:
         by_name = lock.with_wheels(missing, catalogue, interpreters.values(), more)
         catalogue = catalogue.with_wheels(by_name)
-        missing = {name: wanted for name, wanted in missing.items() if name not in by_name}
+        missing = {name: asks for name, asks in missing.items() if name not in by_name}
     if missing and not stand_ins:
         raise ProviderError(
             f"this machine cannot provide: {', '.join(sorted(missing))}",
             "Use a config or --provider whose channel has these packages (CONDA_CHANNEL_ALIAS names a mirror).",
         )
-    own += stand_in_packages.packages(missing, catalogue.stand_ins, compiler, platform)
+    own += placeholder_packages.packages(missing, catalogue.stand_ins, compiler, platform)
     # a companion stands for the package that it was split from
     wheels: dict[str, tuple[MatchSpec, ...]] = {
         catalogue.companions[name]: () for name in asked if name in catalogue.companions
     }
-    wheels |= {
-        name: wanted for name, wanted in asked.items() if name in {*catalogue.wheels, *catalogue.tools}
-    }
+    wheels |= {name: asks for name, asks in asked.items() if name in {*catalogue.wheels, *catalogue.tools}}
     kept = cache / "wheels"
     # first: fails at once without a network
     locks = _resolve(wheels, interpreters.values(), catalogue, kept / "locks", more)
@@ -170,23 +168,23 @@ def _write_launcher(name: str, program: str, prefix: Path) -> None:
 
 
 def _resolve(
-    wanted: Requirements,
+    needs: Requirements,
     interpreters: Collection[Interpreter],
     catalogue: Catalogue,
     folder: Path,
     more: Sequence[str],
 ) -> list[lock.Lock]:
-    needs = [catalogue.pypi_name(name) + specs.pip_specifier(asked) for name, asked in wanted.items()]
+    projects = [catalogue.pypi_name(name) + specs.pip_specifier(asked) for name, asked in needs.items()]
 
     def resolve(interpreter: Interpreter) -> lock.Lock:
-        return lock.resolve(needs, interpreter, folder, more=more)
+        return lock.resolve(projects, interpreter, folder, more=more)
 
-    return list(each(resolve, interpreters, _RESOLVERS)) if needs else []
+    return list(each(resolve, interpreters, _RESOLVERS)) if projects else []
 
 
-def _check_wheels(wanted: Requirements, records: Sequence[StoredPackage], pythons: Collection[str]) -> None:
+def _check_wheels(needs: Requirements, records: Sequence[StoredPackage], pythons: Collection[str]) -> None:
     """Check with conda's own rules: translating a requirement for pip loses build strings and alternatives."""
-    for name, asked in wanted.items():
+    for name, asked in needs.items():
         built = [record for record in records if record.name == name]
         for spec in asked:
             if any(specs.satisfied([spec], record.id) for record in built):

@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from megabuild.run.extension import ExtensionWork, make_torch_channel
 from megabuild.run.graph import Graph, Inbox
 from megabuild.run.logfile import LogFile
 from megabuild.run.package_test import PackageTest
-from megabuild.run.preflight import Check, before_preparation, checks
+from megabuild.run.preflight import check_disk, checks
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import MemoryBudget, PyTorchWork
 from megabuild.run.summary import LATEST, Summary, name_of_test, package_results
@@ -52,8 +52,7 @@ class Driver:
     ) -> None:
         damage = published.heal(plan.options.packages, plan.options.config.platform)
         self._plan, self._prepare, self._log = compare_with_disk(plan), prepare, log
-        self._began, self._estimated = time.monotonic(), round(plan.estimate.hours * 3600, 1)
-        self._checked: set[str] = set()
+        self._began = time.monotonic()
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
@@ -82,49 +81,20 @@ class Driver:
 
     def go(self) -> None:
         """Check, build, publish."""
-        try:
-            if not self._is_done():
-                self._build()
-        except (DeadlineError, OutOfSpaceError):  # no time to store anything, or no room
-            raise
-        except MegabuildError:  # finished packages are stored all the same
-            self._store()
-            raise
-        self._store()
-
-    def _store(self) -> None:
         with self._ticking():
+            try:
+                if not self._is_done():
+                    self._build()
+            except (DeadlineError, OutOfSpaceError):  # no time to store anything, or no room
+                raise
+            except MegabuildError:  # finished packages are stored all the same
+                stored.put(compare_with_disk(self._plan), os.environ, self.status)
+                raise
             stored.put(compare_with_disk(self._plan), os.environ, self.status)
-
-    def _build(self) -> None:
-        with self._ticking():
-            if self._prepare is not None and not self._plan.environment.ready:
-                if self._plan.environment.root is None:  # else a missing program may yet be installed
-                    self._plan.usable_isolation()
-                self._check(before_preparation(self._plan))
-                self._plan = compare_with_disk(self._prepare(self.status.note))
-                self._show_plan()
-            if stored.fetch(self._plan, os.environ, self.status):
-                self._plan = compare_with_disk(replace(self._plan, stored=Stored()))
-                self._show_plan()
-            if self._is_done():
-                return
-            plan = self._plan
-            isolation = plan.usable_isolation()
-            self._check(checks(plan, isolation))
-            bytes_in_all, memory = plan.jobs.count * plan.estimate.memory_of_ordinary, measure().memory
-            if plan.jobs.count > 1 and bytes_in_all > memory:
-                logger.warning(
-                    "%d compile jobs (%s) may take %.0f GB of memory, and there are %.0f",
-                    *(plan.jobs.count, plan.jobs.reason, bytes_in_all / GB, memory / GB),
-                )
-            if ended := end_strays(plan.options.state):
-                logger.info("ended %s of an earlier run that was killed", counted(ended, "process"))
-        self._run_tasks(isolation)
 
     @contextlib.contextmanager
     def _ticking(self) -> Iterator[None]:
-        """Have the status published now and then, in a thread, while this one is busy."""
+        """Have the status published every second, by a thread."""
         over = threading.Event()
 
         def tick() -> None:
@@ -140,12 +110,31 @@ class Driver:
             over.set()
             thread.join()
 
-    def _check(self, results: Iterable[Check]) -> None:
-        """Report checks; once, though some are made before the preparation and again after it."""
-        for name, result in results:
-            if name not in self._checked:
-                self._checked.add(name)
-                logger.info("checked %s: %s", name, result)
+    def _build(self) -> None:
+        if self._prepare is not None and not self._plan.environment.ready:
+            if self._plan.environment.root is None:  # else a missing program may yet be installed
+                self._plan.usable_isolation()
+            check_disk(self._plan)
+            self._plan = compare_with_disk(self._prepare(self.status.note))
+            self._show_plan()
+        if stored.fetch(self._plan, os.environ, self.status):
+            self._plan = compare_with_disk(replace(self._plan, stored=Stored()))
+            self._show_plan()
+        if self._is_done():
+            return
+        plan = self._plan
+        isolation = plan.usable_isolation()
+        for name, result in checks(plan, isolation):
+            logger.info("checked %s: %s", name, result)
+        bytes_in_all, memory = plan.jobs.count * plan.estimate.memory_of_ordinary, measure().memory
+        if plan.jobs.count > 1 and bytes_in_all > memory:
+            logger.warning(
+                "%d compile jobs (%s) may take %.0f GB of memory, and there are %.0f",
+                *(plan.jobs.count, plan.jobs.reason, bytes_in_all / GB, memory / GB),
+            )
+        if ended := end_strays(plan.options.state):
+            logger.info("ended %s of an earlier run that was killed", counted(ended, "process"))
+        self._run_tasks(isolation)
 
     def _run_tasks(self, isolation: Isolation) -> None:
         """Run the tasks that are to be done: PyTorch's, and one for every extension and Python."""
@@ -192,17 +181,9 @@ class Driver:
             else:
                 works.append(ExtensionWork(run, budget, task))
         Graph(
-            works,
-            done=done,
-            failed=self._failed,
-            status=status,
-            publish=self._publish,
-            inbox=inbox,
-            stop=stop,
-            keep_going=plan.options.keep_going,
-            on_tick=self._tick,
-            refuse=self._refuse_late,
-        ).run()
+            works, done=done, failed=self._failed, status=status, publish=self._publish, inbox=inbox, stop=stop,
+            keep_going=plan.options.keep_going, on_tick=self._tick, refuse=self._refuse_late,
+        ).run()  # fmt: skip
         files.remove(plan.options.state / TESTS)  # where a test failed, its package stays in there
 
     def _publish(self, work: Work, result: TaskResult) -> None:
@@ -234,12 +215,11 @@ class Driver:
                 make_torch_channel(plan, work.shelf)
 
     def _tick(self) -> None:
-        """Publish the status, and end the run where it is time to.
+        """End the run where it is time to.
 
         Raises DeadlineError: It is.
         Raises OutOfSpaceError: The disk is full.
         """
-        self.status.publish()
         if is_full(self._plan.options.state):
             raise OutOfSpaceError(
                 f"{self._plan.options.state}: the disk is full",
@@ -269,12 +249,10 @@ class Driver:
         ok = not error and all(row.status in ("built", "skipped") for row in rows)
         figures: dict[str, Any] = {"staging": plan.staging_decision.decision}
         figures |= self._pytorch.figures() if self._pytorch else {}
-        if ok and not self._is_done():
-            figures["estimated_seconds"] = self._estimated
-            if plan.compiles_staging:
-                time_left = self.status.time_left
-                last = LastRun(seconds=time_left.seconds, passed=time_left.passed, pythons=plan.rounds)
-                keep_last_run(options, last)
+        if ok and plan.compiles_staging:
+            time_left = self.status.time_left
+            last = LastRun(seconds=time_left.seconds, passed=time_left.passed, pythons=plan.rounds)
+            keep_last_run(options, last)
         return Summary(
             ok=ok,
             config=options.run_name,

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 from groundwork import files
 
 COMPILER_LAUNCHER, HEAVY_GATE = "compiler-launcher", "heavy-gate"
 #: Files of a state folder that are the driver's, and read by builds.
 LAUNCHER_FILES = (COMPILER_LAUNCHER, HEAVY_GATE)
-#: Set by whoever trusts what a run compiles: other configs then take its objects.
-SHARE_OBJECTS = "MEGABUILD_SHARE_OBJECTS"
 #: ccache's own: a server of the user's. May have a password.
 REMOTE_STORAGE = "CCACHE_REMOTE_STORAGE"
 #: Objects of nvcc that take several times the memory of others: attention, quantized and grouped products, sorting.
@@ -65,26 +61,17 @@ done
 """
 
 
-def trusts_objects(environ: Mapping[str, str]) -> bool:
-    """Return whether other configs may take what a run compiles."""
-    return environ.get(SHARE_OBJECTS, "") not in ("", "0")
-
-
-def write_launcher(
-    state: Path, *, inside: str, folder: str, shared: str, stats: str, heavy_jobs: int = 0
-) -> None:
+def write_launcher(state: Path, *, inside: str, folder: str, stats: str, heavy_jobs: int = 0) -> None:
     """Write the files into a state folder, which builds see at ``inside``; the engine gives scripts no environment.
 
-    ``folder`` and ``shared`` are the config's own objects and those of trusted runs, ``stats`` is the cache's log. So
-    many compilers of heavy objects as ``heavy_jobs`` says run at a time; where that is 0, all of them.
+    ``folder`` has the config's own objects, ``stats`` is the cache's log. So many compilers of heavy objects as
+    ``heavy_jobs`` says run at a time; where that is 0, all of them.
     """
-    access = "" if trusts_objects(os.environ) else "|read-only"
-    storage = [f"file:{quote(shared)}{access}", os.environ.get(REMOTE_STORAGE, "")]
     values = {
         "program": os.environ.get("TORCH_CCACHE", "") or "ccache",
         "gate": f"{inside}/{HEAVY_GATE}",
         "folder": folder,
-        "storage": " ".join(filter(None, storage)),
+        "storage": os.environ.get(REMOTE_STORAGE, ""),
         "stats": stats,
         "size": os.environ.get("CCACHE_MAXSIZE", "") or "40G",
         "slots": " ".join(str(number + 1) for number in range(heavy_jobs)),

@@ -21,14 +21,13 @@ from megabuild.isolation.base import Isolation, Mount
 from megabuild.plan.options import INSIDE
 from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STATS
-from megabuild.run.launcher import COMPILER_LAUNCHER, LAUNCHER_FILES, trusts_objects, write_launcher
+from megabuild.run.launcher import COMPILER_LAUNCHER, LAUNCHER_FILES, write_launcher
 
 VARIANT = "variant.yaml"
 #: How the engine is told of virtual packages.
 _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"}
 #: What a build writes, below its task's folder: all else there is the driver's, and it sees single files of that.
 _WRITABLE = ("out", "tmp")
-_SHARED = "shared"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,14 +89,11 @@ def view(
         # what the engine fetches in there comes by the same proxy, with the same company's certificate
         trusted = mount("certificates.pem", bundle)
         environment |= dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), trusted)
-    objects = cache / "objects"
-    (objects / _SHARED).mkdir(parents=True, exist_ok=True)
     state_inside = isolation.path(f"{INSIDE}/state", state)
     write_launcher(
         state,
         inside=state_inside,
-        folder=mount("ccache", objects / options.cache_name, writable=True),
-        shared=mount("objects", objects / _SHARED, writable=trusts_objects(os.environ)),
+        folder=mount("ccache", cache / "objects" / options.cache_name, writable=True),
         stats=f"{state_inside}/{STATS}",
         heavy_jobs=heavy_jobs,
     )

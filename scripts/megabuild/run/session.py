@@ -52,40 +52,40 @@ def execute(
         _logging_to(log),
     ):
         run = Driver(plan, log, follow, prepare)
-        error, status, code = "interrupted", "interrupted", Interrupted.exit_code
+        failed: Exception | None = None
         try:
             run.go()
-            error, status, code = "", "done", 0
-        except MegabuildError as failed:
-            error, code = log.mask(failed.message), failed.exit_code
-            status = "interrupted" if isinstance(failed, DeadlineError) else "failed"
-            raise
         except KeyboardInterrupt as stop:
-            raise Interrupted(
+            failed = Interrupted(
                 f"interrupted by {str(stop) or 'Ctrl-C'}",
                 "finished packages and objects are kept: run again to continue",
-            ) from None
-        except Exception as failed:
-            error, status = log.mask(f"{type(failed).__name__}: {failed}"), "failed"
-            code = os.EX_SOFTWARE
-            raise
-        finally:
-            if error:
-                log.write("driver", f"error: {error}")
-            began, records = run.status.record.began, options.state / RECORDS
-            steps = trace.ninja_steps(options.state / "tree" / "build", began)
-            summary = replace(run.summary(error), slowest_steps=trace.slowest(steps))
-            if status == "done" and not summary.ok:
-                status, code = "failed", BuildError.exit_code
-            # on a full disk the run's own error is the one to tell
-            with contextlib.suppress(OSError) if error else contextlib.nullcontext():
-                run.note_channels()
-                summary.write(records / f"{log.stamp}.json")
-                if run.status.spans:
-                    trace.write_trace(records / f"{log.stamp}{trace.SUFFIX}", run.status.spans, steps, began)
-                    if not run.idle:
-                        summary.write(options.state / LATEST)
-            run.status.end(status, error, code, summary.seconds)
+            )
+        except Exception as error:
+            failed = error
+        status, code, message = "done", 0, ""
+        if failed is not None:
+            status = "interrupted" if isinstance(failed, (Interrupted, DeadlineError)) else "failed"
+            if isinstance(failed, MegabuildError):
+                code, message = failed.exit_code, log.mask(failed.message)
+            else:
+                code, message = os.EX_SOFTWARE, log.mask(f"{type(failed).__name__}: {failed}")
+            log.write("driver", f"error: {message}")
+        began, records = run.status.record.began, options.state / RECORDS
+        steps = trace.ninja_steps(options.state / "tree" / "build", began)
+        summary = replace(run.summary(message), slowest_steps=trace.slowest(steps))
+        if status == "done" and not summary.ok:
+            status, code = "failed", BuildError.exit_code
+        # on a full disk the run's own error is the one to tell
+        with contextlib.suppress(OSError) if failed else contextlib.nullcontext():
+            run.note_channels()
+            summary.write(records / f"{log.stamp}.json")
+            if run.status.spans:
+                trace.write_trace(records / f"{log.stamp}{trace.SUFFIX}", run.status.spans, steps, began)
+                if not run.idle:
+                    summary.write(options.state / LATEST)
+        run.status.end(status, message, code, summary.seconds)
+        if failed is not None:
+            raise failed
     return summary
 
 

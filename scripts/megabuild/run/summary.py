@@ -72,7 +72,6 @@ class Summary:
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: what the object cache answered PyTorch's compilers: ``hits``, of them ``shared`` by others, ``misses``
     object_cache: Mapping[str, int] = field(default_factory=dict)
-    estimated_seconds: float = 0.0  #: what the plan said, 0 where nothing was built
     #: seconds of the ten steps of ninja's that took longest, by what they made
     slowest_steps: Mapping[str, float] = field(default_factory=dict)
     error: str = ""  #: what went wrong, empty when nothing did
@@ -94,9 +93,8 @@ class Summary:
         lines = ["", *self.figure_lines()]
         lines += ["to use it:", f"  {use}"] if use else []
         lines += ["", _MODEL] if rehearsal else []
-        took = duration(self.seconds)
-        took += f", estimated {duration(self.estimated_seconds)}" if self.estimated_seconds else ""
-        lines += ["", f"{self.config}: {'done' if self.ok else 'not everything was built'} in {took}"]
+        end = "done" if self.ok else "not everything was built"
+        lines += ["", f"{self.config}: {end} in {duration(self.seconds)}"]
         return Result(
             format="run",
             document={**self.to_dict(), "use": use},

@@ -87,7 +87,7 @@ def _one_line(text: str) -> Iterator[AptSource]:
 
 
 def debian_lines(
-    suite: str, components: Sequence[str] = (), found: Iterable[AptSource] | None = None
+    suite: str, components: Sequence[str] = (), configured: Iterable[AptSource] | None = None
 ) -> list[str]:
     """Return sources.list lines for `suite`, binaries and sources, on the mirror this machine uses for Debian.
 
@@ -97,7 +97,9 @@ def debian_lines(
     """
     mirror = os.environ.get(_VARIABLE, "")
     if not mirror:
-        usable = (source for source in (sources() if found is None else found) if source.is_main_archive)
+        usable = (
+            source for source in (sources() if configured is None else configured) if source.is_main_archive
+        )
         source = next(usable, None)
         if source is None:
             raise ProviderError(

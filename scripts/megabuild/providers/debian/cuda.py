@@ -53,15 +53,15 @@ def packages(
             raise ProviderError(
                 f"{root.path} has no library of {', '.join(debs)}", "Delete that folder and run again."
             )
-        wanted = set[str]().union(*(contents.closure(soname) for soname in own))
+        sonames = set[str]().union(*(contents.closure(soname) for soname in own))
         files = {
             soname: contents.available[soname]
-            for soname in sorted(wanted - everywhere)
+            for soname in sorted(sonames - everywhere)
             if home.get(soname, conda) == conda
         }
-        others = sorted({home[soname] for soname in wanted if home.get(soname, conda) != conda})
+        others = sorted({home[soname] for soname in sonames if home.get(soname, conda) != conda})
         version = upstream_version(contents.installed[debs[0]].version)
-        common = [libraries.NAME] if wanted & everywhere else []
+        common = [libraries.NAME] if sonames & everywhere else []
         described.append(
             LocalPackage(
                 name=conda,

@@ -99,12 +99,12 @@ class Store:
 
     def whole(self, packages: Iterable[LocalPackage]) -> tuple[Path, tuple[StoredPackage, ...]] | None:
         """Return the channel of exactly these packages and its records, where nothing of it is left to be made."""
-        found = {package.key: self._read(package) for package in packages}
-        records = tuple(record for record in found.values() if record is not None)
+        stored = {package.key: self._read(package) for package in packages}
+        records = tuple(record for record in stored.values() if record is not None)
         channel, made_of = self._describe_channel(records)
         return (
             (channel, records)
-            if None not in found.values() and self._is_whole(channel, records, made_of)
+            if None not in stored.values() and self._is_whole(channel, records, made_of)
             else None
         )
 

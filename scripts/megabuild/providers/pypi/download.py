@@ -38,9 +38,9 @@ def download(
     Raises ProviderError: A download failed.
     Raises IntegrityError: A file does not match its lock.
     """
-    wanted = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
-    files = {sha256: folder / sha256[:16] / wheel.file_name for sha256, wheel in wanted.items()}
-    missing = [wheel for key, wheel in wanted.items() if only(wheel) and not disk.verified(files[key], key)]
+    wheels = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
+    files = {sha256: folder / sha256[:16] / wheel.file_name for sha256, wheel in wheels.items()}
+    missing = [wheel for key, wheel in wheels.items() if only(wheel) and not disk.verified(files[key], key)]
     for wheel in missing:
         if files[wheel.sha256].exists():
             report(f"! {wheel.file_name} was damaged in the cache and is fetched again")

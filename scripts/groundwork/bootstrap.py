@@ -23,16 +23,7 @@ _LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 STAMP = "complete"
 #: pip's variables that would install elsewhere, or nothing; its indexes, proxies and certificates are the user's.
 _ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}
-_PIP = (
-    "-I",
-    "-m",
-    "pip",
-    "install",
-    "--quiet",
-    "--disable-pip-version-check",
-    "--require-hashes",
-    "--no-deps",
-)
+_PIP = ("-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps")
 #: What helps where a module of the environment cannot be imported.
 DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
 
@@ -80,8 +71,7 @@ def ensure(root: Path, use: str) -> Path:
 
     `use`: ``run``, or ``dev`` for an environment that has the test tools too.
 
-    Raises PreflightError: There is no place for it, or somebody else could have changed it.
-    Raises ProviderError: venv and pip could not make it; the message ends with their output.
+    Raises MegabuildError: Somebody else could have changed it, or venv and pip could not make it.
     """
     lock = root / _LOCKS[use]
     try:
@@ -89,24 +79,22 @@ def ensure(root: Path, use: str) -> Path:
     except OSError as error:
         reason = f"cannot read {lock}: {error.strerror}"
         raise IntegrityError(reason, f"git checkout -- {lock.name}") from error
-    python = f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}"
-    environment = _folder(root, f"{use}-{python}-{digest[:12]}")
-    needed = (
-        environment / "bin" / "python",
-        environment / STAMP,
-    )  # Python is a link to the one it was made with
-    if not all(path.exists() for path in needed):
-        with lock.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                sys.stderr.write("another start is setting up .venv; waiting for it\n")
-                fcntl.flock(file, fcntl.LOCK_EX)
-            except OSError:  # a file system without locks
-                pass
-            if not all(path.exists() for path in needed):
-                _make(environment, lock, file.fileno())
-    return needed[0]
+    version = f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}"
+    environment = _folder(root, f"{use}-{version}-{digest[:12]}")
+    python, stamp = environment / "bin" / "python", environment / STAMP
+    if stamp.exists() and python.exists():  # Python is a link to the one it was made with
+        return python
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write("another start is setting up .venv; waiting for it\n")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            pass
+        if not (stamp.exists() and python.exists()):
+            _make(environment, lock, file.fileno())
+    return python
 
 
 def _folder(root: Path, name: str) -> Path:
@@ -129,10 +117,8 @@ def _make(environment: Path, lock: Path, held: int) -> None:
     (environment.parent / ".gitignore").write_text("*\n")
     python = environment / "bin" / "python"
     environ = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-    for command in (
-        [sys.executable, "-I", "-m", "venv", environment],
-        [python, *_PIP, "--only-binary", ":all:", "--requirement", lock],
-    ):
+    install = [python, *_PIP, "--only-binary", ":all:", "--requirement", lock]
+    for command in ([sys.executable, "-I", "-m", "venv", environment], install):
         # they hold the lock as well: after a kill -9 of this process the next start waits for pip's end
         done = subprocess.run(
             list(map(str, command)), env={**environ, "PIP_USER": "0"}, stdin=subprocess.DEVNULL, check=False,

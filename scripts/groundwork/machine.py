@@ -184,12 +184,12 @@ def give_back_memory() -> None:
 
 def lacked_memory(text: str) -> bool:
     """Return whether a program's output says that an allocation failed."""
-    return _LACKED.search(text) is not None
+    return bool(_LACKED.search(text))
 
 
 def was_killed(text: str) -> bool:
     """Return whether a program's output shows that a child was ended by SIGKILL, for whatever reason."""
-    return _KILLED.search(text) is not None
+    return bool(_KILLED.search(text))
 
 
 def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> int | None:

@@ -77,18 +77,14 @@ class Cache:
             return new
 
     def _read(self, key: str, path: Path) -> Entry | None:
-        try:
-            line, _, data = path.read_bytes().partition(b"\n")
-            head = json.loads(line)
-            age(head["fetched"])  # raises where the date is malformed
-            if head["key"] == key and head["sha256"] == hashlib.sha256(data).hexdigest():
-                return Entry(data=data, when=head["fetched"])
-        except OSError:
-            return None
-        except (ValueError, KeyError, TypeError):
-            pass
-        self._tell(f"the cache's {path.name[:12]}… is damaged ({key}): it is fetched again")
         with contextlib.suppress(OSError):
+            line, _, data = path.read_bytes().partition(b"\n")
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                head = json.loads(line)
+                age(head["fetched"])  # raises where the date is malformed
+                if head["key"] == key and head["sha256"] == hashlib.sha256(data).hexdigest():
+                    return Entry(data=data, when=head["fetched"])
+            self._tell(f"the cache's {path.name[:12]}… is damaged ({key}): it is fetched again")
             path.unlink()
         return None
 

@@ -10,9 +10,10 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from packaging.markers import default_environment
@@ -34,8 +35,7 @@ _KEPT = ("UV_SYSTEM_CERTS",)
 _SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_NO_WRAP": "1"}
 _OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=pylock.toml",
             "--only-binary=:all:", "--index-strategy=unsafe-best-match")  # fmt: skip
-#: What uv's proofs begin and end with.
-_UNSATISFIABLE = "we can conclude that your requirements are unsatisfiable."
+#: What uv's proofs begin with.
 _NO_SOLUTION = "No solution found"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
@@ -52,27 +52,6 @@ class Target:
     def python(self) -> str:
         """X.Y, with a "t" for free-threaded builds."""
         return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Wheel:
-    url: str
-    hashes: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Package:
-    wheels: list[_Wheel]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pylock:
-    """What is needed here of a file as PEP 751 has it."""
-
-    packages: list[_Package]
-
-
-msgspec.json.Decoder(_Pylock)  # before threads decode: msgspec's first look at a class is not safe in several
 
 
 def marker_environment(version: str) -> dict[str, str]:
@@ -104,37 +83,30 @@ def resolve(
         unreachable = _unreachable(where, canonicalize_name(Requirement(requirements[0]).name))
         if not unreachable:
             raise
-        reasons, failure = "\n".join(unreachable.values()), error
-    rest = replace(
-        where,
-        indexes=tuple(address for address in where.indexes if address not in unreachable),
-        links=tuple(address for address in where.links if address not in unreachable),
-    )
-    try:
-        if rest.indexes or rest.links:
-            return _compile(command, requirements, target, rest, cache)
-    except ProviderError as error:
-        if rest.indexes:
-            raise ProviderError(f"{error.message}\n{reasons}", REMEDY) from error
-    raise ProviderError(f"resolving wheels for Python {target.python}: {reasons}", REMEDY) from failure
+        message = f"resolving wheels for Python {target.python}:"
+        indexes, links = (
+            tuple(address for address in addresses if address not in unreachable)
+            for addresses in (where.indexes, where.links)
+        )
+        try:
+            if indexes or links:
+                rest = replace(where, indexes=indexes, links=links)
+                return _compile(command, requirements, target, rest, cache)
+        except ProviderError as again:
+            message = again.message if indexes else message
+        raise ProviderError("\n".join([message, *unreachable.values()]), REMEDY) from error
 
 
 def _command(target: Target, cache: Path | None, *, dependencies: bool) -> list[str]:
-    command = [_uv(), "pip", "compile", *_OPTIONS, f"--python={target.executable or sys.executable}"]
+    # not uv.find_uv_bin, which fails now and then where threads call it for the first time at the same moment
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if uv is None:
+        raise ProviderError("uv, which resolves wheels, is not installed", "Install it: pip install uv")
+    command = [uv, "pip", "compile", *_OPTIONS, f"--python={target.executable or sys.executable}"]
     command.append(f"--cache-dir={cache}" if cache else "--no-cache")
     if not target.free_threaded:  # uv takes no "3.13t" as a version
         command.append(f"--python-version={target.version}")
     return command if dependencies else [*command, "--no-deps"]
-
-
-def _uv() -> str:
-    """Return the path of uv: beside this program's Python, or else on PATH."""
-    # not uv.find_uv_bin, which fails now and then where threads call it for the first time at the same moment
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
-    program = shutil.which("uv", path=path)
-    if program is None:
-        raise ProviderError("uv, which resolves wheels, is not installed", "Install it: pip install uv")
-    return program
 
 
 def _compile(
@@ -148,8 +120,8 @@ def _compile(
     )
     if done.returncode:
         raise _error(done.stderr.strip() or f"uv ended with {done.returncode}", target.python, cache)
-    lock = msgspec.toml.decode(done.stdout, type=_Pylock)
-    return tuple(_best(package, target, where) for package in lock.packages)
+    lock = msgspec.toml.decode(done.stdout)  # PEP 751
+    return tuple(_best(package["wheels"], target, where) for package in lock.get("packages", ()))
 
 
 def _environment(where: Configured) -> dict[str, str]:
@@ -160,24 +132,22 @@ def _environment(where: Configured) -> dict[str, str]:
     # of the same version the first index counts; uv asks its default index last
     *others, default = where.indexes or ("",)
     folders = [expanded(link) for link in where.links if "://" not in link]
-    pages = [
-        *(link for link in where.links if "://" in link), *(link.as_uri() for link in folders if link.is_dir())
-    ]  # fmt: skip
+    pages = [link for link in where.links if "://" in link]
+    pages += [folder.as_uri() for folder in folders if folder.is_dir()]
     settings = {
         "UV_INDEX": " ".join(others),
         "UV_DEFAULT_INDEX": default,
         "UV_FIND_LINKS": ",".join(link.replace(",", "%2C") for link in pages),
         "SSL_CERT_FILE": str(where.certificates or ""),
-        **dict.fromkeys(
-            ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), where.proxy
-        ),
     }
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        settings |= {name: where.proxy, name.lower(): where.proxy}
     return kept | _SET | {name: value for name, value in settings.items() if value}
 
 
-def _best(package: _Package, target: Target, where: Configured) -> File:
+def _best(offers: Sequence[Mapping[str, Any]], target: Target, where: Configured) -> File:
     """Return the wheel that an installer takes of those that fit; uv has taken credentials out of its address."""
-    hashes = {wheel.url: wheel.hashes.get("sha256", "") for wheel in package.wheels}
+    hashes = {str(wheel["url"]): wheel.get("hashes", {}).get("sha256", "") for wheel in offers}
     wheels = [file for url in hashes if (file := linked(url, {}))]
     best = (best_first(wheels, target.python) or wheels)[0]
     url = best.url
@@ -195,10 +165,6 @@ def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
             return refused
     text, *hints = redact.text(stderr).split("\nhint: ")
     first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]
-    if len(causes) == 1:  # the fact of "Because FACT and you require IT, we can conclude that …"
-        fact, _, project = causes[0].removesuffix(f", {_UNSATISFIABLE}").rpartition(" and you require ")
-        reason = fact if fact and project in fact else causes[0].removesuffix(f", {_UNSATISFIABLE}")
-        causes = [reason.removeprefix("Because ")]
     causes += [f"hint: {hint.strip()}" for hint in hints if "`--" not in hint]
     if _NO_SOLUTION in first:
         return ProviderError(f"no wheels fit Python {python}: " + "\n".join(causes), REMEDY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -105,8 +105,7 @@ def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
                 screen.follow(status)
 
             def prepare(report: Notes) -> Plan:
-                with _within(options):
-                    plans.append(planning.prepare(plan, report))
+                plans.append(planning.prepare(plan, report))
                 return plans[-1]
 
             summary = execute(plan, follow, prepare)
@@ -174,10 +173,7 @@ def _shown(result: Result, invocation: Invocation) -> Result:
 
 def _make_plan(options: Options, console: Console, *, only_plan: bool) -> Plan:
     """Make the plan; what the providers do for it is shown meanwhile."""
-    with Screen(console) as screen, _within(options):
+    if options.deadline and options.deadline.left <= 0:
+        raise options.deadline.error(f"has come before preparing {options.run_name}")
+    with Screen(console) as screen:
         return make_plan(options, screen.note, only_plan=only_plan)
-
-
-def _within(options: Options) -> AbstractContextManager[object]:
-    """Return what ends the making of a plan where the deadline comes."""
-    return options.deadline.ends(f"preparing {options.run_name}") if options.deadline else nullcontext()

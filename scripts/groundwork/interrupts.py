@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 
@@ -22,10 +22,6 @@ _LONGEST = 366 * 24 * 3600.0
 _RESERVE_SECONDS, _RESERVE_SHARE = 60.0, 0.1
 
 
-class _Passed(KeyboardInterrupt):
-    """The deadline has come, where an interrupt is what ends everything."""
-
-
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[None]:
     """Have SIGTERM and SIGHUP raise a KeyboardInterrupt that names them, for as long as the context lasts.
@@ -36,21 +32,15 @@ def stop_on_signals() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
     # nohup(1) has a closed terminal ignored, and that is how it stays
     both = (signal.SIGTERM, signal.SIGHUP)
-    with _handling(stop, *(number for number in both if signal.getsignal(number) != signal.SIG_IGN)):
-        yield
-
-
-@contextlib.contextmanager
-def _handling(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[bool]:
-    """Handle signals in this way where that is possible: only the main thread may set handlers."""
-    if threading.current_thread() is not threading.main_thread():
-        yield False
-        return
-    former = {number: signal.signal(number, handler) for number in numbers}
+    numbers = [number for number in both if signal.getsignal(number) != signal.SIG_IGN]
+    former = {number: signal.signal(number, stop) for number in numbers}
     try:
-        yield True
+        yield
     finally:
         for number, before in former.items():
             signal.signal(number, before)
@@ -74,27 +64,6 @@ class Deadline:
             f"the deadline of {self.text} {what}",
             "run the same line again to go on: finished packages and compiled objects are kept",
         )
-
-    @contextlib.contextmanager
-    def ends(self, what: str) -> Iterator[None]:
-        """Interrupt what goes on in the context when the deadline comes, as Ctrl-C would.
-
-        Raises DeadlineError: It has come.
-        """
-        if self.left <= 0:
-            raise self.error(f"has come before {what}")
-
-        def passed(number: int, frame: FrameType | None) -> None:
-            raise _Passed
-
-        with _handling(passed, signal.SIGALRM) as handled:
-            signal.setitimer(signal.ITIMER_REAL, self.left if handled else 0)
-            try:
-                yield
-            except _Passed:
-                raise self.error(f"has come while {what}") from None
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def parse_deadline(text: str) -> Deadline:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from pathlib import Path
 
@@ -12,8 +11,8 @@ import pytest
 from calling import call
 
 from command_line.run_command import Invocation
-from groundwork.errors import DeadlineError, UsageError
-from groundwork.interrupts import Deadline, parse_deadline
+from groundwork.errors import UsageError
+from groundwork.interrupts import parse_deadline
 
 
 @pytest.mark.parametrize(
@@ -34,34 +33,6 @@ def test_a_duration_counts_from_the_start_of_the_process(
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no duration"):
         parse_deadline(text)
-
-
-def test_what_goes_on_is_interrupted_in_time_and_nothing_is_left_set() -> None:
-    former = signal.getsignal(signal.SIGALRM)
-    began = time.monotonic()
-    with (
-        pytest.raises(DeadlineError, match="5h has come while waiting") as raised,
-        Deadline(text="5h", stop_at=began + 0.2).ends("waiting"),
-    ):
-        time.sleep(10)
-    assert time.monotonic() - began < 5
-    assert raised.value.exit_code == 28
-    assert signal.getsignal(signal.SIGALRM) is former
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
-
-
-def test_what_ends_before_is_left_alone() -> None:
-    with Deadline(text="5h", stop_at=time.monotonic() + 0.3).ends("waiting"):
-        pass
-    time.sleep(0.4)
-
-
-def test_after_it_nothing_begins() -> None:
-    with (
-        pytest.raises(DeadlineError, match="has come before waiting"),
-        Deadline(text="5h", stop_at=time.monotonic() - 1).ends("waiting"),
-    ):
-        pytest.fail("it began")
 
 
 def test_it_is_the_command_s_whatever_the_number_of_configs(

@@ -1,4 +1,4 @@
-"""A small environment as pip leaves it, with real libraries, for what slims it."""
+"""Small environments as pip leaves them, some with real libraries, for what measures and slims them."""
 
 from __future__ import annotations
 
@@ -8,116 +8,126 @@ import hashlib
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-SITE = "lib/python3.11/site-packages"
+SITE = f"lib/python3.{sys.version_info.minor}/site-packages"
 #: Names that a RECORD and a manifest must stand: a line's end, a quote, and bytes that are no UTF-8.
 HOSTILE = ('torch/include/a\nb,"c".h', os.fsdecode(b"torch/include/\xff\xfe.h"))
+
+
+def venv(root: Path) -> Path:
+    """Make an empty virtual environment of this Python."""
+    (root / SITE).mkdir(parents=True)
+    (root / "bin").mkdir()
+    python = os.path.realpath(sys.executable)
+    (root / "bin/python").symlink_to(python)
+    (root / "pyvenv.cfg").write_text(f"home = {os.path.dirname(python)}\n")
+    return root
+
+
+def install(
+    root: Path,
+    name: str,
+    files: Mapping[str, str | bytes],
+    *,
+    version: str = "1",
+    requires: Iterable[str] = (),
+    more: Iterable[str] = (),
+    ending: str = "\n",
+) -> Path:
+    """Install a package, and return its RECORD; ``more`` are further names in it."""
+    site, info = root / SITE, f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {one}\n" for one in requires)
+    rows = []
+    for path, content in {**files, f"{info}/METADATA": f"{metadata}\nRead me.\n"}.items():
+        data = content.encode() if isinstance(content, str) else content
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_bytes(data)
+        rows.append((path, _digest(data), str(len(data))))
+    record = site / info / "RECORD"
+    with record.open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+        rows += [(path, "", "") for path in (*more, f"{info}/RECORD")]
+        csv.writer(stream, lineterminator=ending).writerows(rows)
+    return record
 
 
 def library(path: Path, name: str, *, names: Iterable[str] = (), linked: Iterable[Path] = ()) -> Path:
     """Compile a library that has symbol tables and names others in its strings."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    source = path.with_suffix(".c")
     functions = "".join(f"static int quiet_{name}_{n}(void) {{ return {n}; }}\n" for n in range(120))
     calls = " + ".join(f"(quiet_{name}_{n}() - {n})" for n in range(120))
     strings = "".join(f'"{one}\\0"' for one in names) or '""'
-    source.write_text(
-        f"{functions}const char *volatile opened_{name} = {strings};\nint {name}(void) {{ return 42 + {calls}; }}\n"
-    )
-    command = [
-        "cc",
-        "-g",
-        "-O0",
-        "-shared",
-        "-fPIC",
-        "-o",
-        str(path),
-        str(source),
-        f"-Wl,-soname,{path.name}",
-    ]
-    command += ["-Wl,--no-as-needed", *map(str, linked), "-Wl,-rpath,$ORIGIN:$ORIGIN/../../nvidia/cu13/lib"]
-    subprocess.run(command, check=True)
-    source.unlink()
+    opened = f"const char *volatile opened_{name} = {strings};\n"
+    source = f"{functions}{opened}int {name}(void) {{ return 42 + {calls}; }}\n"
+    command = ["cc", "-g", "-O0", "-shared", "-fPIC", f"-Wl,-soname,{path.name}", "-Wl,--no-as-needed"]
+    command += ["-x", "c", "-", "-x", "none", *map(str, linked), "-o", str(path)]
+    command += ["-Wl,-rpath,$ORIGIN:$ORIGIN/../../nvidia/cu13/lib"]
+    subprocess.run(command, input=source, text=True, check=True)
     return path
 
 
 def environment(root: Path) -> Path:
     """Make an environment with a torch, a Triton and libraries of NVIDIA's; nothing of them is a true copy."""
-    site = root / SITE
-    (root / "bin").mkdir(parents=True)
-    (root / "bin" / "python").symlink_to("/usr/bin/python3")
-    (root / "bin" / "torchrun").write_text(f"#!{root}/bin/python\n")
-    (root / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    venv(root)
+    site, work = root / SITE, root.parent / "made"
     (root / "lib64").symlink_to("lib")
     (root / "notes.txt").write_text("nobody's\n")
-    cuda = site / "nvidia/cu13/lib"
-    cudart = library(cuda / "libcudart.so.13", "cudart")
-    cupti = library(cuda / "libcupti.so.13", "cupti", names=["libnvperf_host.so"])
-    library(cuda / "libnvperf_host.so", "nvperf")
-    library(cuda / "libcusolverMg.so.12", "solver_mg", linked=[cudart])
-    library(cuda / "libcudnn_ops.so.9", "cudnn_ops")
-    cudnn = library(cuda / "libcudnn.so.9", "cudnn", names=["libcudnn_ops.so"])
-    (cuda.parent / "include").mkdir()
-    (cuda.parent / "include" / "cuda.h").write_text("/* cuda */\n" * 100)
-    torch = library(site / "torch/lib/libtorch_cuda.so", "torch_cuda", linked=[cudart, cupti, cudnn])
-    torch.chmod(0o555)
-    (site / "torch/lib/libtorch_also.so").symlink_to("libtorch_cuda.so")
-    library(site / "triton/_C/libtriton.so", "triton")
+    cudart = library(work / "libcudart.so.13", "cudart")
+    cupti = library(work / "libcupti.so.13", "cupti", names=["libnvperf_host.so"])
+    cudnn = library(work / "libcudnn.so.9", "cudnn", names=["libcudnn_ops.so"])
+    theirs = [
+        cudart,
+        cupti,
+        cudnn,
+        library(work / "libnvperf_host.so", "nvperf"),
+        library(work / "libcusolverMg.so.12", "solver_mg", linked=[cudart]),
+        library(work / "libcudnn_ops.so.9", "cudnn_ops"),
+    ]
+    files = {f"nvidia/cu13/lib/{path.name}": path.read_bytes() for path in theirs}
+    header = {"nvidia/cu13/include/cuda.h": b"/* cuda */\n" * 100}
+    install(root, "nvidia-cuda-runtime", {**files, **header}, version="13.0")
+    torch = library(work / "libtorch_cuda.so", "torch_cuda", linked=[cudart, cupti, cudnn]).read_bytes()
+    links = {
+        "torch/lib/libtorch_also.so": "libtorch_cuda.so",
+        "torch/include/alias.h": "torch.h",
+    }
     files = {
         "torch/__init__.py": b"import os\n",
+        "torch/lib/libtorch_cuda.so": torch,
         "torch/include/torch.h": b"/* torch */\n" * 100,
         "torch/lib/libtorch.a": b"!<arch>\n" * 100,
+        "../../../bin/torchrun": f"#!{root}/bin/python\n".encode(),
         **dict.fromkeys(HOSTILE, b"/* hostile */\n"),
+    }
+    files |= {link: files[f"{os.path.dirname(link)}/{target}"] for link, target in links.items()}
+    install(root, "torch", files, version="2.13.0")
+    for link, target in links.items():
+        (site / link).unlink()
+        (site / link).symlink_to(target)
+    (site / "torch/lib/libtorch_cuda.so").chmod(0o555)
+    (site / "torch/include/torch.h").chmod(0o440)
+    files = {
         "triton/__init__.py": b"",
+        "triton/_C/libtriton.so": library(work / "libtriton.so", "triton").read_bytes(),
         "triton/backends/nvidia/bin/ptxas": b"#!/bin/sh\n" * 100,
         "triton/backends/nvidia/bin/ptxas-blackwell": b"#!/bin/sh\n" * 200,
     }
-    for path, content in files.items():
-        (site / path).parent.mkdir(parents=True, exist_ok=True)
-        (site / path).write_bytes(content)
-    (site / "torch/include/torch.h").chmod(0o440)
-    (site / "torch/include/alias.h").symlink_to("torch.h")
-    library(site / "single/_x.so", "x")  # its list changes in hashes only, and keeps its size
-    record(root, "single", "1.0", ["single"])
-    record(root, "torch", "2.13.0", ["torch"], more=["../../../bin/torchrun"])
-    record(root, "triton", "3.7.1", ["triton"])
-    record(root, "nvidia_cuda_runtime", "13.0", ["nvidia"])
+    install(root, "triton", files, version="3.7.1")
+    # its list changes in hashes only, and keeps its size
+    install(root, "single", {"single/_x.so": library(work / "_x.so", "x").read_bytes()})
     for number, one in enumerate(sorted(root.rglob("*"))):
         os.utime(one, ns=(10**18, 10**18 + number * 1001), follow_symlinks=False)
     os.utime(root, ns=(10**18, 10**18 + 7))
     return root
 
 
-def record(root: Path, name: str, version: str, folders: Iterable[str], *, more: Iterable[str] = ()) -> Path:
-    """Write the metadata of a package that has all files in folders, as pip does."""
-    site = root / SITE
-    info = site / f"{name}-{version}.dist-info"
-    info.mkdir(exist_ok=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (info / "INSTALLER").write_text("pip\n")
-    paths = [*more, f"{info.name}/METADATA", f"{info.name}/INSTALLER"]
-    for folder in folders:
-        paths += [
-            os.path.relpath(os.path.join(at, one), site)
-            for at, _, names in os.walk(site / folder)
-            for one in sorted(names)
-        ]
-    rows = []
-    for path in paths:
-        data = (site / path).read_bytes()
-        rows.append([path, _digest(data), str(len(data))])
-    rows.append([f"{info.name}/RECORD", "", ""])
-    with (info / "RECORD").open("w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows(rows)
-    return info / "RECORD"
-
-
-def wrong_in_records(root: Path, site: str = SITE) -> list[str]:
+def wrong_in_records(root: Path) -> list[str]:
     """Return what RECORDs say that is not so: missing files, other hashes, other sizes."""
     wrong = []
-    for listing in sorted((root / site).glob("*.dist-info/RECORD")):
+    for listing in sorted(root.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
         with listing.open(encoding="utf-8", errors="surrogateescape", newline="") as stream:
             for path, digest, size in csv.reader(stream):
                 file = listing.parent.parent / path

@@ -8,8 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from slim_packages import SITE, install, venv
-from slim_world import tree
+from slim_world import SITE, install, tree, venv
 from test_sizes_cli import call
 
 from command_line.run_command import Invocation

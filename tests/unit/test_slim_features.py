@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from gpu_library import MACHINE_CODE, PTX, build, entry, fatbin
-from slim_packages import SITE, install, venv
-from slim_world import library, tree
+from slim_world import SITE, install, library, tree, venv
 from test_sizes_cli import call
 
 from command_line.run_command import Invocation

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slim_world import HOSTILE, SITE, environment, record, tree, wrong_in_records
+from slim_world import HOSTILE, SITE, environment, install, tree, wrong_in_records
 from test_sizes_cli import call
 
 from command_line.run_command import Invocation
@@ -294,7 +294,7 @@ def test_originals_of_a_package_that_was_upgraded_are_kept_until_they_are_forgot
     (env / TORCH).unlink()
     (env / TORCH).write_bytes(b"a later one")
     shutil.rmtree((env / TORCHS_LIST).parent)
-    record(env, "torch", "2.14.0", ["torch"])
+    install(env, "torch", {"torch/lib/libtorch_cuda.so": b"a later one"}, version="2.14.0")
     former = originals(env)[TORCH]
     for what in (["--keep", "symbols", "--apply"], ["--undo"]):
         assert slim(*what) == VerdictError.exit_code

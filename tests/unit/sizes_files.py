@@ -5,17 +5,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from test_verify_archs import MACHINE_CODE, PTX, entry, fatbin
+from gpu_library import FOR_ONE, LTO_IR, MACHINE_CODE, PTX, entry, fatbin
 
-LTO_IR = 8
 _HEADER, _SECTION = 64, struct.Struct("<IIQQQQIIQQ")
 
 #: One fatbin with code for two GPUs, PTX and LTO-IR.
 GPU_CODE = fatbin(
-    entry(MACHINE_CODE, 80, payload=b"m" * 1000),
-    entry(MACHINE_CODE, 90, 0x100011, payload=b"m" * 2000),
-    entry(PTX, 90, payload=b"p" * 300),
-    entry(LTO_IR, 75, payload=b"l" * 400),
+    entry(MACHINE_CODE, 80, size=1000),
+    entry(MACHINE_CODE, 90, FOR_ONE, size=2000),
+    entry(PTX, 90, size=300),
+    entry(LTO_IR, 75, size=400),
 )
 
 

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import _ctypes
-import struct
 from pathlib import Path
 
 import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
+from gpu_library import FOR_FAMILY, FOR_ONE, MACHINE_CODE, PTX, entry, fatbin
 
 from cuda_code.cuda_archs import fatbins, runs_on, wanted
 from cuda_code.elf_file import NotElf, opened
-
-MACHINE_CODE, PTX = 2, 1
-FOR_ONE, FOR_FAMILY = 0x100011, 0x1200011
-
-
-def entry(kind: int, arch: int, flags: int = 0x8011, payload: bytes = b"x" * 24) -> bytes:
-    """Make one entry as fatbinary writes them: 64 bytes of header, then the payload."""
-    header = struct.pack("<HHIQ", kind, 0x101, 64, len(payload)) + bytes(12) + struct.pack("<I", arch)
-    return header + bytes(8) + struct.pack("<Q", flags) + bytes(16) + payload
-
-
-def fatbin(*entries: bytes) -> bytes:
-    """Make one fatbin."""
-    content = b"".join(entries)
-    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(content)) + content
 
 
 def a_library() -> Path:
@@ -42,9 +27,7 @@ def test_machine_code_and_ptx_are_told_apart_by_kind() -> None:
 
 
 def test_every_translation_unit_is_kept_apart_with_padding_between() -> None:
-    found = fatbins(
-        fatbin(entry(MACHINE_CODE, 90, payload=b"odd")) + bytes(5) + fatbin(entry(MACHINE_CODE, 80))
-    )
+    found = fatbins(fatbin(entry(MACHINE_CODE, 90, size=3)) + bytes(5) + fatbin(entry(MACHINE_CODE, 80)))
     assert [sorted(unit.sm) for unit in found] == [["sm_90"], ["sm_80"]]
 
 

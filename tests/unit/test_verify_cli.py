@@ -12,20 +12,15 @@ from typing import Any
 
 import pytest
 from package_files import rot
+from test_sizes_cli import call
 from tiny import make_package
 
-from command_line.main import megabuild
-from command_line.run_command import Invocation, outcome
+from command_line.run_command import Invocation
 from gpu_tools.verify import gpu, gpu_probe
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.report import gpu_lines
 from megabuild.engine import archive
 from megabuild.plan import published
-
-
-def call(invocation: Invocation, *arguments: str) -> int:
-    """Run the command line and return its exit code."""
-    return outcome(lambda: megabuild.main(list(arguments), standalone_mode=False, obj=invocation), invocation)
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from gpu_library import MACHINE_CODE, entry, fatbin
+from test_sizes_cli import call
 
-from command_line.main import megabuild
-from command_line.run_command import Invocation, outcome
+from command_line.run_command import Invocation
 
 GOOD = Path(_ctypes.__file__).read_bytes()
 VERSION_FILE = "__version__ = '2.13.0'\ncuda = None\n"
@@ -27,13 +27,12 @@ Verify = Callable[..., tuple[int, str]]
 def verify(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> Verify:
     """Run `megabuild verify`, and return its exit code and all that it shows, in one line."""
 
-    def call(*arguments: str | Path) -> tuple[int, str]:
-        words = ["verify", *map(str, arguments)]
-        code = outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation)
+    def verify(*arguments: str | Path) -> tuple[int, str]:
+        code = call(invocation, "verify", *map(str, arguments))
         shown = capsys.readouterr()
         return code, " ".join((shown.out + shown.err).split())
 
-    return call
+    return verify
 
 
 def wheel(

@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -88,35 +86,4 @@ def test_what_is_said_to_work_does(
     for feature in applied["lost"]:
         assert not works(env, feature, tmp_path / feature), feature
     slim(env, "--undo")
-    assert tree(env) == before
-
-
-def test_killed_at_ten_moments_while_a_program_uses_it(
-    env: Path, before: Mapping[str, tuple[object, ...]], tmp_path: Path
-) -> None:
-    code = "import sys, torch; print('ready', flush=True); sys.stdin.read(); "
-    code += "torch.linalg.solve(torch.eye(3), torch.ones(3)); print('done')"
-    user = subprocess.Popen(
-        [env / "bin/python", "-B", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert user.stdout is not None
-    assert user.stdout.readline() == "ready\n"
-    for _ in range(2):  # the first one reads from the disk, and takes longer than those to be killed
-        began = time.monotonic()
-        slim(env, "--arch-list", "12.0", "--apply")
-        whole = time.monotonic() - began
-        slim(env, "--undo")
-    for moment in range(1, 11):
-        process = subprocess.Popen(
-            [sys.executable, DRIVER, "slim", env, "--arch-list", "12.0", "--apply"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        time.sleep(whole * moment / 11)
-        process.send_signal(signal.SIGKILL)
-        print(f"killed after {whole * moment / 11:.1f} s: {process.wait()}")
-        assert works(env, "import", tmp_path)
-        if (env / ".megabuild-slim").is_dir():
-            slim(env, "--undo")
-    assert user.communicate("\n")[0] == "done\n"
     assert tree(env) == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -10,12 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import rattler
-from rattler import Channel, solve
-from rattler.index import index_fs
 from sizes_files import GPU_CODE, elf
 from slim_world import SITE, install
-from tiny import make_package
 
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import NO_PACKAGE, Package, Sizes
@@ -165,33 +160,6 @@ def test_two_pytorches_are_remarked(venv: Path) -> None:
     (venv / "lib/libtorch.so").unlink()
     (venv / "conda-meta/libtorch-2.12.0-h0.json").unlink()
     assert not measure(str(venv)).remarks
-
-
-def test_what_a_conda_client_installs_is_what_its_packages_say(tmp_path: Path) -> None:
-    channel = tmp_path / "channel"
-    for name, files in (
-        ("libx", {"lib/x.txt": "x" * 700}),
-        ("tool", {"bin/tool": "t" * 60, "include/tool.h": "h" * 40}),
-    ):
-        make_package(channel / "linux-64", name, "1.0", "0", files)
-    (channel / "noarch").mkdir()
-    asyncio.run(index_fs(channel, force=True, write_shards=False))
-
-    async def installed() -> None:
-        records = await solve([Channel(channel.as_uri())], ["libx", "tool"], platforms=["linux-64", "noarch"])
-        await rattler.install(
-            records, target_prefix=tmp_path / "prefix", cache_dir=tmp_path / "cache", show_progress=False
-        )
-
-    asyncio.run(installed())
-    sizes = measure(str(tmp_path / "prefix"))
-    assert sizes.installed == truth(tmp_path / "prefix")
-    for path in (channel / "linux-64").glob("*.conda"):
-        (package,) = measure(str(path)).packages
-        there = named(sizes, package.name)
-        assert there.download == package.download
-        own = [file for file in there.files if not file.path.startswith("conda-meta/")]
-        assert {file.path: file.size for file in own} == {file.path: file.size for file in package.files}
 
 
 def test_an_installation_with_target_is_an_environment(tmp_path: Path) -> None:

@@ -122,14 +122,6 @@ def test_it_runs_away_from_the_user_s_files(env: Path, invocation: Invocation, t
     assert not (home / "in-the-home").exists()
 
 
-def test_an_environment_without_python_is_not_checked(
-    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (env / "bin/python").unlink()
-    assert call(invocation, "slim", str(env), "--apply") == 0
-    assert "not checked: there is no Python" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "arguments", [["--no-check"], ["--check", "true"], ["--apply", "--no-check", "--check", "true"]]
 )

@@ -9,7 +9,7 @@ import pytest
 from cuda_code.torch_abi import c_symbols, cpp_symbols
 from gpu_tools.verify.build_target import fits_torch, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.expectation import Expectation
-from gpu_tools.verify.inspected_package import find_module, open_subject
+from gpu_tools.verify.inspected_package import open_subject
 from gpu_tools.verify.installed_torch import TorchBeside, parse_torch
 from groundwork.errors import IntegrityError, UsageError
 
@@ -162,22 +162,6 @@ def test_what_an_expectation_leaves_open_is_filled() -> None:
 def test_an_expectation_that_means_nothing_is_refused(name: str, archs: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):
         Expectation(accelerator=name, archs=archs)
-
-
-@pytest.mark.parametrize(
-    ("path", "module"),
-    [
-        ("lib/libtorch_cuda.so", "torch"),
-        ("lib/libtorch_cuda.so.2.6.0", "torch"),
-        ("lib/python3.12/site-packages/functorch/_C.cpython-312-x86_64-linux-gnu.so", "torch"),
-        ("share/libtorch_cuda.so", "share"),
-        ("lib/python3.12/site-packages/torch/lib/libtorch_cpu.so", "torch"),
-        ("lib/python3.12/site-packages/torch_sparse/_spmm_cuda.so", "torch_sparse"),
-        ("torch_scatter/_version_cpu.so", "torch_scatter"),
-    ],
-)
-def test_a_library_belongs_to_the_module_of_its_folder(path: str, module: str) -> None:
-    assert find_module(path) == module
 
 
 def test_a_damaged_wheel_is_an_error_with_a_remedy(tmp_path: Path) -> None:

@@ -13,29 +13,22 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.text import Text
 
-from command_line.configs import config_names
 from command_line.options import SETTINGS, GroupedCommand, option, version
 from command_line.root import is_checkout, log_folder
 from command_line.root import repository as root_of_repository
 from command_line.run_command import Invocation, run
-from groundwork.errors import (
-    AuditError,
-    UnknownError,
-    VerdictError,
-)
+from groundwork.errors import AuditError, UnknownError, VerdictError
 from groundwork.result import Result
-from pin_audit.constraints import STATUSES
 from pin_audit.feedstock import around
-from pin_audit.run_sources import SOURCES
+from pin_audit.rows import STATUSES
 from pin_audit.targets import packages
 
 EXAMPLES = f"""
 {{prog}}                                    PyTorch's table
 {{prog}} --package pyg-lib --release 0.8.0
-{{prog}} --all --json --output audit.json   everything, with where each value was read
+{{prog}} --package all --json > audit.json  everything, with where each value was read
 {{prog}} --offline --fail-on conflict       in CI: the cache's values, exit code {VerdictError.exit_code}
-{{prog}} --release newest --compare audit.json
-{{prog}} --root FEEDSTOCK                 any feedstock: recipe.yaml or meta.yaml
+{{prog}} --root FEEDSTOCK                   any feedstock: recipe.yaml or meta.yaml
 {{prog}} --upstream https://github.com/faiss/faiss.git --ref v1.14.3
 {{prog}} --bump 2.14.1                      what must change for that PyTorch
 {{prog}} --package pyg-lib --bump 0.9.0     an extension; --root FEEDSTOCK: any recipe
@@ -44,28 +37,22 @@ Statuses: {", ".join(STATUSES)}
 
 Exit codes: 0 the table was made, whatever is in it; 2 an option is wrong; 3 a config
 cannot be read; {AuditError.exit_code} nothing can be made (--release newest without an index);
-{VerdictError.exit_code} --fail-on found something, or --compare a change; {UnknownError.exit_code} neither can be
-judged: a source was not read (--skip leaves it out), or not in both reports; 130 interrupted
+{VerdictError.exit_code} --fail-on found something; {UnknownError.exit_code} it found nothing, and a source was
+not read; 130 interrupted
 """
 WHAT = "What is audited"
 LOCAL = "Local stand-ins for what is fetched"
 SHOWN = "What comes out"
 HOW = "How it is asked"
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-_EITHER = click.Path(exists=True, path_type=Path)
 
 
 def package_names(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return the packages that begin with what was typed."""
-    return [CompletionItem(one.name) for one in packages() if one.name.startswith(incomplete)]
-
-
-def source_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the sources that begin with what was typed."""
-    return [CompletionItem(name) for name in SOURCES if name.startswith(incomplete)]
+    names = ("all", *(package.name for package in packages()))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def status_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -76,49 +63,33 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 
 @click.command("audit", cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
 @option(WHAT, "--package", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
-        help="pytorch (the default), pyg-lib, pytorch_scatter, ...; more than once.")  # fmt: skip
-@option(WHAT, "--root", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+        help="pytorch (the default), pyg-lib, pytorch_scatter, ..., or all; more than once.")  # fmt: skip
+@option(WHAT, "--root", type=_FOLDER, metavar="DIR",
         help="Repository with a recipe, any feedstock.  [default: the one around you, else this one]")  # fmt: skip
-@option(WHAT, "--all", "every", is_flag=True, help="Every package of this repository.")
 @option(WHAT, "--release", metavar="X",
         help="Instead of the recipe's: 2.13.0, or newest (that an index has).")  # fmt: skip
-@option(WHAT, "--filter", "patterns", multiple=True, metavar="GLOB", shell_complete=config_names,
-        help="Configs whose name matches; without it all that build with conda-forge's packages.")  # fmt: skip
-@option(
-    WHAT,
-    "--upstream",
-    metavar="URL",
-    help="Another project's repository; with --ref, and no recipe is needed.",
-)
+@option(WHAT, "--upstream", metavar="URL",
+        help="Another project's repository; with --ref, and no recipe is needed.")  # fmt: skip
 @option(WHAT, "--ref", metavar="TAG", help="Of upstream's repository: a tag, or a commit.")
 @option(WHAT, "--bump", metavar="VERSION",
         help="Report what must change for another version, or for the newest.")  # fmt: skip
 @option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked, or a checkout.")
-@option(LOCAL, "--no-snapshots", "live", is_flag=True,
-        help="Without the facts that are committed here, which stand in for what cannot be read.")  # fmt: skip
-@option(LOCAL, "--pinning", type=_EITHER, metavar="PATH",
+@option(LOCAL, "--pinning", type=click.Path(exists=True, path_type=Path), metavar="PATH",
         help="conda-forge-pinning: a conda_build_config.yaml, or a folder with it and migrations.")  # fmt: skip
-@option(SHOWN, "--markdown", "form", flag_value="markdown", help="Markdown with every row.")
-@option(SHOWN, "--json", "form", flag_value="json", help="JSON with the origin of every value.")
-@option(SHOWN, "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-        help="Write it there, whole or not at all.")  # fmt: skip
-@option(SHOWN, "--write", type=_FILE, metavar="FILE",
+@option(SHOWN, "--json", is_flag=True,
+        help="JSON with the origin of every value; without it Markdown, rendered on a terminal.")  # fmt: skip
+@option(SHOWN, "--write", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
         help="Put the Markdown between <!-- audit:begin --> and <!-- audit:end --> of a file.")  # fmt: skip
 @option(SHOWN, "--snapshot", is_flag=True,
         help="Write what was read into the committed facts: scripts/pin_audit/releases.")  # fmt: skip
-@option(SHOWN, "--compare", type=_FILE, metavar="REPORT", help="Show what changed since a report of --json.")
 @option(SHOWN, "--fail-on", metavar="STATUS[,STATUS]", shell_complete=status_names,
         help="Fail when a row has one of these; see below.")  # fmt: skip
-@option(HOW, "--source", "only", multiple=True, metavar="NAME", shell_complete=source_names,
-        help="Ask this source only; a name or a glob, more than once.")  # fmt: skip
-@option(HOW, "--skip", "skipped", multiple=True, metavar="NAME", shell_complete=source_names,
-        help="Do not ask this source.")  # fmt: skip
 @option(HOW, "--offline", is_flag=True, help="Only the cache, however old, and local files.")
 @option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
         help="For the whole audit; what has not answered by then is a value in its cells.")  # fmt: skip
 @version("audit-pins")
 @click.pass_context
-def audit(context: click.Context, /, root: Path | None, **asked: Any) -> Result:
+def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result:
     """Compare what upstream, the recipe and conda-forge say of every dependency.
 
     Upstream's submodules, its wheel's requirements and its CI's pins; the constraint that each variant of the recipe
@@ -126,12 +97,12 @@ def audit(context: click.Context, /, root: Path | None, **asked: Any) -> Result:
     downloaded whole. A source that cannot be read is a value in its cells.
     """
     from pin_audit.bump_command import bump
+    from pin_audit.command import AuditOptions
     from pin_audit.command import audit as command
-    from pin_audit.make_report import AuditOptions
 
-    options = AuditOptions(**asked)
+    options = AuditOptions(**values)
     invocation: Invocation = context.obj
-    invocation.json = options.form == "json" and options.output is None
+    invocation.json = options.json
     console = Console(stderr=True, highlight=False, emoji=False, markup=False)
     # one line that moves on a terminal, nothing elsewhere
     with console.status("", spinner="line") as status:
@@ -144,21 +115,14 @@ def audit(context: click.Context, /, root: Path | None, **asked: Any) -> Result:
         def progress(text: str) -> None:
             status.update(Text(text, no_wrap=True, overflow="ellipsis"))
 
-        if options.bump is not None:
-            made = bump(options, _root(root), tell=tell, progress=progress)
-        else:
-            made = command(options, _root(root), tell=tell, progress=progress, named=root is not None)
-    if options.form is None and made.lines and sys.stdout.isatty():
-        return replace(made, lines=_rendered("\n".join(made.lines)))
-    return made
-
-
-def _rendered(text: str) -> list[str]:
-    """Return Markdown as this terminal shows it."""
-    console = Console(highlight=False, emoji=False)
-    with console.capture() as captured:
-        console.print(Markdown(text))
-    return captured.get().rstrip("\n").splitlines()
+        make = command if options.bump is None else bump
+        result = make(options, _root(root), tell=tell, progress=progress)
+    if not options.json and result.lines and sys.stdout.isatty():
+        console = Console(highlight=False, emoji=False)
+        with console.capture() as captured:
+            console.print(Markdown("\n".join(result.lines)))
+        return replace(result, lines=captured.get().rstrip("\n").splitlines())
+    return result
 
 
 def _root(given: Path | None) -> Path:

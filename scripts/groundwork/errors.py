@@ -110,20 +110,8 @@ class AuditError(MegabuildError):
     exit_code = 5
 
 
-class ChangesError(MegabuildError):
-    """``audit --compare`` found that something changed."""
-
-    exit_code = 14
-
-
 class UnknownError(MegabuildError):
     """No fault was found, but the question cannot be answered: there is no GPU, or a source cannot be read."""
-
-    exit_code = 19
-
-
-class IncomparableError(MegabuildError):
-    """``audit --compare`` could not compare: nothing from outside was read in both reports."""
 
     exit_code = 19
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pin_audit.constraints import AuditRow, Status, Verdict
 from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs
 from pin_audit.name_map import Dependency
+from pin_audit.rows import AuditRow, Status, Verdict
 
-NOT_SHIPPED = "upstream ships nothing for it"
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 
 
 def arch_rows(
-    facts: Iterable[AnyFact], target: AuditTarget, upstream_trouble: str, recipe_trouble: str = ""
+    facts: Iterable[AnyFact], target: AuditTarget, upstream_trouble: str, recipe_trouble: str
 ) -> tuple[AuditRow, ...]:
     """Put the lists of one CUDA version into one row, the oldest CUDA first; upstream may say one thing of all.
 
@@ -33,113 +32,95 @@ def arch_rows(
     built = {build.cuda for build in target.builds if build.cuda}
     here = [_order(cuda) for cuda in built | {cuda for cuda, (_, recipes) in rows.items() if recipes}]
     ships = any(fact.archs for upstream, _ in rows.values() for fact in (*upstream, *everywhere))
-    found = []
+    result = []
     for cuda, (listed, recipes) in sorted(rows.items(), key=lambda item: _order(item[0])):
         upstream = [*listed, *everywhere]
         if not recipes and cuda in built:
             reason = recipe_trouble or "no recipe here names one"
-            status, sentence = Status.UNKNOWN, f"the recipe's list was not read: {reason}"
+            verdict = Verdict(Status.UNKNOWN, f"the recipe's list was not read: {reason}")
         elif not recipes:
-            status, sentence = _not_here(_order(cuda), here)
+            verdict = _judge_missing(_order(cuda), here)
         elif ships and not upstream:
-            status, sentence = Status.NEWER, NOT_SHIPPED
+            todo = "keep it as long as conda-forge pins this CUDA"
+            verdict = Verdict(Status.NEWER, "upstream ships nothing for it", todo)
         else:
-            status, sentence = _verdict(upstream, recipes, target, upstream_trouble)
+            verdict = _judge(upstream, recipes, target, upstream_trouble)
         name = f"CUDA {cuda}"
-        found.append(
-            AuditRow(
-                name=name,
-                facts=(*upstream, *recipes),
-                builds=target.builds,
-                entry=Dependency(name=name),
-                status=status,
-                sentence=sentence,
-            )
-        )
-    return tuple(found)
+        row = AuditRow(
+            name=name, facts=(*upstream, *recipes), builds=target.builds, entry=Dependency(name=name),
+            **verdict._asdict(),
+        )  # fmt: skip
+        result.append(row)
+    return tuple(result)
 
 
-def _not_here(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Verdict:
-    if here and cuda < min(here):
-        return Status.IN_STEP, "upstream ships it; older than any CUDA here"
+def _judge_missing(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Verdict:
+    todo = "make a config for it, or leave it to upstream's wheels"
     if here and cuda > max(here):
-        return Status.OLDER, "upstream ships it; newer than any CUDA here"
-    if any(one[0] == cuda[0] and one > cuda for one in here):
-        return Status.IN_STEP, "upstream ships it; here a newer CUDA of the same major version"
-    return Status.MISSING, "upstream ships it, no config here is for it"
+        return Verdict(Status.OLDER, "upstream ships it; newer than any CUDA here", todo)
+    if (here and cuda < min(here)) or any(one[0] == cuda[0] and one > cuda for one in here):
+        return Verdict(Status.IN_STEP, "upstream ships it; here are newer ones")
+    return Verdict(Status.MISSING, "upstream ships it, no config here is for it", todo)
 
 
-def _verdict(
+def _judge(
     upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], target: AuditTarget, trouble: str
 ) -> Verdict:
-    own = [one for one in recipes if one.recipe == target.package]
-    others = _others(own, [one for one in recipes if one not in own])
     known = [fact for fact in upstream if not fact.trouble]
     if not known:
-        reason = next((fact.trouble for fact in upstream if fact.trouble), "")
-        reason = reason or (f"upstream's lists were not read: {trouble}" if trouble else "")
-        return Status.UNKNOWN, "; ".join([reason or "upstream's CI builds nothing for it", *others])
-    if not any(one.archs for one in known):
-        return Status.IN_STEP, f"upstream's are {known[0].value}"
-    lacking: dict[str, list[str]] = {}
-    more: dict[str, list[str]] = {}
-    for ours in own:
+        reason = next((fact.trouble for fact in upstream), "") or trouble
+        return Verdict(
+            Status.UNKNOWN, f"upstream's lists were not read: {reason or 'its CI has none for it'}"
+        )
+    if not any(fact.archs for fact in known):
+        return Verdict(Status.IN_STEP, f"upstream's are {known[0].value}")
+    texts: dict[str, list[str]] = {}
+    lacks = False
+    for ours in (fact for fact in recipes if fact.recipe == target.package):
         here = {build.platform for build in target.builds if ours.holds.matches(build)}
-        for platforms in dict.fromkeys(one.holds.platforms for one in known):
+        for platforms in dict.fromkeys(fact.holds.platforms for fact in known):
             if platforms and not set(platforms) & here:
                 continue
             # whose list it is, where the recipe has one for several platforms
             place = ", ".join(platforms if len(here) > 1 and platforms else ours.holds.platforms)
-            lists = [one.archs for one in known if one.holds.platforms == platforms]
+            lists = [fact.archs for fact in known if fact.holds.platforms == platforms]
             theirs = dict.fromkeys(arch for archs in lists for arch in archs)
-            # PTX besides is for newer GPUs: it lacks where all of upstream's lists have it, and is never too much
+            machines = {_machine(arch) for arch in theirs}
+            # PTX is for newer GPUs: it lacks where all of upstream's lists have it, and is never too much
             missing = [
                 arch
                 for arch in theirs
                 if not {arch, f"{arch}+PTX"} & {*ours.archs}
-                if not ({_machine(arch)} & {*ours.archs} and any(_machine(arch) in archs for archs in lists))
+                if _machine(arch) not in ours.archs or all(_machine(arch) not in archs for archs in lists)
             ]
+            extra = [arch for arch in ours.archs if _machine(arch) not in machines]
+            lacks = lacks or bool(missing)
             if missing:
-                lacking.setdefault(", ".join(missing), []).append(place)
-            known_here = {_machine(arch) for arch in theirs}
-            if extra := [arch for arch in ours.archs if _machine(arch) not in known_here]:
-                more.setdefault(", ".join(extra), []).append(place)
-    parts = [f"{archs} is upstream's, not the recipe's{_places(where)}" for archs, where in lacking.items()]
-    parts += [f"{archs} is the recipe's, not upstream's{_places(where)}" for archs, where in more.items()]
-    status = Status.OLDER if lacking else Status.NEWER if more else Status.IN_STEP
-    return status, "; ".join([*(parts or ["the same architectures"]), *others])
-
-
-def _machine(arch: str) -> str:
-    """Return an architecture without ``+PTX``."""
-    return arch.removesuffix("+PTX")
-
-
-def _places(where: Sequence[str]) -> str:
-    named = sorted({place for place in where if place})
-    return f" [{', '.join(named)}]" if named else ""
-
-
-def _others(own: Sequence[RecipeArchs], others: Sequence[RecipeArchs]) -> list[str]:
-    """Return where other recipes here differ from the package's own."""
-    found: dict[str, list[str]] = {}
-    for other in others:
-        alike = [one for one in own if one.holds.platforms == other.holds.platforms] or own
-        left_out = [arch for arch in alike[0].archs if arch not in other.archs] if alike else []
-        if left_out:
-            found.setdefault(", ".join(left_out), []).append(other.recipe)
-    return [f"{', '.join(dict.fromkeys(names))} leaves out {archs}" for archs, names in found.items()]
+                texts.setdefault(f"{', '.join(missing)} is upstream's, not the recipe's", []).append(place)
+            if extra:
+                texts.setdefault(f"{', '.join(extra)} is the recipe's, not upstream's", []).append(place)
+    if not texts:
+        return Verdict(Status.IN_STEP, "the same architectures")
+    sentences = []
+    for text, whose in texts.items():
+        named = sorted(filter(None, {*whose}))
+        sentences.append(f"{text} [{', '.join(named)}]" if named else text)
+    places = [f" ({fact.where.file}:{fact.where.line})" for fact in recipes if fact.where.line]
+    todo = f"take upstream's list, or keep the difference on purpose{places[0] if places else ''}"
+    return Verdict(Status.OLDER if lacks else Status.NEWER, "; ".join(sentences), todo)
 
 
 def split(text: str) -> tuple[str, ...]:
     """Return a list's architectures in one spelling: ``9.0``, ``12.0+PTX``, ``10.0a``."""
-    found = []
+    archs = []
     for word in re.split(r"[;,\s]+", text.strip()):
-        match = _ARCH.match(word)
-        if match:
-            tail = "+PTX" if "ptx" in word.lower() else ""
-            found.append(f"{match[1]}.{match[2]}{match[3]}{tail}")
-    return tuple(found)
+        if match := _ARCH.match(word):
+            archs.append(f"{match[1]}.{match[2]}{match[3]}{'+PTX' if 'ptx' in word.lower() else ''}")
+    return tuple(archs)
+
+
+def _machine(arch: str) -> str:
+    return arch.removesuffix("+PTX")
 
 
 def _order(cuda: str) -> tuple[int, ...]:

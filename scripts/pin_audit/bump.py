@@ -19,12 +19,12 @@ from groundwork import process
 from groundwork.errors import ConfigError
 from megabuild.configs.config import CONFIG_FOLDER, python_version
 from megabuild.configs.matrix import PROVIDERS
-from pin_audit.constraints import is_optional
-from pin_audit.facts import CiPin, Requirement, Submodule, UpstreamArchs
+from pin_audit.facts import Requirement, Submodule, UpstreamArchs
 from pin_audit.name_map import names
+from pin_audit.recipe_lines import read_text
 from pin_audit.release import Release, SourcedValue, find_sha256, place_of
 from pin_audit.request import AuditRequest
-from pin_audit.texts import read_text
+from pin_audit.rows import is_optional
 from pin_audit.versions import Spec
 
 CERTAIN, PERSON = "certain", "for a person"
@@ -39,9 +39,10 @@ _SHA256 = re.compile(r"\b[0-9a-f]{64}\b")
 _SHA256_OF = re.compile(r"""^\s*(?:-\s+)?sha256:\s*["']?(\S+.*?)["']?\s*(?:#.*)?$""")
 _REVISION = re.compile(r"""^\s*(?:-\s+)?(?:rev|git_rev):\s*["']?(\S.*?)["']?\s*(?:\s#.*)?$""")
 _COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
+_VARIABLE = re.compile(r"\$?\{\{\s*(\w+)\s*\}\}")
 _RENDERED = "scripts/test tests/integration/test_render_*.py -k kept --renew-names"
 #: What a command makes from the recipes and the matrix.
-_MADE = {
+_GENERATED = {
     CONFIG_FOLDER: "python scripts/megabuild configs --write",
     "tests/data/rendered.json": _RENDERED,
     "tests/data/rendered_pyg.json": _RENDERED,
@@ -89,21 +90,15 @@ class Line:
     ) -> Change:
         """Return a change of this line, or of its whole file where it has no number."""
         return Change(
-            topic=topic,
-            kind=kind,
-            file=self.file,
-            line=self.number or None,
-            old=old,
-            new=new,
-            source=source,
+            topic=topic, kind=kind, file=self.file, line=self.number or None, old=old, new=new, source=source,
             note=note,
-        )
+        )  # fmt: skip
 
     @property
     def provider(self) -> str:
         """The one provider that the line is for, or an empty string."""
-        found = re.search(r'provider == "([\w-]+)"', self.selector)
-        return found[1] if found else ""
+        match = re.search(r'provider == "([\w-]+)"', self.selector)
+        return match[1] if match else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,30 +118,42 @@ class BumpContext:
         entry = names().entries.get(row)
         words = "|".join(map(re.escape, (row, *(entry.conda if entry else ()))))
         asked = re.compile(rf"""(?:-|then:|else:)\s+["']?(?:{words})(?:\s+([^#"'\[]+?))?["']?\s*(?:#.*)?$""")
-        return [(line, found[1] or "") for line in self.recipe if (found := asked.search(line.text))]
+        return [(line, match[1] or "") for line in self.recipe if (match := asked.search(line.text))]
 
     def values(self, key: str, value: str) -> list[Line]:
         """Return the lines where a key has a value: in conda_build_config.yaml, else where the recipe sets it."""
         items = [line for line in self.matrix if (line.key, line.value) == (key, value)]
+        word, text = re.escape(key), re.escape(value)
         setting = re.compile(
-            rf"""^\s*(?:\{{%-?\s*set\s+)?{re.escape(key)}\s*[:=]\s*["']?{re.escape(value)}["']?\s*(?:-?%\}}|#|$)"""
+            rf"""^\s*(?:\{{%-?\s*set\s+)?{word}\s*[:=]\s*["']?{text}["']?\s*(?:-?%\}}|#|$)"""
         )
         return items or [line for line in self.recipe if setting.match(line.text)]
+
+    def definitions(self, line: Line, text: str) -> list[Line]:
+        """Return the lines that say what a value of a line is: itself, or where its variable is set."""
+        if not (variable := _VARIABLE.fullmatch(text)):
+            return [line]
+        setting = re.compile(rf"^\s*{variable[1]}\s*[:=]")
+        lines = (*self.matrix, *self.recipe)
+        return [other for other in lines if other.key == variable[1] or setting.match(other.text)]
+
+    def set_value(self, topic: str, lines: Iterable[Line], old: str, new: SourcedValue) -> Iterator[Change]:
+        """Yield a new value for lines; of official wheels a person decides, Debian's rows are Debian's."""
+        for line in lines:
+            if line.provider == "debian" or old == new.value:
+                continue
+            if not new.value:
+                yield line.change(topic, PERSON, old, note=f"not known: {new.source}")
+            elif line.provider == "wheel":
+                note = f"a row of official wheels, which are for CUDA {self.new.cuda or '?'}"
+                yield line.change(topic, PERSON, old, new.value, new.source, note)
+            else:
+                yield line.change(topic, CERTAIN, old, new.value, new.source)
 
 
 def collect(context: BumpContext) -> Bump:
     """Return everything that the new version concerns."""
-    steps = (
-        _versions,
-        _hashes,
-        _commits,
-        _requirements,
-        _pythons,
-        _cuda,
-        _patches,
-        _submodules,
-        _made,
-    )
+    steps = (_versions, _hashes, _commits, _requirements, _pythons, _cuda, _patches, _submodules, _generated)
     changes = [change for step in steps for change in step(context)]
     return Bump(
         package=context.request.target.package,
@@ -154,91 +161,66 @@ def collect(context: BumpContext) -> Bump:
         new=context.new.version,
         commit=context.new.commit,
         changes=tuple(dict.fromkeys(changes)),
-        unread=tuple(dict.fromkeys((*context.old.unread, *context.new.unread))),
+        unread=(*context.old.unread, *context.new.unread),
     )
 
 
 def read_lines(root: Path, name: str) -> tuple[Line, ...]:
     """Return a file's lines; those of conda_build_config.yaml with key, value and selector."""
-    key, found = "", []
+    key, lines = "", []
     for number, text in enumerate(read_text(root / name, root).splitlines(), start=1):
         if match := _KEY.match(text):
             key = match[1]
         item = _ITEM.match(text)
         value, selector = (item[1].strip(), item["selector"] or "") if item else ("", "")
-        found.append(Line(name, number, text, key, value, selector))
-    return tuple(found)
-
-
-def _set(
-    topic: str, lines: Iterable[Line], old: str, said: SourcedValue, context: BumpContext
-) -> Iterator[Change]:
-    """Yield a new value for lines; of official wheels a person decides, Debian's rows are Debian's."""
-    for line in lines:
-        if line.provider == "debian" or old == said.value:
-            continue
-        if not said.value:
-            yield line.change(topic, PERSON, old, note=f"not known: {said.source}")
-        elif line.provider == "wheel":
-            note = f"a row of official wheels, which are for CUDA {context.new.cuda or '?'}"
-            yield line.change(topic, PERSON, old, said.value, said.source, note)
-        else:
-            yield line.change(topic, CERTAIN, old, said.value, said.source)
+        lines.append(Line(name, number, text, key, value, selector))
+    return tuple(lines)
 
 
 def _versions(context: BumpContext) -> Iterator[Change]:
-    said = SourcedValue(context.new.version, "--bump")
     lines = context.values(context.key or "version", context.old.version)
-    yield from _set("version", lines, context.old.version, said, context)
+    new = SourcedValue(context.new.version, "--bump")
+    yield from context.set_value("version", lines, context.old.version, new)
     for line in context.recipe:
-        if found := _BUILD.match(line.text):
+        if match := _BUILD.match(line.text):
             first = SourcedValue("0", "a new version begins at 0")
-            yield from _set("build number", [line], found[1], first, context)
+            yield from context.set_value("build number", [line], match[1], first)
 
 
 def _hashes(context: BumpContext) -> Iterator[Change]:
     """Yield the sha256 of each archive whose address has the version, by the addresses above it."""
-    new, before = context.new.version, ""
-    names_of_version = "|".join(filter(None, ("version", re.escape(context.key))))
+    new, package, before = context.new.version, context.request.target.package, ""
     urls: list[str] = []
     for line in context.recipe:
-        if found := _URL.match(line.text):
-            urls = [*(urls if _URL.match(before) else []), found[1]]
-        elif urls and (found := _SHA256_OF.match(line.text)):
-            urls = [re.sub(rf"\$?\{{\{{\s*(?:{names_of_version})\s*\}}\}}", new, url) for url in urls]
+        if match := _URL.match(line.text):
+            urls = [*(urls if _URL.match(before) else []), match[1]]
+        elif urls and (match := _SHA256_OF.match(line.text)):
+            known = {"version": new, context.key: new, "name": package}
+            urls = [_VARIABLE.sub(lambda word: known.get(word[1], word[1]), url) for url in urls]  # noqa: B023
+            urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", package, url) for url in urls]
             urls = [url.replace(context.old.version, new) for url in urls]
-            name = context.request.target.package
-            urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", name, url) for url in urls]
-            urls = [re.sub(r"\$?\{\{\s*(\w+)\s*\}\}", r"\1", url) for url in urls]
-            key = re.fullmatch(r"\$?\{\{\s*(\w+)\s*\}\}", found[1])
-            setting = re.compile(rf"^\s*{key[1]}\s*[:=]" if key else "(?!)")
-            places = [line] if not key else [
-                line for line in (*context.matrix, *context.recipe)
-                if _SHA256.search(line.text) and (line.key == key[1] or setting.match(line.text))
-            ]  # fmt: skip
-            for place in places if any(new in url for url in urls) else ():
-                hashed = _SHA256.search(place.text)
-                said = find_sha256(urls, context.request)
-                yield from _set("sha256", [place], hashed[0] if hashed else "", said, context)
+            for place in context.definitions(line, match[1]) if any(new in url for url in urls) else ():
+                if old := _SHA256.search(place.text):
+                    sha256 = find_sha256(urls, context.request)
+                    yield from context.set_value("sha256", [place], old[0], sha256)
             urls = []
         before = line.text
 
 
 def _commits(context: BumpContext) -> Iterator[Change]:
     """Yield the commits that a recipe takes from git: upstream's own, and those of its submodules."""
-    now = {fact.name: fact for fact in context.new.all(Submodule)}
-    moved = {context.old.commit: SourcedValue(context.new.commit, f"the tag of {context.new.version}")}
-    for fact in context.old.all(Submodule):
-        if fact.name in now:
-            moved[fact.commit] = SourcedValue(now[fact.name].commit, fact.name)
+    now = {fact.name: fact.commit for fact in context.new.all(Submodule)}
+    moved = {
+        fact.commit: SourcedValue(now.get(fact.name, ""), fact.name) for fact in context.old.all(Submodule)
+    }
+    moved[context.old.commit] = SourcedValue(context.new.commit, f"the tag of {context.new.version}")
     for line in context.recipe:
         if taken := _REVISION.match(line.text):
-            key = re.fullmatch(r"\$?\{\{\s*(\w+)\s*\}\}", taken[1])
-            for place in [line for line in context.matrix if line.key == key[1]] if key else [line]:
+            for place in context.definitions(line, taken[1]):
                 if commit := _COMMIT.search(place.text):
-                    unknown = SourcedValue("", f"the commit that {context.new.version} has was not read")
-                    said = moved.get(commit[0]) or unknown
-                    yield from _set("commit", [place], commit[0], said if said.value else unknown, context)
+                    new = moved.get(commit[0], SourcedValue(""))
+                    new = new if new.value else SourcedValue("", f"{context.new.version}'s was not read")
+                    yield from context.set_value("commit", [place], commit[0], new)
 
 
 def _requirements(context: BumpContext) -> Iterator[Change]:
@@ -270,98 +252,84 @@ def _requirement(
     context: BumpContext, row: str, was: str, now: Requirement, line: Line, spec: str
 ) -> Iterator[Change]:
     """Yield what one line that asks for something must say of it now."""
-    source, exact = place_of(now.where), now.value.lstrip("=~<>!")
-    if expression := re.fullmatch(r"([=~<>!]*)\s*\$?\{\{\s*(\w+)\s*\}\}.*", spec):
-        old = was.lstrip("=~<>!")
-        yield from _set(row, context.values(expression[2], old), old, SourcedValue(exact, source), context)
-        operator = now.value.removesuffix(exact)
-        others = [other for _, other in context.requirements(row)]
-        if expression[1] != operator and not any(other.startswith(operator) for other in others):
-            yield line.change(row, PERSON, spec, spec.replace(expression[1], operator, 1), source)
+    source, exact, old = place_of(now.where), now.value.lstrip("=~<>!"), was.lstrip("=~<>!")
+    if expression := re.fullmatch(r"[=~<>!]*\s*\$?\{\{\s*(\w+)\s*\}\}.*", spec):
+        lines = context.values(expression[1], old)
+        yield from context.set_value(row, lines, old, SourcedValue(exact, source))
     elif spec and spec == was:
         yield line.change(row, CERTAIN, spec, now.value, source)
-    elif spec and now.value.startswith("=="):
-        if Spec(spec).admits(was.removeprefix("==")) and not Spec(spec).admits(exact):
-            yield line.change(row, PERSON, spec, now.value, source, "the recipe leaves it out")
+    elif spec and now.value.startswith("==") and (Spec(spec).admits(exact) or not Spec(spec).admits(old)):
+        return
     elif spec and spec != now.value:
         yield line.change(row, PERSON, spec, now.value, source, f"the wheel required {was}")
 
 
 def _pythons(context: BumpContext) -> Iterator[Change]:
     """Yield what Requires-Python and the wheels' tags change."""
-    said, was = context.new.requires_python, context.old.requires_python
+    new, old = context.new.requires_python, context.old.requires_python
     for line, spec in context.requirements("python"):
-        if said.value and spec == was.value != said.value:
-            yield line.change("python", CERTAIN, spec, said.value, said.source)
-    here = {}
+        if new.value and spec == old.value != new.value:
+            yield line.change("python", CERTAIN, spec, new.value, new.source)
+    here: dict[str, Line] = {}
     for line in context.matrix:
         if line.key == "python" and line.provider != "debian" and line.value:
             with contextlib.suppress(ConfigError):
                 here[python_version(line.value)] = line
     for python, line in here.items():
-        if said.value and not _fits(said.value, python):
-            note = "leave it out for conda-forge, with what is zipped with python"
-            yield line.change("python", PERSON, line.value, "", f"{said.source}: {said.value}", note)
-    more = [
-        one for one in context.new.pythons if context.old.pythons and one not in (*here, *context.old.pythons)
-    ]
-    if here and more:
+        with contextlib.suppress(InvalidSpecifier):
+            if not SpecifierSet(new.value).contains(f"{python.removesuffix('t')}.99"):
+                note = "leave it out for conda-forge, with what is zipped with python"
+                yield line.change("python", PERSON, line.value, "", f"{new.source}: {new.value}", note)
+    more = [python for python in context.new.pythons if python not in (*here, *context.old.pythons)]
+    if here and more and context.old.pythons:
         note = f"{context.old.version} has no wheels for it: conda-forge's migrations decide"
-        line = next(reversed(here.values()))
-        yield line.change("python", PERSON, "", ", ".join(more), "the wheels' tags", note)
-
-
-def _fits(specifiers: str, python: str) -> bool:
-    try:
-        return SpecifierSet(specifiers).contains(f"{python.removesuffix('t')}.99")
-    except InvalidSpecifier:
-        return True
+        yield next(reversed(here.values())).change(
+            "python", PERSON, "", ", ".join(more), "the wheels' tags", note
+        )
 
 
 def _cuda(context: BumpContext) -> Iterator[Change]:
     """Yield the CUDA versions that upstream's wheels come and go with, and architectures that are others now."""
     old, new = context.old, context.new
-    lines = (
-        line for line in context.matrix if line.key == "cuda_compiler_version" and re.match(r"\d", line.value)
-    )
-    here = {line.value: line for line in lines if line.provider != "debian" and line.provider != "wheel"}
+    here = {
+        line.value: line
+        for line in context.matrix
+        if line.key == "cuda_compiler_version" and re.match(r"\d", line.value)
+        if line.provider not in ("debian", "wheel")
+    }
     if old.cuda and new.cuda and old.cuda != new.cuda and here and new.cuda not in here:
         note = f"of upstream's wheels; here {', '.join(here)}: conda-forge's pinning decides"
         yield next(reversed(here.values())).change("CUDA", PERSON, old.cuda, new.cuda, "", note)
-    lists = (fact for fact in new.all(UpstreamArchs) if fact.holds.cuda)
-    pins = (fact for fact in new.all(CiPin) if (fact.name, fact.what) == ("cuda", "of the wheels"))
-    shipped = {cuda for fact in (*lists, *pins) for cuda in fact.holds.cuda}
+    lists = {(fact.holds, bool(fact.where.index)): fact for fact in new.all(UpstreamArchs) if fact.holds.cuda}
+    shipped = sorted({cuda for fact in lists.values() for cuda in fact.holds.cuda})
     for cuda, line in here.items():
         if shipped and cuda not in shipped:
-            note = f"upstream ships {', '.join(sorted(shipped))}; conda-forge's pinning decides"
+            note = f"upstream ships {', '.join(shipped)}; conda-forge's pinning decides"
             yield line.change("CUDA", PERSON, cuda, "", "", note)
-    for after in new.all(UpstreamArchs):
-        for before in old.all(UpstreamArchs):
-            alike = before.holds == after.holds and bool(before.where.index) == bool(after.where.index)
-            if alike and before.archs != after.archs and after.holds.cuda and after.holds.cuda[0] in here:
-                texts = " ".join(before.archs), " ".join(after.archs)
-                yield here[after.holds.cuda[0]].change("architectures", PERSON, *texts, place_of(after.where))
-
-
-def _listed_patches(context: BumpContext) -> Iterator[tuple[Line, Path]]:
-    for line in context.recipe:
-        found = _PATCH.match(line.text)
-        if found and not {*PROVIDERS[1:]} & {*Path(found[1]).parts}:
-            yield line, (context.root / line.file).parent / found[1]
+    for before in old.all(UpstreamArchs):
+        after = lists.get((before.holds, bool(before.where.index)))
+        if after and before.archs != after.archs and after.holds.cuda[0] in here:
+            texts = " ".join(before.archs), " ".join(after.archs)
+            yield here[after.holds.cuda[0]].change("architectures", PERSON, *texts, place_of(after.where))
 
 
 def _patches(context: BumpContext) -> Iterator[Change]:
     """Yield the patches, tried on the new tree where --tree has it."""
-    tree, found = context.request.local.tree, list(_listed_patches(context))
-    for line, path in found if tree else ():
+    tree, listed = context.request.local_tree, list[tuple[Line, Path]]()
+    for line in context.recipe:
+        match = _PATCH.match(line.text)
+        if match and not {*PROVIDERS[1:]} & {*Path(match[1]).parts}:
+            listed.append((line, (context.root / line.file).parent / match[1]))
+    for line, path in listed if tree else ():
         if not _applies(path, tree) and not _applies(path, tree, "-C1"):  # lines around it may differ
-            there = _applies(path, tree, "--reverse")
-            note = "is in the new tree: leave it out" if there else "does not apply"
+            applied = _applies(path, tree, "--reverse")
+            note = "is in the new tree: leave it out" if applied else "does not apply"
             yield line.change("patch", PERSON, path.name, "", "--tree", note)
-    if found and tree is None:
-        listed = ", ".join(dict.fromkeys(path.name for _, path in found))
-        note = f"do they apply? --tree FOLDER tries: {listed}"
-        yield found[0][0].change("patches", PERSON, f"{len(found)} patches", "", "", note)
+    if listed and tree is None:
+        note = (
+            f"do they apply? --tree FOLDER tries: {', '.join(dict.fromkeys(path.name for _, path in listed))}"
+        )
+        yield listed[0][0].change("patches", PERSON, f"{len(listed)} patches", "", "", note)
 
 
 def _applies(patch: Path, tree: Path | None, *more: str) -> bool:
@@ -371,28 +339,23 @@ def _applies(patch: Path, tree: Path | None, *more: str) -> bool:
 
 
 def _submodules(context: BumpContext) -> Iterator[Change]:
-    """Yield the submodules that moved; one name for one commit, as in the table."""
+    """Yield the submodules that moved; those that only one release is known to have say nothing."""
     was, now = (
         {fact.name: fact for fact in release.all(Submodule)} for release in (context.old, context.new)
     )
-    moved = []
-    for name in sorted(was.keys() | now.keys()):
-        before, after = was.get(name), now.get(name)
-        if before and after:
-            known = before.commit != after.commit
-        else:  # what is not there says nothing, unless all was read
-            known = (context.new if before else context.old).complete("submodules")
-        values = before.text if before else "", after.text if after else ""
-        if known:
-            moved.append(f"{name} {values[0] or 'new'} -> {values[1] or 'gone'}")
+    moved = [
+        f"{name} {was[name].text} -> {now[name].text}"
+        for name in sorted(was.keys() & now.keys())
+        if was[name].commit != now[name].commit
+    ]
     if moved:
-        whole = Line(context.recipe[0].file, 0, "")
-        yield whole.change("submodules", PERSON, f"{len(moved)} moved", "", "", "; ".join(moved))
+        recipe = Line(context.recipe[0].file, 0, "")
+        yield recipe.change("submodules", PERSON, f"{len(moved)} moved", "", "", "; ".join(moved))
 
 
-def _made(context: BumpContext) -> Iterator[Change]:
+def _generated(context: BumpContext) -> Iterator[Change]:
     """Yield what a command makes from the recipes and the matrix."""
-    commands = _MADE if context.key else {CONFIG_FOLDER: "conda smithy rerender"}
+    commands = _GENERATED if context.key else {CONFIG_FOLDER: "conda smithy rerender"}
     for name, command in commands.items():
         if (context.root / name).exists():
             yield Line(name, 0, "").change("generated", CERTAIN, note=command)

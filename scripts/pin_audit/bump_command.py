@@ -16,79 +16,60 @@ from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit import feedstock, release, repositories
 from pin_audit.bump import Bump, BumpContext, Change, Line, collect, read_lines
-from pin_audit.make_report import AuditOptions, make_request, make_services
-from pin_audit.markdown import table
-from pin_audit.report_file import write
+from pin_audit.command import AuditOptions, make_request, make_services
+from pin_audit.report import FORMAT, FORMAT_VERSION, escape, table
+from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.targets import find, packages, target
 
-#: Options without effect on a bump, by name; some are spelled otherwise on the command line.
-_REFUSED = (
-    "release",
-    "every",
-    "only",
-    "skipped",
-    "write",
-    "compare",
-    "fail_on",
-    "upstream",
-    "ref",
-    "snapshot",
-)
-_SPELLED = {"every": "all", "only": "source", "skipped": "skip", "fail_on": "fail-on"}
+_WITHOUT_EFFECT = ("release", "every", "write", "fail_on", "upstream", "ref", "snapshot")
+_VERSION = re.compile(r"""^\s*(?:\{%-?\s*set\s+)?version\s*[:=]\s*["']?(\d[\w.+-]*)["']?""")
 
 
 def bump(
     options: AuditOptions, root: Path, *, tell: Callable[[str], None], progress: Callable[[str], None]
 ) -> Result:
     """Return what must change in a repository for another version of its package."""
-    if given := [name for name in _REFUSED if getattr(options, name)]:
-        raise UsageError(f"--{_SPELLED.get(given[0], given[0])} has no effect with --bump", "leave it out")
+    if given := [name for name in _WITHOUT_EFFECT if getattr(options, name)]:
+        word = {"every": "package all"}.get(given[0], given[0].replace("_", "-"))
+        raise UsageError(f"--{word} has no effect with --bump", "leave it out")
     try:
-        found = _collect(options, root, progress)
+        changes = _collect(options, root, progress)
     except KeyboardInterrupt:
         raise Interrupted("interrupted", "downloads are cached; run it again to continue") from None
-    result = Result(
-        format="audit-bump", document=msgspec.to_builtins(found), lines=markdown(found).splitlines()
-    )
-    if options.output is None:
-        return result
-    as_json = options.form == "json" or options.output.suffix == ".json"
-    text = (
-        msgspec.json.format(msgspec.json.encode(result.to_json()), indent=1).decode()
-        if as_json
-        else markdown(found)
-    )
-    write(f"{text.rstrip()}\n", options.output)
-    tell(f"written: {options.output}")
-    return Result(format="audit-bump", document=result.document)
+    document = {"bump": msgspec.to_builtins(changes)}
+    lines = _markdown(changes).splitlines()
+    return Result(format=FORMAT, format_version=FORMAT_VERSION, document=document, lines=lines)
 
 
-def markdown(found: Bump) -> str:
-    """Return a bump as Markdown."""
-    if found.old == found.new:
-        return f"## {found.package} {found.old}\n\nThis is the newest version that an index has.\n"
-    commit = f" ({found.commit[:10]})" if found.commit else ""
-    heads = ("where", "what", found.old, found.new, "who", "why")
-    order = sorted(found.changes, key=lambda one: one.kind)
-    parts = [f"## {found.package} {found.old} to {found.new}{commit}", table(heads, map(_row, order))]
-    if found.unread:
+def _markdown(bump: Bump) -> str:
+    if bump.old == bump.new:
+        return f"## {bump.package} {bump.old}\n\nThis is the newest version that an index has.\n"
+    commit = f" ({bump.commit[:10]})" if bump.commit else ""
+    heads = ("where", "what", bump.old, bump.new, "who", "why")
+    rows = [
+        list(map(escape, _row(change))) for change in sorted(bump.changes, key=lambda change: change.kind)
+    ]
+    parts = [f"## {bump.package} {bump.old} to {bump.new}{commit}", table(heads, rows)]
+    if bump.unread:
         parts.append("Something may be missing of what was not read now:")
-        parts.append(table(("source", "why"), (one.partition(": ")[::2] for one in found.unread)))
+        parts.append("\n".join(f"* {escape(text)}" for text in bump.unread))
     return "\n\n".join(parts) + "\n"
 
 
-def _row(one: Change) -> tuple[str, ...]:
-    place = f"{one.file}:{one.line}" if one.line else one.file
+def _row(change: Change) -> tuple[str, ...]:
+    place = f"{change.file}:{change.line}" if change.line else change.file
     old, new = (
-        f"{text[:16]}…" if re.fullmatch("[0-9a-f]{40,}", text) else text for text in (one.old, one.new)
+        f"{text[:16]}…" if re.fullmatch("[0-9a-f]{40,}", text) else text for text in (change.old, change.new)
     )
-    return place, one.topic, old, new, one.kind, "; ".join(filter(None, (one.source, one.note)))
+    why = "; ".join(filter(None, (change.source, change.note)))
+    return place, change.topic, old, new, change.kind, why
 
 
 def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None]) -> Bump:
     services = make_services(options, lambda _, text: progress(text))
+    repos = Repositories(services)
     if len(options.package_words) > 1:
         raise UsageError("--bump is about one package", "name it with --package")
     package = find(options.package_words[0]) if options.package_words else packages()[0]
@@ -96,36 +77,36 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
     configs = tuple(load(root, name) for name in available(root)) if own else feedstock.configs(root)
     kept = tuple(config for config in configs if config.provider == "conda-forge")
     recipe, matrix = _lines(root, package.recipe if own else "")
-    old = _built(recipe, matrix, configs if own else (), package.key)
+    old = _built_version(recipe, kept if own else (), package.key)
 
-    def asked(version: str | None, local: AuditOptions) -> AuditRequest:
+    def make(version: str | None, local: AuditOptions) -> AuditRequest:
         if own:
-            one = target(package, kept, root, version=version)
+            audited = target(package, kept, root, version=version)
         else:
-            one = feedstock.target(root, kept, upstream=None, ref=None, version=version)
-        return make_request(one, local, kept, services, root, foreign=not own)
+            audited = feedstock.target(root, kept, upstream=None, ref=None, version=version)
+        return make_request(audited, local, kept, services, repos, root, foreign=not own)
 
     version = options.bump or ""
     if version == "newest":
-        named = asked(None, options).target
-        torch = next((one.torch_version for one in kept), "")
+        named = make(None, options).target
+        torch = next((config.torch_version for config in kept), "")
         version = newest_version(named.wheel, named.index, torch, services)
         if version == old:
             return Bump(package=named.package, old=old, new=old)
     elif version == old:
         raise UsageError(f"{recipe[0].file} has {old} already", "name another version")
-    requests = asked(old, AuditOptions(timeout=options.timeout)), asked(version, options)
+    requests = make(old, AuditOptions(timeout=options.timeout)), make(version, options)
     try:
         with ThreadPoolExecutor() as pool:
             before, after = pool.map(release.read, requests)
-        key = package.key if own else ""
-        return collect(
-            BumpContext(
-                root=root, request=requests[1], old=before, new=after, recipe=recipe, matrix=matrix, key=key
-            )
-        )
     finally:
         repositories.stop()
+    return collect(
+        BumpContext(
+            root=root, request=requests[1], old=before, new=after, recipe=recipe, matrix=matrix,
+            key=package.key if own else "",
+        )
+    )  # fmt: skip
 
 
 def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
@@ -138,23 +119,14 @@ def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
         if (root / name).is_file():
             beside = str(Path(name).with_name(MATRIX_FILE))
             return read_lines(root, name), read_lines(root, beside) if (root / beside).is_file() else ()
-    raise UsageError(
-        f"{root} has no recipe", "name a repository with recipe/recipe.yaml or recipe/meta.yaml: --root DIR"
-    )
+    raise UsageError(f"{root} has no recipe", "name a repository with a recipe: --root DIR")
 
 
-def _built(recipe: tuple[Line, ...], matrix: tuple[Line, ...], configs: tuple[Config, ...], key: str) -> str:
+def _built_version(recipe: tuple[Line, ...], configs: tuple[Config, ...], key: str) -> str:
     """Return the version that a recipe is at: that of most configs, or as it is written."""
     if configs:
-        built = Counter(
-            config.variant.get(key, ("",))[0] for config in configs if config.provider == "conda-forge"
-        )
-        return built.most_common(1)[0][0]
+        return Counter(config.variant.get(key, ("",))[0] for config in configs).most_common(1)[0][0]
     for line in recipe:
-        if found := re.match(
-            r"""^\s*(?:\{%-?\s*set\s+)?version\s*[:=]\s*["']?(\d[\w.+-]*)["']?""", line.text
-        ):
-            return found[1]
-    raise UsageError(
-        f"{recipe[0].file} names no version", "write it as a value of context:, or of {% set version %}"
-    )
+        if match := _VERSION.match(line.text):
+            return match[1]
+    raise UsageError(f"{recipe[0].file} names no version", "write it in context:, or with {% set version %}")

@@ -1,41 +1,67 @@
-"""The audit command: make a report, show, write and judge it."""
+"""The audit command: read all sources, make the report, show, write and judge it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from fnmatch import fnmatchcase
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.errors import (
-    ChangesError,
-    IncomparableError,
-    Interrupted,
-    UnknownError,
-    UsageError,
-    VerdictError,
-)
+from groundwork.errors import AuditError, Interrupted, MegabuildError, UnknownError, UsageError, VerdictError
+from groundwork.files import cache_folder
+from groundwork.network.cache import now
 from groundwork.result import Result
 from groundwork.text import counted, meant
-from pin_audit.constraints import STATUSES, Status
-from pin_audit.make_report import AuditOptions, make
-from pin_audit.markdown import changes_markdown, insert, markdown
-from pin_audit.report_file import Report, compare, read, result, text, write
+from megabuild.configs.config import Config, available, load
+from pin_audit import feedstock, repositories, snapshots
+from pin_audit.facts import AuditTarget
+from pin_audit.meta_yaml import names_of
+from pin_audit.name_map import names
+from pin_audit.recipe_lines import names_in, read_text, requirement_lines
+from pin_audit.report import FORMAT, FORMAT_VERSION, Report, insert, markdown, to_document
+from pin_audit.repositories import Repositories
+from pin_audit.request import AuditRequest
+from pin_audit.rows import STATUSES, Status
+from pin_audit.run_sources import gather, sources
+from pin_audit.services import Services
+from pin_audit.sources.wheel_metadata import newest_version
+from pin_audit.table import tabulate
+from pin_audit.targets import AuditedPackage, find, packages, target
+
+#: Sources that local files stand in for.
+_LOCAL = {"ci_pins": "local_tree", "upstream_archs": "local_tree", "pinning": "local_pinning"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """The options of the command line."""
+
+    package_words: tuple[str, ...] = ()
+    release: str | None = None
+    upstream: str | None = None  #: of another project; with `ref`
+    ref: str | None = None
+    tree: Path | None = None
+    pinning: Path | None = None
+    offline: bool = False
+    timeout: float = 300.0  #: seconds
+    json: bool = False
+    write: Path | None = None
+    fail_on: str | None = None  #: statuses with commas between them
+    snapshot: bool = False  #: commit what is read
+    bump: str | None = None  #: the version for which to say what must change
+
+    @property
+    def every(self) -> bool:
+        """Whether all packages of this repository are meant."""
+        return "all" in self.package_words
 
 
 def audit(
-    options: AuditOptions,
-    root: Path,
-    *,
-    tell: Callable[[str], None],
-    progress: Callable[[str], None],
-    named: bool = False,
+    options: AuditOptions, root: Path, *, tell: Callable[[str], None], progress: Callable[[str], None]
 ) -> Result:
-    """Make a report on the repository `root`, show and write it, and judge it as ``--fail-on`` says.
-
-    Says which repository it is, if that was not `named` and the current folder lies elsewhere.
-    """
-    wanted = statuses(options.fail_on) if options.fail_on else ()
-    if not named and not Path.cwd().is_relative_to(root):
+    """Make a report on the repository `root`, write it, and judge it as ``--fail-on`` says."""
+    wanted = parse_statuses(options.fail_on) if options.fail_on else ()
+    if not Path.cwd().is_relative_to(root):
         tell(f"auditing the recipes of {root}")
     try:
         report, warnings = make(options, root, progress=progress)
@@ -44,21 +70,20 @@ def audit(
     for warning in warnings:
         tell(f"! {warning}")
     if options.write is not None:
-        written = insert(options.write, markdown(report, level=3))
-        tell(f"{'written' if written else 'in step already'}: {options.write}")
-    lines, code = _render(report, options, tell)
-    found = [
-        f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
-    ]
-    if found:
-        tell(f"--fail-on {options.fail_on}: {', '.join(found)}")
-        code = VerdictError.exit_code
-    elif options.fail_on:
-        code = _report_unread(report, options.fail_on, wanted, options.skipped, tell) or code
-    return result(report, lines, code)
+        changed = insert(options.write, markdown(report, level=3, lines=False))
+        tell(f"{'written' if changed else 'in step already'}: {options.write}")
+    code = _judge(report, wanted, tell) if wanted else 0
+    lines = [] if options.write is not None else markdown(report).splitlines()
+    return Result(
+        format=FORMAT,
+        format_version=FORMAT_VERSION,
+        document=to_document(report),
+        lines=lines,
+        exit_code=code,
+    )
 
 
-def statuses(text: str) -> tuple[Status, ...]:
+def parse_statuses(text: str) -> tuple[Status, ...]:
     """Return the statuses of a list with commas between them: ``conflict,recipe-older``; raises UsageError."""
     words = [part.strip().lower().replace(" ", "-").replace("_", "-") for part in text.split(",")]
     for word in words:
@@ -67,56 +92,142 @@ def statuses(text: str) -> tuple[Status, ...]:
     return tuple(STATUSES[word] for word in words)
 
 
-def _report_unread(
-    report: Report,
-    fail_on: str,
-    wanted: tuple[Status, ...],
-    skipped: tuple[str, ...],
-    tell: Callable[[str], None],
-) -> int:
-    """Report what --fail-on could not judge; return an exit code if a whole source was not read."""
-    unread = {
-        name: None
-        for audit in report.audits
-        for name in audit.not_read()
-        if not any(fnmatchcase(name, pattern) for pattern in skipped)
-    }
+def _judge(report: Report, wanted: Sequence[Status], tell: Callable[[str], None]) -> int:
+    """Return the exit code of --fail-on: rows have one of the statuses, or a whole source was not read."""
+    rows = [
+        f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
+    ]
+    if rows:
+        tell(f"--fail-on found {', '.join(rows)}")
+        return VerdictError.exit_code
     unknown = sum(len(audit.with_status([Status.UNKNOWN])) for audit in report.audits)
-    rows = sum(len(audit.rows) + len(audit.archs) for audit in report.audits)
     if unknown and Status.UNKNOWN not in wanted:
-        tell(f"--fail-on {fail_on}: {unknown} of {counted(rows, 'row')} could not be judged")
-    if not unread:
-        return 0
-    tell(
-        f"error: --fail-on {fail_on} found nothing, but these were not read: {', '.join(unread)}\n"
-        "  run it once with a network, name local files instead (--help), or leave them out: --skip NAME"
-    )
-    return UnknownError.exit_code
+        tell(f"--fail-on: {counted(unknown, 'row')} could not be judged")
+    if unread := dict.fromkeys(name for audit in report.audits for name in audit.not_read()):
+        tell(
+            f"error: --fail-on found nothing, but these were not read: {', '.join(unread)}\n"
+            "  run it once with a network, or name local files instead (--help)"
+        )
+        return UnknownError.exit_code
+    return 0
 
 
-def _render(report: Report, options: AuditOptions, tell: Callable[[str], None]) -> tuple[list[str], int]:
-    """Return the lines in the requested form, or write them, and the exit code of --compare."""
-    code, output = 0, options.output
-    if options.compare is not None:
-        old = read(options.compare)
-        found = compare(old, report)
-        if found.empty:
-            code = IncomparableError.exit_code
-            tell(
-                f"error: nothing from outside this repository was read both in {options.compare} and now\n"
-                "  run it once with a network, or name local files instead (--help)"
+def make(
+    options: AuditOptions, root: Path, *, progress: Callable[[str], None] = lambda _: None
+) -> tuple[Report, tuple[str, ...]]:
+    """Make a report on a repository; returns it with warnings about the cache."""
+    for name in ("release", "tree", "upstream"):
+        if getattr(options, name) and (options.every or len(options.package_words) > 1):
+            raise UsageError(f"--{name} is about one package", "name one package with --package")
+    foreign = options.upstream is not None or not feedstock.is_own(root)
+    everything = feedstock.configs(root) if foreign else (load(root, name) for name in available(root))
+    # those that build with conda-forge's packages are the ones to compare
+    configs = tuple(config for config in everything if config.provider == "conda-forge")
+    warnings: dict[str, None] = {}
+
+    def report(source: str, text: str) -> None:
+        if source == "cache":
+            warnings[text] = None
+        else:
+            progress(text)
+
+    services = make_services(options, report)
+    if foreign:
+        targets = [
+            feedstock.target(
+                root, configs, upstream=options.upstream, ref=options.ref, version=options.release
             )
-        elif found.changes or found.unmatched:
-            code = ChangesError.exit_code
-        if options.form is None and output is None:
-            return changes_markdown(found, old.made).splitlines(), code
-        tell(f"{counted(len(found.changes), 'cell')} changed since {old.made}")
-    if output is not None:
-        as_json = options.form == "json" or (options.form is None and output.suffix == ".json")
-        write(text(result(report)) if as_json else markdown(report), output)
-        tell(f"written: {output}")
-        return [], code
-    if options.form is None and options.write is not None:
-        return [], code
-    folded = options.form is None
-    return markdown(report, folded=folded, separator="<br>" if options.form else "; ").splitlines(), code
+        ]
+    else:
+        words = options.package_words or ("pytorch",)
+        chosen = packages() if options.every else tuple(dict.fromkeys(map(find, words)))
+        targets = [
+            target(package, configs, root, version=_version(options, package, configs, services))
+            for package in chosen
+        ]
+    repos = Repositories(services)
+    requests = [
+        make_request(one, options, configs, services, repos, root, foreign=foreign) for one in targets
+    ]
+    try:
+        outcomes_of = gather(requests, sources())
+    finally:
+        repositories.stop()
+    audits = []
+    channel = snapshots.load(snapshots.CHANNEL, "")
+    for request in requests:
+        outcomes = outcomes_of[request.target.package]
+        if options.snapshot:
+            saved = [snapshots.save(new) for new in snapshots.of(request.target, outcomes, now())]
+            warnings |= dict.fromkeys(f"written: {path}" for path in saved)
+        release = snapshots.load(request.target.package, request.target.version)
+        known = (release if _is_upstreams(request.target) else None, channel)
+        filled = [
+            outcome
+            if getattr(request, _LOCAL.get(outcome.source, ""), None)
+            else snapshots.fill(outcome, known)
+            for outcome in outcomes
+        ]
+        audits.append(tabulate(request.target, filled, names()))
+    return Report(made=now(), audits=tuple(audits)), tuple(warnings)
+
+
+def _is_upstreams(audited: AuditTarget) -> bool:
+    """Whether the tag of a package's own upstream is asked for, rather than a mirror or another project."""
+    return any(
+        (audited.package, audited.repository, audited.tag)
+        == (known.name, known.repository, known.tag.format(version=audited.version))
+        for known in packages()
+    )
+
+
+def _version(
+    options: AuditOptions, package: AuditedPackage, configs: Sequence[Config], services: Services
+) -> str | None:
+    if options.release != "newest":
+        return options.release
+    try:
+        torch = next((config.torch_version for config in configs), "")
+        return newest_version(package.wheel, package.index, torch, services)
+    except MegabuildError as error:
+        raise AuditError(error.message, error.remedy) from error
+
+
+def make_services(options: AuditOptions, report: Callable[[str, str], None]) -> Services:
+    """Return what sources share: cache, client and time limit."""
+    folder = cache_folder(os.environ) / "audit"
+    return Services(folder, offline=options.offline, seconds=options.timeout, report=report)
+
+
+def make_request(
+    audited: AuditTarget,
+    options: AuditOptions,
+    configs: Sequence[Config],
+    services: Services,
+    repos: Repositories,
+    root: Path,
+    *,
+    foreign: bool,
+) -> AuditRequest:
+    """Return the request that every source gets for a package."""
+    recipe: tuple[str, ...] = ()
+    try:
+        if audited.recipe and audited.recipe.name == "recipe.yaml":
+            recipe = names_in(requirement_lines(audited.recipe, root))
+        elif audited.recipe:
+            recipe = names_of(read_text(audited.recipe, root))
+    except AuditError:
+        pass  # recipe_pins says so
+    return AuditRequest(
+        target=audited,
+        services=services,
+        repositories=repos,
+        configs=tuple(
+            config for config in configs if config.name in {build.name for build in audited.builds}
+        ),
+        root=root,
+        local_tree=options.tree,
+        local_pinning=options.pinning,
+        foreign=foreign,
+        names=names().wanted(audited.package, recipe, submodules=foreign),
+    )

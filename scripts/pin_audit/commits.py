@@ -1,8 +1,4 @@
-"""Commits that recipes take from git, held against upstream's: of the tag, or of a library that upstream vendors.
-
-Hashes have no order, and no third commit satisfies two: different commits are a conflict, unless the audited version of
-upstream is not the one that is built here.
-"""
+"""Commits that recipes take from git, held against upstream's: of the tag, or of a library that upstream vendors."""
 
 from __future__ import annotations
 
@@ -11,20 +7,19 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from groundwork.errors import AuditError
-from pin_audit.addresses import parse_address
-from pin_audit.constraints import GRAVITY, AuditRow, Status, Verdict
-from pin_audit.facts import AnyFact, AuditTarget, RecipeCommit, Submodule, TagCommit, config_words
+from pin_audit.facts import AnyFact, AuditTarget, RecipeCommit, Submodule, TagCommit
 from pin_audit.name_map import Names
+from pin_audit.repositories import parse_address
+from pin_audit.rows import AuditRow, Status, Verdict
 from pin_audit.targets import packages
 from pin_audit.versions import Spec, is_version
 
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
-_SHOWN = 10
 
 
 def short_revision(revision: str) -> str:
     """Return a commit's first digits, and any other revision (a tag, a branch) as it is."""
-    return revision[:_SHOWN] if _COMMIT.fullmatch(revision) else revision
+    return revision[:10] if _COMMIT.fullmatch(revision) else revision
 
 
 def assign_rows(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[tuple[str, AnyFact]]:
@@ -33,76 +28,68 @@ def assign_rows(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> 
     Commits that other packages' recipes pin count where upstream's repository is theirs, or where upstream vendors the
     same library.
     """
-    own = _own(target)
-    vendored: dict[str, dict[str, None]] = {}
-    for fact in facts:
-        if isinstance(fact, Submodule):
-            vendored.setdefault(_plain(fact.address), {})[names.by_submodule(fact.name)] = None
-    found: list[tuple[str, AnyFact]] = []
-    for fact in facts:
-        if not isinstance(fact, RecipeCommit):
-            continue
-        where = _plain(fact.address)
-        if where in own:
-            found.append((target.package, fact))
-        elif where in vendored:
-            found += [(row, fact) for row in vendored[where]]
+    vendored = {
+        (_repository(fact.address), names.by_submodule(fact.name))
+        for fact in facts
+        if isinstance(fact, Submodule)
+    }
+    assigned: list[tuple[str, AnyFact]] = []
+    for fact in (fact for fact in facts if isinstance(fact, RecipeCommit)):
+        repository = _repository(fact.address)
+        if repository in _own(target):
+            assigned.append((target.package, fact))
+        elif rows := sorted(row for address, row in vendored if address == repository):
+            assigned += [(row, fact) for row in rows]
         elif fact.recipe == target.package:
-            found.append((names.by_conda(fact.name), fact))
-    if any(row == target.package for row, _ in found):
-        found += [(target.package, fact) for fact in facts if isinstance(fact, TagCommit)]
-    return found
+            assigned.append((names.by_conda(fact.name), fact))
+    if any(row == target.package for row, _ in assigned):
+        assigned += [(target.package, fact) for fact in facts if isinstance(fact, TagCommit)]
+    return assigned
 
 
-def verdict(row: AuditRow, target: AuditTarget) -> Verdict | None:
-    """Return what there is to say of the commits of a row, or None where no recipe pins one."""
-    judged = [_verdict(fact, row, target) for fact in row.all(RecipeCommit)]
-    if not judged:
-        return None
-    worst = min((status for status, _ in judged), key=GRAVITY.index)
-    return worst, "; ".join(dict.fromkeys(text for status, text in judged if status is worst))
+def judge_commits(row: AuditRow, target: AuditTarget) -> Verdict | None:
+    """Return the gravest verdict on the commits of a row, or None where no recipe pins one."""
+    verdicts = [_judge(fact, row, target) for fact in row.all(RecipeCommit)]
+    return min(verdicts, key=lambda verdict: verdict.gravity, default=None)
 
 
-def _verdict(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdict:
-    own = _plain(pinned.address) in _own(target)
-    who = "the recipe" if pinned.recipe == target.package else f"{pinned.recipe}'s recipe"
-    scope = config_words(pinned.holds.configs, row.builds)
-    where = f" [{scope}]" if scope else ""
+def _judge(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdict:
+    own = _repository(pinned.address) in _own(target)
+    pins = "the recipe" if pinned.recipe == target.package else f"{pinned.recipe}'s recipe"
+    pins += f" pins {short_revision(pinned.value) or 'no commit'}"
     if own:
-        commits = {fact.value: "" for fact in row.all(TagCommit) if fact.value}
-        has = f"upstream's {target.tag} is"
+        commits = [fact.value for fact in row.all(TagCommit) if fact.value]
     else:
-        theirs = [fact for fact in row.all(Submodule) if _plain(fact.address) == _plain(pinned.address)]
-        commits = {one.commit: one.text for one in theirs if one.commit}
-        has = "upstream vendors"
-    if own and pinned.value in (target.tag, f"refs/tags/{target.tag}"):
-        return Status.IN_STEP, f"{who} takes upstream's {target.tag}{where}"
-    shown = ", ".join(short_revision(one) + (f" ({text})" if text else "") for one, text in commits.items())
-    if not _COMMIT.fullmatch(pinned.value):
-        takes = f"{who} takes {pinned.value or 'the newest commit'}{where}, not a fixed commit"
-        return Status.MISSING, f"{takes}: {has} {shown}" if shown else takes
-    pins = f"{who} pins {short_revision(pinned.value)}{where}"
+        same = [
+            fact for fact in row.all(Submodule) if _repository(fact.address) == _repository(pinned.address)
+        ]
+        commits = [fact.commit for fact in same if fact.commit]
     if not commits:
         if own or (row.entry.submodules and "submodules" in row.troubles):
-            return Status.UNKNOWN, f"upstream's {'tag was' if own else 'submodules were'} not read, {pins}"
-        return Status.UNPINNED, f"upstream names no commit, {pins}"
-    if any(one.startswith(pinned.value.lower()) for one in commits):
-        return Status.IN_STEP, f"{pins}, as {'upstream has it at ' + target.tag if own else 'upstream does'}"
+            return Verdict(Status.UNKNOWN, f"upstream's commit was not read, {pins}")
+        return Verdict(Status.UNPINNED, f"upstream names no commit, {pins}")
+    as_tag = own and pinned.value == f"refs/tags/{target.tag}"
+    if as_tag or (pinned.value and any(commit.startswith(pinned.value.lower()) for commit in commits)):
+        return Verdict(Status.IN_STEP, f"{pins}, as upstream does")
+    sentence = f"upstream has {', '.join(map(short_revision, commits))}, {pins}"
+    todo = "take upstream's commit, or say in the recipe why not"
+    if not _COMMIT.fullmatch(pinned.value):
+        return Verdict(Status.MISSING, sentence, todo)
     built = pinned.version
     if built == target.version or not (is_version(built) and is_version(target.version)):
-        return Status.CONFLICT, f"no commit satisfies both: {has} {shown}, {pins}"
+        return Verdict(Status.CONFLICT, f"no commit satisfies both: {sentence}", todo)
     # of two versions of upstream: as old as these
     status = Status.OLDER if Spec(f"<{target.version}").admits(built) else Status.NEWER
-    return status, f"{has} {shown}, {pins} for {built}"
+    return Verdict(status, f"{sentence} for {built}", todo)
 
 
 def _own(target: AuditTarget) -> set[str]:
-    """Return upstream's repository as it is known here, and the mirror of it that is asked, if there is one."""
+    """Return upstream's repository as packages.yaml has it, and the mirror of it that is asked, if there is one."""
     known = [package.repository for package in packages() if package.name == target.package]
-    return {_plain(address) for address in (*known, target.repository)} - {""}
+    return {_repository(address) for address in (*known, target.repository)} - {""}
 
 
-def _plain(address: str) -> str:
+def _repository(address: str) -> str:
     """Return an address so that all ways to one repository compare equal: https or ssh, with or without ``.git``."""
     try:
         parts = urlsplit(parse_address(address))

@@ -16,10 +16,7 @@ Converted = TypeVar("Converted", bound=type[Struct])
 
 
 def resolve_types(kind: Converted) -> Converted:
-    """Let msgspec fill in the types of a Struct's fields now, in one thread.
-
-    It does so at the first conversion otherwise, and two threads that both make the first one crash the process.
-    """
+    """Let msgspec fill in the types of a Struct's fields now: two threads that both do it first crash the process."""
     msgspec.json.Decoder(kind)
     return kind
 
@@ -53,18 +50,16 @@ class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     configs: tuple[str, ...] = ()
     platforms: tuple[str, ...] = ()  #: by conda's names
     cuda: tuple[str, ...] = ()  #: ``13.0``, ``13`` for all that begin so, or ``None`` for builds without CUDA
-    pythons: tuple[str, ...] = ()  #: ``3.14``, ``3.1*``, or ``other`` than those named beside it
     torch: str = ""  #: the version of PyTorch
     marker: str = ""  #: of PEP 508
 
-    def words(self, builds: Sequence[Build]) -> str:
+    def words(self, builds: Sequence[Build] = ()) -> str:
         """Return where a fact holds among the audited configs; an empty string for everywhere."""
-        with_cuda = [one for one in self.cuda if one != "None"]
+        with_cuda = [version for version in self.cuda if version != "None"]
         parts = [
             "CPU" if "None" in self.cuda else "",
             f"CUDA {', '.join(with_cuda)}" if with_cuda else "",
             ", ".join(self.platforms),
-            f"Python {', '.join(self.pythons)}" if self.pythons else "",
             f"PyTorch {self.torch}" if self.torch else "",
             self.marker,
             config_words(self.configs, builds),
@@ -72,63 +67,55 @@ class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ", ".join(filter(None, parts))
 
     def matches(self, build: Build) -> bool:
-        """Whether a fact holds for a config, apart from markers, Pythons and PyTorch's version."""
+        """Whether a fact holds for a config, apart from markers and PyTorch's version."""
+        cuda = {build.cuda or "None", build.cuda.partition(".")[0] or "None"}
         return (
             (not self.configs or build.name in self.configs)
             and (not self.platforms or build.platform in self.platforms)
-            and (
-                not self.cuda
-                or bool({build.cuda or "None", build.cuda.partition(".")[0] or "None"} & set(self.cuda))
-            )
+            and (not self.cuda or not cuda.isdisjoint(self.cuda))
         )
 
 
 def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
-    """Return words for a set of configs: ``cuda129``, ``linux-64 cpu``, ``mkl``, or their names if no such words fit.
+    """Return words for a set of configs: ``cuda129``, ``linux-64 cpu``, or their names if no such words fit.
 
-    An empty string stands for all; several words hold together, what stands between commas apart.
+    An empty string stands for all configs.
     """
     names = frozenset(chosen)
     if not names or names >= {build.name for build in builds}:
         return ""
     # in the order in which they are left out where the others say enough
-    traits = ("platform", "blas", "provider", "accelerator")
-    has = {trait: {getattr(build, trait) for build in builds if build.name in names} for trait in traits}
+    traits = ["platform", "blas", "provider", "accelerator"]
+    values = {trait: {getattr(build, trait) for build in builds if build.name in names} for trait in traits}
 
-    def fit(kept: Sequence[str]) -> bool:
-        return names == {
-            build.name for build in builds if all(getattr(build, one) in has[one] for one in kept)
-        }
+    def fits(kept: Iterable[str]) -> bool:
+        kept = [*kept]
+        fitting = (build for build in builds if all(getattr(build, trait) in values[trait] for trait in kept))
+        return names == {build.name for build in fitting}
 
-    kept = list(traits)
-    if fit(kept):
-        for trait in traits:
-            without = [one for one in kept if one != trait]
-            kept = without if fit(without) else kept
-        order = ("platform", "accelerator", "blas", "provider")
-        has["platform"] = set(short_platforms(has["platform"]))
-        return " ".join("/".join(sorted(has[trait])) for trait in order if trait in kept)
-    if len(has["accelerator"]) > 1:
-        groups = ({b.name for b in builds if b.accelerator == one} & names for one in has["accelerator"])
-        return ", ".join(sorted(config_words(group, builds) for group in groups))
-    return ", ".join(sorted(names))
+    if not fits(traits):
+        groups = [{b.name for b in builds if b.accelerator == one} & names for one in values["accelerator"]]
+        words = [config_words(group, builds) for group in groups] if len(groups) > 1 else names
+        return ", ".join(sorted(words))
+    for trait in tuple(traits):
+        if fits(other for other in traits if other != trait):
+            traits.remove(trait)
+    values["platform"] = set(short_platforms(values["platform"]))
+    order = ("platform", "accelerator", "blas", "provider")
+    return " ".join("/".join(sorted(values[trait])) for trait in order if trait in traits)
 
 
 def short_platforms(platforms: Iterable[str]) -> list[str]:
     """Return platforms in short: ``linux`` for both of Linux."""
-    found = set(platforms)
+    names = set(platforms)
     for system in ("linux", "osx"):
-        both = {name for name in found if name.startswith(system)}
-        if len(both) > 1:
-            found = (found - both) | {system}
-    return sorted(found)
+        both = {name for name in names if name.startswith(system)}
+        names = (names - both) | {system} if len(both) > 1 else names
+    return sorted(names)
 
 
 class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a value was read.
-
-    What an index has is named by index, package and version: which server that is, is each user's own affair.
-    """
+    """Where a value was read. Which server an index is on is each user's own affair."""
 
     file: str = ""  #: path inside the tree, archive or index, or in this repository
     line: int | None = None  #: counted from 1
@@ -138,9 +125,7 @@ class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     commit: str = ""  #: of the tree, in full
     fetched: str = ""  #: when it came over the network, ISO 8601 in UTC
-    inferred: str = (
-        ""  #: why the value is believed, if it was not read there: ``the same in 2.12.0 and 2.14.0``
-    )
+    inferred: str = ""  #: why the value is believed, if it was not read there
 
 
 class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=""):
@@ -161,24 +146,18 @@ class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
 
 
 class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
-    """A commit that upstream vendors, described by the nearest tag, and the address it comes from."""
+    """A commit that upstream vendors, described by its tag or the nearest one, and the address it comes from."""
 
     who = "submodule"
 
     commit: str = ""
     address: str = ""
-    tag: str = ""  #: exactly on the commit, where git's description, the value, is another one
     day: str = ""  #: of the commit, where no tag describes it and the value is only the commit's first digits
 
     @property
     def text(self) -> str:
         """The value for people."""
-        return self.tag or ", ".join(filter(None, (self.value, self.day)))
-
-    @property
-    def untagged(self) -> bool:
-        """Whether the value is no more than the commit, since no tag is near."""
-        return bool(self.commit) and not self.tag and self.commit.startswith(self.value)
+        return ", ".join(filter(None, (self.value, self.day)))
 
 
 class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):
@@ -209,22 +188,12 @@ class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
 class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
     """What rendered variants of a recipe ask for, in the sections ``build``, ``host``, ``run``, ``constraint``."""
 
-    who = "recipe"
-
     sections: tuple[str, ...] = ()
-    rendered: bool = False  #: whether a feedstock's rendered configs have the value, and not its recipe
-
-
-class Switch(Fact, frozen=True, kw_only=True, tag="switch"):
-    """A switch of PyTorch's build as the recipe sets it."""
-
-    who = "recipe"
+    rendered: bool = False  #: whether a feedstock's rendered configs have the value
 
 
 class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
     """What a recipe of this repository takes from git."""
-
-    who = "recipe"
 
     address: str = ""  #: of the repository
     recipe: str = ""  #: the package whose recipe that is
@@ -233,8 +202,6 @@ class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
 
 class GlobalPin(Fact, frozen=True, kw_only=True, tag="global-pin"):
     """A pin of conda-forge-pinning; ``values`` are all that the key has where it holds."""
-
-    who = "conda-forge"
 
     values: tuple[str, ...] = ()
 
@@ -249,13 +216,9 @@ class Migration(GlobalPin, frozen=True, kw_only=True, tag="migration"):
 class FeedstockPin(Fact, frozen=True, kw_only=True, tag="feedstock-pin"):
     """What conda-forge's own feedstock builds with: a key of its rendered configs."""
 
-    who = "feedstock"
-
 
 class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
     """The newest version in the channel."""
-
-    who = "conda-forge"
 
 
 class UpstreamArchs(Fact, frozen=True, kw_only=True, tag="upstream-archs"):
@@ -270,18 +233,14 @@ class UpstreamArchs(Fact, frozen=True, kw_only=True, tag="upstream-archs"):
 class RecipeArchs(Fact, frozen=True, kw_only=True, tag="recipe-archs"):
     """GPU architectures that a recipe of this repository builds for; ``recipe`` is whose."""
 
-    who = "recipe"
-
     archs: tuple[str, ...] = ()
     recipe: str = ""
 
 
 _Upstream = Submodule | TagCommit | Requirement | CiPin | UpstreamArchs
-_Recipe = RecipePin | Switch | RecipeCommit | RecipeArchs
+_Recipe = RecipePin | RecipeCommit | RecipeArchs
 AnyFact = _Upstream | _Recipe | GlobalPin | Migration | FeedstockPin | Newest
 UPSTREAM = (Submodule, Requirement, CiPin)  #: what names versions
-
-
 #: Sources whose values change from day to day: an old one of them is shown, and is no ground for a gate.
 MOVING = ("channel", "pinning", "feedstock")
 
@@ -294,7 +253,7 @@ class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     facts: tuple[AnyFact, ...] = ()
     trouble: str = ""  #: why it failed, wholly or in part; empty on success
     applies: bool = True  #: False if the source knows nothing about this package
-    snapshot: str = ""  #: the day of the snapshot that stands in, for all or a part
+    snapshot: str = ""  #: the day of the snapshot that stands in for all of it
 
     @property
     def unread(self) -> bool:
@@ -319,12 +278,12 @@ class AuditTarget(Struct, frozen=True, kw_only=True):
 
 def sanitized(outcome: SourceOutcome) -> SourceOutcome:
     """Return what a source found, with all text made `plain`."""
-    return msgspec.convert(_plain(msgspec.to_builtins(outcome)), SourceOutcome)
+    return msgspec.convert(_sanitize(msgspec.to_builtins(outcome)), SourceOutcome)
 
 
-def _plain(value: Any) -> Any:
+def _sanitize(value: Any) -> Any:
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [_sanitize(item) for item in value]
+    return {key: _sanitize(item) for key, item in value.items()} if isinstance(value, dict) else value

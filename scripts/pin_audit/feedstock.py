@@ -6,15 +6,18 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
 from groundwork import redact
-from groundwork.errors import UsageError
+from groundwork.errors import AuditError, UsageError
 from groundwork.names import accelerator
 from megabuild.configs.config import CONFIG_FOLDER, RECIPES, Config
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.facts import AuditTarget, Build
-from pin_audit.meta_yaml import settings, variants
+from pin_audit.meta_yaml import settings
+from pin_audit.recipe_lines import read_text
 from pin_audit.targets import packages
-from pin_audit.texts import read_text
 
 _V1, _V0 = "recipe.yaml", "meta.yaml"
 _CONTEXT = re.compile(r"^context:\s*\n((?:[ #].*\n|\s*\n)+)", re.MULTILINE)
@@ -47,38 +50,54 @@ def around(folder: Path) -> Path | None:
     return None
 
 
-def recipe_of(root: Path) -> Path | None:
-    """Return a feedstock's recipe, a v1 recipe before a meta.yaml."""
-    return next((path for name in (_V1, _V0) if (path := root / RECIPES / name).is_file()), None)
+def variants(text: str, name: str) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
+    """Return a rendered config as conda-smithy writes it: keys with values, and zipped keys; raises AuditError."""
+    try:
+        document = YAML(typ="safe", pure=True).load(text)
+        if not isinstance(document, dict):
+            raise ValueError("not a mapping")
+    except (YAMLError, RecursionError, ValueError) as error:
+        raise AuditError(f"{name} cannot be read: {error}", "render the feedstock again") from error
+    values = {
+        str(key): tuple(map(str, items))
+        for key, items in document.items()
+        if isinstance(items, list) and all(isinstance(item, (str, int, float, bool)) for item in items)
+    }
+    zipped = document.get("zip_keys")
+    groups = (
+        [tuple(map(str, group)) for group in zipped if isinstance(group, list)]
+        if isinstance(zipped, list)
+        else []
+    )
+    return values, tuple(group for group in groups if {*group} <= values.keys())
 
 
 def configs(root: Path) -> tuple[Config, ...]:
-    """Return a feedstock's rendered configs for Linux and macOS; raises AuditError if one cannot be read."""
-    found = []
+    """Return a feedstock's rendered configs; raises AuditError if one cannot be read."""
+    configs = []
     for path in sorted((root / CONFIG_FOLDER).glob("*.yaml")):
-        variant, zip_keys = variants(path, root)
+        variant, zip_keys = variants(read_text(path, root, "render the feedstock again"), str(path))
         platform = variant.get("target_platform", ("",))[0]
-        if not platform.startswith(("linux-", "osx-", "win-")):
-            continue
-        cuda = variant.get("cuda_compiler_version", ("None",))[0]
-        version = cuda if re.fullmatch(r"\d+\.\d+", cuda) else None
-        found.append(
-            Config(
-                name=path.stem,
-                platform=platform,
-                accelerator=accelerator(version),
-                cuda_version=version,
-                blas=variant.get("blas_impl", ("",))[0],
-                provider="conda-forge",
-                torch_version=variant.get("pytorch", ("",))[0],
-                path=path,
-                variant=variant,
-                zip_keys=zip_keys,
-                pythons=(),
-                docker_image="",
+        if platform.startswith(("linux-", "osx-", "win-")):
+            cuda = variant.get("cuda_compiler_version", ("None",))[0]
+            version = cuda if re.fullmatch(r"\d+\.\d+", cuda) else None
+            configs.append(
+                Config(
+                    name=path.stem,
+                    platform=platform,
+                    accelerator=accelerator(version),
+                    cuda_version=version,
+                    blas=variant.get("blas_impl", ("",))[0],
+                    provider="conda-forge",
+                    torch_version=variant.get("pytorch", ("",))[0],
+                    path=path,
+                    variant=variant,
+                    zip_keys=zip_keys,
+                    pythons=(),
+                    docker_image="",
+                )
             )
-        )
-    return tuple(found)
+    return tuple(configs)
 
 
 def target(
@@ -88,7 +107,8 @@ def target(
 
     Raises UsageError: Neither a recipe nor the options say whose dependencies are meant.
     """
-    recipe = recipe_of(root)
+    recipes = [root / RECIPES / name for name in (_V1, _V0)]
+    recipe = next((path for path in recipes if path.is_file()), None)
     text = read_text(recipe, root) if recipe is not None and upstream is None else ""
     fields = _fields(text)
     name = fields.get("name", "").lower()

@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from groundwork.errors import AuditError
 from megabuild.configs.config import Config
-from pin_audit.texts import read_text
 
 _SET = re.compile(r"""\{%-?\s*set\s+(\w+)\s*=\s*["']?([^"'{}%|()]+?)["']?\s*-?%\}""")
 _EXPRESSION = re.compile(r"\{\{(.*?)\}\}")
@@ -36,34 +33,30 @@ class Need(NamedTuple):
     section: str  #: ``build``, ``host``, ``run`` or ``constraint``
     spec: str
     line: int  #: counted from 1
-    rendered: bool = False  #: whether the config has the version, and not the recipe
 
 
 def settings(text: str) -> dict[str, str]:
     """Return what a recipe sets to plain text, the first time it does."""
-    found: dict[str, str] = {}
-    for name, value in _SET.findall(text):
-        found.setdefault(name, value.strip())
-    return found
+    return {name: value.strip() for name, value in reversed(_SET.findall(text))}
 
 
 def needs(text: str, config: Config) -> tuple[Need, ...]:
     """Return the requirements that hold for a config; raises AuditError where selectors cannot be evaluated."""
     known = settings(text)
-    asked = list(_items(text))
+    items = list(_items(text))
     selectors = {
-        str(line): " and ".join(f"({one})" for one in (*branches, match["selector"] or "") if one)
-        for line, _, match, branches in asked
+        str(line): " and ".join(f"({part})" for part in (*branches, match["selector"] or "") if part)
+        for line, _, match, branches in items
     }
-    chosen = _chosen(selectors, config)
-    found = []
-    for line, section, match, _ in asked:
-        spec, rendered = _spec(match["text"].strip("'\""), known, config)
+    chosen = _choose(selectors, config)
+    asked = []
+    for line, section, match, _ in items:
+        spec = _spec(match["text"].strip("'\""), known, config)
         if str(line) in chosen and spec:
             pin = config.variant.get(spec.replace("-", "_"), ("",))[0] if section in ("build", "host") else ""
             pin = pin if not pin or any(sign in pin for sign in "*=<>! ") else f"{pin}.*"
-            found.append(Need(section, f"{spec} {pin}".strip(), line, rendered or bool(pin)))
-    return tuple(found)
+            asked.append(Need(section, f"{spec} {pin}".strip(), line))
+    return tuple(asked)
 
 
 def names_of(text: str) -> tuple[str, ...]:
@@ -97,67 +90,56 @@ def _items(text: str) -> Iterator[tuple[int, str, re.Match[str], tuple[str, ...]
             inside, section = -1, ""
 
 
-def _spec(text: str, known: Mapping[str, str], config: Config) -> tuple[str, bool]:
-    """Return a requirement without Jinja, nothing where it cannot be told, and whether the config has its version."""
-    rendered = False
+def _spec(text: str, known: Mapping[str, str], config: Config) -> str:
+    """Return a requirement without Jinja, nothing where it cannot be told."""
 
     def put_in(match: re.Match[str]) -> str:
-        nonlocal rendered
         word = match[1].strip()
-        if call := _CALL.fullmatch(word):
-            if call[1] in ("pin_subpackage", "cdt"):
-                return "{"
-            if call[1] == "pin_compatible":
-                return call[2]
-            key = f"{call[2]}_{call[1]}"
-            name, version = (config.variant.get(one, ("",))[0] for one in (key, f"{key}_version"))
-            rendered = bool(version)
-            return f"{name} {version}.*" if name and version else name or "{"
-        rendered = not known.get(word)
-        return known.get(word) or config.variant.get(word, ("{",))[0]
+        call = _CALL.fullmatch(word)
+        if not call:
+            return known.get(word) or config.variant.get(word, ("{",))[0]
+        if call[1] == "pin_compatible":
+            return call[2]
+        key = f"{call[2]}_{call[1]}"
+        name, version = (config.variant.get(one, ("",))[0] for one in (key, f"{key}_version"))
+        return f"{name} {version}.*" if name and version else name or "{"
 
     text = _EXPRESSION.sub(put_in, text)
-    return " ".join(text.split()) if "{" not in text and _SPEC.fullmatch(text) else "", rendered
+    return " ".join(text.split()) if "{" not in text and _SPEC.fullmatch(text) else ""
 
 
-def _chosen(selectors: Mapping[str, str], config: Config) -> set[str]:
+def _choose(selectors: Mapping[str, str], config: Config) -> set[str]:
     """Return the names of those selectors that hold."""
-    lines = [f'l{name}:\n  - "{name}"' + (f"  # [{one}]" if one else "") for name, one in selectors.items()]
-    machine = PlatformConfig(
-        target_platform=config.platform, build_platform=config.platform, host_platform=config.platform
-    )
+    lines = [
+        f'l{name}:\n  - "{name}"' + (f"  # [{text}]" if text else "") for name, text in selectors.items()
+    ]
     single = {key: values[0] for key, values in config.variant.items() if len(values) == 1}
+    try:
+        return {
+            value
+            for values in evaluate("\n".join(lines), config.platform, single)[0].values()
+            for value in values
+        }
+    except AuditError as error:
+        raise AuditError(f"the selectors of meta.yaml cannot be read: {error}", "correct them") from error
+
+
+def evaluate(
+    text: str, platform: str, variant: Mapping[str, str] | None = None
+) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
+    """Return the values in a conda_build_config.yaml that hold on a platform, and the groups of zipped keys.
+
+    Selectors are the engine's business, which takes no text; raises AuditError.
+    """
+    machine = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
     with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
         path = Path(folder, "conda_build_config.yaml")
-        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        path.write_text(f"{text}\n", encoding="utf-8")
         try:
-            found = VariantConfig.from_conda_build_config(path, JinjaConfig(machine, variant=single))
-            return {str(value) for key in found.keys() for value in found[key] or ()}  # noqa: SIM118
+            config = VariantConfig.from_conda_build_config(
+                path, JinjaConfig(machine, variant=dict(variant or {}))
+            )
+            values = {key: tuple(map(str, config[key])) for key in config.keys() if config[key]}  # noqa: SIM118
+            return values, tuple(map(tuple, config.zip_keys or ()))
         except (RattlerBuildError, OSError, ValueError, TypeError, RecursionError) as error:
-            raise AuditError(f"the selectors of meta.yaml cannot be read: {error}", "correct them") from error
-
-
-def variants(
-    path: Path, root: Path | None = None
-) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
-    """Return a rendered config as conda-smithy writes it: keys with values, and zipped keys; raises AuditError."""
-    try:
-        text = read_text(path, root, "render the feedstock again")
-        document = YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, RecursionError, ValueError) as error:
-        raise AuditError(f"{path} is no YAML", "render the feedstock again") from error
-    if not isinstance(document, dict):
-        raise AuditError(f"{path} is not a mapping", "render the feedstock again")
-    plain = (str, int, float, bool)
-    found = {
-        str(key): tuple(map(str, values))
-        for key, values in document.items()
-        if isinstance(values, list) and all(isinstance(value, plain) for value in values)
-    }
-    zipped = document.get("zip_keys")
-    groups = zipped if isinstance(zipped, list) else []
-    return found, tuple(
-        tuple(map(str, group))
-        for group in groups
-        if isinstance(group, list) and set(map(str, group)) <= found.keys()
-    )
+            raise AuditError(f"cannot be parsed: {error}", "correct it") from error

@@ -29,10 +29,8 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     of: tuple[str, ...] = ("pytorch",)
     keys: tuple[str, ...] = ()
     platform: str = ""
-    system: str = ""
-    needs: str = ""
     unused: str = ""
-    note: str = ""
+    vendored: str = ""
     follows: str = ""
     tool: bool = False
     numbers: int = 0
@@ -59,9 +57,9 @@ class Names:
         entries = ({"conda": [name], **fields, "name": name} for name, fields in document.items())
         self.entries = {entry["name"]: msgspec.convert(entry, Dependency) for entry in entries}
         every = self.entries.values()
-        self._conda = {plain(name): file.name for file in every for name in (file.name, *file.conda)}
-        self._distributions = {plain(name): file.name for file in every for name in file.distributions}
-        self._ci = {plain(name): file.name for file in every for name in file.ci}
+        self._conda = {plain(name): entry.name for entry in every for name in (entry.name, *entry.conda)}
+        self._distributions = {plain(name): entry.name for entry in every for name in entry.distributions}
+        self._ci = {plain(name): entry.name for entry in every for name in entry.ci}
 
     def by_conda(self, name: str) -> str:
         """Return the row of a conda package or of a key of conda_build_config.yaml."""
@@ -79,12 +77,11 @@ class Names:
 
     def by_key(self, key: str, platforms: Iterable[str]) -> tuple[str, ...]:
         """Return the rows whose version a key of conda_build_config.yaml is, on any of some platforms (none: all)."""
-        where = tuple(platforms) or ("",)
         return tuple(
             entry.name
             for entry in self.entries.values()
             if key in entry.keys
-            and any(platform.startswith(entry.platform) or not platform for platform in where)
+            and any(name.startswith(entry.platform) for name in platforms or (entry.platform,))
         )
 
     def by_submodule(self, path: str) -> str:
@@ -92,7 +89,7 @@ class Names:
         for entry in self.entries.values():
             if any(fnmatchcase(path, pattern) for pattern in entry.submodules):
                 return entry.name
-        return _FOLDERS.sub(lambda found: "/" if found[0].startswith("/") else "", path)
+        return _FOLDERS.sub(lambda match: "/" if match[0].startswith("/") else "", path)
 
     def wanted(self, package: str, recipe: Iterable[str], *, submodules: bool = False) -> tuple[str, ...]:
         """Return the conda packages whose global pin and newest version a table shows.
@@ -100,15 +97,13 @@ class Names:
         `recipe` is what that asks for; with `submodules`, those that any project may vendor are among them.
         """
         rows = {self.by_conda(name) for name in recipe}
-        rows |= {entry.name for entry in self.entries.values() if submodules and entry.submodules}
-        rows |= {entry.name for entry in self.entries.values() if package in entry.of}
+        rows |= {
+            entry.name
+            for entry in self.entries.values()
+            if package in entry.of or (submodules and entry.submodules)
+        }
         first = (self.entries[row].conda[:1] if row in self.entries else (row,) for row in rows)
         return tuple(sorted({name for names in first for name in names}))
-
-    def switches(self) -> frozenset[str]:
-        """Return the names of all switches that decide between vendored and system."""
-        texts = (text for entry in self.entries.values() for text in (entry.system, entry.needs))
-        return frozenset(text.partition("=")[0] for text in texts if text)
 
 
 def plain(name: str) -> str:

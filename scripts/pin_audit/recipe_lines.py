@@ -12,14 +12,15 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 
-from groundwork.errors import AuditError
+from groundwork import files
+from groundwork.errors import AuditError, IntegrityError
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.facts import Where
-from pin_audit.texts import read_text
 
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}")
 _COMPILER = re.compile(r"""(compiler|stdlib)\(\s*["'](\w+)["']\s*\)""")
 _PIN = re.compile(r"""pin_(?:subpackage|compatible)\(\s*["']([\w.-]+)["']""")
+_LARGEST = 4 << 20  # bytes of a recipe or config
 _SECTIONS = ("build", "host", "run", "run_constraints")
 
 #: For every key of conda_build_config.yaml its values, as text, and the line where each stands first.
@@ -96,18 +97,6 @@ def place(name: str, value: str, lines: Sequence[Line], keys: Keys, recipe: str)
     return Where(file=recipe, line=ours[0].number if ours else None)
 
 
-def is_rendered(
-    name: str, value: str, lines: Sequence[Line], keys: Keys, variant: Mapping[str, Sequence[str]]
-) -> bool:
-    """Whether a requirement's value is a rendered config's, so that nothing in the recipe can change it."""
-    plain = value.partition(" ")[0].removeprefix("==").removesuffix(".*")
-    ours = [line.text for line in lines if _is_about(line.text, name, keys)]
-    words = {name.replace("-", "_"), *(word for text in ours for word in _keys_in(text))}
-    words |= {word for word in variant if word.endswith("_compiler_version") and not ours}
-    literal = any(text == f"{name} {value}" for text in ours)
-    return value != "*" and not literal and any(plain in variant.get(word, ()) for word in words)
-
-
 def _is_about(text: str, name: str, keys: Keys) -> bool:
     if compiler := _COMPILER.search(text):
         return name in keys.get(f"{compiler[2]}_{compiler[1]}", {})
@@ -151,3 +140,18 @@ def _load(path: Path, root: Path | None = None) -> Any:
     if not isinstance(document, dict):
         raise AuditError(f"{path} is not a mapping", "correct the file")
     return document
+
+
+def read_text(path: Path, root: Path | None = None, remedy: str = "correct the file") -> str:
+    """Return a file's text; below `root` no folder may be a link. Raises AuditError if it cannot be read."""
+    try:
+        below = root if root is not None and path.is_relative_to(root) else None
+        with files.open_regular(path, below=below) as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise AuditError(f"{path} has more than {_LARGEST >> 20} MB: refused", remedy)
+        return content.decode("utf-8")
+    except IntegrityError as error:
+        raise AuditError(f"{error.message}: refused", remedy) from error
+    except (OSError, UnicodeError) as error:
+        raise AuditError(f"cannot read {path}: {error}", remedy) from error

@@ -13,9 +13,9 @@ import msgspec
 from groundwork.errors import MegabuildError
 from megabuild.configs.overrides import TARBALLS
 from pin_audit import snapshots
-from pin_audit.constraints import cuda_of_wheel
 from pin_audit.facts import CiPin, Fact, Requirement, SourceOutcome, TagCommit, Where
 from pin_audit.request import AuditRequest
+from pin_audit.rows import cuda_of_wheel
 from pin_audit.run_sources import gather, sources
 from pin_audit.sources.wheel_metadata import files_of
 
@@ -37,17 +37,17 @@ class Release:
 
     version: str
     outcomes: tuple[SourceOutcome, ...]
-    unread: tuple[str, ...]  #: what could not be read, or is a snapshot's
 
     def all(self, kind: type[Kind]) -> list[Kind]:
         """Return the facts of a kind that have a value."""
         facts = (fact for outcome in self.outcomes for fact in outcome.facts if not fact.trouble)
         return [fact for fact in facts if isinstance(fact, kind)]
 
-    def complete(self, source: str) -> bool:
-        """Whether all was read that a source has, so that what is not there is known not to be there."""
-        outcome = next(outcome for outcome in self.outcomes if outcome.source == source)
-        return bool(outcome.facts) and not outcome.trouble and all(not fact.trouble for fact in outcome.facts)
+    @property
+    def unread(self) -> list[str]:
+        """What could not be read, or is a snapshot's."""
+        troubled = [outcome for outcome in self.outcomes if outcome.applies and outcome.trouble]
+        return [f"{outcome.source} of {self.version}: {outcome.trouble}" for outcome in troubled]
 
     @property
     def commit(self) -> str:
@@ -57,14 +57,14 @@ class Release:
     @property
     def requires_python(self) -> SourcedValue:
         """The Pythons that it is for: ``>=3.11``."""
-        found = (fact for fact in self.all(Requirement) if fact.name == "python")
-        return next((SourcedValue(one.value, place_of(one.where)) for one in found), SourcedValue(""))
+        facts = (fact for fact in self.all(Requirement) if fact.name == "python")
+        return next((SourcedValue(fact.value, place_of(fact.where)) for fact in facts), SourcedValue(""))
 
     @property
     def pythons(self) -> tuple[str, ...]:
         """The Pythons that its wheels are for: ``3.12``, ``3.14t``."""
-        found = (fact for fact in self.all(CiPin) if fact.name == "python" and fact.where.package)
-        return tuple(python for one in found for python in one.value.split(", "))
+        facts = (fact for fact in self.all(CiPin) if fact.name == "python" and fact.where.package)
+        return tuple(python for fact in facts for python in fact.value.split(", "))
 
     @property
     def cuda(self) -> str:
@@ -76,14 +76,9 @@ def read(request: AuditRequest) -> Release:
     """Read a release: what cannot be read now is the snapshot's, if there is one."""
     target = request.target
     snapshot = snapshots.load(target.package, target.version)
-    found = gather([request], sources(snapshots.OF_RELEASE))[target.package]
-    outcomes = tuple(snapshots.fill(one, [snapshot]) for one in found)
-    unread = [
-        f"{outcome.source} of {target.version}: {outcome.trouble}"
-        for outcome in outcomes
-        if outcome.applies and outcome.trouble
-    ]
-    return Release(version=target.version, outcomes=outcomes, unread=tuple(unread))
+    outcomes = gather([request], sources(snapshots.OF_RELEASE))[target.package]
+    filled = tuple(snapshots.fill(outcome, [snapshot]) for outcome in outcomes)
+    return Release(version=target.version, outcomes=filled)
 
 
 def place_of(where: Where) -> str:
@@ -97,31 +92,29 @@ def place_of(where: Where) -> str:
 def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
     """Return the sha256 that somebody published for a source archive, or why none is known; nothing is downloaded."""
     version, services = request.target.version, request.services
-    reasons = []
+    known, reason = TARBALLS.get(version), "nobody is known to publish one"
     for url in urls:
         name = urlsplit(url).path.rpartition("/")[2]
         project = name.rpartition(f"-{version}")[0]
         try:
             if asset := _ASSET.fullmatch(url):
-                known = TARBALLS.get(version)
-                if known and asset[1] == "pytorch/pytorch" and asset[3] == f"pytorch-v{version}.tar.gz":
+                if known and asset[1] == "pytorch/pytorch" and name == f"pytorch-v{version}.tar.gz":
                     return SourcedValue(*known)
                 address = f"https://api.github.com/repos/{asset[1]}/releases/tags/{asset[2]}"
-                get = services.client.get
-                entry = services.cached(f"release {address}", services.max_age, lambda: get(address).body)  # noqa: B023
-                for one in msgspec.json.decode(entry.data)["assets"]:
-                    digest = str(one["digest"])
-                    if one["name"] == asset[3] and re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
-                        return SourcedValue(digest.removeprefix("sha256:"), f"GitHub's digest of {asset[3]}")
-                reasons.append(f"GitHub names no digest of {asset[3]}")
+                answer = services.client.get(address).body
+                digests = {
+                    item["name"]: str(item["digest"]) for item in msgspec.json.decode(answer)["assets"]
+                }
+                if re.fullmatch(r"sha256:[0-9a-f]{64}", digests.get(asset[3], "")):
+                    digest = digests[asset[3]].removeprefix("sha256:")
+                    return SourcedValue(digest, f"GitHub's digest of {asset[3]}")
             # a Python index has archives below /packages/ (or the recipe names its base)
             elif project and re.search(r"/packages/|source_base", url):
                 for file in files_of(project, "pip", "", services)[0]:
                     if file.name.lower() == name.lower() and file.sha256:
                         return SourcedValue(file.sha256, f"{file.name} on pip's index")
-                reasons.append(f"pip's index has no {name}")
         except MegabuildError as error:
-            reasons.append(error.message)
+            reason = error.message
         except (msgspec.MsgspecError, KeyError, TypeError):
-            reasons.append("GitHub's answer is not the list of a release's files")
-    return SourcedValue("", "; ".join(dict.fromkeys(reasons)) or "nobody is known to publish one")
+            reason = "GitHub's answer is not the list of a release's files"
+    return SourcedValue("", reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import posixpath
 import re
 import shutil
 import signal
@@ -21,12 +22,20 @@ from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock, Timeout
 
+from groundwork import redact
 from groundwork.errors import AuditError
 from groundwork.network.cache import age, now
-from pin_audit.addresses import page, parse_address, shown
-from pin_audit.facts import AuditTarget
+from groundwork.text import plain
 from pin_audit.services import Services
 
+_URL = re.compile(
+    r"(?P<protocol>https?|git|(?:git\+)?ssh|ssh\+git)://(?:[^-@/\s][^/\s]*@)?"
+    r"(?P<host>[A-Za-z0-9_](?:[\w.-]*\w)?(?::\d*)?|\[[0-9A-Fa-f:.]+\](?::\d*)?)/(?P<path>[^-/].*)", re.ASCII
+)  # fmt: skip
+_SCP = re.compile(r"(?P<protocol>)(?:\w[\w.-]*@)?(?P<host>\w(?:[\w.-]*\w)?):(?P<path>[^-:].*)", re.ASCII)
+_WEB = re.compile(
+    r"https?://(?P<host>github\.com|[\w.-]*gitlab[\w.-]*)/(?P<path>.+?)(?:\.git)?/?", re.IGNORECASE
+)
 _SETTINGS = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.abbrev=7", "gc.auto=0", "maintenance.auto=false",
     "protocol.ext.allow=never", "credential.interactive=never", "fetch.recurseSubmodules=false", "fetch.unpackLimit=1",
@@ -40,15 +49,44 @@ _PASSWORD_FROM_ENVIRONMENT = (
 )
 #: Of git's variables those of a caller's repository, in place of settings, proxies and certificates.
 _OF_A_REPOSITORY = re.compile(r"GIT_(?!CONFIG_|SSH|SSL_|PROXY_|HTTP_|PYTHON_).*")
-_UNREACHABLE = re.compile(r"resolve|unable to (look up|connect)|onnect|No route|unreachable|took longer")
-_PRIVATE = re.compile(r"Authentication failed|could not read (Username|Password)|returned error: 40[134]")
-_FILES = ("100644", "100755", "100664")  # git's modes of regular files
 _SECONDS = 240.0  # for one command
 _running: set[subprocess.Popen[bytes]] = set()
 
 
-class Absent(AuditError):
-    """The repository does not have the tag or commit."""
+def parse_address(text: str, parent: str = "") -> str:
+    """Return an address that may be handed to git, also a submodule's relative to its parent's; raises AuditError.
+
+    No transport programs, nothing that git takes for an option (CVE-2017-1000117, CVE-2018-17456) or that ends a line
+    (CVE-2020-5260), no way from a remote repository to this machine's files. An ssh address is asked over https, where
+    no key is needed; ``url.<base>.insteadOf`` leads elsewhere.
+    """
+    if parent and text.startswith(("./", "../")):
+        parts = urlsplit(parent)
+        path = posixpath.normpath(f"{parts.path.strip('/')}/{text}")
+        if path.startswith(".."):
+            raise AuditError("the address is relative and climbs out of its host: refused")
+        text = parts._replace(path=f"/{path}").geturl()
+    odd = text.startswith("-") or any(plain(part) != part for part in (text, unquote(text)))
+    local = text.removeprefix("file://localhost").removeprefix("file://")
+    if not text or len(text) > 2048 or odd or (local != text and not local.startswith("/")):
+        raise AuditError("not a repository address: refused")
+    if ":" not in local.partition("/")[0] and "://" not in local:
+        if parent and not (parent.startswith(("/", "file:")) and local.startswith("/")):
+            raise AuditError("the address is a folder of this machine, named by a repository: refused")
+        return f"file://{Path(local).expanduser().absolute()}"
+    match = (_URL if "://" in text else _SCP).fullmatch(text)
+    if match is None or ".." in unquote(match["path"]).split("/"):
+        raise AuditError(
+            "not an https, http, git, ssh or file address, or one that climbs with '..': refused"
+        )
+    if match["protocol"] in ("https", "http", "git"):
+        return text
+    return f"https://{match['host'].partition(':')[0]}/{match['path'].removeprefix('/')}"
+
+
+def clean(text: str) -> str:
+    """Return text from outside without control characters and without secrets in addresses."""
+    return redact.text(plain(text)).strip()
 
 
 def stop() -> None:
@@ -67,20 +105,18 @@ def run_git(folder: Path, *words: str, seconds: float = _SECONDS, **environ: str
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     from git import Git, GitCommandNotFound  # looks for the program when it is imported
 
-    if seconds <= 0:
-        raise AuditError("the time limit was reached", "allow more: --timeout SECONDS")
-    options = [word for one in _SETTINGS for word in ("-c", one)]
-    own = {**_QUIET, "GIT_ALLOW_PROTOCOL": "none", **environ}
+    options = [word for setting in _SETTINGS for word in ("-c", setting)]
+    environ = {**_QUIET, "GIT_ALLOW_PROTOCOL": "none", **environ}
     try:
         command = ["git", *options, *words]
-        started = Git(folder).execute(command, as_process=True, env=own, start_new_session=True)
+        started = Git(folder).execute(command, as_process=True, env=environ, start_new_session=True)
     except GitCommandNotFound:
         raise AuditError("git is not installed", "install it (Debian: git; conda: git)") from None
     process = started.proc  # as long as `started` is there: it ends the process when it goes
     assert process is not None
     _running.add(process)
     try:
-        out, err = process.communicate(timeout=seconds)
+        out, err = process.communicate(timeout=max(seconds, 0))
     except subprocess.TimeoutExpired:
         raise AuditError(f"git took longer than {seconds:.0f} s", "allow more: --timeout SECONDS") from None
     finally:
@@ -88,7 +124,7 @@ def run_git(folder: Path, *words: str, seconds: float = _SECONDS, **environ: str
         process.wait()
         _running.discard(process)
     if process.returncode:
-        lines = [shown(line) for line in re.split(r"[\r\n]+", err.decode(errors="replace")) if line.strip()]
+        lines = [clean(line) for line in re.split(r"[\r\n]+", err.decode(errors="replace")) if line.strip()]
         serious = [line for line in lines if line.startswith(("fatal:", "error:", "remote: fatal:"))]
         raise AuditError((serious or lines or [f"git ended with status {process.returncode}"])[0][:300])
     return str(out.decode(errors="surrogateescape"))
@@ -100,103 +136,89 @@ class Repositories:
     def __init__(self, services: Services) -> None:
         for name in filter(_OF_A_REPOSITORY.fullmatch, tuple(os.environ)):
             del os.environ[name]
-        self.services, self.silent = services, set[str]()
+        self.services = services
         self._lock, self._known = threading.Lock(), dict[tuple[str, str], Repository]()
 
-    def open(self, address: str, only: str = "") -> Repository:
+    def open(self, address: str, only: str = "", parent: str = "") -> Repository:
         """Return a repository, of one tag or commit alone where ``only`` names it; raises AuditError."""
+        address = parse_address(address, parent)
         with self._lock:
-            found = self._known.setdefault((address, only), Repository(address, self, only))
-        found.update()
-        return found
+            repository = self._known.setdefault((address, only), Repository(address, self.services, only))
+        repository.update()
+        return repository
 
 
 class Repository:
     """A clone in the cache, whose folder may be deleted. Safe for threads and for several processes."""
 
-    def __init__(self, address: str, repositories: Repositories, only: str) -> None:
+    def __init__(self, address: str, services: Services, only: str) -> None:
         parts = urlsplit(address)
         self.given = address  #: with user and password
         self.address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        self.fetched = ""
         self._login = unquote(parts.username or ""), unquote(parts.password or "")
-        self.repositories, self.fetched = repositories, ""
-        self._services, self._only = repositories.services, only
+        self._services, self._only = services, only
         name = re.sub(r"\W", "_", parts.path.rstrip("/").removesuffix(".git").rpartition("/")[2])[:60]
         digest = hashlib.sha256(f"{self.address}\n{only}".encode()).hexdigest()[:16]
-        self._folder = self._services.folder / "git" / f"{name}-{digest}.git"
+        self._folder = services.folder / "git" / f"{name}-{digest}.git"
         self._filter = "blob:none" if only else "tree:0"
-        self._offline = self._services.offline and parts.scheme != "file"
-        self._lock, self._ready = threading.RLock(), False
+        self._offline = services.offline and parts.scheme != "file"
+        self._lock, self._outcome = threading.RLock(), ""
 
     def update(self) -> None:
         """Make the clone or update it, once; raises AuditError."""
         with self._lock:
-            if not self._ready:
+            if not self._outcome:
+                self._outcome = "ready"
                 try:
                     self._folder.parent.mkdir(parents=True, exist_ok=True)
                     with FileLock(f"{self._folder}.lock", timeout=self._services.remaining()):
                         self._update()
+                except AuditError as error:
+                    self._outcome = error.message
                 except (OSError, Timeout) as error:
-                    raise AuditError(
-                        f"the cache cannot be written: {error}", "wait for other runs"
-                    ) from error
-                self._ready = True
+                    self._outcome = f"the cache cannot be written: {error}"
+            if self._outcome != "ready":
+                raise AuditError(self._outcome)
 
     def _update(self) -> None:
-        try:
-            self.fetched = (self._folder / "fetched").read_text(encoding="ascii")
+        stamp = self._folder / "fetched"
+        with contextlib.suppress(OSError, ValueError):
+            self.fetched = stamp.read_text(encoding="ascii")
             young = 0 <= age(self.fetched) <= self._services.max_age and not self.address.startswith("file:")
-            self._git("rev-list", "--all", "--max-count=1")  # fails where packs are damaged
-        except (OSError, ValueError, AuditError):
-            if self._offline:
-                raise AuditError(
-                    "not in the cache, and --offline forbids to fetch it", "run it once online"
-                ) from None
-            if self.fetched:
-                self._services.report("cache", f"{self._folder.name} is damaged and is fetched again")
+            if self._offline or young:
+                return
+        if self._offline:
+            raise AuditError("not in the cache, and --offline forbids to fetch it")
+        if not self.fetched:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir()
             self._git("init", "--quiet", "--bare", "--template=")
-            self._fetch_all()
-            return
         try:
-            if not (self._offline or young):
-                self._fetch_all()
+            if not self._only:  # with a depth, of a shallow server all that it has
+                self._fetch("--depth=2147483647", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+            elif not re.fullmatch(r"\w[\w./+@-]*", self._only):
+                raise AuditError(f"'{self._only}' cannot be a tag")
+            else:
+                named = self._only == "HEAD" or re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", self._only)
+                self._fetch(
+                    "--depth=1", f"+{self._only if named else f'refs/tags/{self._only}'}:refs/audit/top"
+                )
         except AuditError as error:
+            if not self.fetched:
+                raise
             self._services.report("cache", f"{error.message}: what was fetched at {self.fetched} is used")
-
-    def _fetch_all(self) -> None:
-        """Fetch branches and tags, or the one tag."""
-        if not self._only:  # with a depth, of a shallow server all that it has
-            self._fetch("--depth=2147483647", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
-        elif not re.fullmatch(r"\w[\w./+@-]*", self._only):
-            raise AuditError(f"'{self._only}' cannot be a tag")
-        else:
-            named = self._only == "HEAD" or re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", self._only)
-            self._fetch("--depth=1", f"+{self._only if named else f'refs/tags/{self._only}'}:refs/audit/top")
+            return
         self.fetched = now()
-        (self._folder / "fetched").write_text(self.fetched, encoding="ascii")
+        stamp.write_text(self.fetched, encoding="ascii")
 
-    def describe(self, commit: str) -> dict[str, str]:
-        """Return git's description as ``git submodule status`` prints it, a tag that is exactly there, and a day.
-
-        Branches are left out: a description by one changes with the next push. Raises Absent.
-        """
+    def describe(self, commit: str) -> tuple[str, str]:
+        """Return a commit's tag or git's description by one, else its first digits and its day; raises AuditError."""
         self._ensure(commit)
-        modes: tuple[list[str], ...] = (
-            ["--exact-match", "--tags"],
-            [],
-            ["--tags"],
-            ["--contains", "--exclude=*/*"],
-        )
-        tag, *values = (shown(self._try("describe", *mode, commit)) for mode in modes)
-        value, day = next(filter(None, values), ""), ""
-        if not value:
-            value, day = (
-                shown(self._try("rev-parse", "--short", commit)),
-                shown(self._try("log", "-1", "--format=%cs", commit)),
-            )
-        return {"value": value, "tag": "" if tag == value else tag, "day": day}
+        for mode in (["--exact-match", "--tags"], [], ["--tags"], ["--contains", "--exclude=*/*"]):
+            if value := self._try("describe", *mode, commit):
+                return value, ""
+        return self._try("rev-parse", "--short", commit), self._try("log", "-1", "--format=%cs", commit)
 
     def listing(self, commit: str, *paths: str) -> dict[str, tuple[str, str]]:
         """Return mode and hash by path: of all that a commit has, or of some paths."""
@@ -208,10 +230,9 @@ class Repository:
     def contents(self, hashes: Sequence[str]) -> dict[str, bytes]:
         """Return the contents of files by their hashes; what is missing comes in one request."""
         if missing := [item for item in hashes if not self._try("cat-file", "-t", item)]:
-            self._fetch(*missing, negotiate=False)  # as git itself fetches what is missing
+            self._fetch(*missing)
         return {item: self._git("cat-file", "blob", item).encode(errors="surrogateescape") for item in hashes}
 
-    # ---- as a tree: the files of the one tag ----------------------------------------------------
     @cached_property
     def commit(self) -> str:
         """The commit of the tag."""
@@ -219,89 +240,70 @@ class Repository:
 
     @cached_property
     def entries(self) -> Mapping[str, tuple[str, str]]:
-        """Mode and hash of everything, by path."""
+        """Mode and hash of everything at the tag, by path."""
         return self.listing(self.commit)
 
     def names(self) -> Sequence[str]:
-        """Return the paths of all regular files, sorted."""
-        return sorted(path for path, (mode, _) in self.entries.items() if mode in _FILES)
+        """Return the paths of all regular files at the tag, sorted."""
+        return sorted(path for path, (mode, _) in self.entries.items() if mode.startswith("100"))
 
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
         """Return the contents of those files that exist."""
         hashes = {path: self.entries[path][1] for path in {*paths}.intersection(self.names())}
-        found = self.contents(list(hashes.values()))
-        return {path: found[item] for path, item in hashes.items()}
+        contents = self.contents(list(hashes.values()))
+        return {path: contents[item] for path, item in hashes.items()}
 
-    def url(self, path: str, line: int | None = None) -> str:
-        """Return an address of a file for a person to open, or an empty string."""
-        return page(self.address, self.commit, path, line)
+    def url(self, path: str, line: int | None = None, commit: str = "") -> str:
+        """Return an address of a file for a person to open; empty for hosts whose form is not known."""
+        if (web := _WEB.fullmatch(self.address)) is None:
+            return ""
+        middle, anchor = "-/blob" if "gitlab" in web["host"].lower() else "blob", f"#L{line}" if line else ""
+        return f"https://{web['host']}/{web['path']}/{middle}/{commit or self.commit}/{path}{anchor}"
 
-    # ---- commands -------------------------------------------------------------------------------
     def _ensure(self, commit: str) -> None:
-        """Fetch a commit that no branch or tag leads to, as git does for a submodule; else raises Absent."""
+        """Fetch a commit that no branch or tag leads to, as git does for a submodule."""
         if not self._try("cat-file", "-t", f"{commit}^{{commit}}"):
             with contextlib.suppress(AuditError):
                 self._fetch(commit)
             if not self._try("cat-file", "-t", f"{commit}^{{commit}}"):
-                raise Absent(f"it has no commit {commit}")
+                raise AuditError(f"{clean(self.address)} does not have commit {commit[:12]} any more")
 
-    def _fetch(self, *words: str, negotiate: bool = True) -> None:
-        options = [f"--filter={self._filter}"] if self._filter else []
-        options += [word for word in words if word.startswith("--")]
-        try:
-            refs = [word for word in words if not word.startswith("--")]
-            how = [] if negotiate else ["-c", "fetch.negotiationAlgorithm=noop"]
-            self._ask(
-                *how, "fetch", "--no-tags", "--force", "--no-write-fetch-head", *options, "origin", *refs
-            )
-        except AuditError as error:
-            if "couldn't find remote ref" in error.message:
-                raise Absent(f"the repository has no tag {self._only}", "name another one") from error
-            if not (self._filter and "filter" in error.message):
-                raise
-            self._filter = ""  # the server knows filters and refuses this one
-            self._fetch(*words, negotiate=negotiate)
+    def _fetch(self, *words: str) -> None:
+        # noop: a missing file's commit is there, and would be offered as a reason to send nothing
+        how = ("-c", "fetch.negotiationAlgorithm=noop") if not words[0].startswith("-") else ()
+        options = [f"--filter={self._filter}", "--no-tags", "--force", "--no-write-fetch-head"]
+        depth = [word for word in words if word.startswith("--")]
+        self._ask(*how, "fetch", *options, *depth, "origin", *(word for word in words if word not in depth))
 
-    def _git(self, *words: str) -> str:
-        return run_git(self._folder, *words, GIT_DIR=str(self._folder))
+    def _git(self, *words: str, seconds: float = _SECONDS, **environ: str) -> str:
+        return run_git(self._folder, *words, seconds=seconds, GIT_DIR=str(self._folder), **environ)
 
     def _try(self, *words: str) -> str:
         """Run git on what the clone has; returns nothing where it fails."""
         with contextlib.suppress(AuditError):
-            return self._git(*words)
+            return clean(self._git(*words))
         return ""
 
     def _ask(self, *words: str) -> str:
         """Run git, which may fetch missing objects unless offline."""
-        host = urlsplit(self.address).hostname or "git"
-        if self._offline or host in self.repositories.silent:
+        if self._offline:
+            return self._git(*words)
+        settings = [
+            f"remote.origin.url={self.address}", "remote.origin.promisor=true",
+            f"remote.origin.partialclonefilter={self._filter}",
+            *(_PASSWORD_FROM_ENVIRONMENT if any(self._login) else ()),
+        ]  # fmt: skip
+        options = [word for setting in settings for word in ("-c", setting)]
+        environ = dict(zip(("AUDIT_USER", "AUDIT_PASSWORD"), self._login, strict=True))
+        environ |= {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
+        with self._lock:
             try:
-                return self._git(*words)
-            except AuditError:
-                raise AuditError(f"{host} was not asked: offline, or it did not answer before") from None
-        settings = [f"remote.origin.url={self.address}"]
-        if self._filter:
-            settings += ["remote.origin.promisor=true", f"remote.origin.partialclonefilter={self._filter}"]
-        settings += _PASSWORD_FROM_ENVIRONMENT if any(self._login) else ()
-        options = [word for one in settings for word in ("-c", one)]
-        environ = {"GIT_DIR": str(self._folder), "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
-        environ |= dict(zip(("AUDIT_USER", "AUDIT_PASSWORD"), self._login, strict=True))
-        try:
-            with self._lock:
                 seconds = min(_SECONDS, self._services.remaining())
-                return run_git(self._folder, *options, *words, seconds=seconds, **environ)
-        except AuditError as error:
-            if _UNREACHABLE.search(error.message):
-                self.repositories.silent.add(host)
-            hint = (
-                " (there is no such repository, or it is private)" if _PRIVATE.search(error.message) else ""
-            )
-            raise AuditError(f"{host}: {error.message}{hint}", error.remedy) from error
-
-
-def open_tree(target: AuditTarget, services: Services) -> Repository:
-    """Open the target's repository at its tag; raises AuditError on failure, or if the tag does not exist."""
-    if not target.repository or not target.tag:
-        lacking = "the recipe names no upstream repository with a tag"
-        raise AuditError(lacking, "name them: --upstream URL --ref TAG")
-    return Repositories(services).open(parse_address(target.repository), target.tag)
+                return self._git(*options, *words, seconds=seconds, **environ)
+            except AuditError as error:
+                message = error.message.replace(
+                    "couldn't find remote ref refs/tags/", "the repository has no tag "
+                )
+                raise AuditError(
+                    f"{urlsplit(self.address).hostname or 'git'}: {message}", error.remedy
+                ) from error

@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from groundwork.errors import AuditError
 from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget
-from pin_audit.repositories import Repository
+from pin_audit.repositories import Repositories, Repository
 from pin_audit.services import Services
-
-Made = TypeVar("Made")
-
-
-class Lazy(Generic[Made]):
-    """A value made on first use; its AuditError is kept as well. Thread-safe."""
-
-    def __init__(self, make: Callable[[], Made]) -> None:
-        self._make, self._lock = make, threading.Lock()
-        self._made: Made | AuditError | None = None
-
-    def __call__(self) -> Made:
-        with self._lock:
-            if self._made is None:
-                try:
-                    self._made = self._make()
-                except AuditError as error:
-                    self._made = error
-            if isinstance(self._made, AuditError):
-                raise self._made
-            return self._made
-
-
-@dataclass(frozen=True, kw_only=True)
-class Local:
-    """Local files to use instead; None for the network or the cache."""
-
-    tree: Path | None = None  #: a folder with upstream's files, or a checkout
-    pinning: Path | None = None  #: a ``conda_build_config.yaml`` or a folder with one and with migrations
 
 
 class LocalTree:
@@ -55,12 +25,12 @@ class LocalTree:
 
     def names(self) -> Sequence[str]:
         """Return the paths of all regular files, sorted."""
-        found = []
-        for top, folders, files in os.walk(self._folder):
+        paths = []
+        for top, folders, names in os.walk(self._folder):
             folders[:] = [name for name in folders if name != ".git"]
-            places = (Path(top, name) for name in files if name != ".git")
-            found += [place for place in places if place.is_file() and not place.is_symlink()]
-        return sorted(place.relative_to(self._folder).as_posix() for place in found)
+            files = (Path(top, name) for name in names if name != ".git")
+            paths += [path for path in files if path.is_file() and not path.is_symlink()]
+        return sorted(path.relative_to(self._folder).as_posix() for path in paths)
 
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
         """Return the contents of those files that exist."""
@@ -80,19 +50,32 @@ class AuditRequest:
 
     target: AuditTarget
     services: Services
-    repository: Callable[
-        [], Repository
-    ]  #: opens upstream's repository at the target's tag; raises AuditError
+    repositories: Repositories
     configs: tuple[Config, ...]  #: those whose variants are audited
     root: Path  #: this repository
-    local: Local = Local()
+    local_tree: Path | None = None  #: a folder with upstream's files, or a checkout, to be read instead
+    local_pinning: Path | None = (
+        None  #: a ``conda_build_config.yaml``, or a folder with one and with migrations
+    )
     foreign: bool = False  #: whether that is another feedstock, whose files are not laid out like this one's
     names: tuple[str, ...] = ()  #: conda names whose newest version and global pin are wanted
 
+    def repository(self) -> Repository:
+        """Return upstream's repository at the target's tag; raises AuditError."""
+        if not self.target.repository or not self.target.tag:
+            lacking = "the recipe names no upstream repository with a tag"
+            raise AuditError(lacking, "name them: --upstream URL --ref TAG")
+        return self.repositories.open(self.target.repository, self.target.tag)
+
     def tree(self) -> Repository | LocalTree:
         """Return upstream's files: the repository's, or a local folder's; raises AuditError."""
-        return LocalTree(self.local.tree) if self.local.tree is not None else self.repository()
+        return LocalTree(self.local_tree) if self.local_tree is not None else self.repository()
 
     def shown(self, path: Path) -> str:
         """Return a file's path in this repository, or its name alone where it lies elsewhere."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else path.name
+
+    def wanted_keys(self) -> set[str]:
+        """Return the keys of conda_build_config.yaml whose values are wanted."""
+        named = {re.sub("[-.]", "_", name).lower() for name in self.names}
+        return named | {key for config in self.configs for key in config.variant}

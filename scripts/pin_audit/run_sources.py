@@ -13,7 +13,7 @@ from pin_audit.facts import SourceOutcome
 from pin_audit.request import AuditRequest
 
 #: The ``read(request)`` of each source, in `sources`; those that wait for the network start first.
-_PLACES = {
+_READERS = {
     "submodules": "submodules:read",
     "upstream_commit": "submodules:read_commit",
     "channel": "channel:read",
@@ -26,11 +26,10 @@ _PLACES = {
     "recipe_commits": "recipe_commits:read",
     "recipe_archs": "recipe_archs:read",
 }
-SOURCES = tuple(_PLACES)
+SOURCES = tuple(_READERS)
 #: Those that need nothing but this repository.
 OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
 _AT_ONCE = 8
-_LATE = "not finished within the time limit (--timeout)"
 _GRACE = 3.0  # seconds after the time limit, in which sources notice it themselves
 
 Read = Callable[[AuditRequest], SourceOutcome]
@@ -38,38 +37,34 @@ Read = Callable[[AuditRequest], SourceOutcome]
 
 def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
     """Return the functions of some sources by name."""
-    return {name: pkgutil.resolve_name(f"{__package__}.sources.{_PLACES[name]}") for name in wanted}
+    return {name: pkgutil.resolve_name(f"{__package__}.sources.{_READERS[name]}") for name in wanted}
 
 
 def gather(
     requests: Sequence[AuditRequest], reads: Mapping[str, Read]
 ) -> dict[str, tuple[SourceOutcome, ...]]:
-    """Read every source for every package; returns the outcomes by package, in the order of `reads`.
-
-    There is one request per package; their services have the time limit.
-    """
-    wanted = [(request, name) for name in reads for request in requests]
-    waiting = iter(wanted)  # next() on it is one step for threads
-    found: dict[tuple[str, str], SourceOutcome] = {}
-    answered = threading.Semaphore(0)
+    """Read every source for every package, by one request each; returns the outcomes by package."""
+    jobs = [(request, name) for name in reads for request in requests]
+    waiting = iter(jobs)  # next() on it is one step for threads
+    outcomes: dict[tuple[str, str], SourceOutcome] = {}
 
     def work() -> None:
         for request, name in waiting:
             request.services.report(name, f"{request.target.package}: {name}")
-            found[request.target.package, name] = outcome_of(request, name, reads[name])
-            answered.release()
+            outcomes[request.target.package, name] = outcome_of(request, name, reads[name])
 
     # Daemons, not a pool: a name server that never answers must not keep the program from ending.
-    for _ in range(min(_AT_ONCE, len(wanted))):
+    for _ in range(min(_AT_ONCE, len(jobs))):
         threading.Thread(target=work, daemon=True).start()
     end = math.inf
-    while len(found) < len(wanted) and time.monotonic() < end:
-        answered.acquire(timeout=0.2)  # short, so that Ctrl-C is handled
+    while len(outcomes) < len(jobs) and time.monotonic() < end:
+        time.sleep(0.02)
         if requests[0].services.remaining() <= 0:
             end = min(end, time.monotonic() + _GRACE)
+    late = "not finished within the time limit (--timeout)"
     return {
         request.target.package: tuple(
-            found.get((request.target.package, name), SourceOutcome(source=name, trouble=_LATE))
+            outcomes.get((request.target.package, name), SourceOutcome(source=name, trouble=late))
             for name in reads
         )
         for request in requests

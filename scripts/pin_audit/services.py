@@ -10,15 +10,12 @@ from groundwork import redact
 from groundwork.network.cache import Cache
 from groundwork.network.client import Client, Timeouts
 
-DAY = 86400.0
-
 
 class Services:
     """The HTTP client, its cache, and the time limit; shared by all sources, thread-safe.
 
     Offline, only the cache and local files are used. The seconds are for everything; after `max_age` seconds what can
-    change (an index page, repodata, a branch) is fetched again. `report` gets a source's name and a sentence, from
-    any thread.
+    change (an index page, repodata, a branch) is fetched again. `report` gets a source's name and a sentence.
     """
 
     def __init__(
@@ -27,7 +24,7 @@ class Services:
         *,
         offline: bool = False,
         seconds: float = 300.0,
-        max_age: float = DAY,
+        max_age: float = 86400.0,
         report: Callable[[str, str], None] = lambda _source, _text: None,
         timeouts: Timeouts | None = None,
     ) -> None:
@@ -39,6 +36,6 @@ class Services:
         self._report, self._reporting = report, threading.Lock()
 
     def report(self, source: str, text: str) -> None:
-        """Report progress; secrets in addresses are removed."""
+        """Report progress, from any thread; secrets in addresses are removed."""
         with self._reporting:
             self._report(source, redact.text(text))

@@ -134,12 +134,8 @@ def lowest(spec: Spec) -> str:
 
 def admits_older(spec: Spec, than: Spec) -> bool:
     """Whether a constraint admits versions older than anything that another one does."""
-    floor = lowest(than)
-    if not floor:
-        return False
-    return any(
-        spec.admits(one) and Version(one) < Version(floor) for one in spec.landmarks() | than.landmarks()
-    )
+    floors = lowest(spec), lowest(than)
+    return all(floors) and Version(floors[0]) < Version(floors[1])
 
 
 def described(text: str) -> str:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from groundwork.errors import AuditError, UsageError
+from groundwork.errors import UsageError
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
-from pin_audit.facts import AnyFact, Build, RecipeArchs, RecipePin, SourceOutcome, Switch, config_words
+from pin_audit.facts import AnyFact, Build, RecipeArchs, RecipePin, SourceOutcome, config_words
 from pin_audit.recipe_lines import Line, names_in, place, requirement_lines
-from pin_audit.repositories import Repository
+from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 from pin_audit.sources import recipe_archs, recipe_pins
-from pin_audit.switches import switches
 from pin_audit.targets import find, packages, target
 
 NARROW = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "osx_arm64_cpu")
@@ -27,18 +25,15 @@ def configs(repository: Path) -> tuple[Config, ...]:
     return tuple(load(repository, name) for name in available(repository))
 
 
-def no_tree() -> Repository:
-    raise AuditError("no tree here")
-
-
 def ask(
     repository: Path, configs: tuple[Config, ...], package: str, folder: Path, only: tuple[str, ...]
 ) -> AuditRequest:
     chosen = tuple(config for config in configs if config.name in only)
+    services = Services(folder)
     return AuditRequest(
         target=target(find(package), chosen, repository),
-        services=Services(folder),
-        repository=no_tree,
+        services=services,
+        repositories=Repositories(services),
         configs=chosen,
         root=repository,
     )
@@ -55,10 +50,6 @@ def those(outcome: SourceOutcome, name: str) -> dict[str, RecipePin]:
     return {one.value: one for one in outcome.facts if isinstance(one, RecipePin) and one.name == name}
 
 
-def set_to(outcome: SourceOutcome, name: str) -> dict[str, Switch]:
-    return {one.value: one for one in outcome.facts if isinstance(one, Switch) and one.name == name}
-
-
 def text_at(repository: Path, fact: AnyFact) -> str:
     assert fact.where.line is not None
     return (repository / fact.where.file).read_text().splitlines()[fact.where.line - 1].strip()
@@ -72,36 +63,16 @@ def test_values_that_differ_by_config_are_told_apart(pytorch: SourceOutcome) -> 
     }
 
 
-def test_a_literal_constraint_comes_from_its_line_of_the_recipe(
+def test_a_value_comes_from_its_line_of_the_recipe_or_the_matrix(
     repository: Path, pytorch: SourceOutcome
 ) -> None:
     nccl = those(pytorch, "nccl")["<2.29"]
     assert nccl.where.file == "recipe/recipe.yaml"
     assert "nccl <2.29" in text_at(repository, nccl)
-
-
-def test_a_config_of_official_wheels_asks_what_their_own_recipe_asks(
-    repository: Path, configs: tuple[Config, ...], tmp_path: Path
-) -> None:
-    only = ("linux_64_cuda130_wheel",)
-    found = recipe_pins.read(ask(repository, configs, "pytorch", tmp_path, only))
-    assert found.trouble == ""
-    (gomp,) = those(found, "libgomp").values()
-    assert gomp.where.file == "recipe/wheel/recipe.yaml"
-    assert "- libgomp" in text_at(repository, gomp)
-    assert not those(found, "cmake")
-
-
-def test_a_bare_name_comes_from_the_matrix(repository: Path, pytorch: SourceOutcome) -> None:
-    (magma,) = those(pytorch, "libmagma-devel").values()
-    assert magma.where.file == "conda_build_config.yaml"
-    assert text_at(repository, magma).partition("#")[0].strip() == f"- {magma.value.removesuffix('.*')}"
-
-
-def test_a_version_in_an_expression_comes_from_the_matrix(repository: Path, pytorch: SourceOutcome) -> None:
-    (triton,) = those(pytorch, "triton").values()
-    assert triton.where.file == "conda_build_config.yaml"
-    assert text_at(repository, triton).startswith(f"- {triton.value.removeprefix('==')}")
+    for name in ("libmagma-devel", "triton"):  # a bare name, and a version in an expression
+        (pin,) = those(pytorch, name).values()
+        assert pin.where.file == "conda_build_config.yaml"
+        assert text_at(repository, pin).startswith(f"- {pin.value.removesuffix('.*').removeprefix('==')}")
 
 
 def test_a_compiler_has_its_package_and_the_keys_line(repository: Path, pytorch: SourceOutcome) -> None:
@@ -137,18 +108,7 @@ def test_packages_of_the_recipe_itself_are_no_dependencies(pytorch: SourceOutcom
     assert not own & {finding.name for finding in pytorch.facts}
 
 
-def test_the_switches_are_those_that_bash_sets(repository: Path, pytorch: SourceOutcome) -> None:
-    (sleef,) = set_to(pytorch, "USE_SYSTEM_SLEEF").values()
-    assert (sleef.value, sleef.holds.configs) == ("1", NARROW)
-    assert "USE_SYSTEM_SLEEF=1" in text_at(repository, sleef)
-    assert {value: one.holds.configs for value, one in set_to(pytorch, "USE_CUDA").items()} == {
-        "0": (NARROW[0], NARROW[3]),
-        "1": NARROW[1:3],
-    }
-    assert "USE_SYSTEM_LIBS" not in {finding.name for finding in pytorch.facts}  # Debian's branch
-
-
-@pytest.mark.parametrize("package", [package.name for package in packages()[1:]])
+@pytest.mark.parametrize("package", ["pyg-lib", "pytorch_sparse"])
 def test_every_extension_has_the_pins_of_its_recipe(
     repository: Path, configs: tuple[Config, ...], tmp_path: Path, package: str
 ) -> None:
@@ -160,33 +120,6 @@ def test_every_extension_has_the_pins_of_its_recipe(
     versions = {value.split()[0] for value in torch}
     assert versions - {"*"} == {f"=={configs[0].torch_version}"}
     assert all(finding.where.line for finding in outcome.facts)
-
-
-def test_a_switch_script_that_fails_is_a_trouble_with_its_reason(
-    configs: tuple[Config, ...], tmp_path: Path
-) -> None:
-    script = tmp_path / "build_env.sh"
-    script.write_text('export USE_A=1\necho "no CUDA for this" >&2; exit 3\n')
-    with pytest.raises(AuditError, match="no CUDA for this"):
-        switches(script, configs[0], {"USE_A"})
-
-
-def test_switches_are_read_with_their_last_value_and_line(
-    configs: tuple[Config, ...], tmp_path: Path
-) -> None:
-    script = tmp_path / "build_env.sh"
-    script.write_text("export USE_A=0 USE_B=ON\nif true; then\n  export USE_A=1\nfi\n")
-    found = switches(script, configs[0], {"USE_A", "USE_B", "USE_C"})
-    assert found == {"USE_A": ("1", 3), "USE_B": ("ON", 1)}
-
-
-def test_the_recipes_own_switches_are_read_and_nothing_is_left_behind(
-    repository: Path, configs: tuple[Config, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    found = switches(repository / "recipe" / "build_env.sh", configs[0], {"USE_CUDA"})
-    assert set(found) == {"USE_CUDA"}
-    assert not list(tmp_path.iterdir())
 
 
 def test_arch_lists_of_all_recipes_stand_side_by_side(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pin_audit.constraints import AuditRow
 from pin_audit.facts import (
     AnyFact,
     AuditTarget,
@@ -20,13 +19,13 @@ from pin_audit.facts import (
     Scope,
     SourceOutcome,
     Submodule,
-    Switch,
     TagCommit,
     UpstreamArchs,
     Where,
 )
 from pin_audit.name_map import names
-from pin_audit.report_file import Report
+from pin_audit.report import Report
+from pin_audit.rows import AuditRow
 from pin_audit.run_sources import SOURCES
 from pin_audit.table import Audit, tabulate
 
@@ -38,7 +37,6 @@ _SOURCES = {
     Requirement: "wheel_metadata",
     CiPin: "ci_pins",
     RecipePin: "recipe_pins",
-    Switch: "recipe_pins",
     RecipeCommit: "recipe_commits",
     GlobalPin: "pinning",
     Migration: "pinning",
@@ -97,26 +95,14 @@ def asks(
     )
 
 
-def switch(name: str, value: str, configs: Sequence[str] = CONFIGS) -> Switch:
-    """A switch of the build."""
-    return Switch(
-        name=name,
-        value=value,
-        holds=Scope(configs=tuple(configs)),
-        where=Where(file="recipe/build_env.sh", line=30),
-    )
-
-
 def vendors(path: str, value: str, commit: str = "", url: str = "") -> Submodule:
     """A submodule of upstream's."""
     return Submodule(name=path, value=value, commit=commit, address=url)
 
 
-def ci_has(name: str, value: str, *cuda: str, python: str = "", torch: str = "") -> CiPin:
+def ci_has(name: str, value: str, *cuda: str, torch: str = "") -> CiPin:
     """What upstream's CI has."""
-    return CiPin(
-        name=name, value=value, holds=Scope(cuda=cuda, pythons=(python,) if python else (), torch=torch)
-    )
+    return CiPin(name=name, value=value, holds=Scope(cuda=cuda, torch=torch))
 
 
 def pinned(name: str, value: str, *platforms: str, migration: str = "") -> GlobalPin:

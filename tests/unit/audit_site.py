@@ -13,8 +13,8 @@ from pathlib import Path
 from groundwork.network.client import Timeouts
 from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget, SourceOutcome
-from pin_audit.repositories import Repository
-from pin_audit.request import AuditRequest, Local
+from pin_audit.repositories import Repositories
+from pin_audit.request import AuditRequest
 from pin_audit.run_sources import outcome_of
 from pin_audit.services import Services
 
@@ -185,7 +185,7 @@ def request(
     *,
     version: str = "1.2",
     wheel: str = "thing",
-    local: Local | None = None,
+    pinning: Path | None = None,
     configs: tuple[Config, ...] = (),
     names: tuple[str, ...] = (),
     index: str = "pip",
@@ -194,20 +194,17 @@ def request(
         package="thing", version=version, repository="", tag="", wheel=wheel, builds=(), index=index
     )
 
-    def no_tree() -> Repository:
-        raise AssertionError("no source of these tests reads upstream's tree")
-
     return AuditRequest(
         target=target,
         services=given,
-        repository=no_tree,
+        repositories=Repositories(given),
         configs=configs,
         root=Path("."),
-        local=local or Local(),
+        local_pinning=pinning,
         names=names,
     )
 
 
 def heard(read: Callable[[AuditRequest], SourceOutcome], asked: AuditRequest) -> SourceOutcome:
-    """RecipeRequirement a source as the audit does: what it raises is the trouble of its outcome."""
+    """Ask a source as the audit does: what it raises is the trouble of its outcome."""
     return outcome_of(asked, "it", read)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from megabuild.configs.config import Config
 from pin_audit.facts import AnyFact, AuditTarget, SourceOutcome
+from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 
 MATRIX = ".github/scripts/generate_binary_build_matrix.py"
-INSTALL_CUDA = ".ci/docker/common/install_cuda.sh"
 
 
 class MemoryTree:
@@ -34,6 +36,17 @@ class MemoryTree:
 
     def url(self, path: str, line: int | None = None) -> str:
         return f"https://example.org/{path}#L{line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeRequest(AuditRequest):
+    """A request whose tree is in memory."""
+
+    memory: MemoryTree
+
+    def tree(self) -> Any:
+        """Return it."""
+        return self.memory
 
 
 def request(
@@ -62,13 +75,11 @@ def request(
         pythons=("3.12",),
         docker_image="",
     )
-    return AuditRequest(
-        target=target,
-        services=Services(folder, offline=True),
-        repository=lambda: tree,  # type: ignore[arg-type, return-value]
-        configs=(config,),
-        root=folder,
-    )
+    services = Services(folder, offline=True)
+    return TreeRequest(
+        target=target, services=services, repositories=Repositories(services), configs=(config,), root=folder,
+        memory=tree,
+    )  # fmt: skip
 
 
 def about(outcome: SourceOutcome, name: str, what: str = "") -> list[AnyFact]:
@@ -81,77 +92,17 @@ def values(facts: Sequence[AnyFact]) -> dict[str, str]:
     return {fact.holds.words(()): fact.value or ";".join(getattr(fact, "archs", ())) for fact in facts}
 
 
-#: as from 2.11 on: one requirement stands for the whole toolkit, versions are arguments of functions
+#: as from 2.11 on
 NEW = {
     MATRIX: """
 CUDA_ARCHES = ["12.6", "13.0"]
 CUDA_ARCHES_FULL_VERSION = {
     "12.6": "12.6.3",
     "13.0": "13.0.2",
-}
-CUDA_AARCH64_ARCHES = ["13.0-aarch64"]
-PYTORCH_EXTRA_INSTALL_REQUIREMENTS = {
-    "12.6": (
-        "cuda-toolkit[cupti,cufile]==12.6.3; platform_system == 'Linux' | "
-        "nvidia-cudnn-cu12==9.10.2.21; platform_system == 'Linux' | "
-        "nvidia-cusparselt-cu12==0.7.1; platform_system == 'Linux' | "
-        "nvidia-nvshmem-cu12==3.4.5; platform_system == 'Linux' | "
-        "nvidia-nccl-cu12==2.29.3; platform_system == 'Linux'"
-    ),
-    "13.0": (
-        "cuda-toolkit[cupti,cufile]==13.0.2; platform_system == 'Linux' | "
-        "nvidia-cudnn-cu13==9.20.0.48; platform_system == 'Linux' | "
-        "nvidia-cusparselt-cu13==0.8.1; platform_system == 'Linux' | "
-        "nvidia-nvshmem-cu13==3.4.5; platform_system == 'Linux' | "
-        "nvidia-nccl-cu13==2.29.7; platform_system == 'Linux'"
-    ),
-    "xpu": "mkl==2025.3.1 | tbb==2022.3.1",
+    "xpu": "2025.3",
 }
 FULL_PYTHON_VERSIONS = ["3.12", "3.13", "3.13t"]
 """,
-    INSTALL_CUDA: """#!/bin/bash
-NVSHMEM_VERSION=3.4.5
-
-function install_cuda {
-  version=$1
-  wget -q https://downloads.invalid/compute/cuda/${version}/local_installers/$2.run
-}
-
-function install_126 {
-  CUDNN_VERSION=9.10.2.21
-  CUSPARSELT_VERSION=0.7.1.0
-  install_cuda 12.6.3 cuda_12.6.3_linux
-}
-
-function install_129 {
-  CUDNN_VERSION=9.20.0.1
-  CUSPARSELT_VERSION=0.8.1.1
-  install_cuda 12.9.1 cuda_12.9.1_linux
-}
-
-function install_130 {
-  CUDNN_VERSION=9.20.0.48
-  CUSPARSELT_VERSION=0.8.1.1
-  install_cuda 13.0.2 cuda_13.0.2_linux
-}
-
-while test $# -gt 0
-do
-    case "$1" in
-    12.6|12.6.*) install_126;
-        ;;
-    12.9|12.9.*) install_129;
-        ;;
-    13.0|13.0.*) install_130;
-        ;;
-    *) echo "no such CUDA: $1"; exit 1
-        ;;
-    esac
-    shift
-done
-""",
-    ".ci/docker/ci_commit_pins/nccl.txt": "v2.29.7-1\n",
-    ".ci/docker/ci_commit_pins/nccl-cu126.txt": "v2.29.3-1\n",
     ".ci/docker/triton_version.txt": "3.7.1\n",
     ".ci/docker/requirements-ci.txt": """
 #cmake==1
@@ -161,9 +112,6 @@ packaging==24.0
 cmake==3.31.6
 """,
     "third_party/eigen_pin.txt": "5.0.1\n",
-    ".ci/docker/common/install_cudss.sh": """
-CUDSS_NAME="libcudss-linux-${arch_path}-0.7.0.20_cuda${CUDA_MAJOR}-archive"
-""",
     ".ci/manywheel/build_env_setup.py": """
 TORCH_CUDA_ARCH_LIST_TABLE: dict[str, dict[str, set[int]]] = {
     "12.6": {
@@ -175,6 +123,5 @@ TORCH_CUDA_ARCH_LIST_TABLE: dict[str, dict[str, set[int]]] = {
         "aarch64": {80, 110, 120},
     },
 }
-_PTX_ARCHES: set[int] = {120}
 """,
 }

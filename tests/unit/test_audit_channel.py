@@ -152,33 +152,9 @@ def test_a_misbehaving_channel_ends_in_bounded_time(
     assert {path.name for path in tmp_path.iterdir()} <= {"cache"}
 
 
-def test_a_channel_that_hangs_altogether_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_CHANNEL_SECONDS", 0.5)
-    with serving({"/conda-forge/noarch/repodata.json.zst": hang}) as site:
-        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
-        start = time.monotonic()
-        assert "cannot be used" in ask(services(tmp_path)).trouble
-        assert time.monotonic() - start < 3.0
-
-
-def test_a_cache_that_cannot_be_written_does_not_matter(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    told: list[str] = []
-    with serving({}, folder=root) as site:
-        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
-        assert values(ask(services(tmp_path / "file" / "cache", told))) == EXPECTED
-    assert any("nothing is cached" in text for text in told)
-
-
 def test_credentials_of_a_channel_stay_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://user:s3cret@127.0.0.1:9/t/s3cret")
     outcome = ask(services(tmp_path, told))
     assert outcome.trouble
     assert "s3cret" not in repr((outcome, told))
-
-
-def test_without_names_nothing_is_asked(tmp_path: Path) -> None:
-    assert ask(services(tmp_path), names=()) == SourceOutcome(source="channel")

@@ -15,12 +15,14 @@ from groundwork.errors import AuditError, ConfigError, UsageError
 from megabuild.configs.config import Config
 from megabuild.configs.render import render
 from pin_audit import feedstock
-from pin_audit.build_scripts import arch_list
-from pin_audit.constraints import Status
-from pin_audit.facts import AuditTarget, SourceOutcome
+from pin_audit.facts import AuditTarget, RecipePin, SourceOutcome
 from pin_audit.meta_yaml import names_of, needs
 from pin_audit.name_map import names
-from pin_audit.suggestions import suggest
+from pin_audit.repositories import Repositories
+from pin_audit.request import AuditRequest
+from pin_audit.rows import Status
+from pin_audit.services import Services
+from pin_audit.sources import recipe_pins
 from pin_audit.table import tabulate
 
 VARIANT = """\
@@ -111,21 +113,6 @@ def asked(root: Path, config: Config) -> list[tuple[str, str]]:
     return [need[:2] for need in needs((root / "recipe" / "meta.yaml").read_text(encoding="utf-8"), config)]
 
 
-def run_audit(
-    arguments: list[str],
-    tmp_path: Path,
-    invocation: Invocation,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> str:
-    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
-    call: Callable[[], object] = lambda: megabuild.main(  # noqa: E731
-        ["audit", "--offline", "--markdown", *arguments], standalone_mode=False, obj=invocation
-    )
-    assert outcome(call, invocation) == 0
-    return capsys.readouterr().out
-
-
 def test_conda_smithys_configs_are_read(tmp_path: Path) -> None:
     found = feedstock.configs(make(tmp_path, META))
     assert [(one.platform, one.accelerator) for one in found] == [
@@ -208,7 +195,7 @@ def test_without_arguments_the_repository_around_is_audited(
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(root / "recipe")
     call: Callable[[], object] = lambda: megabuild.main(  # noqa: E731
-        ["audit", "--offline", "--markdown"], standalone_mode=False, obj=invocation
+        ["audit", "--offline"], standalone_mode=False, obj=invocation
     )
     assert outcome(call, invocation) == 0
     text = capsys.readouterr().out
@@ -216,75 +203,25 @@ def test_without_arguments_the_repository_around_is_audited(
     assert ("libfoo" in text) == (name == "meta.yaml")
 
 
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [
-        (
-            "case ${cuda_compiler_version} in\n 12.[89])\n  %s\n  ;;\n 13.*|14.0)\n  export OTHER=1\n ;;\nesac",
-            2,
-        ),
-        (
-            'if [[ "$cuda_compiler_version" == 12.9 ]]; then\n  %s\nelse\n  export TORCH_CUDA_ARCH_LIST="1.0"\nfi',
-            2,
-        ),
-        (
-            (
-                "if [[ ${cuda_compiler_version} == 11.* ]]; then\n  :\n"
-                "elif [[ ${cuda_compiler_version} != None ]]; then\n %s\nfi"
-            ),
-            4,
-        ),
-        ("export TORCH_CUDA_ARCH_LIST='8.0'\nif [ ${target_platform} = linux-64 ]; then\n%s\nfi", 3),
-    ],
-)
-def test_arch_list_of_a_build_script(condition: str, expected: int, tmp_path: Path) -> None:
-    root = make(tmp_path, META)
-    text = condition.replace("%s", 'export TORCH_CUDA_ARCH_LIST="8.0;9.0+PTX"  # why')
-    (root / "recipe" / "build.sh").write_text(text, encoding="utf-8")
-    cuda = feedstock.configs(root)[0]
-    found = arch_list(root, cuda)
-    assert found is not None
-    assert (found[0], found[1].name) == ("8.0;9.0+PTX", "build.sh")
-    assert "9.0+PTX" in text.splitlines()[found[2] - 1]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        'export TORCH_CUDA_ARCH_LIST="$(compute)"',
-        "if [[ $cuda_compiler_version == 13.* ]]; then\nTORCH_CUDA_ARCH_LIST=9.0\nfi",
-    ],
-)
-def test_an_arch_list_that_is_not_in_plain_text_is_not_read(
-    text: str,
-    tmp_path: Path,
-    invocation: Invocation,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A CUDA that configs are for is never answered by "make a config for it"."""
-    root = make(tmp_path / "feedstock", META.replace("Thing-Lib", "pytorch"))
-    (root / "recipe" / "build.sh").write_text(text, encoding="utf-8")
-    text = run_audit(["--root", str(root)], tmp_path, invocation, capsys, monkeypatch)
-    assert "TORCH_CUDA_ARCH_LIST" in text
-    cuda129 = [line for line in text.splitlines() if line.startswith("| 12.9")]
-    assert not cuda129 or "unknown" in cuda129[0]
-
-
 def test_what_the_rendered_configs_have_is_rendered_again(tmp_path: Path) -> None:
     """Of these lines nothing can be edited: a compiler, a bare name, a variable of the config."""
     root = make(tmp_path, META.replace("libfoo >=", "zlib >="))
-    found = {need.spec: need.rendered for need in needs(META, feedstock.configs(root)[0])}
-    assert found == {
+    services = Services(tmp_path / "cache", offline=True)
+    request = AuditRequest(
+        target=target(root), services=services, repositories=Repositories(services),
+        configs=feedstock.configs(root)[:1], root=root, foreign=True,
+    )  # fmt: skip
+    facts = [fact for fact in recipe_pins.read(request).facts if isinstance(fact, RecipePin)]
+    assert {f"{fact.name} {fact.value}": fact.rendered for fact in facts} == {
         "gcc 14.*": True,
         "cmake >=3.20": False,
         "zlib 1.*": True,
+        "zlib >=1.2.3,<2": False,
         "python 3.12.* *_cpython": True,
         "cuda-version 12.9": True,
-        "numpy": False,
-        "libfoo >=1.2.3,<2": False,
+        "numpy *": False,
     }
+    assert {fact.where.line for fact in facts if fact.name == "cmake"} == {11}
 
 
 @pytest.mark.parametrize("name", ["gcc", "zlib", "llvm-openmp"])
@@ -293,7 +230,7 @@ def test_a_rendering_behind_the_pin_is_no_conflict(name: str) -> None:
     key = "c_compiler_version" if name == "gcc" else name.replace("-", "_")
     found = row(name, ask, pinned(key, "15"))
     assert found.status is Status.OLDER
-    assert "rerender" in suggest(found)
+    assert "rerender" in found.todo
     assert row(name, asks(name, "14.*"), pinned(key, "15")).status is Status.CONFLICT
 
 

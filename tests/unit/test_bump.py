@@ -64,14 +64,15 @@ def call(invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def changes(call: Callable[..., int], tmp_path: Path) -> Callable[..., dict[str, list[dict[str, Any]]]]:
+def changes(
+    call: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> Callable[..., dict[str, list[dict[str, Any]]]]:
     """Return a bump's changes by topic."""
 
     def run(*words: str) -> dict[str, list[dict[str, Any]]]:
-        path = tmp_path / "bump.json"
-        assert call(*words, "--output", str(path)) == 0
+        assert call(*words, "--json") == 0
         found: dict[str, list[dict[str, Any]]] = {}
-        for one in json.loads(path.read_text(encoding="utf-8"))["changes"]:
+        for one in json.loads(capsys.readouterr().out)["bump"]["changes"]:
             found.setdefault(one["topic"], []).append(one)
         return found
 

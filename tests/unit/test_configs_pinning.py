@@ -21,7 +21,7 @@ def pins() -> list[GlobalPin]:
     """Pins and migrations."""
     found = snapshots.load(snapshots.CHANNEL, "")
     assert found is not None
-    return [fact for fact in found.facts("pinning") if isinstance(fact, GlobalPin)]
+    return [fact for source in found.sources for fact in source.facts if isinstance(fact, GlobalPin)]
 
 
 def holds(pin: GlobalPin, config: Config) -> bool:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 from rattler.package_streaming import PackageArchive
-from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 
 from groundwork.errors import AuditError
 from groundwork.network.client import run_with_deadline
 from pin_audit.facts import GlobalPin, Migration, Scope, SourceOutcome, Where, resolve_types
+from pin_audit.meta_yaml import evaluate
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 from pin_audit.sources.channel import CONDA_FORGE, newest
@@ -61,38 +61,28 @@ def read(request: AuditRequest) -> SourceOutcome:
     with several values has them all in one fact; but one that is zipped with ``cuda_compiler_version`` has one for
     each CUDA version, in a migration, too.
     """
-    local = request.local.pinning
+    local = request.local_pinning
     files = _from_local(local) if local is not None else _from_network(request.services)
     platforms = tuple(sorted({config.platform for config in request.configs})) or _PLATFORMS
-    wanted = {re.sub("[-.]", "_", name).lower() for name in request.names}
-    wanted |= {key for config in request.configs for key in config.variant}
+    wanted = request.wanted_keys()
     facts: list[GlobalPin] = []
     troubles: list[str] = []
     zipped: set[str] = set()
     for name, text in {_CONFIG: files.config, **files.migrations}.items():
         path = name if name == _CONFIG else f"migrations/{name}"
-        shown = local.name if local is not None and local.is_file() else path
+        where = Where(
+            file=f"{files.package}/{path}" if files.package else path,
+            url=f"{_REPOSITORY}/blob/{files.commit or 'main'}/recipe/{path}",
+            commit=files.commit,
+            fetched=files.fetched,
+        )
         try:
-            facts += (
-                fact
-                for fact in _facts(text, platforms, _where(files, shown, path), zipped)
-                if fact.name in wanted
-            )
+            facts += (fact for fact in _facts(text, platforms, where, zipped) if fact.name in wanted)
         except AuditError as error:
             troubles.append(error.message)
     if local is not None and local.is_file():
         troubles.append(f"no migrations: {local.name} is a single file")
     return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
-
-
-def _where(files: _Files, file: str, path: str) -> Where:
-    """Return where a document is; the line is added for each value."""
-    return Where(
-        file=f"{files.package}/{file}" if files.package else file,
-        url=f"{_REPOSITORY}/blob/{files.commit or 'main'}/recipe/{path}",
-        commit=files.commit,
-        fetched=files.fetched,
-    )
 
 
 def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) -> Iterator[GlobalPin]:
@@ -103,8 +93,13 @@ def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) 
     lists, lines = _lists(text)
     found: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     migrates = "migrations/" in where.file
+    if not lists:
+        raise AuditError(f"{where.file} holds no lists of values", "check the file named by --pinning")
     for platform in platforms:
-        known, groups = _values_on(lists, platform, where.file)
+        try:
+            known, groups = evaluate(lists, platform)
+        except AuditError as error:
+            raise AuditError(f"{where.file} {error.message}", "check the file named by --pinning") from error
         zipped |= {key for group in groups if _CUDA_KEY in group for key in group} - {_CUDA_KEY}
         for key, values in known.items():
             cuda = known.get(_CUDA_KEY, ()) if key in zipped else ()
@@ -116,18 +111,11 @@ def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) 
                 found.setdefault((key, part, versions), []).append(platform)
     for (key, values, versions), having in sorted(found.items(), key=lambda item: lines.get(item[0][0], 0)):
         line = lines.get(key)
+        holds = Scope(platforms=tuple(having) if len(having) < len(platforms) else (), cuda=versions)
         # without a commit the line may be another one by now
         url = f"{where.url}#L{line}" if where.commit else where.url
-        pin = GlobalPin(
-            name=key,
-            value=", ".join(values),
-            values=values,
-            holds=Scope(
-                platforms=tuple(having) if len(having) < len(platforms) else (),
-                cuda=versions,
-            ),
-            where=msgspec.structs.replace(where, line=line, url=url),
-        )
+        place = msgspec.structs.replace(where, line=line, url=url)
+        pin = GlobalPin(name=key, value=", ".join(values), values=values, holds=holds, where=place)
         if migrates:
             paused = _PAUSED.search(text) is not None
             pin = Migration(**msgspec.structs.asdict(pin), migration=Path(where.file).stem, paused=paused)
@@ -143,25 +131,6 @@ def _lists(text: str) -> tuple[str, Mapping[str, int]]:
             lines[match["key"]] = number
         number += block.count("\n")
     return _CUDA.sub('"True"', "".join(parts)), lines
-
-
-def _values_on(
-    lists: str, platform: str, where: str
-) -> tuple[dict[str, tuple[str, ...]], Sequence[Sequence[str]]]:
-    """Return the values that hold on a platform, and the groups of zipped keys; selectors are the engine's business."""
-    if not lists:
-        raise AuditError(f"{where} holds no lists of values", "check the file named by --pinning")
-    target = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
-    with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
-        path = Path(folder, _CONFIG)
-        path.write_text(lists, encoding="utf-8")
-        try:
-            config = VariantConfig.from_conda_build_config(path, JinjaConfig(target))
-            values = {key: tuple(map(str, config[key])) for key in config.keys() if config[key]}  # noqa: SIM118
-            return values, config.zip_keys or ()
-        except (RattlerBuildError, OSError, ValueError, TypeError, RecursionError) as error:
-            remedy = "check the file named by --pinning, or the network in between"
-            raise AuditError(f"{where} cannot be parsed: {error}", remedy) from error
 
 
 def _from_local(path: Path) -> _Files:

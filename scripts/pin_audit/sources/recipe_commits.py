@@ -6,6 +6,7 @@ then take the same commit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from groundwork import redact
@@ -21,9 +22,7 @@ from pin_audit.targets import packages
 def read(request: AuditRequest) -> SourceOutcome:
     """Render every recipe that takes something from git."""
     target = request.target
-    recipes = (
-        {} if request.foreign else {package.name: request.root / package.recipe for package in packages()}
-    )
+    recipes = {package.name: request.root / package.recipe for package in packages() if not request.foreign}
     if target.recipe is not None and target.recipe.name == "recipe.yaml":
         recipes[target.package] = target.recipe
     facts: list[RecipeCommit] = []
@@ -33,37 +32,32 @@ def read(request: AuditRequest) -> SourceOutcome:
             facts += _of_recipe(name, recipe, request) if recipe.is_file() else []
         except (AuditError, ConfigError) as error:
             troubles.append(error.message)
-    facts.sort(key=lambda one: (one.name, one.recipe, one.value))
+    facts.sort(key=lambda fact: (fact.name, fact.recipe, fact.value))
     return SourceOutcome(source="recipe_commits", facts=tuple(facts), trouble="; ".join(troubles))
 
 
-def _of_recipe(name: str, recipe: Path, request: AuditRequest) -> list[RecipeCommit]:
+def _of_recipe(name: str, recipe: Path, request: AuditRequest) -> Iterator[RecipeCommit]:
     lines = git_lines(recipe, request.root)
     if not lines:
-        return []
-    found: dict[tuple[str, str], list[Config]] = {}
+        return
+    taken: dict[tuple[str, str], list[Config]] = {}
     built = 0
     for config in request.configs:
         kept = [package for package in render(config, recipe) if not package.skipped]
         built += bool(kept)
-        for taken in dict.fromkeys(pair for package in kept for pair in package.git):
-            found.setdefault(taken, []).append(config)
+        for source in dict.fromkeys(source for package in kept for source in package.git):
+            taken.setdefault(source, []).append(config)
     keys = key_lines(request.root)
     key = next((package.key for package in packages() if package.name == request.target.package), "")
-    facts = []
-    for (address, revision), configs in found.items():
+    for (address, revision), configs in taken.items():
         shown = redact.address(address) if "://" in address else address
-        # wherever the recipe is built at all
-        everywhere = len(configs) == built
-        facts.append(
-            RecipeCommit(
-                name=shown.rstrip("/").removesuffix(".git").rpartition("/")[2],
-                value=revision,
-                holds=Scope() if everywhere else Scope(configs=tuple(config.name for config in configs)),
-                where=place(address, revision, lines, keys, request.shown(recipe)),
-                address=shown,
-                recipe=name,
-                version=configs[0].variant.get(key, ("",))[0],
-            )
+        everywhere = len(configs) == built  # wherever the recipe is built at all
+        yield RecipeCommit(
+            name=shown.rstrip("/").removesuffix(".git").rpartition("/")[2],
+            value=revision,
+            holds=Scope() if everywhere else Scope(configs=tuple(config.name for config in configs)),
+            where=place(address, revision, lines, keys, request.shown(recipe)),
+            address=shown,
+            recipe=name,
+            version=configs[0].variant.get(key, ("",))[0],
         )
-    return facts

@@ -11,16 +11,13 @@ import re
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-
-from msgspec import structs
+from typing import NamedTuple
 
 from groundwork import redact
 from groundwork.errors import AuditError
-from pin_audit.addresses import page, parse_address, shown
 from pin_audit.facts import SourceOutcome, Submodule, TagCommit, Where
-from pin_audit.repositories import Absent, Repository, run_git
+from pin_audit.repositories import Repositories, Repository, clean, parse_address, run_git
 from pin_audit.request import AuditRequest
 
 SOURCE = "submodules"
@@ -32,8 +29,7 @@ _LARGEST = 1 << 20  # bytes of a .gitmodules; PyTorch's has five thousand
 _STATUS = re.compile(r"[ +U-](?P<commit>[0-9a-f]{40,64}) (?P<path>.+?)(?: \((?P<text>[^()]+)\))?")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParentRepository:
+class ParentRepository(NamedTuple):
     """A repository that may have submodules, and what its commit declares."""
 
     chain: tuple[str, ...]  #: of paths that leads to it
@@ -46,7 +42,7 @@ class ParentRepository:
 
 def read(request: AuditRequest) -> SourceOutcome:
     """Return every submodule of the target at its tag, in git's order; those of a submodule follow it."""
-    tree = request.local.tree
+    tree = request.local_tree
     if tree is not None and (tree / ".git").exists():
         return _of_checkout(tree)
     top = request.repository()
@@ -54,17 +50,15 @@ def read(request: AuditRequest) -> SourceOutcome:
     troubles = dict.fromkeys([parents[0].trouble])
     found: list[tuple[tuple[str, ...], Submodule]] = []
     for _ in range(_DEEPEST):
-        places = [(parent, path) for parent in parents for path in parent.gitlinks]
-        if len(places) > _MOST - len(found):
-            troubles[f"only the first {_MOST} submodules were read"] = None
+        links = [(parent, path) for parent in parents for path in parent.gitlinks][: _MOST - len(found)]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            level = list(pool.map(lambda place: _look_up(*place), places[: _MOST - len(found)]))
+            level = list(pool.map(lambda link: _look_up(link[0], link[1], request.repositories), links))
         found += [(chain, fact) for chain, fact, _ in level]
         parents = [child for *_, child in level if child is not None]
         troubles |= dict.fromkeys(child.trouble for child in parents)
-    if any(parent.gitlinks for parent in parents):
-        troubles[f"submodules more than {_DEEPEST} levels down were not read"] = None
-    found.sort(key=lambda one: [part.encode(errors="surrogateescape") for part in one[0]])
+    if len(found) == _MOST or any(parent.gitlinks for parent in parents):
+        troubles[f"more than {_MOST} submodules, or {_DEEPEST} levels of them, were not read"] = None
+    found.sort(key=lambda item: [part.encode(errors="surrogateescape") for part in item[0]])
     facts = tuple(fact for _, fact in found)
     return SourceOutcome(source=SOURCE, facts=facts, trouble="; ".join(filter(None, troubles)))
 
@@ -78,8 +72,8 @@ def read_commit(request: AuditRequest) -> SourceOutcome:
         commit=tree.commit,
         fetched=tree.fetched,
     )
-    facts = (TagCommit(name=target.package, value=tree.commit, where=where),)
-    return SourceOutcome(source="upstream_commit", facts=facts)
+    fact = TagCommit(name=target.package, value=tree.commit, where=where)
+    return SourceOutcome(source="upstream_commit", facts=(fact,))
 
 
 def parse_modules(content: bytes) -> dict[str, dict[str, str]]:
@@ -101,75 +95,65 @@ def parse_modules(content: bytes) -> dict[str, dict[str, str]]:
     except (configparser.Error, UnicodeError, ValueError) as error:
         raise AuditError(f".gitmodules cannot be read: {type(error).__name__}") from error
     lines = content.decode(errors="replace").splitlines()
-    found = {}
+    modules = {}
     for name, entry in sections.items():
         path = str(entry.get("path", ""))
-        if (
-            name.startswith("submodule ")
-            and ".." not in re.split(r'[/\\"]', name)
-            and path
-            and path[0] != "-"
-        ):
-            number = next((n for n, line in enumerate(lines, 1) if name in line), None)
-            found[path] = {**{key: str(value) for key, value in entry.items()}, "line": str(number or "")}
-    return found
+        climbs = ".." in re.split(r'[/\\"]', name)
+        if name.startswith("submodule ") and not climbs and path and path[0] != "-":
+            number = next((number for number, line in enumerate(lines, 1) if name in line), "")
+            modules[path] = {**{key: str(value) for key, value in entry.items()}, "line": str(number)}
+    return modules
 
 
 def _of_checkout(folder: Path) -> SourceOutcome:
     """Ask git in a checkout; it refuses a folder of another user itself."""
-    told = run_git(folder, "submodule", "status", "--recursive")
+    status = run_git(folder, "submodule", "status", "--recursive")
     facts = tuple(
         Submodule(
-            name=shown(found["path"]),
-            value=shown(found["text"] or found["commit"][:7]),
-            commit=found["commit"],
+            name=clean(match["path"]),
+            value=clean(match["text"] or match["commit"][:7]),
+            commit=match["commit"],
             where=Where(file=_MODULES),
         )
-        for found in map(_STATUS.fullmatch, told.splitlines())
-        if found
+        for match in map(_STATUS.fullmatch, status.splitlines())
+        if match
     )
     return SourceOutcome(source=SOURCE, facts=facts, trouble="read from a local checkout (--tree)")
 
 
 def _look_up(
-    parent: ParentRepository, path: str
+    parent: ParentRepository, path: str, repositories: Repositories
 ) -> tuple[tuple[str, ...], Submodule, ParentRepository | None]:
     chain, commit = (*parent.chain, path), parent.gitlinks[path]
     entry = parent.declared.get(path, {})
-    name, above = "/".join(map(shown, chain)), parent.repository
-    above.repositories.services.report(SOURCE, name)
-    known: dict[str, str] = {}
-    trouble = asked = ""
+    name, above = "/".join(map(clean, chain)), parent.repository
+    repositories.services.report(SOURCE, name)
+    value = day = trouble = asked = ""
     child = None
     try:
         if not entry.get("url"):
-            missing = ".gitmodules gives it no URL" if entry else ".gitmodules does not mention it"
-            raise AuditError(parent.trouble or missing)
-        address = parse_address(entry["url"], above.given)
-        asked = shown(redact.address(address))
+            raise AuditError(parent.trouble or ".gitmodules has no address for it")
         if entry.get("update", "").startswith("!"):
             raise AuditError(".gitmodules sets a command as its update: refused")
-        repository = above.repositories.open(address)
-        try:
-            known = repository.describe(commit)
-        except Absent:
-            raise AuditError(f"{asked} does not have commit {commit[:12]} any more") from None
+        asked = clean(redact.address(parse_address(entry["url"], above.given)))
+        repository = repositories.open(entry["url"], parent=above.given)
+        value, day = repository.describe(commit)
         if entry.get("update") != "none":  # git leaves out what is below
             child = _parent(chain, repository, commit)
     except AuditError as error:
-        trouble = shown(error.message)
-    except Exception as error:  # a bug in one submodule must not cost the others
-        trouble = shown(f"unexpected {type(error).__name__}: {error}")
+        trouble = clean(error.message)
     line = int(entry["line"]) if entry.get("line") else None
     where = Where(
         file=_MODULES,
         line=line,
-        url=page(above.address, parent.commit, _MODULES, line),
+        url=above.url(_MODULES, line, parent.commit),
         commit=parent.commit,
         fetched=above.fetched,
     )
-    fact = Submodule(name=name, where=where, trouble=trouble, commit=commit, address=asked)
-    return chain, structs.replace(fact, **known), child
+    fact = Submodule(
+        name=name, value=value, day=day, where=where, trouble=trouble, commit=commit, address=asked
+    )
+    return chain, fact, child
 
 
 def _parent(chain: tuple[str, ...], repository: Repository, commit: str) -> ParentRepository:
@@ -184,14 +168,7 @@ def _parent(chain: tuple[str, ...], repository: Repository, commit: str) -> Pare
             declared = parse_modules(repository.contents([item])[item])
             held = repository.listing(commit, *declared) if chain and declared else held
     except AuditError as error:
-        whose = f"submodules of {'/'.join(map(shown, chain))}" if chain else "the repository"
-        trouble = f"{whose}: {shown(error.message)}"
+        whose = f"submodules of {'/'.join(map(clean, chain))}" if chain else "the repository"
+        trouble = f"{whose}: {clean(error.message)}"
     gitlinks = {path: item for path, (mode, item) in held.items() if mode == "160000"}
-    return ParentRepository(
-        chain=chain,
-        repository=repository,
-        commit=commit,
-        gitlinks=gitlinks,
-        declared=declared,
-        trouble=trouble,
-    )
+    return ParentRepository(chain, repository, commit, gitlinks, declared, trouble)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -50,21 +50,45 @@ _PLATFORMS = {
 }
 
 
-#: A wheel's platform, the requirements of its METADATA, and their place.
-_Metadata = tuple[str, Sequence[str], Where]
+#: The requirements of a wheel's METADATA, and their place.
+_Metadata = tuple[Sequence[str], Where]
 
 
 def read(request: AuditRequest) -> SourceOutcome:
     """Return what the target's wheels require, one fact each, and the Pythons for which there are wheels."""
-    if not request.target.wheel:
+    target, services = request.target, request.services
+    if not target.wheel:
         return SourceOutcome(source=SOURCE, applies=False)
-    found, pythons, troubles = _from_index(request)
-    tags = [
-        CiPin(name="python", what="of the wheels", value=pythons, where=where)
-        for *_, where in found[:1]
-        if pythons
-    ]
-    return SourceOutcome(source=SOURCE, facts=(*_facts(found), *tags), trouble="; ".join(troubles))
+    files, problems, client = files_of(target.wheel, target.index, _torch(request), services)
+    wheels = [file for file in files if file.tags]
+    try:
+        version = Version(target.version)
+    except InvalidVersion as error:
+        raise AuditError(
+            f"'{target.version}' is not a version that a wheel can have", "check --release"
+        ) from error
+    fitting = [file for file in wheels if Version(file.version.public) == version]
+    if not fitting:
+        reason = f"there is no wheel of version {version}; the newest is {_newest(wheels)}"
+        raise AuditError(reason, "check the version")
+    chosen = _one_per_platform(fitting, {config.platform for config in request.configs})
+    found: dict[str, _Metadata] = {}
+    troubles: list[str] = []
+
+    def read_one(platform: str) -> None:
+        try:
+            found[platform] = _metadata(chosen[platform], request, client)
+        except MegabuildError as error:
+            troubles.append(f"{platform}: {error.message}")
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        list(pool.map(read_one, chosen))
+    found = {platform: found[platform] for platform in chosen if platform in found}
+    facts: list[Requirement | CiPin] = _facts(found)
+    if found and (pythons := _pythons(fitting)):
+        where = next(iter(found.values()))[1]
+        facts.append(CiPin(name="python", what="of the wheels", value=pythons, where=where))
+    return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join([*problems, *sorted(troubles)]))
 
 
 def newest_version(wheel: str, index: str, torch: str, services: Services) -> str:
@@ -72,15 +96,8 @@ def newest_version(wheel: str, index: str, torch: str, services: Services) -> st
 
     Raises MegabuildError: No index answers, or none has it.
     """
-    return str(_newest(_offered(wheel, index, torch, services)[0]))
-
-
-def _offered(
-    wheel: str, index: str, torch: str, services: Services
-) -> tuple[list[File], tuple[str, ...], Client]:
-    """Return a package's wheels on its indexes, and a client for them; pages are cached."""
-    files, troubles, client = files_of(wheel, index, torch, services)
-    return [file for file in files if file.tags], troubles, client
+    files, _, _ = files_of(wheel, index, torch, services)
+    return str(_newest([file for file in files if file.tags]))
 
 
 def files_of(
@@ -130,38 +147,9 @@ def _newest(files: Sequence[File]) -> Version:
 def _pythons(files: Sequence[File]) -> str:
     """Return the Pythons that wheels are made for, the oldest first: ``3.13, 3.14, 3.14t``; nothing for abi3."""
     tags = {(tag.interpreter, tag.abi) for file in files for tag in file.tags}
-    found = (re.fullmatch(r"cp3(\d+)\|cp3\1(t?)", f"{one}|{abi}") for one, abi in tags)
-    return ", ".join(f"3.{n}{free}" for n, free in sorted((int(one[1]), one[2]) for one in found if one))
-
-
-def _from_index(request: AuditRequest) -> tuple[Sequence[_Metadata], str, Sequence[str]]:
-    target, services = request.target, request.services
-    files, troubles, client = _offered(target.wheel, target.index, _torch(request), services)
-    try:
-        version = Version(target.version)
-    except InvalidVersion as error:
-        reason = f"'{target.version}' is not a version that a wheel can have"
-        raise AuditError(reason, "check --release") from error
-    fitting = [file for file in files if Version(file.version.public) == version]
-    if not fitting:
-        reason = f"there is no wheel of version {version}; the newest is {_newest(files)}"
-        raise AuditError(reason, "check the version")
-    chosen = _one_per_platform(fitting, {config.platform for config in request.configs})
-
-    found: dict[str, _Metadata] = {}
-    reasons: dict[str, list[str]] = {}
-
-    def one(platform: str) -> None:
-        try:
-            found[platform] = _remote(platform, chosen[platform], request, client)
-        except MegabuildError as error:
-            reasons.setdefault(error.message, []).append(platform)
-
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        list(pool.map(one, chosen))
-    failed = (f"{', '.join(sorted(platforms))}: {reason}" for reason, platforms in reasons.items())
-    read = [found[platform] for platform in chosen if platform in found]
-    return read, _pythons(fitting), (*troubles, *failed)
+    matches = (re.fullmatch(r"cp3(\d+)\|cp3\1(t?)", f"{interpreter}|{abi}") for interpreter, abi in tags)
+    pythons = sorted((int(match[1]), match[2]) for match in matches if match)
+    return ", ".join(f"3.{minor}{free}" for minor, free in pythons)
 
 
 def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict[str, File]:
@@ -171,21 +159,23 @@ def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict
     """
 
     def distance(file: File) -> int:
-        found = ((re.fullmatch(r"cp3(\d+)", tag.interpreter), tag.abi.endswith("t")) for tag in file.tags)
-        minors = ((int(match[1]), free) for match, free in found if match)
+        matches = ((re.fullmatch(r"cp3(\d+)", tag.interpreter), tag.abi.endswith("t")) for tag in file.tags)
+        minors = ((int(match[1]), free) for match, free in matches if match)
         return min((2 * abs(n - _PYTHON) + (n > _PYTHON) + 1000 * free for n, free in minors), default=0)
 
-    found: dict[str, File] = {}
+    chosen: dict[str, File] = {}
     for file in sorted(files, key=lambda file: (file.version.local or "", distance(file), file.name)):
         for platform, pattern in _PLATFORMS.items():
             if any(re.fullmatch(pattern, tag.platform) for tag in file.tags):
-                found.setdefault(platform, file)
-    ordered = {platform: found[platform] for platform in _PLATFORMS if platform in found}
+                chosen.setdefault(platform, file)
+    ordered = {platform: chosen[platform] for platform in _PLATFORMS if platform in chosen}
     wanted = {platform: file for platform, file in ordered.items() if platform in {*platforms, "noarch"}}
     return wanted if platforms and wanted else ordered
 
 
-def _remote(platform: str, file: File, request: AuditRequest, client: Client) -> _Metadata:
+def _metadata(file: File, request: AuditRequest, client: Client) -> _Metadata:
+    """Return the metadata of a wheel on an index, or on this machine."""
+
     def make() -> bytes:
         content = (
             metadata_beside(client, file) if file.metadata else read_remote(client, file).metadata.encode()
@@ -193,35 +183,23 @@ def _remote(platform: str, file: File, request: AuditRequest, client: Client) ->
         _required(content, file.project, file.version)  # before it is kept
         return content
 
+    where = Where(
+        file=f"{file.name}/{'-'.join(file.name.split('-')[:2])}.dist-info/METADATA",
+        package=file.project,
+        version=str(file.version),
+    )
     if urlsplit(file.url).scheme == "file":
-        return _of_file(file, platform)
+        path = local_path(file.url)
+        try:
+            return _required(read_local(path).metadata.encode(), file.project, file.version), where
+        except (OSError, *BROKEN) as error:
+            raise AuditError(f"{path} is not a wheel, or a broken one: {error}", "check the wheel") from error
     key = f"wheel metadata {file.name} {file.sha256 or redact.address(file.url)}"
     entry = request.services.cached(key, math.inf, make)
     pyg = request.target.index == "pyg"
-    where = Where(
-        file=_inside(file.name),
-        url=_page(_torch(request)) if pyg else "",
-        index="PyG's" if pyg else "pip's",
-        package=file.project,
-        version=str(file.version),
-        fetched=entry.when,
-    )
-    return platform, _required(entry.data, file.project, file.version), where
-
-
-def _of_file(file: File, platform: str) -> _Metadata:
-    """Return the metadata of a wheel on this machine."""
-    path = local_path(file.url)
-    try:
-        content = read_local(path).metadata.encode()
-    except (OSError, *BROKEN) as error:
-        raise AuditError(f"{path} is not a wheel, or a broken one: {error}", "check the wheel") from error
-    where = Where(file=_inside(path.name), package=file.project, version=str(file.version))
-    return platform, _required(content, file.project, file.version), where
-
-
-def _inside(wheel: str) -> str:
-    return f"{wheel}/{'-'.join(wheel.split('-')[:2])}.dist-info/METADATA"
+    url, index = (_page(_torch(request)), "PyG's") if pyg else ("", "pip's")
+    where = msgspec.structs.replace(where, url=url, index=index, fetched=entry.when)
+    return _required(entry.data, file.project, file.version), where
 
 
 def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
@@ -240,29 +218,26 @@ def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
     return [*([f"python {python}"] if python else []), *raw.get("requires_dist", [])]
 
 
-def _facts(found: Sequence[_Metadata]) -> tuple[Requirement, ...]:
+def _facts(found: Mapping[str, _Metadata]) -> list[Requirement | CiPin]:
     """Return one fact for each requirement, wherever it stands, in the order of the first wheel."""
     places: dict[str, list[tuple[str, Where]]] = {}
-    for platform, requirements, where in found:
+    for platform, (requirements, where) in found.items():
         for text in requirements:
             places.setdefault(text, []).append((platform, where))
-    facts = []
+    facts: list[Requirement | CiPin] = []
     for text, having in places.items():
         platforms = tuple(dict.fromkeys(platform for platform, _ in having))
-        holds = Scope(platforms=platforms if len(platforms) < len(found) else ())
+        platforms = platforms if len(platforms) < len(found) else ()
+        where = having[0][1]
         try:
             known = Parsed(text)
         except InvalidRequirement:
-            trouble = f"'{text}' is not a valid requirement"
-            name = text.split()[0].rstrip(";")
-            facts.append(Requirement(name=name, holds=holds, where=having[0][1], trouble=trouble))
-            continue
-        facts.append(
-            Requirement(
-                name=canonicalize_name(known.name),
-                value=f"@ {known.url}" if known.url else str(known.specifier) or "*",
-                holds=msgspec.structs.replace(holds, marker=str(known.marker or "")),
-                where=having[0][1],
+            name, trouble = text.split()[0].rstrip(";"), f"'{text}' is not a valid requirement"
+            facts.append(
+                Requirement(name=name, holds=Scope(platforms=platforms), where=where, trouble=trouble)
             )
-        )
-    return tuple(facts)
+            continue
+        value = f"@ {known.url}" if known.url else str(known.specifier) or "*"
+        holds = Scope(platforms=platforms, marker=str(known.marker or ""))
+        facts.append(Requirement(name=canonicalize_name(known.name), value=value, holds=holds, where=where))
+    return facts

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from packaging.markers import InvalidMarker, Marker
 
@@ -45,8 +45,19 @@ GRAVITY = tuple(Status)
 #: A status as it is typed: ``recipe-older``.
 STATUSES = {status.value.replace(" ", "-"): status for status in Status}
 Kind = TypeVar("Kind", bound=Fact)
-#: A status with the sentence that explains it.
-Verdict = tuple[Status, str]
+
+
+class Verdict(NamedTuple):
+    """A status with the sentence that explains it, and what to do."""
+
+    status: Status
+    sentence: str
+    todo: str = ""
+
+    @property
+    def gravity(self) -> int:
+        """The place in the order of statuses, the gravest first."""
+        return GRAVITY.index(self.status)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +71,13 @@ class AuditRow:
     entry: Dependency
     #: How upstream's copy is used: ``vendored`` (compiled in), ``system`` (the environment's is used), ``unused``.
     use: str = ""
-    why: str = ""  #: the switch or the reason behind that
     decided_by: str = ""  #: the row that decides this one's version
     wheel_cuda: str = ""  #: the CUDA version that upstream's wheels are for
     torch: str = ""  #: the PyTorch that an extension's recipe asks for
     troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it has no facts
     status: Status = Status.UNKNOWN
     sentence: str = ""
+    todo: str = ""  #: what to do about it
 
     @property
     def vendored_only(self) -> bool:
@@ -77,37 +88,19 @@ class AuditRow:
         """Return the facts of some kinds."""
         return [fact for fact in self.facts if isinstance(fact, kinds)]
 
-    def platforms(self, configs: Collection[str]) -> frozenset[str]:
-        """Return conda's platforms of some configs."""
-        return frozenset(build.platform for build in self.builds if build.name in configs)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecipeRequirement:
-    """What the recipe asks for, for some configs."""
-
-    fact: RecipePin
-    spec: Spec
-    configs: frozenset[str]
-
-    @property
-    def text(self) -> str:
-        """The constraint, without a build string that follows a version."""
-        if self.fact.value == "*":
-            return "any version"
-        return self.fact.value if self.spec.any else self.fact.value.partition(" ")[0]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Constraint:
-    """A version, or a range of versions, that upstream names for some configs."""
+    """Versions that the recipe asks for, or that upstream names, for some configs."""
 
     fact: Fact
     spec: Spec
-    version: str  #: where it names one: ``2.1.0``, of a tag or of a commit after it
-    hard: bool  #: from the wheel's metadata, which pip enforces; other versions are only known to work
     configs: frozenset[str]
-    text: str  #: as upstream writes it, with conda-forge's name of the release where that is another one
+    text: str  #: as it is written, with conda-forge's name of the release where that is another one
+    version: str = ""  #: where upstream names one: ``2.1.0``, of a tag or of a commit after it
+    hard: bool = (
+        False  #: from the wheel's metadata, which pip enforces; other versions are only known to work
+    )
 
 
 def excludes(fact: Fact) -> bool:
@@ -115,56 +108,54 @@ def excludes(fact: Fact) -> bool:
     return isinstance(fact, RecipePin) and fact.value.startswith("<0.0a")
 
 
-def requirements_of(row: AuditRow) -> list[RecipeRequirement]:
+def requirements_of(row: AuditRow) -> list[Constraint]:
     """Return what the recipe asks for; a bare name counts only where no other requirement of the row has a version."""
-    found = [
-        RecipeRequirement(
-            fact=fact,
-            spec=Spec(fact.value),
-            configs=frozenset(b.name for b in row.builds if fact.holds.matches(b)),
-        )
-        for fact in row.all(RecipePin)
-        if not excludes(fact) and Spec(fact.value).readable
+    asked = []
+    for fact in row.all(RecipePin):
+        spec = Spec(fact.value)
+        if not excludes(fact) and spec.readable:
+            configs = frozenset(build.name for build in row.builds if fact.holds.matches(build))
+            text = fact.value if spec.any else fact.value.partition(" ")[0]
+            text = "any version" if fact.value == "*" else text
+            asked.append(Constraint(fact=fact, spec=spec, configs=configs, text=text))
+    pinned = frozenset[str]().union(*(constraint.configs for constraint in asked if not constraint.spec.any))
+    bare = (
+        replace(constraint, configs=constraint.configs - pinned)
+        for constraint in asked
+        if constraint.spec.any
+    )
+    return [
+        *(constraint for constraint in asked if not constraint.spec.any),
+        *(constraint for constraint in bare if constraint.configs),
     ]
-    pinned = frozenset[str]().union(
-        *(requirement.configs for requirement in found if not requirement.spec.any)
-    )
-    left = (
-        replace(requirement, configs=requirement.configs - pinned) if requirement.spec.any else requirement
-        for requirement in found
-    )
-    return [requirement for requirement in left if requirement.configs or not requirement.spec.any]
 
 
 def constraints_of(row: AuditRow) -> list[Constraint]:
     """Return upstream's constraints for the audited configs; a fact without a version is none."""
-    found = []
+    named = []
     for fact in row.all(*UPSTREAM):
-        where = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
-        if fact.trouble or not where or (row.torch and fact.holds.torch not in ("", row.torch)):
+        configs = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
+        if fact.trouble or not configs or (row.torch and fact.holds.torch not in ("", row.torch)):
             continue
         hard = isinstance(fact, Requirement)
         if hard or re.match(r"\s*[<>=!~]", fact.value):
             spec = Spec(row.entry.counted(fact.value), pep440=True)
             if spec.readable and not spec.any:
-                found.append(
+                named.append(
                     Constraint(
-                        fact=fact, spec=spec, version=spec.exact, hard=hard, configs=where, text=fact.value
+                        fact=fact, spec=spec, configs=configs, text=fact.value, version=spec.exact, hard=hard
                     )
                 )
-        elif not (isinstance(fact, Submodule) and fact.untagged):
-            shown = fact.text if isinstance(fact, Submodule) else fact.value
-            for word in shown.split(", "):
+        elif not (isinstance(fact, Submodule) and fact.commit and fact.commit.startswith(fact.value)):
+            for word in fact.value.split(", "):
                 if tag := described(_CUDA_TAG.sub(r"\1.\2", word)):
                     version = row.entry.release(tag)
-                    text = shown if version == tag else f"{shown} ({version})"
+                    text = fact.value if version == tag else f"{fact.value} ({version})"
                     spec = Spec(f"=={version}")
-                    found.append(
-                        Constraint(
-                            fact=fact, spec=spec, version=version, hard=False, configs=where, text=text
-                        )
+                    named.append(
+                        Constraint(fact=fact, spec=spec, configs=configs, text=text, version=version)
                     )
-    return found
+    return named
 
 
 def is_optional(fact: Fact) -> bool:
@@ -182,7 +173,7 @@ def cuda_of_wheel(facts: Iterable[Fact]) -> str:
     return ""
 
 
-def pins(row: AuditRow, configs: frozenset[str], of: str = "") -> list[str]:
+def pins(row: AuditRow, configs: Collection[str], of: str = "") -> list[str]:
     """Return the values of conda-forge's pins that hold for any of the configs; all, or those ``of`` one package."""
     builds = [build for build in row.builds if build.name in configs]
     word = of.replace("-", "_")
@@ -199,12 +190,13 @@ def pins(row: AuditRow, configs: frozenset[str], of: str = "") -> list[str]:
 def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
     """Return the newest version of the row's first package, of all or that some configs could get; or nothing."""
     first = row.entry.conda[:1] or (row.entry.name,)
-    wanted = None if configs is None else row.platforms(configs) | {"noarch"}
+    builds = [build for build in row.builds if configs is None or build.name in configs]
+    platforms = {"noarch", *(build.platform for build in builds)}
     return newest(
         fact.value
         for fact in row.all(Newest)
         if not fact.trouble and fact.name in first
-        if wanted is None or not fact.holds.platforms or set(fact.holds.platforms) & wanted
+        if configs is None or not fact.holds.platforms or platforms & {*fact.holds.platforms}
     )
 
 
@@ -219,16 +211,12 @@ def of_nvidia(fact: Fact) -> bool:
 
 
 def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
-    if of_nvidia(fact) and build.cuda != wheel_cuda:
+    if (of_nvidia(fact) and build.cuda != wheel_cuda) or not fact.holds.matches(build):
         return False
-    return fact.holds.matches(build) and _marker_holds(fact.holds.marker, build.platform)
-
-
-def _marker_holds(text: str, platform: str) -> bool:
-    if not text:
+    if not fact.holds.marker:
         return True
-    system, _, machine = platform.partition("-")
-    extra = re.search(r"""extra\s*==\s*["']([^"']+)""", text)
+    system, _, machine = build.platform.partition("-")
+    extra = re.search(r"""extra\s*==\s*["']([^"']+)""", fact.holds.marker)
     environment = {
         "extra": extra[1] if extra else "",
         "os_name": "posix",
@@ -241,6 +229,6 @@ def _marker_holds(text: str, platform: str) -> bool:
         "python_full_version": "3.12.0",
     }
     try:
-        return Marker(text).evaluate(environment)
+        return Marker(fact.holds.marker).evaluate(environment)
     except (InvalidMarker, KeyError, ValueError):
         return True

@@ -1,0 +1,205 @@
+"""The report: its JSON, with the provenance of every value, and its Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from groundwork import files
+from groundwork.errors import UsageError
+from groundwork.network.cache import age
+from pin_audit.cells import CellPart, cells
+from pin_audit.facts import (
+    UPSTREAM,
+    AuditTarget,
+    FeedstockPin,
+    GlobalPin,
+    Newest,
+    RecipeArchs,
+    RecipeCommit,
+    RecipePin,
+    SourceOutcome,
+    TagCommit,
+    UpstreamArchs,
+)
+from pin_audit.rows import AuditRow, Status
+from pin_audit.table import Audit
+
+FORMAT, FORMAT_VERSION = "audit", 4
+BEGIN, END = "<!-- audit:begin -->", "<!-- audit:end -->"
+_BETWEEN = re.compile(rf"(?<={BEGIN}\n)(?:.*\n)*?(?={END}$)", re.MULTILINE)
+_FRESH = 90.0  # seconds; what is younger was fetched by this very run
+_COLUMNS: dict[str, tuple[type, ...]] = {
+    "upstream": (*UPSTREAM, TagCommit, UpstreamArchs),
+    "recipe": (RecipePin, RecipeCommit, RecipeArchs),
+    "conda-forge": (GlobalPin, FeedstockPin, Newest),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The tables of one or more packages, and when they were made: ISO 8601 in UTC."""
+
+    made: str
+    audits: tuple[Audit, ...]
+
+
+class RowDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A row as scripts read it; each cell names the source and, counted from 0, the number of its fact."""
+
+    name: str
+    status: str
+    sentence: str
+    cells: dict[str, list[str]]
+    use: str = ""
+    todo: str = ""
+
+
+class PackageDocument(AuditTarget, frozen=True, kw_only=True, omit_defaults=True):
+    """One package's table with its inputs."""
+
+    commit: str
+    sources: tuple[SourceOutcome, ...]
+    rows: tuple[RowDocument, ...] = ()
+    archs: tuple[RowDocument, ...] = ()
+
+
+def to_document(report: Report) -> dict[str, object]:
+    """Return what the report's JSON has besides its format."""
+    packages = [msgspec.to_builtins(_package(audit), order="sorted") for audit in report.audits]
+    return {"made": report.made, "packages": packages}
+
+
+def _package(audit: Audit) -> PackageDocument:
+    places = {
+        id(fact): f"{outcome.source}/{number}"
+        for outcome in audit.outcomes
+        for number, fact in enumerate(outcome.facts)
+    }
+
+    def document(row: AuditRow) -> RowDocument:
+        return RowDocument(
+            name=row.name, use=row.use, status=row.status.value, sentence=row.sentence, todo=row.todo,
+            cells={
+                column: [places[id(fact)] for fact in row.facts if isinstance(fact, kinds)]
+                for column, kinds in _COLUMNS.items()
+            },
+        )  # fmt: skip
+
+    known = msgspec.structs.asdict(audit.target)
+    return PackageDocument(
+        **{**known, "index": "pip", "recipe": None},  # these are this repository's own affair
+        commit=audit.commit,
+        sources=audit.outcomes,
+        rows=tuple(map(document, audit.rows)),
+        archs=tuple(map(document, audit.archs)),
+    )
+
+
+def markdown(report: Report, *, level: int = 2, lines: bool = True) -> str:
+    """Return a report with headings of some level, with or without line numbers of this repository."""
+    parts = [part for audit in report.audits for part in _audit(audit, report, level, lines)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a grid of Markdown."""
+    grid = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    grid += ["|" + "".join(f" {text} |" if text else " |" for text in row) for row in rows]
+    return "\n".join(grid)
+
+
+def insert(path: Path, text: str) -> bool:
+    """Replace the text between the markers of a file; returns whether that changed it.
+
+    Raises UsageError: The file cannot be read or written, or does not have each marker once, alone on its line.
+    """
+    try:
+        content = path.read_bytes().decode("utf-8")
+        plain = content.replace("\r\n", "\n")
+        between = _BETWEEN.search(plain)
+        if [line for line in plain.split("\n") if line in (BEGIN, END)] != [BEGIN, END] or between is None:
+            hint = f"put lines with {BEGIN} and {END} there"
+            raise UsageError(f"{path} does not have the markers of the table", hint)
+        new = "\n".join(["", *text.strip("\n").split("\n"), "", ""])
+        if between[0] == new:
+            return False
+        end_of_line = "\r\n" if "\r\n" in content else "\n"
+        files.write(path.resolve(), _BETWEEN.sub(lambda _: new, plain).replace("\n", end_of_line))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path} cannot be read or written: {error}", "name a file with the markers"
+        ) from error
+    return True
+
+
+def escape(text: str, *, lines: bool = True) -> str:
+    """Keep text from being markup, and leave out line numbers unless `lines`."""
+    text = text if lines else re.sub(r"(\.\w+):\d+", r"\1", text)
+    return re.sub(r"([\\|*<\[\]`]|(?<!\w)_|_(?!\w))", r"\\\1", text).replace("\n", " ")
+
+
+def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[str]:
+    target, labels = audit.target, dict[str, str]()
+
+    def cell(parts: Iterable[CellPart]) -> str:
+        return "<br>".join(_part(part, labels, target.package) for part in parts)
+
+    def status(row: AuditRow) -> str:
+        calm = row.status in (Status.IN_STEP, Status.UNPINNED)
+        return row.status.value if calm else f"**{row.status.value}**"
+
+    commit = f" ({audit.commit[:10]})" if audit.commit else ""
+    yield f"{'#' * level} {escape(f'{target.package} {target.version}')}"
+    yield escape(f"Upstream's {target.tag}{commit}, {_days(audit, report, cached=lines)}.")
+    chosen = [row for row in audit.rows if not row.vendored_only or row.use == "listed"]
+    if chosen:
+        rows = ([escape(row.name), *map(cell, cells(row).values()), status(row)] for row in chosen)
+        yield table(("package", "upstream", "recipe", "conda-forge", "status"), rows)
+    if audit.archs:
+        rows = (
+            [
+                row.name.removeprefix("CUDA "),
+                cell(cells(row)["upstream"]),
+                cell(cells(row)["recipe"]),
+                status(row),
+            ]
+            for row in audit.archs
+        )
+        yield table(("CUDA", "upstream", "recipes", "status"), rows)
+    yield "\n".join(
+        f"* {escape(', '.join(names))}: {escape(text, lines=lines)}."
+        for (_, text), names in audit.findings().items()
+    )
+    counts = {status: len(audit.with_status([status])) for status in Status}
+    yield ", ".join(f"{count} {status.value}" for status, count in counts.items() if count) + "."
+    if troubles := audit.troubles():
+        yield "Not read, or not wholly:"
+        yield "\n".join(f"* {source}: {escape(reason)}." for source, reason in troubles.items())
+    yield "\n".join(
+        f"[{label}]: {url.replace(' ', '%20').replace('<', '%3C').replace('>', '%3E')}"
+        for url, label in labels.items()
+    )
+
+
+def _part(part: CellPart, labels: dict[str, str], package: str) -> str:
+    plain = re.fullmatch(r"[\w .,;:+-]*", part.text) and "_" not in part.text
+    text = part.text if plain else "`" + part.text.replace("|", "\\|").replace("`", "'") + "`"
+    if part.url.startswith(("https://", "http://")):
+        text = f"[{text}][{labels.setdefault(part.url, f'{package}-{len(labels) + 1}')}]"
+    return f"{text} {escape(part.remark)}".strip()
+
+
+def _days(audit: Audit, report: Report, *, cached: bool) -> str:
+    """Return of which day the report is, of which the pins of a snapshot, and how old what the cache had."""
+    pinnings = (outcome for outcome in audit.outcomes if outcome.source == "pinning" and outcome.snapshot)
+    days = [fact.where.fetched[:10] for outcome in pinnings for fact in outcome.facts]
+    text = f"made {report.made[:10]}" + (f", conda-forge's pins of {max(days)}" if days else "")
+    live = (outcome for outcome in audit.outcomes if cached and not outcome.snapshot)
+    fetched = [fact.where.fetched for outcome in live for fact in outcome.facts if "T" in fact.where.fetched]
+    oldest = max(map(age, fetched), default=0.0)
+    return f"{text}, cached up to {oldest / 3600:.1f} h ago" if oldest > _FRESH else text

@@ -1,0 +1,291 @@
+"""The verdict on a row: does a version satisfy all, does the recipe ask for it, and what is to be done?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pin_audit.ci_rules import NAMED
+from pin_audit.facts import UPSTREAM, CiPin, RecipePin, Requirement, Submodule, config_words
+from pin_audit.rows import (
+    AuditRow,
+    Constraint,
+    Status,
+    Verdict,
+    best_for,
+    constraints_of,
+    is_floor,
+    is_optional,
+    of_nvidia,
+    pins,
+    requirements_of,
+)
+from pin_audit.versions import Spec, admits_older, common, lowest, pin, side, within
+
+#: A verdict, what it is about in the recipe (or nothing), and for which configs it holds.
+_Problem = tuple[Verdict, Constraint | None, frozenset[str]]
+_RERENDER = "render the feedstock again (conda-smithy rerender)"
+
+
+def judge(row: AuditRow) -> Verdict:
+    """Return a row's verdict."""
+    asked, named = requirements_of(row), constraints_of(row)
+    if not asked and (verdict := _without_recipe(row)):
+        return verdict
+    if row.use in ("vendored", "listed") and (verdict := _vendored(row, asked)):
+        return verdict
+    problems = list(_problems(row, asked, named))
+    if not problems:
+        # the recipe and conda-forge have been compared all the same
+        if not named and not row.decided_by and (reason := _why_unknown(row)):
+            return Verdict(Status.UNKNOWN, reason)
+        return _in_step(row, asked, named)
+    worst, request, _ = min(problems, key=lambda problem: problem[0].gravity)
+    scopes: dict[str, frozenset[str]] = {}
+    for verdict, _, configs in problems:
+        if verdict.status is worst.status:
+            scopes[verdict.sentence] = scopes.get(verdict.sentence, frozenset()) | configs
+    everywhere = frozenset[str]().union(*(constraint.configs for constraint in asked))
+    sentences = []
+    for text, configs in scopes.items():
+        words = config_words(configs, row.builds) if not configs >= everywhere else ""
+        sentences.append(f"{text} [{words}]" if words else text)
+    more = f"; and {len(sentences) - 2} more" if len(sentences) > 2 else ""
+    facts = [request.fact] if request else row.all(RecipePin)
+    places = [f" ({fact.where.file}:{fact.where.line})" for fact in facts if fact.where.line]
+    todo = f"{worst.todo}{places[0] if places else ''}" if worst.todo else ""
+    return Verdict(worst.status, "; ".join(sentences[:2]) + more, todo)
+
+
+def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constraint]) -> Iterator[_Problem]:
+    hard = [constraint for constraint in named if constraint.hard]
+    if hard and not asked:
+        texts = ", ".join(dict.fromkeys(constraint.spec.text for constraint in hard))
+        sentence = f"upstream's wheel needs {texts}, and the recipe does not ask for it"
+        yield Verdict(Status.MISSING, sentence, f"add {texts}{_to_cuda(row)}"), None, frozenset()
+    for need in hard:
+        pinned = [pin(value) for value in pins(row, need.configs)]
+        if pinned and all(common([need.spec, spec]) is None for spec in pinned):
+            texts = ", ".join(dict.fromkeys(spec.text for spec in pinned))
+            sentence = f"the wheel needs {need.spec.text}, conda-forge pins {texts}"
+            yield (
+                _conflict(sentence, f"follow the pin, {texts}, or say in the recipe why not"),
+                None,
+                frozenset(),
+            )
+        elif verdict := _beyond_channel(row, need, f"the wheel needs {need.spec.text}"):
+            yield verdict, None, frozenset()
+    at_run = [one for one in asked if isinstance(one.fact, RecipePin) and "run" in one.fact.sections]
+    for request in at_run or asked:
+        for need in hard:
+            if need.configs & request.configs and (verdict := _against_wheel(row, request, need)):
+                yield verdict, request, request.configs
+    for request in asked:
+        soft = [one for one in named if not one.hard and one.configs & request.configs]
+        verdicts = [verdict for one in soft if (verdict := _against_known(row, request, one))]
+        if soft and len(verdicts) == len(soft) and not (hard and request.spec.any):
+            yield min(verdicts, key=lambda verdict: verdict.gravity), request, request.configs
+        # once for the configs that conda-forge pins alike: CUDA versions may differ
+        alike: dict[tuple[str, ...], set[str]] = {}
+        for config in sorted(request.configs):
+            alike.setdefault(tuple(pins(row, {config}, of=request.fact.name)), set()).add(config)
+        for values, configs in alike.items():
+            if verdict := _against_pins(row, request, values):
+                yield verdict, request, frozenset(configs)
+        text = f"the recipe asks for {request.text}"
+        if not request.spec.any and (verdict := _beyond_channel(row, request, text)):
+            yield verdict, request, request.configs
+
+
+def _against_wheel(row: AuditRow, request: Constraint, need: Constraint) -> Verdict | None:
+    needs, asks, todo = need.spec.text, request.text, f"ask for {need.spec.text}"
+    if common([need.spec, request.spec]) is None:
+        if row.name == "python":
+            todo = f"leave out the Pythons that {needs} excludes"
+        return _conflict(f"the wheel needs {needs}, the recipe asks for {asks}", todo)
+    if need.version:
+        return _unpinned(row, need, "the wheel needs") if request.spec.any else None
+    if within(request.spec, need.spec):
+        return None
+    if request.spec.any:
+        return Verdict(Status.MISSING, f"the wheel needs {needs}, the recipe asks for any version", todo)
+    if admits_older(request.spec, need.spec):
+        return Verdict(
+            Status.OLDER, f"the recipe's {asks} admits versions older than the wheel's {needs}", todo
+        )
+    return Verdict(
+        Status.MISSING, f"the recipe's {asks} admits versions that the wheel's {needs} excludes", todo
+    )
+
+
+def _against_known(row: AuditRow, request: Constraint, known: Constraint) -> Verdict | None:
+    """Compare with what upstream vendors or tests with."""
+    shipped = isinstance(known.fact, CiPin) and known.fact.shipped
+    what = "upstream's wheels have" if shipped else "upstream's CI has"
+    what = "upstream vendors" if isinstance(known.fact, Submodule) else what
+    if request.spec.any:
+        verdict = _unpinned(row, known, what)
+        too_new = verdict is None or verdict.status is Status.NEWER
+        return None if row.entry.tool and (too_new or not best_for(row)) else verdict
+    both = f"{what} {known.text}, the recipe asks for {request.text}"
+    if not known.version:
+        clash = common([known.spec, request.spec]) is None
+        return _conflict(both, f"ask for {known.spec.text}") if clash else None
+    match side(request.spec, known.version):
+        case "at":
+            return None
+        case "older":
+            return Verdict(Status.OLDER, both, f"raise it to {known.version}")
+        case "newer":
+            return Verdict(Status.NEWER, both, _keep(known))
+    return _conflict(both, f"ask for {known.version}.*")
+
+
+def _unpinned(row: AuditRow, known: Constraint, what: str) -> Verdict | None:
+    """Judge a bare name by the version that the channel would provide."""
+    best = best_for(row)
+    if row.decided_by or (best and not known.version and not known.hard and known.spec.admits(best)):
+        return None
+    wanted = f"ask for {known.spec.text}" if known.hard else f"raise it to {known.version or known.spec.text}"
+    if not best or not known.version:
+        # what upstream only tests with is not a pin that could be missing
+        status = Status.MISSING if known.hard or not known.version else Status.UNKNOWN
+        return Verdict(status, f"{what} {known.text}, the recipe asks for any version", wanted)
+    if Spec(f"{known.version}.*").admits(best) or known.spec.admits(best):
+        return None
+    sentence = f"{what} {known.text}; the recipe takes the newest, {best}"
+    if not Spec(f"<{known.version}").admits(best):
+        return Verdict(Status.NEWER, sentence, _keep(known))
+    if is_floor(row, best):
+        seen = f"the recipe asks for any version, and conda-forge had {best} when it was read"
+        return Verdict(Status.UNKNOWN, f"{what} {known.text}; {seen}")
+    return Verdict(Status.OLDER, sentence, wanted)
+
+
+def _against_pins(row: AuditRow, request: Constraint, values: Sequence[str]) -> Verdict | None:
+    """Compare with conda-forge's pin; a migration in progress counts as well as what it migrates from."""
+    fact = request.fact
+    assert isinstance(fact, RecipePin)
+    pinned = [pin(value) for value in values]
+    if not pinned or not {*fact.sections} & {"build", "host"}:
+        return None
+    texts = ", ".join(dict.fromkeys(values))
+    todo = f"follow the pin, {texts}, or say in the recipe why not"
+    if request.spec.any:
+        if fact.value != "*" or row.entry.tool or all(spec.any for spec in pinned):
+            return None
+        return Verdict(Status.MISSING, f"conda-forge pins {texts}, the recipe asks for any version", todo)
+    if any(common([request.spec, spec]) for spec in pinned):
+        return None
+    who = "the rendered configs have" if fact.rendered else "the recipe asks for"
+    both = f"{who} {request.text}, conda-forge pins {texts}"
+    if "host" in fact.sections and not fact.rendered:
+        return _conflict(both, todo)
+    floor = lowest(request.spec)  # empty where no version at all is admitted
+    older = bool(floor) and any(side(spec, floor) == "newer" for spec in pinned)
+    return Verdict(Status.OLDER if older else Status.NEWER, both, _RERENDER if fact.rendered else todo)
+
+
+def _beyond_channel(row: AuditRow, wanted: Constraint, text: str) -> Verdict | None:
+    """Return a conflict if the channel has nothing new enough."""
+    best = best_for(row, wanted.configs)
+    if best and not is_floor(row, best) and side(wanted.spec, best) == "newer":
+        sentence = f"{text}, conda-forge has nothing newer than {best}"
+        return Verdict(Status.CONFLICT, sentence, f"wait for conda-forge to have it, or take {best}")
+    return None
+
+
+def _conflict(text: str, todo: str) -> Verdict:
+    return Verdict(Status.CONFLICT, f"no version satisfies both: {text}", todo)
+
+
+def _keep(known: Constraint) -> str:
+    wanted = known.spec.text if known.hard else f"{known.version}.*"
+    return f"keep it if build and tests pass, else ask for {wanted}"
+
+
+def _to_cuda(row: AuditRow) -> str:
+    return " to run, where CUDA is used" if any(map(of_nvidia, row.all(Requirement))) else ""
+
+
+# ---- rows without a problem, or that cannot have one ----------------------------------------------------------------
+
+
+def _without_recipe(row: AuditRow) -> Verdict | None:
+    upstream = row.all(*UPSTREAM)
+    if row.use == "unused":
+        return Verdict(Status.IN_STEP, f"not compiled here: {row.entry.unused}")
+    if "recipe_pins" in row.troubles and row.use != "listed":
+        return Verdict(Status.UNKNOWN, f"the recipe was not read: {row.troubles['recipe_pins']}")
+    if upstream and all(map(is_optional, upstream)):
+        return Verdict(Status.IN_STEP, "upstream needs it for an extra only")
+    if upstream and not row.use and all(isinstance(fact, CiPin) for fact in upstream):
+        return Verdict(Status.UNKNOWN, "only upstream's CI names it, the recipe does not ask for it")
+    return None
+
+
+def _vendored(row: AuditRow, asked: Sequence[Constraint]) -> Verdict | None:
+    copies = row.all(Submodule)
+    compiled = "upstream vendors it" if row.use == "listed" else "upstream's copy is compiled in"
+    note = f"; {row.entry.vendored}" if row.entry.vendored else ""
+    if not note and asked:
+        note = "; the recipe asks for a package of this name as well"
+    if value := next((fact.text for fact in copies if fact.value), ""):
+        return Verdict(Status.IN_STEP, f"{compiled}: {value}{note}")
+    if copies or "submodules" in row.troubles:
+        reason = copies[0].trouble if copies else "submodules were not read"
+        return Verdict(Status.UNKNOWN, f"{compiled}, and its version is not known: {reason}{note}")
+    return None
+
+
+def _in_step(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constraint]) -> Verdict:
+    if row.decided_by:
+        return Verdict(Status.IN_STEP, f"{row.decided_by} decides its version")
+    texts = ", ".join(dict.fromkeys(constraint.text for constraint in asked)) or "any version"
+    if named:
+        names = ", ".join(dict.fromkeys(constraint.text for constraint in named))
+        return Verdict(Status.IN_STEP, f"upstream has {names}, the recipe asks for {texts}")
+    if news := _of_newer_cuda(row, asked):
+        return news
+    elsewhere = any(fact.value not in ("", "*") for fact in row.all(*UPSTREAM))
+    if elsewhere and not asked:
+        return Verdict(Status.IN_STEP, "upstream needs it for builds that are not made here")
+    return Verdict(Status.UNPINNED, f"upstream names no version, the recipe asks for {texts}")
+
+
+def _of_newer_cuda(row: AuditRow, asked: Sequence[Constraint]) -> Verdict | None:
+    """Judge what the wheel needs beside a CUDA newer than any that is made here."""
+    needed = [fact.value for fact in row.all(Requirement) if of_nvidia(fact) and not is_optional(fact)]
+    made = sorted(
+        (build.cuda for build in row.builds if build.cuda), key=lambda cuda: [*map(int, cuda.split("."))]
+    )
+    if not any(needed) or not made or not Spec(f"<{row.wheel_cuda}").admits(made[-1]):
+        return None
+    newest = {build.name for build in row.builds if build.cuda == made[-1]}
+    asked = [request for request in asked if request.configs & newest] or asked
+    spec = Spec(needed[0], pep440=True)
+    sentence = f"upstream's wheel is for CUDA {row.wheel_cuda}, newer than any here, and needs {needed[0]}"
+    sentence += (
+        f"; the recipe asks for {', '.join(dict.fromkeys(one.text for one in asked))}" if asked else ""
+    )
+    todo = f"ask for {needed[0]}{_to_cuda(row)}"
+    if any(common([spec, request.spec]) is None for request in asked):
+        return Verdict(Status.OLDER, sentence, todo)
+    if any(request.spec.any for request in asked) or (not asked and not spec.any):
+        return Verdict(Status.MISSING, sentence, todo)
+    return Verdict(Status.IN_STEP, sentence) if asked else None
+
+
+def _why_unknown(row: AuditRow) -> str:
+    """Return why upstream's version is unknown, or an empty string if it was read."""
+    if broken := [fact.trouble for fact in row.all(*UPSTREAM) if fact.trouble]:
+        return broken[0]
+    sections = {section for fact in row.all(RecipePin) for section in fact.sections}
+    named_by_ci = bool({row.name, *row.entry.ci} & NAMED)
+    for source, concerned in (
+        ("submodules", bool(row.entry.submodules)),
+        ("wheel_metadata", "run" in sections),
+        ("ci_pins", named_by_ci and bool({"host", "build"} & sections)),
+    ):
+        if concerned and source in row.troubles:
+            return f"{source} of upstream were not read"
+    return ""

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.text import Text
 
-from command_line.options import SETTINGS, GroupedCommand, option, version
+from command_line.options import SETTINGS, GroupedCommand, json_option, option, version
 from command_line.root import is_checkout, log_folder
 from command_line.root import repository as root_of_repository
 from command_line.run_command import Invocation, run
@@ -76,8 +76,7 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked, or a checkout.")
 @option(LOCAL, "--pinning", type=click.Path(exists=True, path_type=Path), metavar="PATH",
         help="conda-forge-pinning: a conda_build_config.yaml, or a folder with it and migrations.")  # fmt: skip
-@option(SHOWN, "--json", is_flag=True,
-        help="JSON with the origin of every value; without it Markdown, rendered on a terminal.")  # fmt: skip
+@json_option(SHOWN)
 @option(SHOWN, "--write", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
         help="Put the Markdown between <!-- audit:begin --> and <!-- audit:end --> of a file.")  # fmt: skip
 @option(SHOWN, "--snapshot", is_flag=True,
@@ -102,7 +101,6 @@ def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result
 
     options = AuditOptions(**values)
     invocation: Invocation = context.obj
-    invocation.json = options.json
     console = Console(stderr=True, highlight=False, emoji=False, markup=False)
     # one line that moves on a terminal, nothing elsewhere
     with console.status("", spinner="line") as status:
@@ -117,7 +115,7 @@ def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result
 
         make = command if options.bump is None else bump
         result = make(options, _root(root), tell=tell, progress=progress)
-    if not options.json and result.lines and sys.stdout.isatty():
+    if not invocation.json and result.lines and sys.stdout.isatty():
         console = Console(highlight=False, emoji=False)
         with console.capture() as captured:
             console.print(Markdown("\n".join(result.lines)))

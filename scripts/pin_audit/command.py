@@ -44,7 +44,6 @@ class AuditOptions:
     pinning: Path | None = None
     offline: bool = False
     timeout: float = 300.0  #: seconds
-    json: bool = False
     write: Path | None = None
     fail_on: str | None = None  #: statuses with commas between them
     snapshot: bool = False  #: commit what is read

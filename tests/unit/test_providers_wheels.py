@@ -11,6 +11,7 @@ import pytest
 
 from groundwork.errors import IntegrityError
 from megabuild.providers import catalogue
+from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.pypi import unpack, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock, Wheel
 
@@ -135,3 +136,12 @@ def test_native_wheels_are_tied_to_their_python_and_tools_to_none() -> None:
         ("optree", "linux-64py313th{hash}_0"): ("python 3.13.*", "python_abi 3.13.* *_cp313t"),
         ("ninja", "linux-64h{hash}_0"): (),
     }
+
+
+def test_a_project_asked_for_by_two_names_is_one_package_and_another_that_needs_it() -> None:
+    table = catalogue.load().with_wheels(["setuptools_scm"])
+    assert table.conda_name("setuptools-scm") == "setuptools_scm"
+    package = LocalPackage(name="setuptools_scm", version="9.0", platform="linux-64")
+    asked = ["setuptools_scm", "setuptools-scm", "numpy"]
+    (other,) = wheel_to_conda.other_names([package], asked, table, "linux-64")
+    assert (other.name, other.version, other.depends) == ("setuptools-scm", "9.0", ("setuptools_scm ==9.0",))

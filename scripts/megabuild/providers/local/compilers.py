@@ -40,8 +40,8 @@ echo "part:cxx=$cxx"
 for part in cc1 cc1plus as ld; do
   echo "part:$part=$(readlink -f "$(command -v "$("$cxx" -print-prog-name=$part)")")"
 done
-for library in libgcc_s.so.1 libstdc++.so.6 libgomp.so.1; do
-  echo "lib:$library=$(readlink -f "$("$cxx" -print-file-name=$library)")"
+for library in libgcc=libgcc_s.so.1 libgomp=libgomp.so.1 libstdcxx=libstdc++.so.6; do
+  echo "lib:${library%=*}=$(readlink -f "$("$cxx" -print-file-name="${library#*=}")")"
 done
 for program in "$@"; do echo "program:$program=$(command -v "$program" || :)"; done
 """
@@ -115,18 +115,13 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
     if missing := [str(path) for path in files.values() if not path.is_file()]:
         raise ProviderError(f"the compiler names files that are missing: {', '.join(missing)}", _REMEDY)
     sums = "\n".join(sha256(files[name]) for name in sorted(files))
-    programs = {name: answer[f"program:{program}"] for name, program in _PROGRAMS.items()}
     return Toolchain(
         cc=answer["cc"],
         cxx=answer["cxx"],
         version=answer["version"],
         glibc=answer["glibc"].split()[-1],
-        programs={name: path for name, path in programs.items() if path},
-        libraries={
-            "libgcc": files["lib:libgcc_s.so.1"],
-            "libstdcxx": files["lib:libstdc++.so.6"],
-            "libgomp": files["lib:libgomp.so.1"],
-        },
+        programs={name: path for name, own in _PROGRAMS.items() if (path := answer[f"program:{own}"])},
+        libraries={name[4:]: path for name, path in files.items() if name.startswith("lib:")},
         digest=hashlib.sha256(sums.encode()).hexdigest(),
     )
 

@@ -72,30 +72,27 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
     Raises ConfigError: It has no such package.
     Raises UsageError: A Python or a name has not been built.
     """
-    known_records = published.records(channel)
-    every = _newest(_read(channel, record) for record in known_records.values())
+    every = _newest(_read(channel, record) for record in published.records(channel).values())
     # upstream's own wheel is on upstream's index already
     candidates = [package for package in every if package.project != TORCH or not package.official]
     if not candidates:
-        config = channel.name.partition("-")[0]
-        remedy = f"build some: python3 build-locally.py {config} --pyg source"
-        if known_records and not every:  # another feedstock's packages
-            remedy = "install its packages as they are: megabuild env create"
         raise ConfigError(
             f"{channel.name} has neither extensions nor a PyTorch that was compiled here, and only these become wheels",
-            remedy,
+            f"build some: python3 build-locally.py {channel.name.partition('-')[0]} --pyg source; or install other "
+            "packages as they are: megabuild env create",
         )
-    found = [package for package in candidates if package.python in (None, *pythons) or not pythons]
-    if pythons and not found:
-        known = sorted({package.python for package in candidates if package.python}, key=_number)
+    fitting = [package for package in candidates if package.python in (None, *pythons) or not pythons]
+    if not fitting:
+        built = sorted({package.python for package in candidates if package.python}, key=_number)
         raise UsageError(
-            f"{channel.name} has nothing for Python {', '.join(pythons)}", f"it has {', '.join(known)}"
+            f"{channel.name} has nothing for Python {', '.join(pythons)}", f"it has {', '.join(built)}"
         )
     wanted = {canonicalize_name(_PROJECTS.get(name, name)) for name in names}
-    if unknown := wanted - {canonicalize_name(package.project) for package in candidates}:
-        known = sorted({package.project for package in candidates})
-        raise UsageError(f"{channel.name} has no {', '.join(sorted(unknown))}", f"it has {', '.join(known)}")
-    return tuple(package for package in found if canonicalize_name(package.project) in wanted or not names)
+    projects = {canonicalize_name(package.project) for package in candidates}
+    if unknown := wanted - projects:
+        reason = f"{channel.name} has no {', '.join(sorted(unknown))}"
+        raise UsageError(reason, f"it has {', '.join(sorted(projects))}")
+    return tuple(package for package in fitting if canonicalize_name(package.project) in wanted or not names)
 
 
 def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | None:

@@ -29,14 +29,7 @@ _FORMAT = "2"
 #: Nothing of the environment that libraries are taken from is run: this machine may be older than what was built.
 _NEWER_GLIBC = "2.99"
 #: What an extension finds in a process that has imported PyTorch: PyTorch's libraries and those it was linked to.
-_PYTORCHS = (
-    "libtorch*",
-    "libc10*",
-    "libcaffe2*",
-    "libshm*",
-    *nvidia.LIBRARIES,
-    wheel_tree.OPENMP,
-)
+_PYTORCHS = ("libtorch*", "libc10*", "libcaffe2*", "libshm*", *nvidia.LIBRARIES, wheel_tree.OPENMP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,18 +76,14 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
                 made.append(WheelResult(wheel=former, kept=True, torch_pin=package.torch_pin))
                 continue
             published.check(package.path)
-            path = _WheelBuild(
-                request, channel, package, root, folder=work / str(number), report=report
-            ).wheel()
+            build = _WheelBuild(request, channel, package, root, folder=work / str(number), report=report)
+            path = build.wheel()
             wheel = simple_index.index_entry(
                 path, project=package.project, python=package.python, package=package.sha256, inputs=inputs
             )
-            same = {
-                known
-                for known in wheels
-                if (known.project, known.python) == (package.project, package.python)
-            }
-            wheels = {known: at for known, at in wheels.items() if known not in same} | {wheel: path}
+            same = (package.project, package.python)
+            wheels = {other: at for other, at in wheels.items() if (other.project, other.python) != same}
+            wheels[wheel] = path
             made.append(WheelResult(wheel=wheel, kept=False, torch_pin=package.torch_pin))
         if {*wheels} != {*indexed}:
             simple_index.publish(folder, wheels)
@@ -167,11 +156,9 @@ class _WheelBuild:
         wheel_tree.add_licences(laid_out, installed.texts)
         needed = wheel_tree.needed(laid_out)
         records = licences.installed(installed.prefix) if is_torch else {}
-        gpu = (
-            nvidia.required(needed, package.cuda, records)
-            if is_torch and package.cuda
-            else nvidia.NvidiaWheels()
-        )
+        gpu = nvidia.NvidiaWheels()
+        if is_torch and package.cuda:
+            gpu = nvidia.required(needed, package.cuda, records)
         wheel_tree.link(laid_out, gpu.folders)
         without: tuple[str, ...] = nvidia.LIBRARIES if is_torch else _PYTORCHS
         openmp = installed.prefix / "lib" / wheel_tree.OPENMP

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conda_wheels.simple_index import IndexedWheel
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, display, duration, size, table
+from groundwork.text import UNICODE, counted, display, duration, picked, size, table
 
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
 
@@ -50,40 +50,26 @@ def result(index: WheelIndex, seconds: float) -> Result:
         for item in index.made
     ]
     others = f", beside {counted(index.others, 'other')} in the index" if index.others else ""
-    command = _install_command(index)
+    newest = index.made[-1].wheel.python
+    chosen = {item.wheel.project: item.wheel for item in index.made if item.wheel.python in (None, newest)}
+    exact = [f"{wheel.project}=={wheel.version}" for wheel in chosen.values()]
+    command = shlex.join(["pip", "install", "--extra-index-url", index.folder.as_uri(), *exact])
     lines = [
         *table(("", "wheel", "size", "runs from"), rows, right=frozenset({2})),
         f"{counted(len(rows), 'wheel')}{others}, {duration(seconds)}: {display(index.folder)}",
         "",
         command,
     ]
-    return Result(format="wheels", document=_document(index, command), lines=lines)
-
-
-def _install_command(index: WheelIndex) -> str:
-    newest = index.made[-1].wheel.python
-    chosen = {item.wheel.project: item.wheel for item in index.made if item.wheel.python in (None, newest)}
-    exact = [f"{wheel.project}=={wheel.version}" for wheel in chosen.values()]
-    return shlex.join(["pip", "install", "--extra-index-url", index.folder.as_uri(), *exact])
-
-
-def _document(index: WheelIndex, command: str) -> dict[str, object]:
-    return {
-        "index": index.folder.as_uri(),
-        "wheels": [
-            {
-                "file": str(index.folder / item.wheel.place),
-                "project": item.wheel.project,
-                "version": item.wheel.version,
-                "python": item.wheel.python,
-                "torch": item.torch_pin,
-                "glibc": item.glibc,
-                "bytes": item.wheel.size,
-                "sha256": item.wheel.sha256,
-                "made": not item.kept,
-            }
-            for item in index.made
-        ],
-        "others": index.others,
-        "use": command,
-    }
+    wheels = [
+        {
+            "file": str(index.folder / item.wheel.place),
+            **picked(item.wheel, "project version python sha256"),
+            "torch": item.torch_pin,
+            "glibc": item.glibc,
+            "bytes": item.wheel.size,
+            "made": not item.kept,
+        }
+        for item in index.made
+    ]
+    document = {"index": index.folder.as_uri(), "wheels": wheels, "others": index.others, "use": command}
+    return Result(format="wheels", document=document, lines=lines)

@@ -206,14 +206,6 @@ def test_without_a_network_every_extension_gets_its_reason(place: Place) -> None
     assert len(rows) == 2
 
 
-def test_without_archs_nothing_is_compiled_for_cuda_but_the_option_is_named(place: Place) -> None:
-    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
-    code, rows, said = place.install("--json", "--pyg", "source", *asked("torch_spline_conv"))
-    assert code != 0, said
-    assert "to compile for" in rows["torch_spline_conv"]["error"]
-    assert "--arch-list" in rows["torch_spline_conv"]["remedy"]
-
-
 def test_in_place_of_a_wheel_that_does_not_import_its_sources_are_compiled(place: Place) -> None:
     wheel = place.offer("torch_spline_conv")
     files = torch_model.libraries("torch_spline_conv", place.folder / "again", place.site / "torch", ("9.0",))
@@ -253,15 +245,6 @@ def test_what_was_there_is_tried_again_beside_what_was_installed(place: Place) -
     assert rows["torch_sparse"]["notes"] == [
         f"{VERSION}+pt213cu130 was there, but `import torch_sparse` fails: AssertionError: too new"
     ]
-
-
-def test_an_environment_needs_no_pip_of_its_own(place: Place) -> None:
-    for path in place.site.glob("pip*"):
-        shutil.rmtree(path)
-    place.offer("torch_spline_conv")
-    code, rows, said = place.install("--json", *asked("torch_spline_conv"))
-    assert code == 0, said
-    assert rows["torch_spline_conv"]["how"] == "prebuilt"
 
 
 def test_the_second_environment_gets_what_the_first_compiled(place: Place, plain_venv: Path) -> None:

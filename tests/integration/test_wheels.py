@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +12,13 @@ from typing import Any
 
 import pytest
 import wheels_world as world
-from click.testing import CliRunner
 from package_files import rot
 
-from command_line.main import megabuild
-from command_line.run_command import Invocation
-from conda_wheels import built, licences, nvidia, simple_index, tools, wheel_tree
+from conda_wheels import built, licences, simple_index, tools, wheel_tree
 from conda_wheels.make_wheels import Request, make
 from conda_wheels.report import WheelIndex
 from cuda_code.elf_file import opened
 from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
-from groundwork.result import Result
 from groundwork.wheel_file import pack, unpack, why_broken
 from megabuild.plan import published
 from megabuild.providers.debian.root import DebianRoot
@@ -142,17 +137,6 @@ def test_a_package_that_rotted_becomes_no_wheel(own: Path) -> None:
         made(own, names=(SPLINE,))
 
 
-def test_a_wheel_whose_package_is_gone_leaves_the_index(own: Path) -> None:
-    channel = own / "packages" / world.CONFIG
-    known = json.loads((channel / published.RECORDS).read_text())
-    (name,) = (name for name in known if "spline" in name)
-    del known[name]
-    (channel / published.RECORDS).write_text(json.dumps(known))
-    made(own, names=("torch",))
-    assert [one.project for one in simple_index.read(own / "wheels" / world.CONFIG)] == ["torch"]
-    assert not (simple(own) / "torch-spline-conv").exists()
-
-
 def test_an_index_is_the_former_one_until_the_new_one_is_whole(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,25 +206,6 @@ def test_a_pytorch_compiled_for_cuda_has_nvidias_libraries_from_nvidias_wheels(t
     assert imported().stdout == "42\n"
 
 
-@pytest.mark.parametrize(
-    ("soname", "cuda", "expected"),
-    [
-        ("libcublasLt.so.12", "12.8", (("cuda-toolkit[cublas]==12.8.*",), ("nvidia/cublas/lib",))),
-        ("libnccl.so.2", "13.0", (("nvidia-nccl-cu13>=2.29.7,<3",), ("nvidia/nccl/lib",))),
-        ("libcudss.so.0", "13.0", (("nvidia-cudss-cu13",), ("nvidia/cu13/lib",))),
-        ("libcuda.so.1", "13.0", ((), ())),
-    ],
-)
-def test_a_library_of_nvidias_has_a_wheel_and_a_place(
-    soname: str, cuda: str, expected: tuple[tuple[str, ...], tuple[str, ...]]
-) -> None:
-    records = {"nccl": {"version": "2.29.7.1", "files": ["lib/libnccl.so.2"]}}
-    found = nvidia.required([soname], cuda, records)
-    assert (found.requires, found.folders) == expected
-    with pytest.raises(BuildError, match=r"libcusomething\.so\.1"):
-        nvidia.required(["libcusomething.so.1"], "13.0", {})
-
-
 def test_official_wheels_may_have_any_local_version_and_are_alone_no_reason_to_make_wheels(own: Path) -> None:
     (extension,) = built.find(_renamed(own, "cpu_generic", "cuda132_wheel"), (), ())
     assert (extension.wheel_version, extension.requires) == ("1.2.2+pt26cu132", ("torch==2.6.0",))
@@ -297,23 +262,3 @@ def test_abi3_is_believed_of_what_makes_no_use_of_one_python(tmp_path: Path, cod
     else:
         with pytest.raises(IntegrityError, match="needs PyLong_AsLong"):
             wheel_tree.tag(tmp_path, "linux-aarch64")
-
-
-def test_the_command_shows_lines_that_install(own: Path, invocation: Invocation) -> None:
-    arguments = ["wheels", world.CONFIG, "-o", str(own), "--json"]
-    result = CliRunner().invoke(megabuild, arguments, obj=invocation, standalone_mode=False).return_value
-    assert isinstance(result, Result)
-    use = f"pip install --extra-index-url {simple(own).as_uri()} torch==2.6.0+cpu {SPLINE}==1.2.2+pt26cpu"
-    assert f"{use}\n" in "\n".join([*result.lines, ""])
-    document: Any = result.to_json()
-    assert (document["format"], document["use"]) == ("megabuild/wheels", use)
-    assert [wheel["made"] for wheel in document["wheels"]] == [True, True]
-    again: Any = CliRunner().invoke(megabuild, arguments, obj=invocation, standalone_mode=False).return_value
-    assert [wheel["made"] for wheel in again.document["wheels"]] == [False, False]
-
-
-def test_auditwheel_finds_nothing_that_torch_lacks(output: Path) -> None:
-    command = [sys.executable, "-m", "auditwheel", "show", str(wheel(output, "torch"))]
-    said = " ".join(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
-    tag = wheel(output, "torch").name.removesuffix(".whl").rpartition("-")[2].split(".")[0]
-    assert f'consistent with the following platform tag: "{tag}"' in said

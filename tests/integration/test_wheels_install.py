@@ -6,7 +6,6 @@ That PyTorch is four small libraries (see ``wheels_world``); the real ones are t
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -63,19 +62,6 @@ def test_pip_installs_from_the_index(output: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "torch-2.6.0+cpu" in done.stdout, "what the extension requires comes, too"
     said = subprocess.run([python, "-c", PROGRAM], capture_output=True, text=True)
-    assert said.stdout == "2.6.0+cpu 21 3 42\n", said.stderr
-
-
-def test_uv_installs_from_the_index(output: Path, tmp_path: Path) -> None:
-    uv = shutil.which("uv")
-    if uv is None:
-        pytest.skip("uv is not installed")
-    where = ["--python", sys.executable, "--target", str(tmp_path), "--index", simple(output)]
-    words = [uv, "pip", "install", *where, "torch_spline_conv"]
-    done = subprocess.run(words, env=environ(output), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    there = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    said = subprocess.run([sys.executable, "-c", PROGRAM], env=there, capture_output=True, text=True)
     assert said.stdout == "2.6.0+cpu 21 3 42\n", said.stderr
 
 

@@ -52,11 +52,6 @@ def test_another_hash_is_refused_and_leaves_nothing(server: str, tmp_path: Path)
     assert fetch(f"{server}/200", tmp_path / "file.whl", "").read_bytes() == BODY
 
 
-def test_a_page_that_is_not_there_is_no_error(server: str) -> None:
-    assert read_page(f"{server}/404") is None
-    assert read_page(f"{server}/200") == BODY.decode()
-
-
 def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:
     for attempt in (lambda: read_page(CLOSED), lambda: fetch(CLOSED, tmp_path / "file.whl", "")):
         with pytest.raises(ProviderError) as told:

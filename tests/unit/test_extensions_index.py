@@ -9,7 +9,7 @@ from wheel_files import make_page
 
 from groundwork.errors import UsageError
 from groundwork.network.index import File
-from pyg_extensions.pyg_index import PygIndex, WheelTarget, cuda_tag, fitting, parse_local_version
+from pyg_extensions.pyg_index import PygIndex, WheelTarget, fitting, parse_local_version
 
 SHA = "ab" * 32
 
@@ -44,33 +44,6 @@ def test_relative_links_lead_below_the_index(tmp_path: Path, link: str) -> None:
     assert parse_local_version(wheel) == ("2.13", "cu130")
 
 
-def test_an_absolute_link_and_a_hash_are_taken_as_they_are(tmp_path: Path) -> None:
-    url = "https://elsewhere.example/w/torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_x86_64.whl"
-    (wheel,) = wheels(tmp_path, f"{url}#sha256={SHA.upper()}")
-    assert (wheel.url, wheel.sha256) == (url, SHA)
-
-
-def test_what_is_no_wheel_is_passed_over(tmp_path: Path) -> None:
-    assert (
-        wheels(
-            tmp_path,
-            "../",
-            "notes.txt",
-            "torch_scatter-2.1.2.tar.gz",
-            "broken-name.whl",
-            "mailto:a@b.example",
-        )
-        == ()
-    )
-
-
-def test_a_base_in_the_head_counts(tmp_path: Path) -> None:
-    page = make_page(tmp_path, "2.13.0", "cpu", ["x/torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"])
-    page.write_text(page.read_text().replace("<head>", '<head><base href="https://cdn.example/a/">'))
-    (wheel,) = PygIndex(str(tmp_path)).wheels("2.13.0", "cpu")
-    assert wheel.url == "https://cdn.example/a/x/torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"
-
-
 def test_a_patch_release_of_torch_is_served_by_the_page_of_the_first(tmp_path: Path) -> None:
     make_page(tmp_path, "2.13.0", "cpu", ["torch_scatter-2.1.2%2Bpt213cpu-cp312-cp312-linux_x86_64.whl"])
     (wheel,) = PygIndex(str(tmp_path)).wheels("2.13.2+cpu", "cpu")
@@ -78,25 +51,9 @@ def test_a_patch_release_of_torch_is_served_by_the_page_of_the_first(tmp_path: P
     assert PygIndex(str(tmp_path)).wheels("2.14.0", "cpu") == ()
 
 
-def test_the_page_of_the_very_release_comes_first(tmp_path: Path) -> None:
-    make_page(tmp_path, "2.13.0", "cpu", ["torch_scatter-2.1.1-cp312-cp312-linux_x86_64.whl"])
-    make_page(tmp_path, "2.13.1", "cpu", ["torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"])
-    (wheel,) = PygIndex(str(tmp_path)).wheels("2.13.1", "cpu")
-    assert str(wheel.version) == "2.1.2"
-
-
 def test_a_folder_that_is_not_there_is_a_mistake_of_the_user(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         PygIndex(str(tmp_path / "indx")).wheels("2.13.0", "cpu")
-
-
-def test_cuda_tags() -> None:
-    assert [cuda_tag("13.0"), cuda_tag("12.9"), cuda_tag("11.8"), cuda_tag(None)] == [
-        "cu130",
-        "cu129",
-        "cu118",
-        "cpu",
-    ]
 
 
 def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
@@ -158,13 +115,3 @@ def test_the_reason_says_what_does_not_fit(
 )
 def test_what_fits(tmp_path: Path, file: str, changes: dict[str, str]) -> None:
     assert len(fitting("torch_scatter", wheels(tmp_path, file), target(**changes), None).wheels) == 1
-
-
-def test_of_many_misfits_the_nearest_is_named(tmp_path: Path) -> None:
-    offered = wheels(
-        tmp_path,
-        "torch_scatter-2.1.2%2Bpt213cu126-cp312-cp312-linux_x86_64.whl",
-        "torch_scatter-2.1.2%2Bpt213cu130-cp310-cp310-linux_x86_64.whl",
-    )
-    reason = fitting("torch_scatter", offered, target(), None).reason
-    assert reason == "none of the index's 2 wheels fits; one is for cp310-cp310-linux_x86_64"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from groundwork.errors import ProviderError, UsageError
 from megabuild.configs.config import load
 from megabuild.plan.extensions import why_not
 from pyg_extensions import sources
@@ -39,31 +37,12 @@ def everything(url: str) -> str:
     return ""
 
 
-def test_with_a_network_nothing_is_changed(repository: Path, variant: Variant) -> None:
-    found = sources.find(recipes(repository), variant, None, everything)
-    assert (found.overrides, found.left_out, found.notes) == ({}, {}, {})
-
-
 def test_without_one_every_extension_is_left_out_with_the_reason_and_the_remedy(
     repository: Path, variant: Variant
 ) -> None:
     found = sources.find(recipes(repository), variant, None, silent)
     assert set(found.left_out) == set(recipes(repository))
     assert all("no such host" in why and "--pyg-sources" in why for why in found.left_out.values())
-
-
-def test_an_address_is_asked_once(repository: Path, variant: Variant) -> None:
-    asked: list[str] = []
-
-    def note(url: str) -> str:
-        asked.append(url)
-        return ""
-
-    sources.find(recipes(repository), variant, "https://mirror.example/t", note)
-    assert len(asked) == len(set(asked))
-    assert asked[0].startswith("https://mirror.example/t/") or asked[1].startswith(
-        "https://mirror.example/t/"
-    )
 
 
 def test_a_folder_of_archives_stands_in_for_the_index(
@@ -107,14 +86,6 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
     assert len(asked) == 4
     assert found.overrides["pyg_source_base"] == (tmp_path.as_uri(),)
     assert set(found.left_out) == {"pyg-lib"}
-
-
-def test_where_pip_has_none_either_both_reasons_are_told(repository: Path, variant: Variant) -> None:
-    def download(wanted: Sequence[ExtensionRelease]) -> Path:
-        raise ProviderError("pip's index is silent, too")
-
-    found = sources.find(recipes(repository), variant, None, silent, download)
-    assert "no such host; pip's index is silent, too" in found.left_out["pytorch_scatter"]
 
 
 def test_a_folder_of_checkouts_alone_leaves_the_archives_to_the_index(
@@ -166,11 +137,6 @@ def test_archives_that_no_index_has_any_more_come_from_their_repository(
     assert variant["pyg_scatter_commit"][0][:12] in found.notes["pytorch_scatter"]
 
 
-def test_a_folder_that_there_is_not_is_named(repository: Path, variant: Variant, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nosuch"):
-        sources.find(recipes(repository), variant, str(tmp_path / "nosuch"), silent)
-
-
 def test_the_table_is_in_step_with_recipes_and_what_is_in_packages(
     repository: Path, variant: Variant
 ) -> None:
@@ -193,9 +159,3 @@ def test_a_config_that_builds_none_says_why(repository: Path, config: str, says:
     why = why_not(load(repository, config), pyg="auto", rehearse=False)
     assert says in why
     assert bool(says) == bool(why)
-
-
-def test_a_config_without_a_python_has_no_extensions(repository: Path) -> None:
-    config = load(repository, "linux_64_cpu")
-    variant = {key: values for key, values in config.variant.items() if key != "python"}
-    assert "no Python" in why_not(replace(config, variant=variant), pyg="auto", rehearse=False)

@@ -100,16 +100,6 @@ def test_the_next_best_wheel_is_tried(place: Place) -> None:
     assert place.choose("torch_scatter").reason.startswith("torch_scatter-2.1.2+pt213cu130-")
 
 
-def test_a_wheel_with_a_hash_is_fetched_once(place: Place) -> None:
-    wheel = place.offer("torch_scatter-2.1.2", hashed=True)
-    first = place.choose("torch_scatter").wheel
-    wheel.unlink()
-    assert first is not None
-    assert place.choose("torch_scatter").wheel == first
-    first.write_bytes(b"damaged in the cache")
-    assert place.choose("torch_scatter").reason.startswith("cannot copy")
-
-
 def test_an_index_that_does_not_answer_is_a_reason_to_compile_and_asked_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,13 +114,6 @@ def test_an_index_that_does_not_answer_is_a_reason_to_compile_and_asked_once(
     reasons = {place.choose(extension.conda, index=index).reason for extension in EXTENSIONS}
     assert reasons == {"index.example cannot be used: no route to host"}
     assert len(asked) == 1
-
-
-def test_another_torch_has_no_page(place: Place) -> None:
-    place.offer("torch_scatter-2.1.2")
-    reason = place.choose("torch_scatter", torch_version="2.14.0").reason
-    assert reason == "the index has no page for torch 2.14 cu130"
-    assert place.choose("torch_scatter", cuda_version=None).reason.endswith("torch 2.13 cpu")
 
 
 def test_extensions_are_found_under_all_their_names() -> None:

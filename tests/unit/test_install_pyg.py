@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import stat
@@ -18,7 +17,7 @@ from click.testing import CliRunner, Result
 from packaging.version import Version
 
 from command_line.main import megabuild
-from command_line.run_command import Invocation, outcome
+from command_line.run_command import Invocation
 from groundwork.errors import (
     BuildError,
     OutOfSpaceError,
@@ -98,16 +97,6 @@ def test_an_environment_is_named_by_folder_or_interpreter(tmp_path: Path) -> Non
         interpreter(None, {"PATH": str(tmp_path)})
 
 
-def test_an_environment_without_torch_gets_a_sentence() -> None:
-    with pytest.raises(PreflightError, match="has no PyTorch"):
-        look(Path(sys.executable))  # the tests' own
-
-
-def test_a_python_that_does_not_run_gets_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="does not run: broken libc"):
-        look(fake_python(tmp_path, "echo broken libc >&2; exit 1"))
-
-
 def test_a_torch_that_does_not_import_is_told_from_none(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
@@ -185,22 +174,6 @@ def test_a_torch_of_the_users_is_named(
         look(Path(sys.executable).resolve())
     assert str(site) in raised.value.message
     assert "-m venv" in raised.value.remedy
-
-
-def test_what_an_interrupted_pip_left_is_no_distribution(tmp_path: Path) -> None:
-    for folder, content in (
-        ("~orch_scatter-2.0.9", b"Name: torch_scatter\nVersion: 2.0.9\n"),
-        ("torch_sparse-0.6.18", b"Name: torch_sparse\nVersion: 0.6.18\n"),
-        ("damaged-1", b"Name: damaged\nAuthor: \xff\n"),
-    ):
-        (tmp_path / f"{folder}.dist-info").mkdir()
-        (tmp_path / f"{folder}.dist-info/METADATA").write_bytes(content)
-    words = [sys.executable, str(ask_python)]
-    done = subprocess.run(
-        words, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True
-    )
-    distributions = json.loads(done.stdout.splitlines()[-1])["distributions"]
-    assert (distributions.get("torch_scatter"), distributions.get("torch_sparse")) == (None, "0.6.18")
 
 
 def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(
@@ -342,12 +315,3 @@ def test_a_reason_of_several_extensions_is_said_once() -> None:
     result = install_result(environment(), found, only_plan=True)
     assert "\n".join(result.lines).count("nvcc was not found") == 1
     assert result.exit_code == 4
-
-
-def test_with_json_a_mistake_is_a_document_too(
-    invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["install-pyg", "--json", "-p", "/nowhere/x"]
-    code = outcome(lambda: megabuild.main(arguments, standalone_mode=False, obj=invocation), invocation)
-    assert code == UsageError.exit_code
-    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "UsageError"

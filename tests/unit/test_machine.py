@@ -15,7 +15,6 @@ from groundwork.jobs import compile_jobs
 from groundwork.machine import (
     Machine,
     MemoryWatch,
-    disk_free,
     kernel_kills,
     lacked_memory,
     measure,
@@ -27,31 +26,11 @@ NONE = Path("/no/such/list")
 LARGE = Machine(cores=16, memory=64 * GB, memory_free=60 * GB)
 
 
-def test_a_cgroup_limits_memory_and_cores(tmp_path: Path) -> None:
-    (tmp_path / "memory.max").write_text("1000000000\n")
-    (tmp_path / "memory.current").write_text("400000000\n")
-    (tmp_path / "cpu.max").write_text("100000 100000\n")
-    machine = measure(tmp_path, NONE)
-    assert (machine.cores, machine.memory) == (1, 1_000_000_000)
-    assert machine.memory_free <= 600_000_000
-
-
 def test_cached_files_are_not_taken_for_used_memory(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("1000000000\n")
     (tmp_path / "memory.current").write_text("900000000\n")
     (tmp_path / "memory.stat").write_text("anon 300000000\ninactive_file 500000000\nactive_file 100000000\n")
     assert measure(tmp_path, NONE).memory_free == 600_000_000
-
-
-def test_the_first_version_of_cgroups_is_read_as_well(tmp_path: Path) -> None:
-    (tmp_path / "memory").mkdir()
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("1000000000")
-    (tmp_path / "memory" / "memory.usage_in_bytes").write_text("0")
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("100000")
-    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000")
-    machine = measure(tmp_path, NONE)
-    assert (machine.cores, machine.memory) == (1, 1_000_000_000)
 
 
 @pytest.mark.parametrize(
@@ -84,29 +63,12 @@ def test_the_limits_of_the_group_we_are_in_and_of_those_above_it_hold(
     assert machine.memory_free <= 100_000_000
 
 
-@pytest.mark.parametrize("unlimited", ["max\n", "9223372036854771712\n"])
-def test_no_limit_is_none(tmp_path: Path, unlimited: str) -> None:
-    (tmp_path / "memory.max").write_text(unlimited)
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert measure(tmp_path, NONE).memory == measure(tmp_path / "none", NONE).memory
-
-
 def test_there_are_as_many_jobs_as_cores_where_memory_allows() -> None:
     assert compile_jobs(LARGE, bytes_per_job=2 * GB).count == 16
 
 
-def test_memory_lowers_the_jobs_and_the_reason_says_so() -> None:
-    jobs = compile_jobs(LARGE, bytes_per_job=8 * GB)
-    assert jobs.count == 7
-    assert "memory" in jobs.reason
-
-
 def test_all_jobs_together_take_no_more_than_they_may() -> None:
     assert compile_jobs(LARGE, bytes_per_job=2 * GB, most=8 * GB).count == 4
-
-
-def test_there_is_always_one_job() -> None:
-    assert compile_jobs(LARGE, bytes_per_job=1000 * GB).count == 1
 
 
 @pytest.mark.parametrize("name", ["CPU_COUNT", "MAX_JOBS"])
@@ -119,10 +81,6 @@ def test_the_user_s_number_is_never_changed(name: str) -> None:
 def test_a_number_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="CPU_COUNT"):
         compile_jobs(LARGE, bytes_per_job=GB, environ={"CPU_COUNT": text})
-
-
-def test_free_disk_is_known_for_a_folder_still_to_be_made(tmp_path: Path) -> None:
-    assert disk_free(tmp_path / "a" / "b") > 0
 
 
 _TREES = {"memory.limit_in_bytes": Path("/sys/fs/cgroup/memory"), "memory.max": Path("/sys/fs/cgroup")}
@@ -181,10 +139,6 @@ def test_little_free_memory_is_evidence_too_since_daemons_kill_before_the_kernel
     ample = MemoryWatch(lambda: 0, lambda: machine(0.5))
     ample.tick()
     assert not ample.short()
-
-
-def test_where_nobody_counts_a_kill_is_taken_for_the_kernel_s() -> None:
-    assert MemoryWatch(lambda: None, lambda: machine(0.5)).short()
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import resource
 import threading
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from audit_site import services
 
 from groundwork.errors import AuditError
-from groundwork.network.cache import Cache, Entry, age
+from groundwork.network.cache import Cache, Entry
 from groundwork.network.client import NetworkError
 
 
@@ -34,16 +33,6 @@ def kept(cache: Cache, key: str) -> bytes | None:
         return cache.cached(key, 60.0, nothing).data
     except AuditError:
         return None
-
-
-def test_an_entry_comes_back_with_its_age(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    keep(cache, "key", b"data\nwith lines\0")
-    entry = cache.cached("key", 60.0, lambda: b"new")
-    assert entry.data == b"data\nwith lines\0"
-    assert 0 <= age(entry.when) < 60
-    assert datetime.fromisoformat(entry.when.replace("Z", "+00:00")).tzinfo == timezone.utc
-    assert kept(cache, "another key") is None
 
 
 @pytest.mark.parametrize(
@@ -76,16 +65,6 @@ def test_a_key_leads_nowhere(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     keep(cache, "../../../outside", b"data")
     assert {path.name for path in tmp_path.iterdir()} == {"cache"}
-
-
-def test_a_cache_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    told: list[str] = []
-    cache = Cache(tmp_path / "file" / "cache", tell=told.append)
-    assert keep(cache, "one", b"1").data == b"1"
-    assert keep(cache, "two", b"2").data == b"2"
-    assert len(told) == 1
-    assert "nothing is cached" in told[0]
 
 
 def test_a_full_disk_leaves_no_part_behind(tmp_path: Path) -> None:

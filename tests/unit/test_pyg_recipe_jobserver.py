@@ -86,10 +86,3 @@ def test_failures_are_named_and_cost_no_token(
     assert len(log.read_text().splitlines()) == 4
     assert tokens(jobserver) == 2
     assert "no space left" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "makeflags", ["", "-j4", "-j --jobserver-auth=3,4", " --jobserver-auth=fifo:/gone/away"]
-)
-def test_flags_without_a_pipe_name_no_jobserver(makeflags: str) -> None:
-    assert Jobserver.from_makeflags(makeflags) is None

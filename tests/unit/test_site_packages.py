@@ -41,15 +41,6 @@ def test_a_link_is_no_second_folder(tmp_path: Path, link: str, target: str) -> N
     assert [python for _, python in found(alias)] == ["3.12"]
 
 
-def test_folders_that_are_all_links_count(tmp_path: Path) -> None:
-    elsewhere, prefix = tmp_path / "elsewhere", tmp_path / "env"
-    make_site(elsewhere, "lib/python3.12/site-packages")
-    prefix.mkdir()
-    (prefix / "lib").symlink_to(elsewhere / "lib")
-    (prefix / "lib64").symlink_to("lib")
-    assert found(prefix) == [("lib/python3.12/site-packages", "3.12")]
-
-
 def test_the_python_that_is_there_comes_first(tmp_path: Path) -> None:
     """Old conda installs packages for every Python into python3.13, where the interpreter is python3.13t."""
     for folder in (

@@ -85,11 +85,6 @@ def test_copies_that_a_wheel_made_of_links_become_links_again(built: Path, prefi
     assert (built / "lib" / "libtorch_python.so").read_text() == "torch"
 
 
-def test_a_package_without_its_python_side_is_an_error(prefix: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="libtorch_python"):
-        share_libtorch.link(tmp_path / "nothing", prefix, [])
-
-
 def test_the_command_line_keeps_the_list_in_a_file(
     built: Path, prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

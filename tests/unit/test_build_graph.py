@@ -15,7 +15,6 @@ from tiny import kept_sentences
 
 from groundwork.errors import (
     BuildError,
-    DeadlineError,
     IntegrityError,
     MegabuildError,
     OutOfMemoryError,
@@ -82,7 +81,6 @@ class Run:
         self.fakes: list[Fake] = []
         self.publishing: BaseException | None = None
         self.published: list[str] = []
-        self.refused: dict[str, MegabuildError] = {}
         self._budget = Budget(lambda: Jobs(count=jobs, reason=""), tasks=tasks)
 
     def add(self, name: str, **options: object) -> Fake:
@@ -97,7 +95,7 @@ class Run:
         graph = Graph(
             cast("list[Work]", self.fakes), done=(), failed=self.failed, status=Status("x", Path("/nonexistent")),
             publish=self._publish, inbox=inbox, stop=threading.Event(),
-            keep_going=self.keep_going, refuse=lambda work: self.refused.get(work.name),
+            keep_going=self.keep_going,
         )  # fmt: skip
         with kept_sentences() as self.said:
             graph.run()
@@ -277,22 +275,3 @@ def test_what_needs_each_other_to_be_published_is_published_in_the_end() -> None
     run.add("b", publish_after=(("c", "a"),))
     run.go()
     assert sorted(run.published) == ["a", "b"]
-
-
-def test_one_of_several_that_would_do_is_enough() -> None:
-    run = Run()
-    run.add("scatter", needs=(("gone", "cluster"),))
-    run.add("cluster")
-    run.go()
-    assert run.ended() == {"scatter": "built", "cluster": "built"}
-
-
-def test_what_is_refused_ends_the_run_when_nothing_else_runs() -> None:
-    run = Run()
-    run.add("a")
-    run.add("b")
-    run.refused["b"] = DeadlineError("too near")
-    with pytest.raises(DeadlineError):
-        run.go()
-    assert run.published == ["a"]
-    assert "begin b" not in run.notes

@@ -28,7 +28,7 @@ class Clock:
 @pytest.fixture
 def status(tmp_path: Path) -> Status:
     made = Status("linux_64_cpu", tmp_path)
-    made.plan({"libtorch": True, "pytorch": False}, 2, TimeLeft({}, 0.0))
+    made.plan({"libtorch": True, "pytorch": False}, TimeLeft({}, 0.0))
     return made
 
 
@@ -54,7 +54,7 @@ def test_packages_go_from_built_to_published_and_a_failed_one_stays_so(status: S
     for state in ("built", "testing", "tested", "published", "failed"):
         status.set_packages(["pytorch", "libtorch"], state)
     assert status.record.packages == {"libtorch": "published", "pytorch": "published"}
-    status.plan({"pytorch": False}, 2, TimeLeft({}, 0.0))
+    status.plan({"pytorch": False}, TimeLeft({}, 0.0))
     for state in ("failed", "tested"):
         status.set_packages(["pytorch"], state)
     assert status.record.packages == {"pytorch": "failed"}

@@ -16,12 +16,12 @@ from groundwork.errors import BuildError, DeadlineError, MegabuildError, OutOfSp
 from groundwork.jobs import Budget, Jobs, bytes_per_compile, compile_jobs
 from groundwork.machine import is_full, measure
 from groundwork.progress import Notes
-from groundwork.text import counted, display, duration
+from groundwork.text import counted, display
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
 from megabuild.plan import published, tree_reuse
-from megabuild.plan.estimate import GB, keep_last_run
+from megabuild.plan.estimate import keep_last_run
 from megabuild.plan.plan import LastRun, Plan, Stored
 from megabuild.plan.planning import compare_with_disk
 from megabuild.run import stored
@@ -32,7 +32,7 @@ from megabuild.run.package_test import PackageTest
 from megabuild.run.preflight import check_disk, checks
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import MemoryBudget, PyTorchWork
-from megabuild.run.summary import LATEST, Summary, name_of_test, package_results
+from megabuild.run.summary import Summary, name_of_test, package_results
 from megabuild.run.work import RunContext, TaskResult, Work
 from megabuild.status.show import progress_of
 from megabuild.status.status import Status, TimeLeft, logger
@@ -56,13 +56,11 @@ class Driver:
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
-        #: nothing is to be done: the record of the last run that did something stays
-        self.idle = self._is_done() and (plan.options.state / LATEST).exists()
         self.status = Status(plan.options.run_name, plan.options.state)
         self.status.record.log = str(log.path)
         self._show_plan()
         follow(self.status)
-        if not self.idle:
+        if not self._is_done():
             log.become_latest()
         logger.info("log: %s", display(log.path))
         for problem in damage:
@@ -77,7 +75,7 @@ class Driver:
         packages = {item.package.id.label: item.exists for item in plan.all_items}
         # a run for other Pythons passes other points
         time_left = TimeLeft(last.passed, last.seconds) if plan.rounds == last.pythons else TimeLeft({}, 0.0)
-        self.status.plan(packages, plan.jobs.count, time_left)
+        self.status.plan(packages, time_left)
 
     def go(self) -> None:
         """Check, build, publish."""
@@ -126,12 +124,6 @@ class Driver:
         isolation = plan.usable_isolation()
         for name, result in checks(plan, isolation):
             logger.info("checked %s: %s", name, result)
-        bytes_in_all, memory = plan.jobs.count * plan.estimate.memory_of_ordinary, measure().memory
-        if plan.jobs.count > 1 and bytes_in_all > memory:
-            logger.warning(
-                "%d compile jobs (%s) may take %.0f GB of memory, and there are %.0f",
-                *(plan.jobs.count, plan.jobs.reason, bytes_in_all / GB, memory / GB),
-            )
         if ended := end_strays(plan.options.state):
             logger.info("ended %s of an earlier run that was killed", counted(ended, "process"))
         self._run_tasks(isolation)
@@ -170,7 +162,6 @@ class Driver:
                 requested=options.cpu_count,
                 environ=os.environ,
             )
-            status.record.jobs = jobs.count
             logger.info("%s for all extensions (%s)", counted(jobs.count, "compile job"), jobs.reason)
             return jobs
 
@@ -182,7 +173,7 @@ class Driver:
                 works.append(ExtensionWork(run, budget, task))
         Graph(
             works, done=done, failed=self._failed, status=status, publish=self._publish, inbox=inbox, stop=stop,
-            keep_going=plan.options.keep_going, on_tick=self._tick, refuse=self._refuse_late,
+            keep_going=plan.options.keep_going, on_tick=self._tick,
         ).run()  # fmt: skip
         files.remove(plan.options.state / TESTS)  # where a test failed, its package stays in there
 
@@ -228,14 +219,6 @@ class Driver:
         deadline = self._plan.options.deadline
         if deadline is not None and deadline.left <= 0:
             raise deadline.error("has come " + progress_of(self.status.record))
-
-    def _refuse_late(self, work: Work) -> DeadlineError | None:
-        """Return the error for a task that cannot be done in the time left, as far as that is known."""
-        deadline = self._plan.options.deadline
-        seconds = work.cpu_seconds / max(1, min(work.budget.count or 1, self._plan.jobs.count))
-        if deadline is None or seconds <= deadline.left:
-            return None
-        return deadline.error(f"is too near to begin {work.name}, which takes about {duration(seconds)}")
 
     def note_channels(self) -> None:
         """Note what the packages need besides; a channel that is only planned has nothing yet."""

@@ -36,8 +36,7 @@ class Graph:
     ``done`` names what is available: tasks whose packages are published, packages that are built; ``failed``, which
     grows, the tasks that cannot run, and why. ``publish`` takes what a task has made; what it raises fails the task.
     ``stop`` is set when everything is to end. ``keep_going`` has the rest built where a brief task fails. ``on_tick``
-    is called some times a second; what it raises ends the run. A task that ``refuse`` has an error for does not start,
-    which ends the run when nothing else runs.
+    is called some times a second; what it raises ends the run.
     """
 
     def __init__(
@@ -52,7 +51,6 @@ class Graph:
         stop: threading.Event,
         keep_going: bool = False,
         on_tick: Callable[[], None] = lambda: None,
-        refuse: Callable[[Work], MegabuildError | None] = lambda work: None,
     ) -> None:
         # the longest way to the end first, so that it is not left over with most of the machine idle
         self._waiting = sorted(works, key=lambda work: -_way(work, works))
@@ -61,7 +59,7 @@ class Graph:
         self._done, self._failed = set(done), failed
         self._error: MegabuildError | None = None  # that of the run
         self._status, self._publish, self._inbox, self._stop = status, publish, inbox, stop
-        self._keep_going, self._on_tick, self._refuse = keep_going, on_tick, refuse
+        self._keep_going, self._on_tick = keep_going, on_tick
 
     def run(self) -> None:
         """Run all tasks. Whatever ends this, none is left running.
@@ -71,11 +69,11 @@ class Graph:
         """
         try:
             while self._waiting or self._running or self._held:
+                self._on_tick()
                 self._drop_hopeless()
                 self._publish_held()
                 self._start_tasks()
                 self._listen()
-                self._on_tick()
         except KeyboardInterrupt as stop:
             logger.warning("%s: ending what is running", str(stop) or "Ctrl-C")
             raise
@@ -112,12 +110,8 @@ class Graph:
 
     def _start_tasks(self) -> None:
         busy = {work.alone for work, _, _ in self._running.values() if work.alone}
-        refused: MegabuildError | None = None
         for work in list(self._waiting):
             if work.alone in busy or _unmet(work.needs, self._done):
-                continue
-            if error := self._refuse(work):
-                refused = error
                 continue
             others = (other for other in self._waiting if other is not work)
             jobs = work.budget.take(last=not any(other.budget is work.budget for other in others))
@@ -125,8 +119,6 @@ class Graph:
                 self._waiting.remove(work)
                 self._start(work, jobs)
                 busy.add(work.alone or work.name)
-        if refused is not None and not self._running:
-            raise refused
 
     def _start(self, work: Work, jobs: int) -> None:
         if not work.vital:

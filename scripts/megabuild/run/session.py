@@ -81,8 +81,7 @@ def execute(
             summary.write(records / f"{log.stamp}.json")
             if run.status.spans:
                 trace.write_trace(records / f"{log.stamp}{trace.SUFFIX}", run.status.spans, steps, began)
-                if not run.idle:
-                    summary.write(options.state / LATEST)
+                summary.write(options.state / LATEST)
         run.status.end(status, message, code, summary.seconds)
         if failed is not None:
             raise failed

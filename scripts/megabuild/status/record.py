@@ -45,7 +45,6 @@ class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild
     packages: dict[str, str] = {}
     seconds_left: float | None = None  #: from ``updated`` on
     share: float = 0.0  #: of the expected duration that has passed, 0 to 1
-    jobs: int = 0  #: compile jobs at once
     #: bytes: used by the run's processes, of the machine, free on the output's disk; 0 where nobody knows
     memory: int = 0
     memory_most: int = 0

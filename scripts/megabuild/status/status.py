@@ -154,11 +154,11 @@ class Status:
             memory_most=measure().memory,
         )
 
-    def plan(self, packages: Mapping[str, bool], jobs: int, time_left: TimeLeft) -> None:
+    def plan(self, packages: Mapping[str, bool], time_left: TimeLeft) -> None:
         """Take what is to be built, by label, and whether it is there; once more where the preparation changed it."""
         with self.lock:
             self.record.packages = {name: "there" if there else "waiting" for name, there in packages.items()}
-            self.record.jobs, self.record.status, self.time_left = jobs, "checking", time_left
+            self.record.status, self.time_left = "checking", time_left
 
     def task(self, name: str, *, level: int = logging.DEBUG) -> Task:
         """Return a row of the status; its phases are logged at ``level``."""

@@ -23,14 +23,16 @@ from groundwork import files, in_use
 from groundwork.errors import (
     BuildError,
     BusyError,
+    IntegrityError,
     PackageTestError,
+    PreflightError,
     ProviderError,
     SwapRefused,
 )
 from groundwork.machine import Machine, MemoryWatch
 from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
-from megabuild.run import work
+from megabuild.run import preflight, work
 from megabuild.run.summary import Summary
 
 
@@ -225,6 +227,26 @@ def test_published_packages_and_their_index_are_not_believed_but_looked_into(
     assert any(damaged.name in text and "damaged" in text for text in built.warnings())
     assert published(built) == before
     assert len(json.loads(index.read_text())["packages.conda"]) == 3
+
+
+# ---- what a plan refuses -----------------------------------------------------------------------------------
+def test_what_this_machine_lacks_is_named_before_anything_is_built(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "provide", provider(tiny.channel, pythons=("3.12",)))
+    plan = tiny.plan()
+    assert list(dict(plan.left_out)) == ["3.11"]
+    assert {item.package.python for item in plan.items} == {None, "3.12"}
+    monkeypatch.setattr(planning, "provide", provider(make_channel(tmp_path / "without", PACKAGES[1:])))
+    with pytest.raises(PreflightError, match="tool"):
+        tiny.plan()
+    monkeypatch.setattr(planning, "provide", provider(tiny.channel))
+    monkeypatch.setattr(preflight, "disk_free", lambda folder: 10**12)  # enough for a real PyTorch
+    with pytest.raises(IntegrityError, match="sha256"):
+        tiny.run(rehearse=False, engine="host")
+    with pytest.raises(PreflightError, match="' '"):
+        replace(tiny, output=tmp_path / "my output").run()
+    assert not tiny.options().state.exists()
 
 
 # ---- failures ----------------------------------------------------------------------------------------------

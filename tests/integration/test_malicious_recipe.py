@@ -304,3 +304,12 @@ def word(log: str) -> str:
 def with_compiler(engine: str) -> None:
     if engine == "bubblewrap" and not (shutil.which("ccache") and shutil.which("cc")):
         pytest.skip("there is no cc or no ccache on this machine")
+
+
+def test_an_object_poisoned_by_one_config_is_taken_by_no_other(
+    tiny: Tiny, other: Tiny, with_compiler: None
+) -> None:
+    armed(tiny, _SOURCES + _POISON, script="build_staging.sh")
+    armed(other, _SOURCES + "word", script="build_staging.sh")
+    assert word(run(tiny, "tiny")) == "poisoned", "the attack itself does nothing"
+    assert word(run(other, "other")) == "good"

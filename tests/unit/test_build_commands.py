@@ -30,3 +30,11 @@ def test_the_line_names_packages_python_and_what_this_machine_lacks(finished: tu
     line = install_line(plan, summary)
     assert line.startswith("CONDA_OVERRIDE_CUDA=13.2 CONDA_OVERRIDE_GLIBC=9.9 python3 ")
     assert line.endswith(f"tinypy --python 3.12 --from tiny-rehearsal -o {plan.options.output}")
+
+
+def test_where_nothing_was_built_there_is_nothing_to_use(finished: tuple[Plan, Summary]) -> None:
+    plan, summary = finished
+    nothing = Summary(
+        ok=False, config="tiny", packages=(), seconds=1.0, log=summary.log, channel=summary.channel
+    )
+    assert install_line(plan, nothing) == ""

@@ -11,7 +11,6 @@ from groundwork.errors import (
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
-    PackageTestError,
     ProviderError,
     SwapRefused,
 )
@@ -59,16 +58,6 @@ def test_a_killed_compiler_is_a_matter_of_memory_with_fewer_jobs_as_remedy(tmp_p
     assert "CPU_COUNT=4" in error.remedy
 
 
-def test_with_one_job_fewer_are_no_remedy(tmp_path: Path) -> None:
-    error = Failure(
-        outcome=Outcome(ok=False, kind="killed", message="", returncode=137),
-        lines=(), what="staging", phase="compile", jobs=1, log=tmp_path / "x.log", state=tmp_path,
-        short=True,
-    ).error()  # fmt: skip
-    assert "CPU_COUNT" not in error.remedy
-    assert "more memory" in error.remedy
-
-
 @KILLED
 def test_a_compiler_that_somebody_killed_while_there_was_memory_is_none(tmp_path: Path, text: str) -> None:
     error = explained(tmp_path, text, short=False)
@@ -102,36 +91,10 @@ def test_a_build_that_fails_in_the_swap_is_a_refused_swap(tmp_path: Path) -> Non
     assert isinstance(explained(tmp_path, "c10.o is dirty", phase="swap"), SwapRefused)
 
 
-def test_a_failing_test_shows_its_own_lines(tmp_path: Path) -> None:
-    error = explained(
-        tmp_path, "+ python -c 'import torch'", "ImportError: no torch", kind="test", message="Test failed"
-    )
-    assert isinstance(error, PackageTestError)
-    assert "ImportError: no torch" in error.message
-    assert "+ python" not in error.message
-
-
-def test_an_unknown_failure_is_told_in_the_engine_s_words(tmp_path: Path) -> None:
-    error = explained(tmp_path, kind="other", message="Failed to parse recipe")
-    assert isinstance(error, BuildError)
-    assert "Failed to parse recipe" in error.message
-
-
 def test_an_excerpt_has_a_few_lines_around_the_first_error_and_an_end() -> None:
     lines = ["[1/9 1s] fine", "x.cpp:1: error: no", *(f"note {number}" for number in range(100))]
     assert excerpt(lines) == lines[:10]
     assert len(excerpt(["fine"] * 100)) == EXCERPT_LINES, "where nothing tells, the last lines"
-
-
-def test_an_excerpt_is_of_the_phase_that_failed() -> None:
-    compiled = ["::megabuild:: phase compile", *(f"[{number}/30 9s] c10/error.cpp.o" for number in range(30))]
-    found = [
-        "error: what would be packed asks for",
-        "  libc10.so needs libcuda.so.1",
-        "keep the linker from it",
-    ]
-    assert excerpt([*compiled, "::megabuild:: phase check", *found]) == found
-    assert excerpt([*compiled, "::megabuild:: phase check"])
 
 
 def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it() -> None:

@@ -122,18 +122,6 @@ def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
     assert json.loads((channel / "linux-64" / "repodata.json").read_text())["packages.conda"] == {}
 
 
-def test_a_damaged_file_without_a_record_goes(tmp_path: Path) -> None:
-    found = archive.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
-    channel, name = tmp_path / "packages", PLANNED.file_name
-    published.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
-    (channel / published.RECORDS).unlink()
-    assert published.heal(channel, "linux-64") == []
-    path = channel / "linux-64" / name
-    path.write_bytes(path.read_bytes()[:100])
-    assert len(published.heal(channel, "linux-64")) == 1
-    assert not path.exists()
-
-
 @pytest.mark.parametrize("damage", ["absent", "cut off", "of other packages"])
 def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str) -> None:
     found = archive.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
@@ -176,18 +164,6 @@ def publish(folder: Path, name: str, text: str = "x") -> tuple[Path, published.P
     fingerprints = {made.path.name: "f"}
     known = published.publish(channel, [made], platform="linux-64", fingerprints=fingerprints, seconds={})
     return channel, known[made.path.name]
-
-
-def test_a_package_that_rotted_is_found_before_it_is_relied_on(tmp_path: Path) -> None:
-    channel, record = publish(tmp_path, "one")
-    path = channel / record.path
-    published.check(path)
-    rot(path)
-    assert published.is_published(channel, record, "f"), "a plan goes by dates"
-    with pytest.raises(IntegrityError, match=r"one-1-0\.conda is damaged"):
-        published.check(path)
-    assert published.heal(channel, "linux-64") == ["one-1-0.conda is damaged and no longer published"]
-    published.check(tmp_path / "made" / "x" / "linux-64")  # no published package: nobody knows
 
 
 def test_a_package_that_rots_during_a_run_is_not_indexed(tmp_path: Path) -> None:

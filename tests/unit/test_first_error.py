@@ -214,12 +214,6 @@ def test_what_is_no_error(text: str) -> None:
     assert first_error([text]) is None
 
 
-def test_a_compiler_s_driver_is_a_compiler() -> None:
-    error = first_error(["error: what called it", "c++: fatal error: no input files"])
-    assert error is not None
-    assert (error.kind, error.headline) == ("compiler", "c++: fatal error: no input files")
-
-
 def test_a_compiler_s_message_counts_before_the_traceback_of_who_called_it() -> None:
     called = ["Traceback (most recent call last):", '  File "setup.py", line 9, in <module>']
     called.append("subprocess.CalledProcessError: Command '['ninja']' returned non-zero exit status 1.")

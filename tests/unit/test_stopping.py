@@ -80,15 +80,6 @@ def test_the_command_line_says_what_stopped_it(
     assert f"error: interrupted by {number.name}\n" in capsys.readouterr().err
 
 
-def test_a_signal_that_was_ignored_stays_ignored() -> None:
-    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with interrupts.stop_on_signals():
-            os.kill(os.getpid(), signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, former)
-
-
 def test_nobody_waits_for_threads_when_a_signal_comes() -> None:
     over = threading.Event()
     began = time.monotonic()
@@ -98,34 +89,6 @@ def test_nobody_waits_for_threads_when_a_signal_comes() -> None:
         assert time.monotonic() - began < 30
     finally:
         over.set()
-
-
-def test_nobody_waits_for_threads_whose_results_are_no_longer_wanted() -> None:
-    over = threading.Event()
-    began = time.monotonic()
-    try:
-        results = each(lambda seconds: over.wait(seconds), [0, 60], 2)
-        next(results)
-        results.close()  # type: ignore[attr-defined]
-        assert time.monotonic() - began < 30
-    finally:
-        over.set()
-
-
-def test_what_has_begun_is_waited_for_after_a_failure() -> None:
-    begun, done = threading.Event(), []
-
-    def work(seconds: float) -> None:
-        if not seconds:
-            begun.wait(30)
-            raise OSError("no network")
-        begun.set()
-        time.sleep(seconds)
-        done.append(seconds)
-
-    with pytest.raises(OSError, match="no network"):
-        list(each(work, [0, 0.5], 2))
-    assert done == [0.5]
 
 
 def test_a_signal_while_a_package_is_put_together_comes_before_the_package_and_leaves_nothing_elsewhere(

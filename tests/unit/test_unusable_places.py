@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from tiny import ROOT, Tiny, make_channel, provider
 
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import OutOfSpaceError, PreflightError
+from groundwork.files import writable
 from megabuild.plan import planning
 
 
@@ -73,3 +75,11 @@ def test_a_read_only_disk_is_no_place(
     tiny.output = mounted(small, "ro")
     code = outcome(lambda: tiny.run(cache=tmp_path / "cache"), invocation)
     assert code == PreflightError.exit_code
+
+
+@pytest.mark.parametrize("place", ["/proc/here", "/sys/here", "file/below", "/dev/null"])
+def test_a_place_where_nothing_can_be_made_is_named(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PreflightError, match="cannot be written to") as caught:
+        writable(tmp_path / place, "choose another")
+    assert os.path.basename(place) in caught.value.message

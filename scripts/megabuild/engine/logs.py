@@ -25,11 +25,7 @@ _EXPORT = re.compile(r"^export (PKG_NAME|PKG_VERSION|PKG_BUILD_STRING|PY_VER)='?
 #: ``test_<package><six random characters>``; tests of imports have no package in their environment
 _TEST_FOLDER = re.compile(r"test_(.+).{6}")
 #: Build scripts, tests right after a build, and tests of packages that were there already.
-_PATTERNS = (
-    ("build", "out/bld/*/work"),
-    ("test", "out/test/*/test"),
-    ("test", "tmp/.tmp*/test_*/test"),
-)
+_PATTERNS = (("build", "out/bld/*/work"), ("test", "out/test/*/test"), ("test", "tmp/.tmp*/test_*/test"))
 _LOG = "conda_build.log"
 
 

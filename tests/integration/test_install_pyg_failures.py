@@ -140,11 +140,6 @@ def test_an_environment_that_cannot_be_written_to_is_said_to_be(read_only: Path)
     assert "site-packages cannot be written to: Read-only file system" in error.message
 
 
-def test_a_python_of_the_system_is_left_alone(tmp_path: Path) -> None:
-    error = problem(there(tmp_path, managed=True).check_writable)
-    assert "belongs to the system" in error.message
-
-
 def test_sources_that_are_read_only_are_copied_to_be_written_to(tmp_path: Path) -> None:
     checkout = tmp_path / "sources" / "pyg-lib" / "deep"
     checkout.mkdir(parents=True)
@@ -211,16 +206,6 @@ def test_a_setup_py_that_fails_is_no_matter_of_the_network(
     assert "network" not in words
     assert "compiling" not in said
     assert left(tmp_path) == []
-
-
-def test_a_bad_compiler_ends_it_before_the_sources_are_unpacked(
-    venv: Path, repository: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "sdists").mkdir()
-    process = started(repository, venv, tmp_path, CXX="clang++-99")
-    out, _ = process.communicate()
-    assert process.returncode == 4
-    assert "CXX is 'clang++-99', which is not found" in " ".join(out.split())
 
 
 def compiling(venv: Path, repository: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], int]:

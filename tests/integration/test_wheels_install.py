@@ -1,6 +1,6 @@
 """Wheels of a tiny compiled PyTorch, made by the command, installed by pip and uv from their index, and used.
 
-That PyTorch is four small libraries (see ``wheels_world``); the real ones are tried by ``test_wheels_real.py``.
+That PyTorch is four small libraries (see ``wheels_world``).
 """
 
 from __future__ import annotations

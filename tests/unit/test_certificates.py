@@ -59,19 +59,8 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("company")
     key = ("-newkey", "rsa:2048", "-nodes")
     authority = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
-    _openssl(
-        folder,
-        "req",
-        "-x509",
-        *key,
-        "-keyout",
-        "ca.key",
-        "-out",
-        "ca.pem",
-        "-subj",
-        "/CN=Company",
-        *authority,
-    )
+    words = ("-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=Company")
+    _openssl(folder, "req", "-x509", *key, *words, *authority)
     _openssl(folder, "req", *key, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=localhost")
     (folder / "names").write_text("subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n")
     signed = ("-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")

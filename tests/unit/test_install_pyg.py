@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from click.testing import CliRunner, Result
 from packaging.version import Version
@@ -187,46 +184,6 @@ def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(
     killed = fake_python(tmp_path / "killed", "kill -9 $$")
     with pytest.raises(BuildError):
         find_import_fault(find("torch_scatter"), environment(interpreter=killed))
-
-
-def test_an_interrupted_compile_leaves_no_compiler_behind(tmp_path: Path) -> None:
-    wrapper = tmp_path / "wrapper.py"
-    started = tmp_path / "started"
-    wrapper.write_text(
-        "import pathlib, subprocess, sys\n"
-        "compiler = subprocess.Popen(['sleep', '60'])\n"
-        f"pathlib.Path({str(started)!r}).write_text(str(compiler.pid))\n"
-        "compiler.wait()\n"
-    )
-
-    def interrupt(_signal: int, _frame: object) -> None:
-        if started.exists() and started.read_text():
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            raise KeyboardInterrupt
-
-    builder = Builder(
-        environment=environment(interpreter=Path(sys.executable)),
-        wrapper=wrapper,
-        jobs=1,
-        folder=tmp_path,
-        objects=tmp_path / "ccache",
-    )
-    (tmp_path / "source").mkdir()
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            builder.build(tmp_path / "source", tmp_path / "log", os.environ)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    compiler = int(started.read_text())
-    for _ in range(100):
-        if not psutil.pid_exists(compiler) or psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE:
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail("the compiler goes on")
 
 
 def test_a_build_has_names_and_an_object_cache_that_other_environments_share(

@@ -26,12 +26,6 @@ HELPS = {
     "verify-gpu": "Try an environment's torch and extensions on this machine's GPUs.",
     "wheels": "Make wheels of what CONFIG built, and an index of them for pip, uv and poetry.",
 }
-#: What stands together in the help text; what is in none of these is part of building.
-GROUPS = {
-    "Looking into what is installed or built": ("sizes", "slim", "verify", "verify-gpu"),
-    "Others": ("audit", "install-pyg"),
-}
-_BUILDING = "Building PyTorch"
 _ELSEWHERE = {"verify-gpu": "verify"}
 
 
@@ -39,11 +33,9 @@ class LazyGroup(click.Group):
     """Lists and completes commands without them; imports the one that is called."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what the commands do, group by group, as whole sentences."""
-        apart = [name for names in GROUPS.values() for name in names]
-        for title, names in {_BUILDING: [name for name in HELPS if name not in apart], **GROUPS}.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, HELPS[name]) for name in names])
+        """Write what the commands do, as whole sentences."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(HELPS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -20,7 +20,7 @@ import click
 
 from command_line.root import lacking_extra
 from groundwork import interrupts
-from groundwork.bootstrap import DELETE, STAMP, open_streams
+from groundwork.bootstrap import open_streams
 from groundwork.errors import Interrupted, MegabuildError, UsageError, of_system
 from groundwork.network import certificates
 from groundwork.redact import Mask
@@ -137,8 +137,6 @@ def _crash(error: BaseException, invocation: Invocation) -> MegabuildError:
         hint = f"see {crash}"
     except OSError:
         hint = text
-    if isinstance(error, (ImportError, SyntaxError, AttributeError)) and Path(sys.prefix, STAMP).is_file():
-        hint = f"if a file of .venv is missing or damaged, {DELETE}; {hint}"
     return MegabuildError(f"unexpected {type(error).__name__}: {error}", hint)
 
 

@@ -112,12 +112,12 @@ def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
     path = channel / record.path
     path.touch()
     assert published.is_published(channel, record, "f")
-    assert published.heal(channel, "linux-64") == []
+    assert published.repair(channel, "linux-64") == []
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert not published.is_published(channel, record, "f")
-    assert published.heal(channel, "linux-64") == [f"{name} is damaged and no longer published"]
+    assert published.repair(channel, "linux-64") == [f"{name} is damaged and no longer published"]
     assert published.records(channel) == {}
     assert json.loads((channel / "linux-64" / "repodata.json").read_text())["packages.conda"] == {}
 
@@ -133,9 +133,9 @@ def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str)
         index.unlink()
     else:
         index.write_text(whole[:-20] if damage == "cut off" else whole.replace(name, "other-1-0.conda"))
-    assert len(published.heal(channel, "linux-64")) == 1
+    assert len(published.repair(channel, "linux-64")) == 1
     assert list(json.loads(index.read_text())["packages.conda"]) == [name]
-    assert published.heal(channel, "linux-64") == []
+    assert published.repair(channel, "linux-64") == []
 
 
 def test_what_has_a_record_is_in_the_index_however_a_run_ends(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_package_that_rots_during_a_run_is_not_indexed(tmp_path: Path) -> None
     with pytest.raises(IntegrityError, match=r"one-1-0\.conda: damaged since it was published"):
         publish(tmp_path, "two")
     assert list(published.records(channel)) == ["two-1-0.conda"]
-    assert published.heal(channel, "linux-64") == []
+    assert published.repair(channel, "linux-64") == []
     assert [path.name for path in (channel / "linux-64").glob("*.conda")] == ["two-1-0.conda"]
 
 
@@ -185,7 +185,7 @@ def test_a_record_leads_nowhere_else(tmp_path: Path, path: str) -> None:
     wrong = {"mine-1-0.conda": {**asdict(record), "path": path}, "mine": {**asdict(record), "path": path}}
     (channel / published.RECORDS).write_text(json.dumps({**wrong, "one-1-0.conda": asdict(record)}))
     assert list(published.records(channel)) == ["one-1-0.conda"]
-    published.heal(channel, "linux-64")
+    published.repair(channel, "linux-64")
     assert mine.read_text() == "mine"
 
 
@@ -195,7 +195,7 @@ def test_damaged_records_are_none(tmp_path: Path, text: str) -> None:
     channel, _ = publish(tmp_path, "one")
     (channel / published.RECORDS).write_bytes(text.encode(errors="surrogateescape"))
     assert published.records(channel) == {}
-    assert published.heal(channel, "linux-64") == []
+    assert published.repair(channel, "linux-64") == []
     assert (channel / "linux-64" / "one-1-0.conda").is_file()
 
 
@@ -209,7 +209,7 @@ def test_a_package_that_cannot_be_read_is_not_taken_for_a_damaged_one(
 
     monkeypatch.setattr(files, "sha256", failing)
     with pytest.raises(IntegrityError, match=r"one-1-0\.conda cannot be read: Input/output error"):
-        published.heal(channel, "linux-64")
+        published.repair(channel, "linux-64")
     assert (channel / record.path).is_file()
 
 

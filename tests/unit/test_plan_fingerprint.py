@@ -188,7 +188,7 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
     source = Fingerprint(dependency=CORE.dependency, source={"source tree": "2"})
     decision = tree_reuse.decide(tree, out, source)
     assert (decision.decision, decision.reasons) == ("resume", ("source tree changed",))
-    tree_reuse.apply(decision, tree, out, source)
+    tree_reuse.prepare_tree(decision, tree, out, source)
     assert (tree / "a.o").exists()
     # whoever takes the change back has objects of the changed source in the tree
     assert tree_reuse.decide(tree, out, CORE).reasons == ("source tree changed",)
@@ -197,22 +197,22 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
     )
     decision = tree_reuse.decide(tree, out, newer)
     assert (decision.decision, decision.reasons) == ("recompile", ("libprotobuf 6.31.1 -> 7.35.1",))
-    tree_reuse.apply(decision, tree, out, newer)
+    tree_reuse.prepare_tree(decision, tree, out, newer)
     assert not (tree / "a.o").exists()
     assert tree_reuse.read(tree) == newer
     (tree / "b.o").write_text("object")
     assert tree_reuse.kept(tree_reuse.decide(tree, out, newer), tree) == tree_reuse.former(tree)
     # a third one: what is not finished goes, what was stays
     newest = Fingerprint(dependency={"package libprotobuf": "8 h0 cc"}, source=source.source)
-    tree_reuse.apply(tree_reuse.decide(tree, out, newest), tree, out, newest)
+    tree_reuse.prepare_tree(tree_reuse.decide(tree, out, newest), tree, out, newest)
     assert (tree_reuse.former(tree) / "a.o").exists()
     # back to the first
     decision = tree_reuse.decide(tree, out, source)
     assert (decision.decision, decision.former) == ("resume", True)
-    tree_reuse.apply(decision, tree, out, source)
+    tree_reuse.prepare_tree(decision, tree, out, source)
     assert (tree / "a.o").exists()
     assert not tree_reuse.former(tree).exists()
-    tree_reuse.apply(tree_reuse.decide(tree, out, newer), tree, out, newer)
+    tree_reuse.prepare_tree(tree_reuse.decide(tree, out, newer), tree, out, newer)
     tree_reuse.finished(tree)
     assert not tree_reuse.former(tree).exists()
 

@@ -101,10 +101,10 @@ def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:
     Raises UsageError: The config has no such Python.
     """
     pins = {python_version(pin): pin for pin in config.variant["python"]}
-    wanted = set(versions) or set(pins)
-    if unknown := sorted(wanted - set(pins)):
+    chosen_versions = set(versions) or set(pins)
+    if unknown := sorted(chosen_versions - set(pins)):
         raise UsageError(f"{config.name} has no Python {', '.join(unknown)}", f"it has {', '.join(pins)}")
-    return tuple(pin for version, pin in pins.items() if version in wanted)
+    return tuple(pin for version, pin in pins.items() if version in chosen_versions)
 
 
 def arch_list(config: Config, text: str) -> str:

@@ -51,20 +51,22 @@ class ExtensionPlanner:
 
         Raises UsageError: An extension or a folder that does not exist.
         """
-        known, config = recipes(options.root), options.config
+        available, config = recipes(options.root), options.config
         named = {find(name).conda for name in options.extensions}
-        for name in sorted(named - known.keys()):
-            raise UsageError(f"there is no recipe for '{name}'", f"there are: {', '.join(known) or 'none'}")
-        wanted = tuple(name for name in known if not named or name in named)
+        for name in sorted(named - available.keys()):
+            raise UsageError(
+                f"there is no recipe for '{name}'", f"there are: {', '.join(available) or 'none'}"
+            )
+        wanted = tuple(name for name in available if not named or name in named)
         reason = why_not(config, pyg=options.pyg, rehearse=options.rehearse)
-        if not known:
+        if not available:
             reason = NO_PYTORCH if not config.torch_version else reason or "there are no recipes for them"
         if reason:
             return cls(options=options, reason=reason, wanted=wanted, recipes={}, sources=sources.Sources())
         report("looking for the extensions' sources")
         get = partial(download, cache=options.cache)
-        found = sources.find(known, config.variant, options.pyg_sources, download=get)
-        return cls(options=options, reason="", wanted=wanted, recipes=known, sources=found)
+        found_sources = sources.find(available, config.variant, options.pyg_sources, download=get)
+        return cls(options=options, reason="", wanted=wanted, recipes=available, sources=found_sources)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -177,9 +179,9 @@ def wheel_chooser(config: Config, options: Options, report: Callable[[str], None
             glibc=config.variant.get("c_stdlib_version", ("2.28",))[0],
         )
         extension = find(name)
-        wanted = WheelRequirements(extension=extension, target=target, archs=archs_of(config.variant))
+        requirements = WheelRequirements(extension=extension, target=target, archs=archs_of(config.variant))
         version = release(extension, config.variant).version
-        return find_wheel(wanted, version, index=index, cache=options.cache, report=report)
+        return find_wheel(requirements, version, index=index, cache=options.cache, report=report)
 
     return choose
 
@@ -200,13 +202,13 @@ def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overri
             own = package.python if _PER_PYTHON.search(package.build_string) else None
             items[own].append(PlanItem(package=package))
     tasks = []
-    for python, made in items.items():
-        base = python or made[0].package.python
+    for python, package_items in items.items():
+        base = python or package_items[0].package.python
         row = pythons.index(base) if base in pythons else 0
         for key in values.keys() & {"python", "is_python_min"}:
             values[key] = rows[key][row : row + 1]
         archs = len(archs_of({**config.variant, **overrides})) if config.cuda_version else 0
-        task = Task(extension=extension, python=python, recipe=recipe, items=tuple(made), archs=archs,
+        task = Task(extension=extension, python=python, recipe=recipe, items=tuple(package_items), archs=archs,
                     overrides=dict(values))  # fmt: skip
         tasks.append(task)
     return tuple(tasks)

@@ -98,10 +98,12 @@ def prepare(plan: Plan, report: Notes) -> Plan:
     """
     if plan.request is None or not plan.environment.channels:
         return make_plan(plan.options, report)
-    made = provide(replace(plan.request, report=report, plan=False))
+    prepared = provide(replace(plan.request, report=report, plan=False))
     return replace(
         plan,
-        environment=replace(plan.environment, channels=made.channels, ready=True, downloads=(), to_make=0),
+        environment=replace(
+            plan.environment, channels=prepared.channels, ready=True, downloads=(), to_make=0
+        ),
     )
 
 

@@ -40,12 +40,12 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
     Raises OSError: They are there and cannot be read.
     """
     try:
-        known = _PUBLISHED.decode((channel / RECORDS).read_bytes())
+        published = _PUBLISHED.decode((channel / RECORDS).read_bytes())
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
     return {
         name: record
-        for name, record in known.items()
+        for name, record in published.items()
         if channel_folder.is_package(record.path) and record.path.endswith(f"/{name}")
     }
 
@@ -56,8 +56,8 @@ def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
         lists = msgspec.json.decode((channel / _BESIDE).read_bytes(), type=list[list[str]])
     except (OSError, msgspec.MsgspecError):
         return []
-    found = [tuple(name if "://" in name else Path(name) for name in names) for names in lists]
-    return [names for names in found if all(isinstance(name, str) or name.is_dir() for name in names)]
+    channels = [tuple(name if "://" in name else Path(name) for name in names) for names in lists]
+    return [names for names in channels if all(isinstance(name, str) or name.is_dir() for name in names)]
 
 
 def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
@@ -73,8 +73,8 @@ def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
 
 def paths(channel: Path, names: Iterable[str]) -> list[Path]:
     """Return the files of some published packages, by their file names."""
-    known = records(channel)
-    return [channel / known[name].path for name in names]
+    published = records(channel)
+    return [channel / published[name].path for name in names]
 
 
 def write_sums(output: Path) -> Path:
@@ -131,7 +131,7 @@ def _is_sound(channel: Path, record: PublishedPackage) -> bool:
         ) from error
 
 
-def heal(channel: Path, platform: str) -> list[str]:
+def repair(channel: Path, platform: str) -> list[str]:
     """Remove damaged packages from a channel, and repair its index; returns what was wrong.
 
     Every package is read: gigabytes in seconds, where building on a damaged one would cost hours. The config's lock is
@@ -139,18 +139,18 @@ def heal(channel: Path, platform: str) -> list[str]:
     """
     if not channel.is_dir():
         return []
-    known = records(channel)
-    problems = [f"{name} is damaged and no longer published" for name in _drop_damaged(channel, known)]
+    published = records(channel)
+    problems = [f"{name} is damaged and no longer published" for name in _drop_damaged(channel, published)]
     # a killed run's, or the records are gone: the index needs it whole
     for path in list(channel_folder.package_files(channel)):
-        if path.name not in known and not archive.is_readable(path):
+        if path.name not in published and not archive.is_readable(path):
             path.unlink()
             problems.append(f"{path.name}, which has no record, was damaged and has been removed")
     index, names = indexed(channel), {path.name for path in channel_folder.package_files(channel)}
     if (
         index is None
         or not index.keys() <= names
-        or any(index.get(name) != record.sha256 for name, record in known.items())
+        or any(index.get(name) != record.sha256 for name, record in published.items())
     ):
         channel_folder.index(channel, platform)
         if not problems:
@@ -158,12 +158,12 @@ def heal(channel: Path, platform: str) -> list[str]:
     return problems
 
 
-def _drop_damaged(channel: Path, known: dict[str, PublishedPackage]) -> list[str]:
+def _drop_damaged(channel: Path, published: dict[str, PublishedPackage]) -> list[str]:
     """Read all packages that have a record; remove those that are not what was published, and return their names."""
-    damaged = [name for name, record in known.items() if not _is_sound(channel, record)]
-    removed = [known.pop(name) for name in damaged]
+    damaged = [name for name, record in published.items() if not _is_sound(channel, record)]
+    removed = [published.pop(name) for name in damaged]
     if removed:
-        _write(channel, known)
+        _write(channel, published)
     for record in removed:
         (channel / record.path).unlink(missing_ok=True)
     return damaged
@@ -185,16 +185,16 @@ def publish(
 
     Raises IntegrityError: A package was damaged meanwhile; the others are published.
     """
-    known = records(channel)
+    published = records(channel)
     names = {package.path.name for package in archives}
-    damaged = [name for name in _drop_damaged(channel, known) if name not in names]
+    damaged = [name for name in _drop_damaged(channel, published) if name not in names]
     for package in archives:
         name = package.path.name
         target = channel / package.path.parent.name / name
-        known.pop(name, None)
-        _write(channel, known)  # a killed run must not leave the former record beside the new file
+        published.pop(name, None)
+        _write(channel, published)  # a killed run must not leave the former record beside the new file
         files.move(package.path, target)
-        known[name] = PublishedPackage(
+        published[name] = PublishedPackage(
             path=f"{package.path.parent.name}/{name}",
             size=target.stat().st_size,
             sha256=files.sha256(target),
@@ -204,14 +204,14 @@ def publish(
         )
     channel_folder.index(channel, platform)
     channel.parent.chmod(0o755)
-    _write(channel, known)
+    _write(channel, published)
     if damaged:
         raise IntegrityError(
             f"{', '.join(sorted(damaged))}: damaged since it was published, and no longer published",
             "check the disk, and run again: damaged packages are built again",
         )
-    return known
+    return published
 
 
-def _write(channel: Path, known: Mapping[str, PublishedPackage]) -> None:
-    files.write(channel / RECORDS, msgspec.json.format(msgspec.json.encode(known), indent=1), mode=0o644)
+def _write(channel: Path, published: Mapping[str, PublishedPackage]) -> None:
+    files.write(channel / RECORDS, msgspec.json.format(msgspec.json.encode(published), indent=1), mode=0o644)

@@ -85,38 +85,38 @@ def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[P
     named = {name for part in (*packages.values(), staging) if part for name in part.files}
     # patches are a staging's, which notes them by itself; they count here where there is none
     left_out = (_LEFT_OUT if staging else _LEFT_OUT - {"patches"}) | _VALUES
-    found = {path.relative_to(top).as_posix(): path for path in _walk(folder, left_out)}
+    paths = {path.relative_to(top).as_posix(): path for path in _walk(folder, left_out)}
     rest = Part(
-        text="", files={name: sha256(path) for name, path in sorted(found.items()) if name not in named}
+        text="", files={name: sha256(path) for name, path in sorted(paths.items()) if name not in named}
     )
     return staging and rest.joined(staging), {name: rest.joined(part) for name, part in packages.items()}
 
 
-def part_of(name: str, known: Mapping[str, Part]) -> Part | None:
+def part_of(name: str, package_parts: Mapping[str, Part]) -> Part | None:
     """Find a package's part; names that hold an expression (``pytorch-${{…}}``) match by what is fixed in them.
 
     Where several do it may be any of them.
     """
-    if name in known:
-        return known[name]
-    found: Part | None = None
-    for other, part in known.items():
+    if name in package_parts:
+        return package_parts[name]
+    joined: Part | None = None
+    for other, part in package_parts.items():
         pattern = ".+".join(map(re.escape, _EXPRESSION.split(other)))
         if "${{" in other and re.fullmatch(pattern, name):
-            found = part.joined(found)
-    return found
+            joined = part.joined(joined)
+    return joined
 
 
 def _files_of(section: Mapping[str, Any], folder: Path, top: Path, *, follow: bool) -> dict[str, str]:
     """Return the files that a section names, with their sha256; also those that these run or import in turn."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     named = [folder / word for text in _strings(section) for word in (*text.split(), *_recipe_files(text))]
     while named:
         for path in _resolve(named.pop(), folder, top):
-            if path not in found:
-                found.add(path)
+            if path not in files:
+                files.add(path)
                 named += _references(path, folder, top) if follow else ()
-    return {path.relative_to(top).as_posix(): sha256(path) for path in sorted(found)}
+    return {path.relative_to(top).as_posix(): sha256(path) for path in sorted(files)}
 
 
 def _recipe_files(text: str) -> list[str]:

@@ -84,7 +84,7 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
     return Decision(decision="resume", reasons=("the last run ended before it was finished",))
 
 
-def apply(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerprint) -> None:
+def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerprint) -> None:
     """Make tree and stagings fit: what does not belong to ``fingerprint`` goes, or is put aside.
 
     The order matters for a run killed in between: stagings go before the stamp changes, the stamp is there before

@@ -50,7 +50,7 @@ class Driver:
     def __init__(
         self, plan: Plan, log: LogFile, follow: Callable[[Status], None], prepare: Prepare | None
     ) -> None:
-        damage = published.heal(plan.options.packages, plan.options.config.platform)
+        damage = published.repair(plan.options.packages, plan.options.config.platform)
         self._plan, self._prepare, self._log = compare_with_disk(plan), prepare, log
         self._began = time.monotonic()
         self._pytorch: PyTorchWork | None = None

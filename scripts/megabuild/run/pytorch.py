@@ -79,7 +79,7 @@ class PyTorchWork(BuildTask):
         if not plan.stages:
             return
         logger.debug("%s", staging_sentence(plan))  # the plan shows it
-        tree_reuse.apply(plan.staging_decision, self._tree, self._out, plan.staging)
+        tree_reuse.prepare_tree(plan.staging_decision, self._tree, self._out, plan.staging)
         # The recipe's own, which sync_tree.py imports: a recipe stands alone, so it is run from there.
         tree_dates = plan.options.recipes / "tree_dates.py"
         if not tree_dates.is_file() or not plan.options.own:  # nothing of another's is run here

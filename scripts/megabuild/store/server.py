@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 
 
 class StoreError(Exception):
-    """Raised where a store does not do what it is asked: it is not there, is full, or refuses."""
+    """A store that is not there, is full, or refuses."""
 
 
 class StoredFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -89,8 +89,9 @@ class Store:
             record = _RECORDS.decode(content)
         except msgspec.MsgspecError:
             record = None
-        # one of another key would say that something else is what is wanted
-        if record is None or record.key != key or not all(map(_is_sound, record.files.values())):
+        digests = [part for file in record.files.values() for part in file.parts] if record else []
+        # a record of another key would pass something else off as what was asked for
+        if record is None or record.key != key or not all(map(_DIGEST.fullmatch, digests)):
             raise self._damaged(key, "it is no record of that")
         return record
 
@@ -123,11 +124,12 @@ class Store:
         done, described = 0, {}
         for name, path in content.items():
             parts = []
-            for part in _read_parts(path):
-                parts.append(hashlib.sha256(part).hexdigest())
-                self._put_part(_part_path(parts[-1]), part)
-                done += len(part)
-                went(done)
+            with path.open("rb") as file:
+                while part := file.read(_PART):
+                    parts.append(hashlib.sha256(part).hexdigest())
+                    self._put_part(_part_path(parts[-1]), part)
+                    done += len(part)
+                    went(done)
             described[name] = StoredFile(size=path.stat().st_size, parts=parts)
         record = msgspec.json.format(msgspec.json.encode(Record(key=key, files=described)))
         self._ask(lambda: self._remote.put(f"{key}.json", record), _PART_SECONDS)
@@ -215,13 +217,3 @@ def named_store(environ: Mapping[str, str]) -> Store | None:
 
 def _part_path(digest: str) -> str:
     return f"parts/{digest[:2]}/{digest}"
-
-
-def _is_sound(file: StoredFile) -> bool:
-    return file.size >= 0 and all(map(_DIGEST.fullmatch, file.parts))
-
-
-def _read_parts(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while part := file.read(_PART):
-            yield part

@@ -72,7 +72,7 @@ def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, re
         in_use.note_output(options.cache, options.output)
         try:
             plan = _make_plan(options, console, only_plan=True)
-            result = plan_result(plan, verbose=invocation.verbose)
+            result = plan_result(plan)
             if plan_only:
                 return result
             show(console, result.lines)

@@ -53,14 +53,9 @@ _FIGURES = {
 
 def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     """Estimate what is still to be done; returns also the compile jobs, and how many of them may be heavy ones."""
-    options, variant, accelerator = (
-        plan.options,
-        plan.config.variant,
-        "cuda" if plan.config.cuda_version else "cpu",
-    )
-    machine = measure()
+    options, accelerator, machine = plan.options, "cuda" if plan.config.cuda_version else "cpu", measure()
     memory = min(machine.memory_free, options.memory or machine.memory_free)
-    source = variant.get("torch_source", ("",))[0]
+    source = plan.config.variant.get("torch_source", ("",))[0]
     figures = _FIGURES.get("model" if source == "model" else f"{source}-{accelerator}")
     heavy = figures is not None and figures.memory * GB > bytes_per_compile(cuda=True)
     largest = int(figures.memory * GB) if figures else 0
@@ -83,18 +78,11 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
         hours, basis = plan.last_run.seconds / 3600, "the last run here"
     if any(task.how == "compile" for task in tasks):
         largest = max(largest if plan.missing else 0, bytes_per_compile(cuda=accelerator == "cuda"))
-    return (
-        Estimate(
-            disk=int(disk * GB),
-            memory_per_job=largest,
-            memory_of_ordinary=ordinary,
-            cpu_hours=round(cpu_hours, 3),
-            hours=round(hours, 3),
-            basis=basis,
-        ),
-        jobs,
-        min(jobs.count, max(1, memory // _HEAVY_BYTES)) if heavy else 0,
-    )
+    total = Estimate(
+        disk=int(disk * GB), memory_per_job=largest, memory_of_ordinary=ordinary, cpu_hours=round(cpu_hours, 3),
+        hours=round(hours, 3), basis=basis,
+    )  # fmt: skip
+    return total, jobs, min(jobs.count, max(1, memory // _HEAVY_BYTES)) if heavy else 0
 
 
 _LAST_RUNS = msgspec.json.Decoder(LastRun)

@@ -21,13 +21,13 @@ _STAGING = {
 _PACKAGE = "name version build_string build_number subdir file_name python"
 
 
-def plan_result(plan: Plan, *, verbose: bool = False) -> Result:
+def plan_result(plan: Plan) -> Result:
     """Return the result of ``--plan``."""
-    return Result(format="plan", document=plan_document(plan), lines=plan_lines(plan, verbose=verbose))
+    return Result(format="plan", document=plan_document(plan), lines=plan_lines(plan))
 
 
-def plan_lines(plan: Plan, *, verbose: bool = False) -> list[str]:
-    """Return a plan for people, at most 80 columns wide but for names and notes; ``verbose`` names the stand-ins."""
+def plan_lines(plan: Plan) -> list[str]:
+    """Return a plan for people, at most 80 columns wide but for names and notes."""
     environment, fetched = plan.environment, plan.stored.packages
     verb = "build" if plan.compiles_torch else "unpack"
     names = [item.package.file_name for item in plan.items]
@@ -38,10 +38,7 @@ def plan_lines(plan: Plan, *, verbose: bool = False) -> list[str]:
         lines += [*extensions, ""]
     lines += [f"{UNICODE.warning} {note}" for note in (*_left_out_notes(plan.left_out), *plan.notes)]
     if stand_ins := environment.stand_ins:
-        more = f": {', '.join(stand_ins)}" if verbose else " (--verbose lists them)"
-        lines.append(
-            f"{counted(len(stand_ins), 'empty stand-in')} for packages that this machine lacks{more}"
-        )
+        lines.append(f"{counted(len(stand_ins), 'empty stand-in')} for packages that this machine lacks")
     for download in environment.downloads:
         lines.append(f"downloads first: {download.count} {download.what} ({size(download.size)})")
     if plan.stored.staging is not None:

@@ -107,16 +107,12 @@ def read_release(options: Options, report: Callable[[str], None]) -> TorchReleas
 def _unsupported(config: Config, specifiers: str) -> dict[str, str]:
     try:
         allowed = SpecifierSet(specifiers)
-    except InvalidSpecifier as error:
-        raise UsageError(
-            f"PyTorch {config.torch_version} is for Python '{specifiers}', which is not a version specifier",
-            "correct requires-python in its pyproject.toml",
-        ) from error
-    return {
-        python: f"PyTorch {config.torch_version} requires Python {specifiers}"
-        for python in config.pythons
-        if not allowed.contains(f"{python.removesuffix('t')}.99")  # any patch release
-    }
+    except InvalidSpecifier:
+        return {}
+    reason = f"PyTorch {config.torch_version} requires Python {specifiers}"
+    # any patch release
+    left_out = (name for name in config.pythons if not allowed.contains(f"{name.removesuffix('t')}.99"))
+    return dict.fromkeys(left_out, reason)
 
 
 def _unpacked(source: Path, version: str, cache: Path) -> tuple[Path, str]:

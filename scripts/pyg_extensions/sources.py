@@ -1,7 +1,7 @@
 """Find the extensions' sources: in the user's folder, on an index, or in upstream's repository.
 
-A folder may hold archives as on the index or flat as pip leaves them, checkouts (``pyg-lib``, ``METIS``) with their
-submodules, and clones (``pytorch_scatter``, bare ones will do) that have the commit an archive was made from.
+A folder may hold archives as on the index or flat as pip leaves them, and checkouts (``pyg-lib``, ``METIS``) with their
+submodules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 
 from groundwork.errors import IntegrityError, ProviderError, UsageError
 from groundwork.network.client import why_unreachable
-from groundwork.process import run
 from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, release
 
 BASE = "pyg_source_base"
@@ -120,26 +119,14 @@ class _Search:
                 )
 
     def commit(self, extension: Extension) -> None:
-        """Find the commit an archive was made from: in a clone in the user's folder, or, if need be, upstream."""
+        """Take the commit that an archive was made from, where no index has the archive any more."""
         name, key, commit = extension.conda, f"{extension.key}_git", release(extension, self._variant).commit
-        if key not in self._variant:
-            return
-        found = self.found
-        clone = extension.clone_within(self._folder) if self._folder else None
-        if clone is not None and not _has(clone, commit):
-            found.left_out[name] = f"{clone} has no commit {commit}: fetch the tag of that version into it"
-        elif clone is not None:
-            found.overrides[key] = (clone.as_uri(),)
-            found.notes[name] = f"{name}'s source is commit {commit[:12]} of {clone}"
-            found.left_out.pop(name, None)
         # one repository represents all: they are on the same host
-        elif name in found.left_out and not self._why(
-            next(extension.repository for extension in self._extensions if extension.has_sdist)
-        ):
-            found.overrides[key] = (extension.git,)
+        if key in self._variant and name in self.found.left_out and not self._why(EXTENSIONS[1].repository):
+            self.found.overrides[key] = (extension.git,)
             where = f"commit {commit[:12]} of {extension.repository}"
-            found.notes[name] = f"{name}'s archive is not available: {where} instead"
-            del found.left_out[name]
+            self.found.notes[name] = f"{name}'s archive is not available: {where} instead"
+            del self.found.left_out[name]
 
     def checkout(self, extension: Extension) -> None:
         """Find sources that are a repository: in the user's folder, one that the config names, or upstream's."""
@@ -161,8 +148,3 @@ class _Search:
                 )
             else:
                 found.left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"
-
-
-def _has(clone: Path, commit: str) -> bool:
-    """Whether a clone, bare or not, has a commit."""
-    return run(["git", "-C", clone, "cat-file", "-e", f"{commit}^{{commit}}"], timeout=60).returncode == 0

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -20,6 +19,7 @@ from ruamel.yaml import YAML
 from cuda_code.kernels import KERNELS
 from groundwork.errors import UsageError
 from groundwork.names import accelerator
+from groundwork.text import meant
 
 _SECONDS_PER_CUDA_FILE = 30
 _SECONDS_PER_ARCH = 25
@@ -76,11 +76,6 @@ class Extension:
         """Return where a folder of sources has a checkout of the extension itself."""
         places = (folder / self.conda, folder / self.name)
         return next((place for place in places if (place / "setup.py").is_file()), None)
-
-    def clone_within(self, folder: Path) -> Path | None:
-        """Return where a folder of sources has a clone of it, with or without a work tree."""
-        places = (folder / self.conda, folder / f"{self.conda}.git")
-        return next((place for place in places if place.is_dir()), None)
 
     def able(self, archs: Sequence[str]) -> tuple[str, ...]:
         """Return those GPU architectures that it can be compiled for."""
@@ -189,13 +184,9 @@ def find(name: str) -> Extension:
     for extension in EXTENSIONS:
         if word in (extension.name, extension.conda.replace("-", "_"), extension.key.removeprefix("pyg_")):
             return extension
-    short = {extension.key.removeprefix("pyg_"): extension.conda for extension in EXTENSIONS}
-    close = get_close_matches(word.removeprefix("pytorch_").removeprefix("torch_"), short, n=1)
-    known = ", ".join(extension.conda for extension in EXTENSIONS)
-    raise UsageError(
-        f"'{name}' is not an extension",
-        f"did you mean {short[close[0]]}?" if close else f"the extensions are: {known}",
-    )
+    short = [extension.key.removeprefix("pyg_") for extension in EXTENSIONS]
+    word = word.removeprefix("pytorch_").removeprefix("torch_")
+    raise UsageError(f"'{name}' is not an extension", meant(word, short))
 
 
 def matrix() -> Variant:

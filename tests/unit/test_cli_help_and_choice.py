@@ -144,8 +144,8 @@ def test_all_is_this_machines_platform() -> None:
         (("build", "linux_64_cpu", "--engine", "dokcer"), "docker"),
         (("build", "linux_64_cpu", "--pyg", "prebuild"), "prebuilt"),
         (("build", "linux_64_cpu", "--pyg", "zzz"), "prebuilt"),
-        (("install-pyg", "scater"), "did you mean pytorch_scatter?"),
-        (("install-pyg", "torch_sprase"), "did you mean pytorch_sparse?"),
+        (("install-pyg", "scater"), "did you mean scatter"),
+        (("install-pyg", "torch_sprase"), "did you mean sparse"),
         (("build", "linux_64_cpu", "--rehearze"), "--rehearse"),
     ],
 )

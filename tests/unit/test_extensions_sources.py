@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -95,34 +94,6 @@ def test_a_folder_of_checkouts_alone_leaves_the_archives_to_the_index(
     found = sources.find(recipes(repository), variant, str(tmp_path), everything)
     assert not found.left_out
     assert found.overrides == {"pyg_lib_source_path": (str(tmp_path / "pyg-lib"),)}
-
-
-@pytest.fixture
-def clone(tmp_path: Path, variant: Variant) -> Path:
-    """A repository with one commit, which the variant names."""
-    path = tmp_path / "sources" / "pytorch_scatter"
-    path.mkdir(parents=True)
-    (path / "setup.py").touch()
-    for words in ("init --quiet", "add .", "-c user.name=n -c user.email=e commit --quiet -m c"):
-        subprocess.run(["git", "-C", str(path), *words.split()], check=True)
-    head = subprocess.run(
-        ["git", "-C", str(path), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    )
-    variant["pyg_scatter_commit"] = (head.stdout.strip(),)
-    return path
-
-
-def test_a_clone_stands_in_for_an_archive_if_it_has_the_commit(
-    repository: Path, variant: Variant, clone: Path
-) -> None:
-    found = sources.find(recipes(repository), variant, str(clone.parent), silent)
-    assert found.overrides["pyg_scatter_git"] == (clone.as_uri(),)
-    assert "pytorch_scatter" not in found.left_out
-    assert "pytorch_cluster" in found.left_out
-    variant["pyg_scatter_commit"] = ("0" * 40,)
-    found = sources.find(recipes(repository), variant, str(clone.parent), silent)
-    assert "pyg_scatter_git" not in found.overrides
-    assert "has no commit 0000" in found.left_out["pytorch_scatter"]
 
 
 def test_archives_that_no_index_has_any_more_come_from_their_repository(

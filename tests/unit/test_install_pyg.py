@@ -144,35 +144,6 @@ def test_a_place_that_is_full_or_closed_is_told_from_an_index(
         pip.run("install", "x", what="pip does not install x")
 
 
-def test_a_cache_where_no_program_starts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def install(*_: object, **__: object) -> None:
-        (tmp_path / "tools/bin").mkdir(parents=True)
-        (tmp_path / "tools/bin/ninja").touch()  # as on a disk that is mounted noexec
-
-    monkeypatch.setattr(Pip, "run", install)
-    monkeypatch.setenv("PATH", "/nowhere")
-    there = environment()
-    builder = Builder(environment=there, jobs=1, folder=tmp_path, objects=tmp_path)
-    with pytest.raises(PreflightError, match="cannot be started there: Permission denied"):
-        builder.prepare(find("torch_scatter"), Pip(environment=there))
-
-
-@pytest.mark.parametrize("variable", ["PYTHONPATH", "PYTHONUSERBASE"])
-def test_a_torch_of_the_users_is_named(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = tmp_path / "user"
-    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    site = base if variable == "PYTHONPATH" else base / "lib" / version / "site-packages"
-    (site / "torch").mkdir(parents=True)
-    (site / "torch/__init__.py").touch()
-    monkeypatch.setenv(variable, str(base))
-    with pytest.raises(PreflightError) as raised:
-        look(Path(sys.executable).resolve())
-    assert str(site) in raised.value.message
-    assert "-m venv" in raised.value.remedy
-
-
 def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,7 +125,6 @@ class Builder:
         """Put build tools that are missing into `tools`, or only ask whether pip could.
 
         Raises ProviderError: pip cannot get them.
-        Raises PreflightError: They cannot be started where they are.
         """
         folders = [str(self.tools / "bin"), str(self.environment.interpreter.parent), os.environ["PATH"]]
         path = os.pathsep.join(folders)
@@ -144,13 +143,6 @@ class Builder:
                 *("--target", str(self.tools), "--upgrade", "--no-deps", *missing),
                 what=f"no build tools ({', '.join(missing)})",
             )
-            if not only_try and any("ninja" in name for name in missing):
-                started = run([self.tools / "bin" / "ninja", "--version"], timeout=30)
-                if started.returncode:
-                    raise PreflightError(
-                        f"{self.folder}: programs cannot be started there: {started.stderr.strip()}",
-                        "choose a folder on a disk without noexec: MEGABUILD_CACHE",
-                    )
 
     def ask(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
         """Run setup.py without compiling.

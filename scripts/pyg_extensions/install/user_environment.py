@@ -144,17 +144,10 @@ def look(python: Path) -> UserEnvironment:
             f"{python} has PyTorch, but `import torch` fails: {problem or 'its files are missing'}",
             f"repair that first ({python} -m pip install --force-reinstall torch), or {_OTHER}",
         )
-    if torch is None and (elsewhere := _torch_elsewhere(python)):
-        raise PreflightError(
-            f"{python} has no PyTorch of its own: that in {elsewhere} is the user's (~/.local) or on PYTHONPATH, "
-            "where no extension is installed",
-            f"make an environment with both: {python} -m venv DIR && DIR/bin/pip install torch, and name it: "
-            "--python DIR",
-        )
     if torch is None:
         raise PreflightError(
-            f"{python} has no PyTorch",
-            f"install PyTorch into this environment first (pip install torch), or {_OTHER}",
+            f"{python} has no PyTorch of its own",
+            f"install PyTorch into this environment (one in ~/.local or on PYTHONPATH does not count), or {_OTHER}",
         )
     if torch["hip"]:
         remedy = "there are no wheels for it; build it from source by hand"
@@ -195,15 +188,6 @@ def _query(python: Path) -> dict[str, Any]:
         what = "has PyTorch, but `import torch` ends it" if runs else "does not run"
         raise PreflightError(f"{python} {what}: {_last_line(done)}", _OTHER) from error
     return facts
-
-
-def _torch_elsewhere(python: Path) -> str:
-    """Return where a Python that is not isolated from its user finds PyTorch, or an empty string."""
-    code = "import importlib.util as u; s = u.find_spec('torch'); print(s and s.origin or '')"
-    with tempfile.TemporaryDirectory() as empty:
-        done = run([str(python), "-c", code], timeout=_SECONDS, folder=Path(empty))
-    origin = (done.stdout.strip().splitlines() or [""])[-1] if done.returncode == 0 else ""
-    return str(Path(origin).parent.parent) if origin else ""
 
 
 def parse_arch_flags(flags: list[str]) -> tuple[str, ...]:

@@ -16,18 +16,18 @@ URIs: http://mirror.example/debian-security
 Suites: bookworm-security
 Components: main
 
+Enabled: no
+Types: deb
+URIs: http://disabled.example/debian
+Suites: bookworm
+Components: main
+
 Types: deb
 URIs: http://mirror.example/debian/
 Suites: bookworm
   bookworm-updates
 Components: main contrib
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-
-Enabled: no
-Types: deb
-URIs: http://disabled.example/debian
-Suites: bookworm
-Components: main
 """
 
 

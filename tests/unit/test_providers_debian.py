@@ -16,7 +16,7 @@ from megabuild.providers.select import provide
 
 def test_a_build_dependency_stands_for_the_library_of_its_own_version() -> None:
     depends = {
-        "libonnx-dev": "libonnx1t64 (= 1.17), libprotobuf-dev, python3",
+        "libonnx-dev": "libonnx1t64 (= 1.17), libprotobuf-dev, libre2-11 (>= 1), python3",
         "libprotobuf-dev": "libprotobuf32t64 (= 3.21)",
         "libopenblas-dev": "libopenblas-pthread-dev (= 1) | libopenblas-serial-dev",
         "libopenblas-pthread-dev": "libopenblas0-pthread:amd64 (= 1), libc6-dev",

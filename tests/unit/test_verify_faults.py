@@ -5,7 +5,6 @@ from __future__ import annotations
 import _ctypes
 import struct
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -248,7 +247,7 @@ def test_of_two_torches_the_one_that_python_loads_counts(verify: Verify, tmp_pat
 def test_a_venv_that_uses_its_bases_torch_says_that_none_was_seen(verify: Verify, tmp_path: Path) -> None:
     site = environment(tmp_path)
     (site / "torch/version.py").unlink()
-    (tmp_path / "pyvenv.cfg").write_text(f"home = {sys.prefix}/bin\ninclude-system-site-packages = true\n")
+    (tmp_path / "pyvenv.cfg").write_text("include-system-site-packages = true\n")
     _, shown = verify(tmp_path)
     assert "no torch of its own" in shown
-    assert f"--beside {sys.prefix}" in shown
+    assert "--beside" in shown

@@ -21,6 +21,7 @@ from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wh
 from gpu_tools.verify.installed_torch import TorchBeside, library_name, parse_torch
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import unpack
+from groundwork.text import counted
 
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/]+)/")
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
@@ -124,17 +125,14 @@ def find_python(prefix: Path) -> SitePackages:
     Raises UsageError: The folder has no Python, or several that could be meant.
     """
     sites = find_site_packages(prefix)
-    with_torch = [site for site in sites if (site.folder / "torch").is_dir()] or sites
-    installed = [
-        site for site in with_torch if (prefix / "bin" / f"python{site.python}").exists()
-    ] or with_torch
-    if len(installed) != 1:
-        count = f"{len(installed)} Pythons" if installed else "no Python"
+    sites = [site for site in sites if (site.folder / "torch").is_dir()] or sites
+    sites = [site for site in sites if (prefix / "bin" / f"python{site.python}").exists()] or sites
+    if len(sites) != 1:
         raise UsageError(
-            f"{prefix} is not an environment: {count} in it",
+            f"{prefix} is not an environment: {counted(len(sites), 'Python')} in it",
             "give the folder of a conda environment or a venv",
         )
-    return installed[0]
+    return sites[0]
 
 
 def _environment(prefix: Path) -> Subject:
@@ -192,21 +190,12 @@ def _machine(prefix: Path) -> str:
 def _notes(prefix: Path, torch: TorchBeside | None) -> Iterator[str]:
     settings = prefix / "pyvenv.cfg"
     text = settings.read_text(errors="replace") if settings.is_file() else ""
-    if torch is None and re.search(
-        r"^include-system-site-packages\s*=\s*true", text, re.MULTILINE | re.IGNORECASE
-    ):
-        home = re.search(r"^home\s*=\s*(.+)", text, re.MULTILINE)
-        base = Path(home[1].strip()).parent if home else "ENVIRONMENT"
-        yield (
-            "this venv has no torch of its own but uses its base's packages: nothing was compared with that torch, "
-            f"which takes --beside {base}"
-        )
+    if torch is None and re.search(r"(?im)^include-system-site-packages\s*=\s*true", text):
+        yield "this venv has no torch of its own: name the base whose torch it uses, --beside ENVIRONMENT"
     if torch and (second := torch.second):
-        records = (prefix / "conda-meta").glob("libtorch-*.json")
-        other = next((record.name.removeprefix("libtorch-").partition("-")[0] for record in records), "")
         yield (
             f"two PyTorches are here: Python loads {torch.version} from {torch.package.relative_to(prefix)}/lib, and "
-            f"{second.relative_to(prefix)} is another one{f' ({other})' * bool(other)}: remove one of them"
+            f"{second.relative_to(prefix)} is another one: remove one of them"
         )
 
 

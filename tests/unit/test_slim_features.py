@@ -242,10 +242,10 @@ def test_links_are_named_and_left(
 ) -> None:
     """As uv installs with --link-mode symlink."""
     env, cache = venv(tmp_path / "env"), tmp_path / "cache"
-    install(env, "linked", {"pk/__init__.py": "", "pk/libx.a": "!<arch>\n" * 99})
+    install(env, "torch", {"torch/__init__.py": "", "torch/include/torch.h": "//\n" * 99})
     cache.mkdir()
-    (env / SITE / "pk/libx.a").rename(cache / "libx.a")
-    (env / SITE / "pk/libx.a").symlink_to(cache / "libx.a")
+    (env / SITE / "torch/include/torch.h").rename(cache / "torch.h")
+    (env / SITE / "torch/include/torch.h").symlink_to(cache / "torch.h")
     before = tree(env)
     assert call(invocation, "slim", str(env)) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -255,7 +255,7 @@ def test_links_are_named_and_left(
         assert call(invocation, "slim", str(env), "--apply", *forget) == 0
         assert "originals" not in capsys.readouterr().out
         assert tree(env) == before
-    assert (cache / "libx.a").exists()
+    assert (cache / "torch.h").exists()
 
 
 @pytest.mark.parametrize("text", ["{cut off", "[1]", "{}", '{"name": "pk", "files": null}', "\xff", ""])

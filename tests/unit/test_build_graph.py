@@ -35,7 +35,6 @@ class Fake:
     budget: Budget
     notes: list[str]
     needs: tuple[Need, ...] = ()
-    publish_after: tuple[Need, ...] = ()
     provides: tuple[str, ...] = ()
     brief: bool = False
     cpu_seconds: int = 0
@@ -228,16 +227,17 @@ def a_build_and_its_tests(run: Run, *, errors: list[Exception]) -> None:
     """As PyTorch's: libtorch's test fails with the errors."""
     run.add("build", vital=True, provides=("lib", "py"), duration=0.5)
     run.add("test lib", vital=True, brief=True, needs=("lib",), errors=errors)
-    run.add("test py", vital=True, brief=True, needs=("py",), publish_after=("test lib",), duration=0.2)
-    run.add("scatter", needs=("build",), publish_after=("test py",))
+    run.add("test py", vital=True, brief=True, needs=("py", "test lib"), duration=0.1)
+    run.add("test other", vital=True, brief=True, needs=("lib",), duration=0.2)
+    run.add("scatter", needs=("build", "test py"))
 
 
-def test_what_is_there_is_tested_while_others_are_built_and_published_after_what_it_needs() -> None:
+def test_built_packages_are_tested_and_published_in_order_of_need_while_others_are_built() -> None:
     run = Run(jobs=4, tasks=4)
     a_build_and_its_tests(run, errors=[])
     run.go()
-    assert run.order("begin test lib", "end test py", "end build", "begin scatter")
-    assert run.published == ["test lib", "test py", "build", "scatter"]
+    assert run.order("end test lib", "begin test py", "end test py", "end build", "begin scatter")
+    assert run.published == ["test lib", "test py", "test other", "build", "scatter"]
 
 
 def test_a_failed_test_ends_the_build_and_tests_that_can_be_brought_to_their_end_are() -> None:
@@ -245,9 +245,9 @@ def test_a_failed_test_ends_the_build_and_tests_that_can_be_brought_to_their_end
     a_build_and_its_tests(run, errors=[BuildError("wrong numbers")])
     with pytest.raises(BuildError, match="wrong numbers"):
         run.go()
-    assert run.notes[-1] == "end test py"
-    assert "end build" not in run.notes
-    assert run.published == []
+    assert run.notes[-1] == "end test other"
+    assert not {"end build", "begin test py"} & set(run.notes)
+    assert run.published == ["test other"]
 
 
 def test_a_run_that_keeps_going_publishes_nothing_without_what_it_needs() -> None:
@@ -256,16 +256,8 @@ def test_a_run_that_keeps_going_publishes_nothing_without_what_it_needs() -> Non
     run.add("cluster", needs=("build",))
     with pytest.raises(BuildError, match="wrong numbers"):
         run.go()
-    assert run.published == ["build", "cluster"]
-    assert run.ended() == {"cluster": "built", "scatter": "failed", "test lib": "failed"}
-
-
-def test_what_needs_each_other_to_be_published_is_published_in_the_end() -> None:
-    run = Run()
-    run.add("a", publish_after=("b",))
-    run.add("b", publish_after=(("c", "a"),))
-    run.go()
-    assert sorted(run.published) == ["a", "b"]
+    assert run.published == ["test other", "build", "cluster"]
+    assert run.ended() == {"cluster": "built", "scatter": "failed", "test lib": "failed", "test py": "failed"}
 
 
 def test_one_of_several_that_would_do_is_enough() -> None:

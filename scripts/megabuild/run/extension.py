@@ -29,14 +29,13 @@ _FOLDER, _TORCH = "pyg", "pyg/torch"
 
 
 class ExtensionWork(BuildTask):
-    """Builds one extension for one Python, beside the tests of the PyTorch that it is for."""
+    """Builds one extension for one Python, once the PyTorch that it is for has passed its tests."""
 
     def __init__(self, run: RunContext, budget: Budget, task: Task) -> None:
         super().__init__(run, run.plan.options.state / _FOLDER / task.name, budget)
         self.name = task.name
-        self.needs = (PYTORCH, *task.needs)
         ours = (item.package for item in run.plan.items if item.package.python in (None, task.base_python))
-        self.publish_after = tuple(name_of_test(package.file_name) for package in ours)
+        self.needs = (PYTORCH, *task.needs, *(name_of_test(package.file_name) for package in ours))
         self.cpu_seconds = task.cpu_seconds
         if task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache"):
             self.alone = (

@@ -55,7 +55,6 @@ class Graph:
         # the longest way to the end first, so that it is not left over with most of the machine idle
         self._waiting = sorted(works, key=lambda work: -_way(work, works))
         self._running: dict[str, tuple[Work, int, threading.Thread]] = {}
-        self._held: list[tuple[Work, TaskResult]] = []  # made, but what it needs is not published yet
         self._done, self._failed = set(done), failed
         self._error: MegabuildError | None = None  # that of the run
         self._status, self._publish, self._inbox, self._stop = status, publish, inbox, stop
@@ -68,10 +67,9 @@ class Graph:
         Raises BaseException: What interrupted it, or a fault of this program in a thread.
         """
         try:
-            while self._waiting or self._running or self._held:
+            while self._waiting or self._running:
                 self._on_tick()
                 self._drop_hopeless()
-                self._publish_held()
                 self._start_tasks()
                 self._listen()
         except KeyboardInterrupt as stop:
@@ -88,25 +86,17 @@ class Graph:
         """Fail the tasks that need something which will not come."""
         active = [*self._waiting, *(work for work, _, _ in self._running.values())]
         expected = {name for work in active for name in (work.name, *work.provides)}
-        expected |= self._done | {work.name for work, _ in self._held}
+        expected |= self._done
         hopeless = [(work, lost) for work in self._waiting if (lost := _unmet(work.needs, expected))]
-        hopeless += [(work, lost) for work, _ in self._held if (lost := _unmet(work.publish_after, expected))]
         names = {work.name for work, _ in hopeless}
         self._waiting = [work for work in self._waiting if work.name not in names]
-        self._held = [held for held in self._held if held[0].name not in names]
         for work, lost in hopeless:
-            if not work.vital or self._error is None:  # else that says it all
-                why = "which failed" if self._failed.keys() & set(lost) else "which nothing makes"
-                self._fail(work, BuildError(f"needs {', '.join(lost)}, {why}"))
-
-    def _publish_held(self) -> None:
-        """Publish what was held back, now that what it needs is published, or where it needs each other."""
-        stuck = not self._waiting and not self._running
-        while ready := [
-            held for held in self._held if stuck or not _unmet(held[0].publish_after, self._done)
-        ]:
-            self._held.remove(ready[0])
-            self._finish(*ready[0])
+            why = "which failed" if self._failed.keys() & set(lost) else "which nothing makes"
+            error = BuildError(f"needs {', '.join(lost)}, {why}")
+            if work.vital and self._error is not None:  # that says it all
+                self._failed[work.name] = error
+            else:
+                self._fail(work, error)
 
     def _start_tasks(self) -> None:
         busy = {work.alone for work, _, _ in self._running.values() if work.alone}
@@ -152,10 +142,7 @@ class Graph:
         thread.join()
         work.budget.give_back(jobs)
         if error is None and ended.result is not None:
-            if ended.result.archives and _unmet(work.publish_after, self._done):
-                self._held.append((work, ended.result))
-            else:
-                self._finish(work, ended.result)
+            self._finish(work, ended.result)
         elif isinstance(error, Stopped) and self._error is not None:
             return
         elif isinstance(error, MegabuildError):

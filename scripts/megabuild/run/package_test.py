@@ -44,12 +44,11 @@ class PackageTest(Work):
         super().__init__(run, run.plan.options.state / TESTS / short, budget)
         self._package, self._build, self.labels = package, build, (package.id.label,)
         self.name = name_of_test(package.file_name)
-        self.needs = (package.file_name, *_find_needs(package, items, (*package.run, *package.test)))
-        self.publish_after = tuple(
-            tuple(map(name_of_test, need))
-            for need in _match_own(items, package.run)
-            if need != (package.file_name,)
-        )
+        needed = _find_needs(package, items, (*package.run, *package.test))
+        # published in order of need: only after the tests of packages that it needs, and that are built before it
+        before = items[: items.index(item)]
+        tests = [tuple(map(name_of_test, names)) for names in _match_own(before, package.run)]
+        self.needs = (package.file_name, *needed, *tests)
 
     def take(self, step: BuildStep) -> None:
         """Ignore the scripts' phases: it is one test, however many they are."""

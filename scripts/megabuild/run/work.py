@@ -76,7 +76,6 @@ class Work(ABC):
 
     name: str
     needs: tuple[Need, ...] = ()  #: what it starts after: tasks that are done, packages that are built
-    publish_after: tuple[Need, ...] = ()  #: tasks whose packages must be published before its own are
     provides: tuple[str, ...] = ()  #: what it may announce while it runs
     cpu_seconds: int = 0  #: roughly what it takes
     alone: str = ""  #: no two tasks with the same word run at the same time

@@ -58,10 +58,7 @@ def own_folder(path: Path) -> Path:
 
 
 def refuse_link(path: Path) -> None:
-    """Refuse a link in place of a folder: a build may have made it, to have us write somewhere else.
-
-    Raises IntegrityError: It is one.
-    """
+    """Raise IntegrityError for a link in place of a folder: a build may want us to write somewhere else."""
     if path.is_symlink():
         raise IntegrityError(
             f"{path} is a symbolic link, which a build may have made",
@@ -77,10 +74,7 @@ def drop_packages(output_dir: Path, keep: frozenset[str]) -> None:
 
 
 def index(folder: Path, platform: str) -> None:
-    """Write a channel's index anew, and let everybody read the channel, whatever the umask.
-
-    Only what belongs to a channel becomes readable: what else lies beside it keeps its mode.
-    """
+    """Write a channel's index anew, and let everybody read what belongs to the channel, whatever the umask."""
     write_index(folder, platform)
     make_readable(folder)
 
@@ -90,10 +84,8 @@ def make_readable(folder: Path) -> None:
     folders = subdirs(folder)
     for path in (folder, *folders):
         path.chmod(0o755)
-    for path in (
-        *package_files(folder),
-        *(file for subdir in folders for file in subdir.glob("repodata*.json")),
-    ):
+    indexes = (file for subdir in folders for file in subdir.glob("repodata*.json"))
+    for path in (*package_files(folder), *indexes):
         with files.open_regular(path) as file:
             os.fchmod(file.fileno(), 0o644)
 

@@ -32,11 +32,7 @@ OLDEST_IN_ZIP = 315532800
 
 
 def writable(folder: Path, remedy: str) -> None:
-    """Create a folder, and check that it can be written to.
-
-    Raises PreflightError: It cannot be made or written to.
-    Raises OutOfSpaceError: There is no room.
-    """
+    """Create a folder, and check that it can be written to; raises PreflightError, OutOfSpaceError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -49,10 +45,7 @@ def writable(folder: Path, remedy: str) -> None:
 
 @contextlib.contextmanager
 def replacing(target: Path, name: str = "") -> Iterator[Path]:
-    """Give a path beside ``target``, which it replaces in the end; creates their folder.
-
-    Its name begins with ``.tmp-`` where it is not given.
-    """
+    """Give a path beside ``target``, which it replaces in the end; creates their folder."""
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(name or f".tmp-{uuid.uuid4().hex[:8]}-{target.name}")
     beside.unlink(missing_ok=True)
@@ -75,11 +68,9 @@ def write(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
 def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) -> BinaryIO:
     """Open for reading a file that somebody else may have made: links are not followed, and a pipe does not block.
 
-    `below`: a folder above it: of the folders in between, which somebody else may have made as well, none may be a
-      link.
+    Of the folders between it and ``below`` none may be a link, either.
 
-    Raises IntegrityError: It is a link, a pipe, a device or a folder.
-    Raises OSError: It is not there or cannot be read.
+    Raises IntegrityError, OSError: It is a link, a pipe, a device or a folder; it cannot be read.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with contextlib.ExitStack() as opened:
@@ -102,10 +93,7 @@ def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) 
 
 
 def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:
-    """Return the content of a file that a build may have made; None where there is no regular file to be read.
-
-    ``below`` is that of :func:`open_regular`.
-    """
+    """Return the content of a file that a build may have made; None where :func:`open_regular` fails."""
     try:
         with open_regular(path, below=below) as file:
             return file.read()
@@ -114,11 +102,7 @@ def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a regular file with its date into place atomically; it shares blocks, never the inode, where it can.
-
-    Raises IntegrityError: The source is not a regular file.
-    Raises OSError: The disk is full, or one of the two cannot be used.
-    """
+    """Copy a regular file with its date into place atomically; it shares blocks, never the inode, where it can."""
     with replacing(target) as beside:
         with open_regular(source) as old, beside.open("xb") as new:
             try:
@@ -200,10 +184,7 @@ def verified(path: Path, digest: str) -> bool:
 
 
 def unpack(tarball: Path, folder: Path) -> None:
-    """Unpack a tar archive; nothing of it lands outside the folder.
-
-    Raises IntegrityError: It cannot be read.
-    """
+    """Unpack a tar archive, nothing of it outside the folder; raises IntegrityError where it cannot be read."""
     try:
         with tarfile.open(tarball) as archive:
             # Pythons without filters (3.10 before its twelfth micro version) ignore this

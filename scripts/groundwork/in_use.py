@@ -39,10 +39,7 @@ def using(cache: Path, *names: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone(cache: Path, name: str) -> Iterator[bool]:
-    """Keep others out for as long as the context lasts; False where somebody is using it.
-
-    Raises PreflightError: Its file system has no locks, so nobody can know.
-    """
+    """Keep others out for as long as the context lasts; False where somebody is using it. Raises PreflightError."""
     with contextlib.ExitStack() as held:
         try:
             held.callback(os.close, _locked(cache, name, fcntl.LOCK_EX | fcntl.LOCK_NB))

@@ -69,10 +69,7 @@ def measure(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> Machine:
 
 
 def _groups(cgroup: Path, own: Path, controller: str) -> list[Path]:
-    """Return the folders of this process's groups that may limit something, those above them included.
-
-    Version 2 has one tree; version 1 has one for each controller, mounted under its name.
-    """
+    """Return the folders of this process's groups and those above: one tree, or in version 1 one per controller."""
     trees = {cgroup: "/", cgroup / controller: "/"}
     with contextlib.suppress(OSError, ValueError):  # no such thing here
         for line in own.read_text().splitlines():
@@ -158,7 +155,7 @@ def is_running(pid: int, since: float) -> bool:
 def tree_memory(root: int) -> int:
     """Return the resident bytes of a process and of all below it; 0 where there is no /proc.
 
-    The kernel's lists of children (proc(5)) take a millisecond, asking every process of a machine a hundred times that.
+    By the kernel's lists of children (proc(5)): asking every process takes a hundred times as long.
     """
     queue, pages = [str(root)], 0
     while queue:
@@ -193,11 +190,7 @@ def was_killed(text: str) -> bool:
 
 
 def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> int | None:
-    """Return the number of OOM kills so far; None where the kernel does not count them.
-
-    ``oom_kill`` stands in /proc/vmstat (proc(5)), which counts in containers, too; and in a cgroup's memory.events
-    (version 2) or memory.oom_control (version 1).
-    """
+    """Return the number of OOM kills so far, of the system (proc(5)) and of cgroups; None where nobody counts them."""
     kills = []
     for path in (vmstat, *(group / name for group in _groups(cgroup, own, "memory")
                            for name in ("memory.events", "memory.oom_control"))):  # fmt: skip

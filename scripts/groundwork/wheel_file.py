@@ -78,10 +78,7 @@ def _entry(name: str, date: int, how: int, mode: int) -> zipfile.ZipInfo:
 
 
 def metadata(tree: Path) -> Path:
-    """Return the folder with the metadata of a tree.
-
-    Raises IntegrityError: There is none, or several.
-    """
+    """Return the folder with the metadata of a tree; raises IntegrityError where there is none, or several."""
     folders = [*tree.glob("*.dist-info")]
     if len(folders) != 1:
         raise IntegrityError(f"a package has {len(folders)} dist-info folders", "build the package again")
@@ -114,10 +111,7 @@ def _requirement_name(line: str) -> str:
 
 
 def why_broken(path: Path) -> str:
-    """Return what is wrong with a wheel file, or an empty string for one that is whole.
-
-    Indexes need not give hashes; every wheel carries those of its files (the binary distribution format's RECORD).
-    """
+    """Return what is wrong with a wheel file by the hashes in its RECORD, or an empty string for one that is whole."""
     try:
         with zipfile.ZipFile(path) as archive:
             return _contradicts_record(archive, path.name)

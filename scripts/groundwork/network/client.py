@@ -40,10 +40,7 @@ SoFar = Callable[[int], None]
 
 
 class NetworkError(ProviderError):
-    """A server does not answer, refuses, or answers nonsense; where the audit asks, a value in its cells.
-
-    ``status`` is that of HTTP, or 0 where there was no answer.
-    """
+    """A server does not answer, refuses, or answers nonsense; ``status`` is that of HTTP, or 0 without an answer."""
 
     def __init__(self, message: str, remedy: str = _REMEDY, status: int = 0) -> None:
         super().__init__(message, remedy)
@@ -110,13 +107,11 @@ class Client:
         return max(0.0, self._end - time.monotonic())
 
     def get(self, url: str, *, headers: Mapping[str, str] | None = None, limit: int = 64 << 20) -> Answer:
-        """Return the answer to a GET.
+        """Return the answer to a GET; user and password in the address are never shown.
 
-        `url`: ``https:`` or ``http:``; may hold a user and a password, which are never shown.
-        `headers`: of the request. With a ``Range``, all but a part is refused before anything of it is read.
+        With a ``Range`` among the headers, all but a part is refused before anything of it is read.
 
-        Raises NotFound: The server has no such thing.
-        Raises NetworkError: No answer, a refusal, too long an answer, or ``offline``.
+        Raises NetworkError: No such thing (NotFound), no answer, a refusal, too long an answer, or ``offline``.
         """
         body = io.BytesIO()
         response = self._fetch(url, headers or {}, body, limit, lambda octets: None)
@@ -125,11 +120,9 @@ class Client:
     def save(
         self, url: str, target: Path, *, limit: int = 16 << 30, so_far: SoFar = lambda octets: None
     ) -> None:
-        """Write the answer to a GET into a file, which is left half-written when that fails.
+        """Write the answer to a GET into a file, which is left half-written when that fails; raises as `get` does.
 
         ``so_far`` is told after each block how many bytes of it have come; another attempt begins at 0.
-
-        Raises NetworkError, OSError: As for `get`; the file cannot be written.
         """
         with target.open("wb") as stream:
             self._fetch(url, {}, stream, limit, so_far)
@@ -254,24 +247,17 @@ def _no_downgrade(response: httpx.Response) -> None:
 
 
 def why_unreachable(url: str, seconds: float) -> str:
-    """Return why nothing can be had from an address within some seconds, or an empty string.
-
-    Asks for one byte, as some servers refuse HEAD; what is no address of a server counts as reachable.
-    """
-    if urlsplit(url).scheme not in ("http", "https"):
-        return ""
+    """Return why nothing can be had from an address within some seconds, or an empty string."""
     try:
-        Client(timeouts=Timeouts(read=seconds, total=seconds)).get(url, headers={"Range": "bytes=0-0"})
+        if urlsplit(url).scheme in ("http", "https"):  # some servers refuse HEAD
+            Client(timeouts=Timeouts(read=seconds, total=seconds)).get(url, headers={"Range": "bytes=0-0"})
     except NetworkError as error:
         return "" if error.status in NO_PARTS else error.message
     return ""
 
 
 def channel_url(name: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return the address of a conda channel: a URL as it is, a name below CONDA_CHANNEL_ALIAS or the engine's alias.
-
-    `name`: an entry of `channel_sources`, possibly with a label ("conda-forge/label/x").
-    """
+    """Return the address of a conda channel: a URL as it is, a name below CONDA_CHANNEL_ALIAS or the engine's alias."""
     from rattler import Channel
 
     if "://" in name:

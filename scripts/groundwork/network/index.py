@@ -145,9 +145,6 @@ def offered(
 ) -> tuple[tuple[File, ...], tuple[str, ...]]:
     """Return all wheels and source archives of a project, and why some of the indexes could not be read.
 
-    Where two have the same file, the first counts. Pages are fetched by `groundwork.network.client.Client.get`, or a
-    cache before it.
-
     Raises NetworkError: No index answers; NotFound: None has anything of it.
     """
     files: dict[str, File] = {}

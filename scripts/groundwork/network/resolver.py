@@ -69,10 +69,9 @@ def resolve(
     dependencies: bool = True,
     cache: Path | None = None,
 ) -> tuple[File, ...]:
-    """Return the wheels that meet some requirements (``numpy==2.*``), ordered by name.
+    """Return the wheels that meet some requirements (``numpy==2.*``), ordered by name, with their dependencies.
 
-    Dependencies are included, unless ``dependencies`` is false. An unreachable index is skipped if there are others. uv
-    caches pages and metadata in ``cache``, or nowhere.
+    An unreachable index is skipped if there are others. uv caches pages and metadata in ``cache``, or nowhere.
 
     Raises ProviderError: There is no such wheel, they do not fit together, no index answers, or uv failed.
     """

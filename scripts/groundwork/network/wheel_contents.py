@@ -97,10 +97,7 @@ class RemoteFile(io.RawIOBase):
 
 
 def metadata_beside(client: Client, file: File) -> bytes:
-    """Return the METADATA that an index has beside a wheel (PEP 658).
-
-    Raises NetworkError: No answer, or another hash than the index says.
-    """
+    """Return the METADATA that an index has beside a wheel (PEP 658); raises NetworkError, also for another hash."""
     address = urlsplit(file.url)
     content = client.get(address._replace(path=f"{address.path}.metadata").geturl(), limit=_LARGEST).body
     digest = hashlib.sha256(content).hexdigest()
@@ -111,10 +108,7 @@ def metadata_beside(client: Client, file: File) -> bytes:
 
 
 def read_remote(client: Client, file: File) -> Content:
-    """Read a remote wheel's METADATA and directory by range requests.
-
-    Raises NetworkError: No answer, a server without range requests, or a broken wheel.
-    """
+    """Read a remote wheel's METADATA and directory by range requests; raises NetworkError, also for a broken one."""
     try:
         remote = RemoteFile(client, file.url)
         return _read(remote, remote.length, file.sha256)
@@ -145,10 +139,7 @@ def _read(file: IO[bytes] | io.RawIOBase, size: int, sha256: str) -> Content:
 
 
 class Contents:
-    """What the wheels of some indexes contain.
-
-    Cached in a folder; where that is None there is no cache, and no wheel is downloaded as a whole.
-    """
+    """What the wheels of some indexes contain; without a folder as cache no wheel is downloaded as a whole."""
 
     def __init__(self, where: Configured, folder: Path | None) -> None:
         self._client, self._for_files = where.client(_TIMEOUTS), where.client(_DOWNLOAD_TIMEOUTS)

@@ -22,7 +22,6 @@ from rattler.package_streaming import extract
 from rattler_build import assemble_package
 
 from cuda_code.elf_file import opened
-from groundwork import glibc
 from groundwork.errors import IntegrityError
 from megabuild.engine import archive, reproducible
 
@@ -153,7 +152,7 @@ def test_a_package_asks_for_the_glibc_that_its_symbols_need(tmp_path: Path, loca
     )
     reproducible.normalise(made, made, DATE, level=1, local=local)
     with opened(lib / "libone.so") as library:
-        assert max(filter(None, glibc.needed(library))) == max(by_pyelftools(lib / "libone.so"))
+        assert max(filter(None, reproducible.needed_glibc(library))) == max(by_pyelftools(lib / "libone.so"))
     pin = "__glibc >=2.25,<3.0.a0" if local else "__glibc >=2.41,<3.0.a0"  # getrandom came with 2.25
     assert IndexJson.from_package_archive(made).depends == sorted(["__glibc >=2.5", pin, "libgcc >=12"])
     extract(made, tmp_path / "prefix")
@@ -169,11 +168,11 @@ def by_pyelftools(library: Path) -> list[tuple[int, ...]]:
 
 
 def test_marks_that_are_no_versions_count_and_nobody_has_an_older_glibc_than_the_oldest() -> None:
-    assert glibc._version("ABI_DT_RELR") == (2, 36)
-    unknown = glibc._version("ABI_OF_2031")
-    assert glibc.pinned(["__glibc >=2.36,<3.0.a0"], [unknown, (2, 9)]) == ["__glibc >=2.36,<3.0.a0"]
-    assert glibc.pinned(["__glibc >=2.36,<3.0.a0"], [(2, 2, 5)]) == ["__glibc >=2.17,<3.0.a0"]
-    assert glibc.pinned(["__glibc >=2.36,<3.0.a0"], [(2, 9), (2, 32)]) == ["__glibc >=2.32,<3.0.a0"]
+    assert reproducible._glibc_version("ABI_DT_RELR") == (2, 36)
+    unknown = reproducible._glibc_version("ABI_OF_2031")
+    assert reproducible.pin_glibc(["__glibc >=2.36,<3.0.a0"], [unknown, (2, 9)]) == ["__glibc >=2.36,<3.0.a0"]
+    assert reproducible.pin_glibc(["__glibc >=2.36,<3.0.a0"], [(2, 2, 5)]) == ["__glibc >=2.17,<3.0.a0"]
+    assert reproducible.pin_glibc(["__glibc >=2.36,<3.0.a0"], [(2, 9), (2, 32)]) == ["__glibc >=2.32,<3.0.a0"]
 
 
 def test_what_a_build_may_have_made_is_neither_followed_nor_written_to(tmp_path: Path) -> None:

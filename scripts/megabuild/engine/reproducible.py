@@ -3,6 +3,9 @@
 Measured with rattler-build 0.73: it dates every entry of the archives and ``index.json`` by the clock whatever
 ``SOURCE_DATE_EPOCH`` says, writes byte code that names its source's date, lists requirements in an order that changes,
 and notes the channels that it was given, which may be folders of this machine.
+
+A local provider's package would ask for the glibc of the system that compiled it, and be refused where an older one is
+all that its libraries need: the pin is what the symbols of its files need, which is known once they are linked.
 """
 
 from __future__ import annotations
@@ -12,24 +15,35 @@ import hashlib
 import io
 import json
 import mmap
+import re
 import shutil
 import struct
 import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
 from cuda_code.elf_file import ElfFile, NotElf
-from groundwork import archives, files, glibc
+from groundwork import archives, files
 
 _BLOCK = 1 << 20
 _ELF = b"\x7fELF"
 #: Bytes above which an entry of a zip file needs wide fields; compressed anew it is smaller than it was.
 _WIDE = 2**31 - 1
+
+#: A version of glibc; None for an unknown marker.
+Glibc = tuple[int, ...] | None
+
+#: The oldest that is ever named (conda-forge's oldest and that of manylinux2014, PEP 599): nobody has an older one.
+_OLDEST: tuple[int, ...] = (2, 17)
+_PIN = re.compile(r"__glibc >=[\d.]+,<3\.0\.a0")
+#: Markers that are not versions, and the glibc that introduced them (its NEWS).
+_MARKS = {"ABI_DT_RELR": (2, 36)}
+_NEED, _SYMBOL = struct.Struct("<HHIII"), struct.Struct("<8xII")
 
 
 @dataclass(kw_only=True)
@@ -42,7 +56,7 @@ class _Context:
     folder: Path  #: for temporary files
     #: digest and size of files that became others
     changed: dict[str, tuple[str, int]] = field(default_factory=dict)
-    glibc: set[glibc.Version] = field(default_factory=set)  #: versions of glibc that files need
+    glibc: set[Glibc] = field(default_factory=set)  #: versions of glibc that files need
 
 
 def normalise(
@@ -115,7 +129,7 @@ def _copy_archive(source: IO[bytes], target: IO[bytes], seen: _Context) -> None:
             elif content is not None and seen.local and cast(io.BufferedReader, content).peek(4)[:4] == _ELF:
                 with _map(content, seen.folder) as (copy, mapped):
                     with contextlib.suppress(NotElf):  # of another kind of machine
-                        seen.glibc.update(glibc.needed(ElfFile(mapped)))
+                        seen.glibc.update(needed_glibc(ElfFile(mapped)))
                     new.addfile(member, copy)
             else:
                 new.addfile(member, content)
@@ -144,7 +158,7 @@ def _edit(name: str, content: IO[bytes], seen: _Context) -> bytes | None:
         case "info/index.json":
             data["timestamp"] = seen.date * 1000
             if seen.local:
-                data["depends"] = glibc.pinned(data.get("depends", ()), seen.glibc)
+                data["depends"] = pin_glibc(data.get("depends", ()), seen.glibc)
             for key in {"depends", "constrains"} & data.keys():
                 data[key] = sorted(data[key])
         case "info/about.json":
@@ -160,3 +174,39 @@ def _byte_code(code: bytes, date: int) -> bytes:
     """Give byte code its source's new date, where it names one (PEP 552: no flags), or Python would not use it."""
     magic, flags = code[:4], code[4:8]
     return magic + flags + struct.pack("<I", date & 0xFFFFFFFF) + code[12:] if flags == bytes(4) else code
+
+
+def needed_glibc(library: ElfFile) -> Iterator[Glibc]:
+    """Give the versions of glibc whose symbols a library or program takes.
+
+    The format is that of ``.gnu.version_r`` in the Linux Standard Base, Core, "Version Requirements".
+    """
+    data, names = library.content(".gnu.version_r"), library.content(".dynstr")
+    at, following = 0, 1 if data else 0
+    while following:
+        _, count, _, symbol, following = _NEED.unpack_from(data, at)
+        symbol += at
+        for _ in range(count):
+            start, step = _SYMBOL.unpack_from(data, symbol)
+            name = names[start : names.index(b"\0", start)].decode()
+            if name.startswith("GLIBC_"):
+                yield _glibc_version(name.removeprefix("GLIBC_"))
+            symbol += step
+        at += following
+
+
+def _glibc_version(name: str) -> Glibc:
+    if re.fullmatch(r"[\d.]+", name):
+        return tuple(int(part) for part in name.split("."))
+    return _MARKS.get(name)
+
+
+def pin_glibc(depends: Iterable[str], versions: Iterable[Glibc]) -> list[str]:
+    """Return what a package depends on, with its pin on glibc, if any, at what its files need; as it is if unknown."""
+    newest = _OLDEST
+    for version in versions:
+        if version is None:
+            return [*depends]
+        newest = max(newest, version)
+    pin = f"__glibc >={'.'.join(map(str, newest))},<3.0.a0"
+    return [_PIN.sub(pin, spec) for spec in depends]

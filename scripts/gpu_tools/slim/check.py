@@ -156,8 +156,8 @@ class Check:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            output.seek(0)
-            last = output.read()[-2000:].decode(errors="replace").strip().splitlines()[-1:]
+            output.seek(max(0, output.seek(0, os.SEEK_END) - 2000))
+            last = output.read().decode(errors="replace").strip().splitlines()[-1:]
         if returned == success:
             return ""
         ended = f"ended by signal {-returned}" if returned < 0 else f"ended with exit code {returned}"

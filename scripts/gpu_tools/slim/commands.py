@@ -64,7 +64,7 @@ def apply(
 
     Raises BusyError: Another process is slimming this environment.
     Raises VerdictError: An earlier slimming cannot be undone as a whole.
-    Raises OutOfSpaceError: The disk has no room for the new files; nothing was changed.
+    Raises OutOfSpaceError: The disk has no room for the new files; the originals are in place.
     Raises VerdictError: Something does not work any more; everything was put back.
     """
     check = None if checks is None else Check(root, checks, note)
@@ -76,7 +76,7 @@ def apply(
             if isinstance(of_system(error), OutOfSpaceError) or error.errno == errno.EDQUOT:
                 raise OutOfSpaceError(
                     f"{root}: the disk has no room for the smaller libraries beside the originals",
-                    "nothing was changed; free some space",
+                    "the originals are in place; free some space",
                 ) from error
             raise
         changes = bool(steps.gone or steps.new)

@@ -79,7 +79,7 @@ class SlimPlan:
 
     def name_costs(self, features: Iterable[Feature]) -> list[str]:
         """Return the names of those of a step's features that packages like these have."""
-        existing = {feature for features in self.features.values() for feature in features}
+        existing = {feature for kind in self.features.values() for feature in kind}
         return [feature.name for feature in features if feature in existing]
 
     def to_json(self) -> dict[str, Any]:

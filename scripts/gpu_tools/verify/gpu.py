@@ -48,6 +48,7 @@ def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> dict[str, An
     """Compare what a probe answered with what the environment's libraries carry."""
     driver, devices = answer.get("driver", {}), answer.get("devices", [])
     operations = answer.get("operations", [])
+    built = verify(environment).libraries if devices else ()
     libraries = [
         {
             "path": library.path,
@@ -57,7 +58,7 @@ def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> dict[str, An
             "runs": cuda_archs.runs_on(arch, library.archs, library.ptx),
         }
         for arch in dict.fromkeys(device["arch"] for device in devices)
-        for library in verify(environment).libraries
+        for library in built
         if library.archs or library.ptx
     ]
     failure = ""

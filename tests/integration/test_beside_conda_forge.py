@@ -59,13 +59,6 @@ def test_pinned_to_a_minor_version_it_is_installed_with_conda_forge_s_pytorch(
         solution([SCATTER], [alone(tmp_path / "exact", scatter["exact"]), theirs])
 
 
-def test_pyg_lib_takes_conda_forge_s_pytorch_too(packages: OurPackages, theirs: Path, tmp_path: Path) -> None:
-    found = solution(["pyg-lib"], [alone(tmp_path, packages.extension("pyg-lib", "minor")), theirs])
-    assert found["pytorch"].startswith(f"{THEIRS}/cuda130_")
-    with pytest.raises(Exception, match=r"(?s)pyg-lib.*libtorch ==2\.13\.0 cuda130_mkl_h"):
-        solution(["pyg-lib"], [alone(tmp_path, packages.extension("pyg-lib", "exact")), theirs])
-
-
 def test_an_extension_for_cuda_does_not_come_to_a_pytorch_for_cpus(
     theirs: Path, scatter: Mapping[str, Line], tmp_path: Path
 ) -> None:
@@ -144,16 +137,6 @@ def test_without_priorities_the_later_one_is_taken_and_a_lower_number_loses(
     assert chosen(0, 1000) == f"{OURS}01000"
     assert chosen(0, -1000) == THEIRS
     assert chosen(2, 1000) == THEIRS
-
-
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("pin", ["minor", "exact"])
-def test_a_build_string_chooses_the_pin(pin: str, strict: bool, ours: Path, theirs: Path) -> None:
-    pattern = "cuda130_mkl_exact_*" if pin == "exact" else "cuda130_mkl_py312_*"
-    found = solution([f"{SCATTER} * {pattern}"], [ours, theirs], strict=strict)
-    assert found[SCATTER].startswith(f"{OURS}/cuda130_mkl_{'exact_' if pin == 'exact' else ''}py312_")
-    if pin == "exact":
-        assert found["pytorch"].startswith(f"{OURS}/")
 
 
 def test_conda_forge_s_libtorch_does_not_get_a_second_linalg_library(theirs: Path, ours: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,13 +43,8 @@ def problem(call: Any) -> MegabuildError:
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("CXX", "clang++-99", "CXX is 'clang++-99', which is not found"),
-        (
-            "CXX",
-            "g++ -include /nowhere.h",
-            "does not compile two lines of C++: <command-line>: fatal error: /nowhere.h",
-        ),
-        ("CC", "gcc-99 -pipe", "CC is 'gcc-99 -pipe', which is not found"),
+        ("CXX", "g++ -include /nowhere.h", "fatal error: /nowhere.h"),
+        ("CC", "gcc-99 -pipe", "not found"),
     ],
 )
 def test_a_compiler_that_does_not_run_is_named(variable: str, value: str, said: str, tmp_path: Path) -> None:
@@ -75,6 +69,12 @@ def test_an_nvcc_that_is_a_script_is_asked_for_its_home(toolkit: Path, tmp_path:
     home = cuda_home(there(tmp_path / "env"), environ)
     assert home == toolkit
     check_cuda(there(tmp_path / "env"), home, ("9.0", "12.0+PTX"), environ, tmp_path)
+
+
+def test_a_cuda_home_that_is_none_is_not_passed_over(toolkit: Path, tmp_path: Path) -> None:
+    environ = {"PATH": f"{toolkit}/bin:{os.environ['PATH']}", "CUDA_HOME": str(tmp_path)}
+    error = problem(lambda: cuda_home(there(tmp_path / "env"), environ))
+    assert f"CUDA_HOME is {tmp_path}" in error.message
 
 
 def test_what_cuda_lacks_is_named_before_anything_is_compiled(toolkit: Path, tmp_path: Path) -> None:
@@ -110,7 +110,6 @@ def venv(tmp_path: Path, plain: Path) -> Path:
     ("code", "said"),
     [
         ("raise OSError('libcudart.so.13: cannot open shared object file')", "OSError: libcudart.so.13"),
-        ("import sys; sys.exit('no licence')", "SystemExit: no licence"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "SIGILL"),
     ],
 )
@@ -138,6 +137,8 @@ def read_only(venv: Path) -> Iterator[Path]:
 def test_an_environment_that_cannot_be_written_to_is_said_to_be(read_only: Path) -> None:
     error = problem(look(read_only / "bin" / "python").check_writable)
     assert "site-packages cannot be written to: Read-only file system" in error.message
+    managed = problem(there(read_only, managed=True).check_writable)
+    assert "belongs to the system" in managed.message
 
 
 def test_sources_that_are_read_only_are_copied_to_be_written_to(tmp_path: Path) -> None:
@@ -148,87 +149,6 @@ def test_sources_that_are_read_only_are_copied_to_be_written_to(tmp_path: Path) 
     for path in (checkout / "file", checkout.parent / "setup.py", checkout, checkout.parent):
         path.chmod(path.stat().st_mode & ~0o222)
     (tmp_path / "work").mkdir()
-    copy = unpack_sources(
-        find("pyg-lib"),
-        ExtensionRelease(name="pyg_lib"),
-        tmp_path / "work",
-        folder=tmp_path / "sources",
-        cache=tmp_path,
-    )
+    release, folder = ExtensionRelease(name="pyg_lib"), tmp_path / "sources"
+    copy = unpack_sources(find("pyg-lib"), release, tmp_path / "work", folder=folder, cache=tmp_path)
     assert all(path.stat().st_mode & 0o200 for path in (copy, copy / "deep", copy / "deep" / "file"))
-
-
-# ---- the whole program ---------------------------------------------------------------------------------------------
-def started(repository: Path, venv: Path, folder: Path, **changes: str) -> subprocess.Popen[str]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(repository / "scripts"),
-        "MEGABUILD_CACHE": str(folder / "cache"),
-        "TMPDIR": str(folder / "tmp"),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        **changes,
-    }
-    (folder / "tmp").mkdir(exist_ok=True)
-    options = ["--python", str(venv), "--pyg", "source", "--pyg-sources", str(folder / "sdists")]
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from command_line.install_pyg import main; main()",
-            *options,
-            f"{NAME}=={VERSION}",
-        ],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def left(folder: Path) -> list[Path]:
-    places = (folder / "tmp", folder / "cache" / "install-pyg")
-    return [path for place in places if place.is_dir() for path in place.iterdir()]
-
-
-def test_a_setup_py_that_fails_is_no_matter_of_the_network(
-    venv: Path, repository: Path, tmp_path: Path
-) -> None:
-    sdists = tmp_path / "sdists"
-    archive = torch_model.make_sdist(NAME, VERSION, sdists)
-    source = sdists / f"{NAME}-{VERSION}"
-    (source / "setup.py").write_text("raise RuntimeError('this needs a full moon')\n")
-    subprocess.run(["tar", "-czf", archive, "-C", sdists, source.name], check=True)
-    process = started(repository, venv, tmp_path)
-    out, said = process.communicate()
-    assert process.returncode == 8, said
-    words = " ".join(out.split())
-    assert "its setup.py fails: RuntimeError: this needs a full moon" in words
-    assert "network" not in words
-    assert "compiling" not in said
-    assert left(tmp_path) == []
-
-
-def compiling(venv: Path, repository: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
-    """A run in the middle of a compile that takes long, and the compiler's process id."""
-    torch_model.make_sdist(NAME, VERSION, tmp_path / "sdists")
-    compiler = tmp_path / "slow-cc"
-    compiler.write_text(
-        '#!/bin/sh\ncase "$*" in *csrc*) mktemp; touch here; echo $$ > '
-        f'{tmp_path}/compiling; sleep 100;; esac\nexec gcc "$@"\n'
-    )
-    compiler.chmod(0o755)
-    process = started(repository, venv, tmp_path, CC=str(compiler))
-    until = time.monotonic() + 120
-    while not (tmp_path / "compiling").exists() and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.1)
-    return process, int((tmp_path / "compiling").read_text())
-
-
-def test_a_run_that_is_killed_leaves_no_compiler_behind(venv: Path, repository: Path, tmp_path: Path) -> None:
-    process, compiler = compiling(venv, repository, tmp_path)
-    process.kill()
-    process.communicate()
-    until = time.monotonic() + 30
-    while Path(f"/proc/{compiler}/cwd").is_dir():
-        assert time.monotonic() < until, "the compiler goes on"
-        time.sleep(0.1)

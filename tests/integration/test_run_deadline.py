@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
-from tiny import Tiny, make_channel, provider
+from tiny import Tiny
 
 from groundwork.errors import DeadlineError
 from groundwork.interrupts import Deadline
 from megabuild.engine.supervisor import strays
-from megabuild.plan import planning
 from megabuild.status import record as state_file
 
 #: Ending compilers takes two seconds of grace at most, and three more where they do not follow; twice that when busy.
 PROMPT_SECONDS = 10.0
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
-    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
-        monkeypatch.delenv(name, raising=False)
-    channel = make_channel(tmp_path / "channel")
-    monkeypatch.setattr(planning, "provide", provider(channel))
-    return Tiny(output=tmp_path / "output", channel=channel)
 
 
 def until_deadline(tiny: Tiny, seconds: float) -> DeadlineError:

@@ -11,25 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny import Tiny, driver, make_channel, provider, wait_for
+from tiny import Tiny, driver, wait_for
 
 from groundwork.errors import BuildError
-from megabuild.plan import planning
 from megabuild.status import record as state_file
 from megabuild.status.reading import LastRun, read_last_run
 from megabuild.status.record import RunRecord
 from megabuild.status.show import run_lines
 
 NOBODY = 65534
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
-    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
-        monkeypatch.delenv(name, raising=False)
-    channel = make_channel(tmp_path / "channel")
-    monkeypatch.setattr(planning, "provide", provider(channel))
-    return Tiny(output=tmp_path / "output", channel=channel)
 
 
 def state_of(tiny: Tiny) -> RunRecord:

@@ -100,7 +100,7 @@ def test_of_the_pythons_only_those_asked_for_and_the_one_of_staging_are_prepared
     with pytest.raises(Noted):
         _ask(config, tmp_path, rehearsal=True, planned=planned)
     assert config.variant["torch_python_base"] == ("3.12",)
-    assert set(noted["pythons"]) == needed
+    assert set(noted["only"]) == needed
     assert set(noted["interpreters"]) == {"3.11", "3.12", "3.13"}, "wheels are chosen as for all of them"
 
 

@@ -36,18 +36,12 @@ def run(
     Raises ProviderError: The program is missing, failed, or took longer than `timeout`; with the last lines it
         printed.
     """
-    done = (_run_guarded if guarded else _run)(argv, timeout, env)
+    done = _run_guarded(argv, timeout, env) if guarded else process.run(argv, timeout=timeout, environ=env)
     if done.returncode:
         printed = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         tail = "\n  ".join(([line for line in printed if is_relevant(line)] or printed)[-_LINES_SHOWN:])
         raise ProviderError(f"{what}: {argv[0]} failed with exit status {done.returncode}:\n  {tail}", remedy)
     return done.stdout
-
-
-def _run(
-    argv: Sequence[str], timeout: float, env: Mapping[str, str] | None
-) -> subprocess.CompletedProcess[str]:
-    return process.run(argv, timeout=timeout, environ=env)
 
 
 def _run_guarded(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from filelock import Timeout
 from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
@@ -61,7 +59,7 @@ def make(
     toolchain: Toolchain | None = None,
     extra: Sequence[LocalPackage] = (),
     more: Sequence[str] = (),
-    pythons: Collection[str] = (),
+    only: Collection[str] = (),
     plan: bool = False,
     any_wheel: bool = False,
 ) -> LocalChannel:
@@ -71,8 +69,8 @@ def make(
     given toolchain or this machine's. Besides these it holds the ``extra`` packages, wheels of pip's indexes and of
     ``more`` (addresses, or folders), and for what cannot be provided an empty package where ``stand_ins`` are allowed.
     With ``any_wheel``, packages that the catalogue does not list are wheels of the same name, if the indexes have one.
-    Where ``pythons`` are named, what is for the other interpreters alone is neither downloaded nor packed; what there
-    is stays the same, package by package, as in a channel for all of them.
+    What is for other Pythons than ``only`` (empty: all) is neither downloaded nor packed; the rest is the same, package
+    by package, as in a channel for all of them.
     Of a ``plan`` there is an index alone, for a solver: in seconds, and with hardly anything downloaded.
 
     Raises ProviderError: No compiler, no network, or a requirement that cannot be met.
@@ -80,7 +78,7 @@ def make(
     compiler = toolchain or probe()
     catalogue = table.load()
     asked = specs.parse(needs)
-    needed = [python for python in interpreters if not pythons or python in pythons]
+    needed = [python for python in interpreters if not only or python in only]
     own = [package for version in needed for package in python.packages(interpreters[version], platform)]
     own += [*compilers.packages(compiler, platform), *extra]
     for name in sorted(catalogue.programs.intersection(asked)):
@@ -125,7 +123,8 @@ def make(
         ready = whole is not None
         path, records = whole or planned(folder, every, platform)
     else:
-        with _locked(folder, report):
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock"):
             store = Store(folder)
             sources = {package.inputs.get("wheel") for package in store.missing(of_wheels)}
             with threads(1) as pool:  # packs what is here while wheels are on their way
@@ -134,7 +133,6 @@ def make(
             records = packing.result() + store.ensure(of_wheels, report, "packing wheels")
             path = store.channel(records, platform, report)
             store.clean()
-    _check_wheels(wheels, records, interpreters)
     return LocalChannel(
         path=path,
         records=records,
@@ -180,33 +178,3 @@ def _resolve(
         return lock.resolve(projects, interpreter, folder, more=more)
 
     return list(each(resolve, interpreters, _RESOLVERS)) if projects else []
-
-
-def _check_wheels(needs: Requirements, records: Sequence[StoredPackage], pythons: Collection[str]) -> None:
-    """Check with conda's own rules: translating a requirement for pip loses build strings and alternatives."""
-    for name, asked in needs.items():
-        built = [record for record in records if record.name == name]
-        for spec in asked:
-            if any(specs.satisfied([spec], record.id) for record in built):
-                continue
-            have = ", ".join(sorted({f"{record.version} {record.build}" for record in built})) or "nothing"
-            raise ProviderError(
-                f"PyPI has nothing for {spec} (found: {have}) with Python {', '.join(pythons)}",
-                "Loosen the requirement in the recipe or in conda_build_config.yaml.",
-            )
-
-
-@contextmanager
-def _locked(folder: Path, report: Notes) -> Iterator[None]:
-    """Hold the lock of the cache, waiting for another run that is making packages."""
-    folder.mkdir(parents=True, exist_ok=True)
-    held = FileLock(folder / "lock")
-    try:
-        held.acquire(timeout=0)
-    except Timeout:
-        report("waiting for another run that is filling the cache")
-        held.acquire()
-    try:
-        yield
-    finally:
-        held.release()

@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from groundwork.errors import ProviderError
 from groundwork.network.wheel_contents import noted
 from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
-from megabuild.providers import catalogue
+from megabuild.providers import catalogue, local_channel
 from megabuild.providers.environment import Download, Environment, machine_platform
 from megabuild.providers.local import compilers, interpreters
 from megabuild.providers.local.interpreters import Interpreter
@@ -89,6 +90,22 @@ class LocalProvider(Provider):
         )
         cuda, table = request.config.cuda_version or "", catalogue.load().nvidia
         return nvidia.packages(resolved, files, table, cuda, request.config.platform, locks)
+
+    def make_channel(
+        self, needs: Sequence[str], pythons: Mapping[str, Interpreter], **more: Any
+    ) -> LocalChannel:
+        """Make the local channel for the request, as :func:`local_channel.make`."""
+        request = self.request
+        return local_channel.make(
+            needs,
+            platform=request.config.platform,
+            interpreters=pythons,
+            cache=request.cache,
+            stand_ins=request.rehearsal,
+            report=request.report,
+            plan=request.plan,
+            **more,
+        )
 
     def needed_pythons(self, available: Iterable[str], base: str) -> tuple[str, ...]:
         """Return those Pythons, of all that are available, that packages of this run are made for, or staging with."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from groundwork.errors import ProviderError
 from groundwork.network.client import channel_url, why_channel_unreachable
 from megabuild.configs.overrides import CHANNELS
-from megabuild.providers import catalogue, local_channel
+from megabuild.providers import catalogue
 from megabuild.providers.debian import cuda as debian_cuda
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
@@ -80,17 +80,8 @@ class MachineProvider(LocalProvider):
         needs = requirements(request.planned)
         pythons = self.interpreters()
         base = base_python(config, pythons)
-        channel = local_channel.make(
-            needs,
-            platform=config.platform,
-            interpreters=pythons,
-            cache=request.cache,
-            stand_ins=request.rehearsal,
-            report=request.report,
-            pythons=self.needed_pythons(pythons, base),
-            plan=request.plan,
-            any_wheel=not request.rehearsal,
-        )
+        needed = self.needed_pythons(pythons, base)
+        channel = self.make_channel(needs, pythons, only=needed, any_wheel=not request.rehearsal)
         overrides = self.overrides({**machine_values(channel, needs), "torch_python_base": base})
         notes = self.notes(overrides)
         if channel.by_name:
@@ -131,17 +122,7 @@ class WheelProvider(LocalProvider):
         needs = requirements(request.planned)
         if triton:
             needs = [f"triton =={triton}" if need.startswith("triton ") else need for need in needs]
-        channel = local_channel.make(
-            needs,
-            platform=config.platform,
-            interpreters=here,
-            cache=request.cache,
-            stand_ins=False,
-            report=request.report,
-            extra=own,
-            more=wheels.more,
-            plan=request.plan,
-        )
+        channel = self.make_channel(needs, here, extra=own, more=wheels.more)
         overrides = self.overrides(machine_values(channel, needs))
         of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
         linked = [source / python / file.file_name for python in here for file in wheels.locks[python].wheels]
@@ -181,18 +162,8 @@ class DebianProvider(LocalProvider):
             own += self.nvidia([table.debian_cudnn], next(iter(pythons.values())), dependencies=False)
             notes.append(_CUDA_NOTE)
         needs = requirements(request.planned)
-        channel = local_channel.make(
-            needs,
-            platform=config.platform,
-            interpreters=pythons,
-            cache=request.cache,
-            stand_ins=False,
-            report=request.report,
-            toolchain=toolchain,
-            extra=own,
-            pythons=self.needed_pythons(pythons, base),
-            plan=request.plan,
-        )
+        needed = self.needed_pythons(pythons, base)
+        channel = self.make_channel(needs, pythons, toolchain=toolchain, extra=own, only=needed)
         overrides = self.overrides({**machine_values(channel, needs), "torch_python_base": base})
         environment = Environment(
             channels=(channel.path,),

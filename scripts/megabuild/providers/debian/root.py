@@ -75,8 +75,6 @@ class _Record(msgspec.Struct):
     """A root's ``record.json``."""
 
     fingerprint: str
-    packages: str
-    sources: str
     release: str
 
 
@@ -191,9 +189,8 @@ def _describe(root: Path) -> _Record:
     words = ["dpkg-query", f"--root={root}", "--show", "--showformat=${binary:Package} ${Version}\n"]
     packages = run(words, what="listing the packages of the Debian root")
     sources = (root / SOURCE_FOLDER / "SHA256SUMS").read_text()
-    fingerprint = hashlib.sha256((packages + sources).encode()).hexdigest()
     release = (root / "etc/debian_version").read_text().strip()
-    return _Record(fingerprint=fingerprint, packages=packages, sources=sources, release=release)
+    return _Record(fingerprint=hashlib.sha256((packages + sources).encode()).hexdigest(), release=release)
 
 
 def _read(entry: Path) -> DebianRoot | None:

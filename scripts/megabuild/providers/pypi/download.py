@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
-import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from groundwork import files as disk
@@ -18,7 +17,7 @@ from groundwork.text import counted
 from megabuild.providers.command import each
 from megabuild.providers.pypi.lock import Lock, Wheel
 
-_AT_ONCE, _REPORT_SECONDS = 4, 1.0
+_AT_ONCE = 4
 _HOURS = Timeouts(connect=10.0, read=60.0, total=3600.0)
 
 
@@ -45,42 +44,17 @@ def download(
         if files[wheel.sha256].exists():
             report(f"! {wheel.file_name} was damaged in the cache and is fetched again")
     if missing:
-        where, progress = places(more), _Progress(missing, report)
-
-        def fetch(wheel: Wheel) -> None:
-            _fetch(wheel, where, temporary, files[wheel.sha256], progress)
-
+        what, where = f"downloading {counted(len(missing), 'wheel')}", places(more)
+        sizes = [wheel.size or 1 for wheel in missing]
+        report(Preparing(what=what, total=sum(sizes), unit="bytes"))
         # on the file system of their final place: gigabytes need not be copied
         with disk.scratch(folder) as temporary:
-            list(each(fetch, missing, _AT_ONCE))
-        progress.end()
+            fetched = each(
+                lambda wheel: _fetch(wheel, where, temporary, files[wheel.sha256]), missing, _AT_ONCE
+            )
+            for done, _ in zip(accumulate(sizes), fetched, strict=True):
+                report(Preparing(what=what, done=done, total=sum(sizes), unit="bytes"))
     return files
-
-
-class _Progress:
-    """Reports how much of some wheels has come, once a second at most; threads take turns."""
-
-    def __init__(self, wheels: Sequence[Wheel], report: Notes) -> None:
-        self._what = f"downloading {counted(len(wheels), 'wheel')}"
-        # over is what was checked as well; indexes that tell no size leave it unknown
-        self._total = 1 + sum(wheel.size for wheel in wheels) if all(wheel.size for wheel in wheels) else 0
-        self._report = report
-        self._come: dict[str, int] = {}
-        self._next = time.monotonic() + _REPORT_SECONDS
-        self._lock = threading.Lock()
-        report(Preparing(what=self._what, total=self._total, unit="bytes"))
-
-    def update(self, wheel: Wheel, octets: int) -> None:
-        with self._lock:
-            self._come[wheel.sha256] = octets
-            if time.monotonic() >= self._next:
-                self._next = time.monotonic() + _REPORT_SECONDS
-                done = sum(self._come.values())
-                self._report(Preparing(what=self._what, done=done, total=self._total, unit="bytes"))
-
-    def end(self) -> None:
-        total = self._total or 1
-        self._report(Preparing(what=self._what, done=total, total=total, unit="bytes"))
 
 
 def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
@@ -93,7 +67,7 @@ def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
     }
 
 
-def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path, progress: _Progress) -> None:
+def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> None:
     """Fetch a wheel into the cache atomically."""
     client = where.client(_HOURS)
     listed, troubles = offered(wheel.name, where, lambda url: client.get(url, headers=HEADERS))
@@ -108,7 +82,7 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path, progre
     if same[0].url.startswith("file:"):
         shutil.copyfile(local_path(same[0].url), partial)
     else:
-        client.save(same[0].url, partial, so_far=lambda octets: progress.update(wheel, octets))
+        client.save(same[0].url, partial)
     final.parent.mkdir(parents=True, exist_ok=True)
     os.replace(partial, final)
     if not disk.verified(final, wheel.sha256):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
-import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from groundwork import redact
-from groundwork.errors import IntegrityError, ProviderError
+from groundwork.errors import ProviderError
 from groundwork.files import FileLock, link
 from groundwork.network.client import NetworkError
 from groundwork.network.index import HEADERS, Configured, File, offered, places
@@ -63,29 +63,23 @@ def find(
 
     Raises ProviderError: No Python has a wheel that fits.
     """
-    locks: dict[str, Lock] = {}
-    left_out: dict[str, str] = {}
-    more: list[str] = []
-    notes: list[str] = []
-    for address in (None, upstream(config)):
-        missing = [python for python in config.pythons if python in interpreters and python not in locks]
-        if not missing or (locks and needed and not set(needed).intersection(missing)):
-            break
-        if address and (trouble := _why_silent(address)):
-            notes.append(trouble)
-            left_out = {python: f"{redact.address(address)} cannot be used" for python in missing} | left_out
-            continue
+    address, notes = upstream(config), dict[str, None]()
+    silence = functools.cache(lambda: _why_silent(address))
 
-        def look(python: str, address: str | None = address) -> Lock | str:
-            return _find_lock(config, interpreters[python], folder / "locks", address)
+    def look(python: str) -> tuple[Lock | str, str]:
+        answer = _find_lock(config, interpreters[python], folder / "locks", None)
+        if isinstance(answer, Lock) or (needed and python not in needed):
+            return answer, ""
+        if trouble := silence():
+            notes[trouble] = None
+            return answer, ""
+        other = _find_lock(config, interpreters[python], folder / "locks", address)
+        return (other, address) if isinstance(other, Lock) else (answer, "")
 
-        for python, answer in zip(missing, each(look, missing, _AT_ONCE), strict=True):
-            if isinstance(answer, str):
-                left_out.setdefault(python, answer)
-                continue
-            locks[python] = answer
-            left_out.pop(python, None)
-            more += [address] if address and address not in more else []
+    pythons = [python for python in config.pythons if python in interpreters]
+    answers = dict(zip(pythons, each(look, pythons, _AT_ONCE), strict=True))
+    locks = {python: answer for python, (answer, _) in answers.items() if isinstance(answer, Lock)}
+    left_out = {python: answer for python, (answer, _) in answers.items() if isinstance(answer, str)}
     if not locks:
         reasons = [
             f"Python {', '.join(python for python in left_out if left_out[python] == reason)}: {reason}"
@@ -94,8 +88,8 @@ def find(
         raise ProviderError(
             f"{config.name}: no wheel of PyTorch fits ({'; '.join([*reasons, *notes])})", _REMEDY
         )
-    locks = {python: locks[python] for python in config.pythons if python in locks}
-    return TorchWheels(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
+    more = tuple({source for _, source in answers.values() if source})
+    return TorchWheels(locks=locks, left_out=left_out, more=more, notes=tuple(notes))
 
 
 def of_release(config: Config, folder: Path) -> Content:
@@ -192,8 +186,7 @@ def fetch(config: Config, wheels: TorchWheels, pythons: Sequence[str], *, cache:
     """Download the wheels of some Pythons into their folders, each of which holds nothing else.
 
     Raises ProviderError: A download failed.
-    Raises IntegrityError: A file is not the resolved one, or its content is for a different accelerator than its
-        metadata.
+    Raises IntegrityError: A file is not the resolved one.
     """
     path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
@@ -203,22 +196,9 @@ def fetch(config: Config, wheels: TorchWheels, pythons: Sequence[str], *, cache:
         for python in pythons:
             (wheel,) = wheels.locks[python].wheels
             source, target = files[wheel.sha256], path / python / wheel.file_name
-            check_accelerator(source, config.cuda_version)
             if not (target.is_file() and target.samefile(source)):
                 shutil.rmtree(target.parent, ignore_errors=True)
                 link(source, target)
-
-
-def check_accelerator(path: Path, cuda: str | None) -> None:
-    """Check a wheel's content: its metadata can be right and the build wrong."""
-    with zipfile.ZipFile(path) as archive:
-        text = archive.read("torch/version.py").decode()
-    named = re.search(r"^cuda\b[^=]*=\s*(?:'([\d.]+)'|None)", text, re.MULTILINE)
-    if named is None or named[1] != cuda:
-        raise IntegrityError(
-            f"{path.name} is for {f'CUDA {named[1]}' if named and named[1] else 'CPU'}, by its torch/version.py",
-            f"Delete {path.parent}, and look where pip got it from.",
-        )
 
 
 def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:

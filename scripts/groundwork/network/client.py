@@ -36,7 +36,6 @@ NO_PARTS = frozenset({200, 416, 501})
 _REMEDY = "check the network and its proxy settings"
 
 Result = TypeVar("Result")
-SoFar = Callable[[int], None]
 
 
 class NetworkError(ProviderError):
@@ -114,22 +113,15 @@ class Client:
         Raises NetworkError: No such thing (NotFound), no answer, a refusal, too long an answer, or ``offline``.
         """
         body = io.BytesIO()
-        response = self._fetch(url, headers or {}, body, limit, lambda octets: None)
+        response = self._fetch(url, headers or {}, body, limit)
         return Answer(url=str(response.url), body=body.getvalue(), headers=response.headers)
 
-    def save(
-        self, url: str, target: Path, *, limit: int = 16 << 30, so_far: SoFar = lambda octets: None
-    ) -> None:
-        """Write the answer to a GET into a file, which is left half-written when that fails; raises as `get` does.
-
-        ``so_far`` is told after each block how many bytes of it have come; another attempt begins at 0.
-        """
+    def save(self, url: str, target: Path, *, limit: int = 16 << 30) -> None:
+        """Write the answer to a GET into a file, which is left half-written when that fails; raises as `get` does."""
         with target.open("wb") as stream:
-            self._fetch(url, {}, stream, limit, so_far)
+            self._fetch(url, {}, stream, limit)
 
-    def _fetch(
-        self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int, so_far: SoFar
-    ) -> httpx.Response:
+    def _fetch(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
         import httpx
         import tenacity
 
@@ -158,7 +150,7 @@ class Client:
             reraise=True,
         )
         try:
-            return run_with_deadline(seconds, lambda: retrying(self._once, url, headers, into, limit, so_far))
+            return run_with_deadline(seconds, lambda: retrying(self._once, url, headers, into, limit))
         except _TransientError as error:
             raise NetworkError(f"{shown} cannot be used: {error}") from error
         except (httpx.TimeoutException, TimeoutError) as error:
@@ -168,9 +160,7 @@ class Client:
             reason = redact.text(str(error) or type(error).__name__)
             raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {reason}") from error
 
-    def _once(
-        self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int, so_far: SoFar
-    ) -> httpx.Response:
+    def _once(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
         import httpx
 
         shown = redact.address(url)
@@ -184,7 +174,6 @@ class Client:
                 if into.tell() + len(block) > limit:
                     raise NetworkError(f"{shown}: longer than the {limit} bytes it should have at most")
                 into.write(block)
-                so_far(into.tell())
             with self._counting:
                 self.fetched += response.num_bytes_downloaded
             return response

@@ -115,14 +115,14 @@ class Run:
         return sorted(notes, key=self.notes.index) == list(notes)
 
 
-def test_the_longest_way_to_the_end_goes_first_and_no_more_run_than_there_are_jobs() -> None:
+def test_the_longest_goes_first_and_no_more_run_than_there_are_jobs() -> None:
     run = Run(jobs=1)
     run.add("cluster", cpu_seconds=340)
     run.add("scatter", cpu_seconds=110)
     run.add("sparse", cpu_seconds=410, needs=("scatter",))
     run.go()
     assert run.notes == [
-        f"{what} {name}" for name in ("scatter", "sparse", "cluster") for what in ("begin", "end")
+        f"{what} {name}" for name in ("cluster", "scatter", "sparse") for what in ("begin", "end")
     ]
 
 

@@ -60,13 +60,15 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     heavy = figures is not None and figures.memory * GB > bytes_per_compile(cuda=True)
     largest = int(figures.memory * GB) if figures else 0
     ordinary = bytes_per_compile(cuda=False) if heavy else largest
+    tasks = [task for task in plan.extensions.missing if task.how != "nothing"]
+    if any(task.how == "compile" for task in tasks):
+        ordinary = max(ordinary, bytes_per_compile(cuda=accelerator == "cuda"))
     jobs = compile_jobs(
         machine, bytes_per_job=ordinary, most=memory, requested=options.cpu_count, environ=os.environ
     )
     if figures is None:  # another feedstock's recipe
         return Estimate(), jobs, 0
-    pythons, tasks = plan.rounds, [task for task in plan.extensions.missing if task.how != "nothing"]
-    disk = 0.0
+    pythons, disk = plan.rounds, 0.0
     if plan.missing:  # the tree, half of it again while a package is made, packages, their test environments
         disk = 1.5 * figures.tree + 3 * (figures.package + pythons * figures.per_python)
     if tasks:  # an environment that all tasks share
@@ -76,8 +78,7 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     hours, basis = cpu_hours / jobs.count + plan.environment.to_pack * _PACKING_SECONDS / 3600, figures.basis
     if plan.compiles_staging and pythons == plan.last_run.pythons and plan.last_run.seconds:
         hours, basis = plan.last_run.seconds / 3600, "the last run here"
-    if any(task.how == "compile" for task in tasks):
-        largest = max(largest if plan.missing else 0, bytes_per_compile(cuda=accelerator == "cuda"))
+    largest = max(largest if plan.missing else 0, ordinary if tasks else 0)
     total = Estimate(
         disk=int(disk * GB), memory_per_job=largest, memory_of_ordinary=ordinary, cpu_hours=round(cpu_hours, 3),
         hours=round(hours, 3), basis=basis,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from groundwork import files
 from groundwork.errors import BuildError, DeadlineError, MegabuildError, OutOfSpaceError
-from groundwork.jobs import Budget, Jobs, bytes_per_compile, compile_jobs
-from groundwork.machine import is_full, measure
+from groundwork.jobs import Budget
+from groundwork.machine import is_full
 from groundwork.progress import Notes
 from groundwork.text import counted, display
 from megabuild.engine import archive
@@ -41,7 +40,6 @@ from megabuild.status.status import Status, TimeLeft, logger
 Prepare = Callable[[Notes], Plan]
 #: Extensions that are built at the same time; tests of PyTorch's packages, beside the build of others.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2
-_TICK_SECONDS = 1.0
 
 
 class Driver:
@@ -79,34 +77,15 @@ class Driver:
 
     def go(self) -> None:
         """Check, build, publish."""
-        with self._ticking():
-            try:
-                if not self._is_done():
-                    self._build()
-            except (DeadlineError, OutOfSpaceError):  # no time to store anything, or no room
-                raise
-            except MegabuildError:  # finished packages are stored all the same
-                stored.put(compare_with_disk(self._plan), os.environ, self.status)
-                raise
-            stored.put(compare_with_disk(self._plan), os.environ, self.status)
-
-    @contextlib.contextmanager
-    def _ticking(self) -> Iterator[None]:
-        """Have the status published every second, by a thread."""
-        over = threading.Event()
-
-        def tick() -> None:
-            while not over.wait(_TICK_SECONDS):
-                with contextlib.suppress(OSError):  # a full disk ends the run where it stops it
-                    self.status.publish()
-
-        thread = threading.Thread(target=tick, name="ticking", daemon=True)
-        thread.start()
         try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+            if not self._is_done():
+                self._build()
+        except (DeadlineError, OutOfSpaceError):  # no time to store anything, or no room
+            raise
+        except MegabuildError:  # finished packages are stored all the same
+            stored.put(compare_with_disk(self._plan), os.environ, self.status)
+            raise
+        stored.put(compare_with_disk(self._plan), os.environ, self.status)
 
     def _build(self) -> None:
         if self._prepare is not None and not self._plan.environment.ready:
@@ -153,19 +132,7 @@ class Driver:
             done.add(PYTORCH)
             make_torch_channel(plan, plan.options.state / TESTS)
 
-        def choose_jobs() -> Jobs:
-            options = plan.options
-            jobs = compile_jobs(
-                measure(),
-                bytes_per_job=bytes_per_compile(cuda=options.config.cuda_version is not None),
-                most=options.memory,
-                requested=options.cpu_count,
-                environ=os.environ,
-            )
-            logger.info("%s for all extensions (%s)", counted(jobs.count, "compile job"), jobs.reason)
-            return jobs
-
-        budget = Budget(choose_jobs, tasks=_AT_ONCE)
+        budget = Budget(lambda: plan.jobs, tasks=_AT_ONCE)
         for task in plan.extensions.missing:
             if task.how == "nothing":
                 self._failed[task.name] = BuildError(task.reason)
@@ -206,11 +173,12 @@ class Driver:
                 make_torch_channel(plan, work.shelf)
 
     def _tick(self) -> None:
-        """End the run where it is time to.
+        """Publish the status, and end the run where it is time to.
 
         Raises DeadlineError: It is.
         Raises OutOfSpaceError: The disk is full.
         """
+        self.status.publish()
         if is_full(self._plan.options.state):
             raise OutOfSpaceError(
                 f"{self._plan.options.state}: the disk is full",

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from groundwork import channel_folder, files
-from groundwork.errors import MegabuildError
 from groundwork.jobs import Budget
 from groundwork.redact import Mask
 from megabuild.engine.job import Job
@@ -20,7 +19,7 @@ from megabuild.run.logfile import LogFile
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.sandbox_paths import View, job, view
 from megabuild.run.summary import name_of_test
-from megabuild.run.work import BROKEN, RunContext
+from megabuild.run.work import RunContext
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find
 
@@ -95,14 +94,6 @@ class ExtensionWork(BuildTask):
             python=self._task.python,
             torch_version=config.torch_version,
         )
-
-    def mend(self, error: MegabuildError) -> str:
-        """Put back a package whose test is tried once more: it is not built again."""
-        how = super().mend(error)
-        for path in list((self._out / BROKEN).glob("*.conda")) if how else ():
-            if package := self._missing.get(path.name):
-                files.move(path, self._out / package.subdir / path.name)
-        return how
 
 
 def make_torch_channel(plan: Plan, built: Path) -> None:

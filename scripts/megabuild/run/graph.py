@@ -52,8 +52,8 @@ class Graph:
         keep_going: bool = False,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
-        # the longest way to the end first, so that it is not left over with most of the machine idle
-        self._waiting = sorted(works, key=lambda work: -_way(work, works))
+        # the longest first, so that it is not left over with most of the machine idle
+        self._waiting = sorted(works, key=lambda work: -work.cpu_seconds)
         self._running: dict[str, tuple[Work, int, threading.Thread]] = {}
         self._done, self._failed = set(done), failed
         self._error: MegabuildError | None = None  # that of the run
@@ -197,9 +197,3 @@ def _unmet(needs: Iterable[Need], available: Collection[str]) -> list[str]:
     """Return what is not available of what is needed; of alternatives the first."""
     alternatives = ((need,) if isinstance(need, str) else need for need in needs)
     return [names[0] for names in alternatives if not any(name in available for name in names)]
-
-
-def _way(work: Work, works: Sequence[Work]) -> int:
-    """Return the CPU seconds from a task's start to the end of everything that needs it, one after another."""
-    after = (_way(other, works) for other in works if work.name in other.needs)
-    return work.cpu_seconds + max(after, default=0)

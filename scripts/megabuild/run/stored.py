@@ -78,7 +78,7 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
         tree_reuse.replace_tree(unpacked / "tree", tree, plan.staging_decision)
         output_folder.take_stagings(unpacked / "stagings", out)
     except IntegrityError as error:
-        logger.warning("%s is compiled here: %s", plan.staged_name, error.message)
+        logger.warning("%s is built here, and not taken from the store: %s", plan.staged_name, error.message)
         return False
     return True
 

@@ -188,6 +188,7 @@ class Status:
             logger.debug("%s: done", what.what)
         else:
             task.advance(what.done, what.total)
+        self.publish()
 
     def publish(self, *, at_once: bool = False) -> None:
         """Write the record for others, at most once a second unless something has happened."""

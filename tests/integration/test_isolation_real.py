@@ -218,16 +218,3 @@ def test_sigterm_to_the_client_ends_the_command(start: Start, mounts: Sequence[M
     os.killpg(process.pid, signal.SIGTERM)
     finish(process)  # whatever its code: podman's is 0 when the container is removed before it could look
     assert not (state / "not-asked").exists()
-
-
-def test_an_engines_error_carries_its_message(isolation: Isolation, mounts: Sequence[Mount]) -> None:
-    if not isinstance(isolation, Container):
-        pytest.skip("bubblewrap has no images")
-    absent = Container(name=isolation.name, image="megabuild-test:absent", made_here="make it", network=False)
-    with pytest.raises(IsolationError, match="no image"):
-        absent.check()
-    command = absent.command(["true"], mounts=mounts, env={}, cwd=STATE, name="megabuild-test")
-    done = run(command, absent.environment({}))
-    error = absent.failure(done.returncode, output=done.stdout)
-    assert isinstance(error, IsolationError)
-    assert "absent" in error.message

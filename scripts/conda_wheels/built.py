@@ -87,12 +87,14 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
         raise UsageError(
             f"{channel.name} has nothing for Python {', '.join(pythons)}", f"it has {', '.join(built)}"
         )
-    wanted = {canonicalize_name(_PROJECTS.get(name, name)) for name in names}
+    requested = {canonicalize_name(_PROJECTS.get(name, name)) for name in names}
     projects = {canonicalize_name(package.project) for package in candidates}
-    if unknown := wanted - projects:
+    if unknown := requested - projects:
         reason = f"{channel.name} has no {', '.join(sorted(unknown))}"
         raise UsageError(reason, f"it has {', '.join(sorted(projects))}")
-    return tuple(package for package in fitting if canonicalize_name(package.project) in wanted or not names)
+    return tuple(
+        package for package in fitting if canonicalize_name(package.project) in requested or not names
+    )
 
 
 def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | None:

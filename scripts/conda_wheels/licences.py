@@ -17,8 +17,8 @@ CondaRecord = Mapping[str, Any]
 
 def installed(environment: Path) -> dict[str, CondaRecord]:
     """Return the records of the packages in an environment, by name."""
-    found = (json.loads(path.read_text()) for path in sorted((environment / "conda-meta").glob("*.json")))
-    return {record["name"]: record for record in found}
+    records = (json.loads(path.read_text()) for path in sorted((environment / "conda-meta").glob("*.json")))
+    return {record["name"]: record for record in records}
 
 
 def of_package(name: str, unpacked: Path) -> dict[str, Path]:

@@ -45,7 +45,7 @@ class Request:
 
 
 def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
-    """Make the wheels that are wanted and not indexed yet, and publish them together with the earlier ones.
+    """Make the wheels that are asked for and not indexed yet, and publish them together with the earlier ones.
 
     ``report`` gets a line for each step.
 
@@ -55,7 +55,7 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
     Raises PreflightError: auditwheel or patchelf is missing.
     """
     channel = environments.find_channel(request.output, request.config)
-    wanted = find(channel, request.pythons, request.names)
+    packages = find(channel, request.pythons, request.names)
     programs = tools.versions()
     folder = request.output / "wheels" / request.config
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,13 +67,13 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
             for entry in indexed
             if entry.package in published_hashes
         }
-        made: list[WheelResult] = []
-        for number, package in enumerate(wanted):
+        results: list[WheelResult] = []
+        for number, package in enumerate(packages):
             root = _root(request, package)
             inputs = _inputs(package, root, channel, [_FORMAT, programs, request.date])
             former = next((wheel for wheel in wheels if wheel.package == package.sha256), None)
             if former and former.inputs == inputs:
-                made.append(WheelResult(wheel=former, kept=True, torch_pin=package.torch_pin))
+                results.append(WheelResult(wheel=former, kept=True, torch_pin=package.torch_pin))
                 continue
             published.check(package.path)
             build = _WheelBuild(request, channel, package, root, folder=work / str(number), report=report)
@@ -84,26 +84,26 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
             same = (package.project, package.python)
             wheels = {other: at for other, at in wheels.items() if (other.project, other.python) != same}
             wheels[wheel] = path
-            made.append(WheelResult(wheel=wheel, kept=False, torch_pin=package.torch_pin))
+            results.append(WheelResult(wheel=wheel, kept=False, torch_pin=package.torch_pin))
         if {*wheels} != {*indexed}:
             simple_index.publish(folder, wheels)
     return WheelIndex(
         config=request.config,
         folder=folder / simple_index.SIMPLE,
-        made=tuple(made),
-        others=len(wheels) - len(made),
+        made=tuple(results),
+        others=len(wheels) - len(results),
     )
 
 
 def _inputs(package: BuiltPackage, root: DebianRoot | None, channel: Path, more: Sequence[object]) -> str:
     """Return a hash of a wheel's inputs: its package, and for PyTorch libtorch and the source of its libraries."""
-    known = [package.sha256, package.wheel_version, package.requires]
+    inputs = [package.sha256, package.wheel_version, package.requires]
     if package.project == TORCH:
         records = published.records(channel)
-        known += sorted(records[name].sha256 for name in records if name.startswith("libtorch"))
-        known += map(str, published.channels_beside(channel)[:1])
-        known += [root.fingerprint] if root else []
-    return hashlib.sha256(json.dumps([*known, *more]).encode()).hexdigest()
+        inputs += sorted(records[name].sha256 for name in records if name.startswith("libtorch"))
+        inputs += map(str, published.channels_beside(channel)[:1])
+        inputs += [root.fingerprint] if root else []
+    return hashlib.sha256(json.dumps([*inputs, *more]).encode()).hexdigest()
 
 
 def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
@@ -189,25 +189,25 @@ class _WheelBuild:
 
     def _environment(self) -> _WheelSources:
         """Install PyTorch with its dependencies, which are what it links to."""
-        place = self.folder / "environment"
+        folder = self.folder / "environment"
         solution = environments.solve(
             self.channel,
             [f"pytorch =={self.built.version} {self.built.build_string}"],
             virtual={"__glibc": _NEWER_GLIBC, **({"__cuda": self.built.cuda} if self.built.cuda else {})},
             platform=self.built.path.parent.name,
         )
-        environments.create(place, solution, cache=self.request.cache, report=self.report)
-        records = licences.installed(place)
+        environments.create(folder, solution, cache=self.request.cache, report=self.report)
+        records = licences.installed(folder)
         texts = licences.of_records(records, ("libtorch", "pytorch"))
-        return _WheelSources(prefix=place, paths=records["pytorch"]["files"], texts=texts)
+        return _WheelSources(prefix=folder, paths=records["pytorch"]["files"], texts=texts)
 
     def _package(self) -> _WheelSources:
         """Unpack an extension, which links to nothing but PyTorch."""
-        place = self.folder / "package"
+        folder = self.folder / "package"
         try:
-            extract(self.built.path, place)
+            extract(self.built.path, folder)
         except Exception as error:  # rattler's errors share no base class
             raise IntegrityError(f"{self.built.path} cannot be read: {error}", "build it again") from error
-        paths = [path.relative_to(place).as_posix() for path in place.rglob("*") if not path.is_dir()]
-        texts = licences.of_package(self.built.project, place)
-        return _WheelSources(prefix=place, paths=paths, texts=texts)
+        paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
+        texts = licences.of_package(self.built.project, folder)
+        return _WheelSources(prefix=folder, paths=paths, texts=texts)

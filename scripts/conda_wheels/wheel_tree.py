@@ -77,14 +77,14 @@ def needed(tree: Path) -> set[str]:
 
     Raises IntegrityError: One of them is damaged.
     """
-    found: set[str] = set()
+    sonames: set[str] = set()
     for path in libraries(tree):
         try:
             with opened(path) as elf:
-                found.update(elf.needed())
+                sonames.update(elf.needed())
         except NotElf as error:
             raise IntegrityError(f"{path.relative_to(tree)}: {error}", "build the package again") from error
-    return found
+    return sonames
 
 
 def link(tree: Path, beside: Sequence[str] = ()) -> None:
@@ -95,7 +95,7 @@ def link(tree: Path, beside: Sequence[str] = ()) -> None:
     """
     for path in libraries(tree):
         with opened(path) as elf:
-            names, soname, places = elf.needed(), elf.soname(), elf.rpath()
+            names, soname, former_rpath = elf.needed(), elf.soname(), elf.rpath()
         arguments: list[str] = []
         for name in names:
             if (plain := _VERSIONED.sub(r"\1", name)) != name:
@@ -103,9 +103,9 @@ def link(tree: Path, beside: Sequence[str] = ()) -> None:
         if soname and (plain := _VERSIONED.sub(r"\1", soname)) != soname:
             arguments += ["--set-soname", plain]
         own = [LIBRARIES, *map(Path, beside)] if (tree / LIBRARIES).is_dir() else []
-        wanted = [_origin(path, tree / folder) for folder in own]
-        if wanted != [*places]:
-            arguments += ["--force-rpath", "--set-rpath", ":".join(wanted)] if wanted else ["--remove-rpath"]
+        rpath = [_origin(path, tree / folder) for folder in own]
+        if rpath != [*former_rpath]:
+            arguments += ["--force-rpath", "--set-rpath", ":".join(rpath)] if rpath else ["--remove-rpath"]
         if arguments:
             tools.patchelf(path, arguments)
 
@@ -117,16 +117,16 @@ def _origin(path: Path, folder: Path) -> str:
 
 def set_vendored_rpaths(tree: Path, beside: Sequence[str] = ()) -> None:
     """Make vendored libraries find PyTorch's own folder (OpenMP) and other wheels (MAGMA: CUDA)."""
-    there = {path.name for path in (tree / LIBRARIES).glob("*")}
+    pytorch_libraries = {path.name for path in (tree / LIBRARIES).glob("*")}
     for path in tree.glob("*.libs/*"):
         with opened(path) as elf:
-            needs_more = bool(beside) or not there.isdisjoint(elf.needed())
+            needs_more = bool(beside) or not pytorch_libraries.isdisjoint(elf.needed())
         if needs_more:
-            places = [
+            folders = [
                 "$ORIGIN",
                 *(_origin(path, tree / folder) for folder in (LIBRARIES, *map(Path, beside))),
             ]
-            tools.patchelf(path, ["--force-rpath", "--set-rpath", ":".join(places)])
+            tools.patchelf(path, ["--force-rpath", "--set-rpath", ":".join(folders)])
 
 
 def tag(tree: Path, subdir: str) -> str:
@@ -158,11 +158,11 @@ def tag(tree: Path, subdir: str) -> str:
 def add_licences(tree: Path, texts: Mapping[str, Path]) -> None:
     """Add licence texts, by their paths below ``licenses``, to the metadata, except those it already has."""
     folder = wheel_file.metadata(tree)
-    known = {path.read_bytes() for path in _files(folder)}
+    contained = {path.read_bytes() for path in _files(folder)}
     for name, source in sorted(texts.items()):
         data = source.read_bytes()
-        if data not in known:
+        if data not in contained:
             target = folder / "licenses" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
-            known.add(data)
+            contained.add(data)

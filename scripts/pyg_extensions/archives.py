@@ -73,15 +73,15 @@ def check_sources(
     """
     if folder and (wanted.within(folder) or extension.checkout_within(folder)):
         return
-    what = f"no sources of {extension.name} {wanted.version}"
+    lacking = f"no sources of {extension.name} {wanted.version}"
     if not extension.has_sdist:
         tag = f"refs/tags/{wanted.version}"
-        _git(extension, what, "ls-remote", "--exit-code", extension.git, tag, timeout=_ASK_SECONDS)
+        _git(extension, lacking, "ls-remote", "--exit-code", extension.git, tag, timeout=_ASK_SECONDS)
     elif not (cache / "sdists" / wanted.archive).is_file():
         try:
             _address(wanted, configured())
         except ProviderError as error:
-            raise _not_available(what, error) from error
+            raise _not_available(lacking, error) from error
 
 
 def _not_available(what: str, error: ProviderError) -> ProviderError:
@@ -104,22 +104,22 @@ def unpack_sources(
     archive = wanted.within(folder) if folder else None
     if folder and archive is None and (checkout := extension.checkout_within(folder)):
         return _copy_checkout(checkout, work / "checkout")
-    what = f"no sources of {extension.name} {wanted.version}"
+    lacking = f"no sources of {extension.name} {wanted.version}"
     if archive is None and not extension.has_sdist:
-        return _clone(extension, wanted.version, work / "checkout", what)
+        return _clone(extension, wanted.version, work / "checkout", lacking)
     try:
         archive = archive or download([wanted], cache) / wanted.archive
     except ProviderError as error:
-        raise _not_available(what, error) from error
+        raise _not_available(lacking, error) from error
     check_sha256(archive, wanted.sha256)
     files.unpack(archive, work / "unpacked")
-    found = sorted((work / "unpacked").glob("*/setup.py"))
+    setups = sorted((work / "unpacked").glob("*/setup.py"))
     if any((work / "unpacked").glob("*/PKG-INFO")) and not any((work / "unpacked").rglob("*.cpp")):
         nothing = empty(extension.name)
         raise IntegrityError(f"{archive.name}: {nothing.reason}", nothing.remedy)
-    if not found:
+    if not setups:
         raise IntegrityError(f"{archive.name} has no setup.py", "download the archive again")
-    return found[0].parent
+    return setups[0].parent
 
 
 def _copy_checkout(checkout: Path, target: Path) -> Path:

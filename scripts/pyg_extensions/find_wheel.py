@@ -138,10 +138,10 @@ def fetch(
 
 def check_sha256(path: Path, expected: str) -> None:
     """Raise IntegrityError unless a file has the sha256 that is expected of it, if any is."""
-    found = files.sha256(path)
-    if expected not in ("", found):
+    digest = files.sha256(path)
+    if expected not in ("", digest):
         raise IntegrityError(
-            f"{path.name}: sha256 is {found[:12]}…, expected {expected[:12]}…",
+            f"{path.name}: sha256 is {digest[:12]}…, expected {expected[:12]}…",
             "download it again, and check where it comes from: pip's configuration (pip config list), a proxy",
         )
 

@@ -161,8 +161,10 @@ def fitting(name: str, wheels: Sequence[File], target: WheelTarget, version: str
     if not mine:
         reason = f"the index has no wheel of it for torch {target.torch_minor} {target.tag}"
     else:
-        one = "the index's wheel" if len(mine) == 1 else f"none of the index's {len(mine)} wheels fits; one"
-        reason = f"{one} {min(misfits, key=lambda misfit: misfit[0])[1]}"
+        subject = (
+            "the index's wheel" if len(mine) == 1 else f"none of the index's {len(mine)} wheels fits; one"
+        )
+        reason = f"{subject} {min(misfits, key=lambda misfit: misfit[0])[1]}"
     return Fit(wheels=(), reason=reason)
 
 

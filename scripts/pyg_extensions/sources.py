@@ -55,15 +55,15 @@ def find(
 
     Raises UsageError: ``given`` is neither a URL nor a folder.
     """
-    wanted = sorted(
+    extensions = sorted(
         (extension for extension in EXTENSIONS if extension.conda in recipes),
         key=lambda extension: extension.conda,
     )
-    search = _Search(wanted, variant, given, ask)
+    search = _Search(extensions, variant, given, ask)
     search.archives(download)
-    for extension in wanted:
+    for extension in extensions:
         search.commit(extension)
-    for extension in wanted:
+    for extension in extensions:
         search.checkout(extension)
     return search.found
 
@@ -85,8 +85,8 @@ class _Search:
 
     def archives(self, download: Download | None) -> None:
         """Find archives: in the user's folder, at the usual address or the user's, in pip's index."""
-        known = {extension.conda: release(extension, self._variant) for extension in self._extensions}
-        wanted = {name: known_release for name, known_release in known.items() if known_release.sha256}
+        releases = {extension.conda: release(extension, self._variant) for extension in self._extensions}
+        wanted = {name: listed for name, listed in releases.items() if listed.sha256}
         found, folder = self.found, self._folder
         if folder and (there := {name for name in wanted if wanted[name].within(folder)}):
             found.overrides[BASE] = (folder.as_uri(),)

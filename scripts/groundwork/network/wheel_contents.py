@@ -127,13 +127,13 @@ def read_local(path: Path, sha256: str = "") -> Content:
 def _read(file: IO[bytes] | io.RawIOBase, size: int, sha256: str) -> Content:
     with zipfile.ZipFile(file) as archive:
         infos = archive.infolist()
-        found = [info for info in infos if _METADATA.fullmatch(info.filename)]
-        if len(found) != 1 or found[0].file_size > _LARGEST:
+        metadata = [info for info in infos if _METADATA.fullmatch(info.filename)]
+        if len(metadata) != 1 or metadata[0].file_size > _LARGEST:
             raise ValueError("it has no METADATA, several, or an unreasonably long one")
         return Content(
             sha256=sha256,
             size=size,
-            metadata=archive.read(found[0]).decode(errors="replace"),
+            metadata=archive.read(metadata[0]).decode(errors="replace"),
             members={info.filename: info.file_size for info in infos if not info.is_dir()},
         )
 

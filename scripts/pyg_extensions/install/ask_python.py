@@ -19,26 +19,26 @@ from typing import Any
 def _torch() -> dict[str, Any]:
     import torch
 
-    found = {
+    facts = {
         "version": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": getattr(torch.version, "hip", None),
     }
     try:
-        found["archs"] = (torch._C._cuda_getArchFlags() or "").split()
+        facts["archs"] = (torch._C._cuda_getArchFlags() or "").split()
     except Exception:  # a build without CUDA has no such function
-        found["archs"] = []
+        facts["archs"] = []
     try:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         capabilities = [torch.cuda.get_device_capability(number) for number in range(count)]
-        found["devices"] = [f"{major}.{minor}" for major, minor in capabilities]
+        facts["devices"] = [f"{major}.{minor}" for major, minor in capabilities]
     except Exception:  # a driver that does not fit
-        found["devices"] = []
-    return found
+        facts["devices"] = []
+    return facts
 
 
 def _distributions() -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         folder = os.path.basename(str(getattr(distribution, "_path", "")))
         try:
@@ -46,8 +46,8 @@ def _distributions() -> dict[str, str]:
         except Exception:  # damaged metadata
             continue
         if name and not folder.startswith("~"):  # what an interrupted pip left behind
-            found.setdefault(re.sub(r"[-_.]+", "_", name).lower(), version)
-    return found
+            versions.setdefault(re.sub(r"[-_.]+", "_", name).lower(), version)
+    return versions
 
 
 def _main() -> None:

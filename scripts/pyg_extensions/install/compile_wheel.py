@@ -73,15 +73,15 @@ class Builder:
 
         Raises PreflightError: PyTorch is for CUDA and nvcc is missing.
         """
-        made = clean(os.environ)
+        variables = clean(os.environ)
         # another jobserver does not know our memory; flags of an active conda environment are not ours
         for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
-            made.pop(name, None)
+            variables.pop(name, None)
         link = work / "env"  # headers by one name for all environments
         link.symlink_to(self.environment.prefix)
         beside = str(self.environment.interpreter.parent)
-        path = [str(self.tools / "bin"), beside, made.get("PATH", os.defpath)]
-        made |= {
+        path = [str(self.tools / "bin"), beside, variables.get("PATH", os.defpath)]
+        variables |= {
             "PATH": os.pathsep.join(path),
             "PYTHONPATH": str(self.tools),
             "CPU_COUNT": str(self.jobs),
@@ -95,15 +95,17 @@ class Builder:
             # folder.
             "CCACHE_BASEDIR": str(work),
             "CCACHE_NOHASHDIR": "1",
-            "CCACHE_DIR": made.get("CCACHE_DIR", str(self.objects)),
+            "CCACHE_DIR": variables.get("CCACHE_DIR", str(self.objects)),
         }
-        if shutil.which("ccache", path=made["PATH"]):
-            made |= {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX", "CUDA")}
+        if shutil.which("ccache", path=variables["PATH"]):
+            variables |= {
+                f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX", "CUDA")
+            }
         if self.environment.cuda_version is None:
-            return {**made, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
-        home = cuda_home(self.environment, made)
-        libraries = [str(_plain_names(home, work)), *filter(None, [made.get("LIBRARY_PATH", "")])]
-        return made | {
+            return {**variables, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
+        home = cuda_home(self.environment, variables)
+        libraries = [str(_plain_names(home, work)), *filter(None, [variables.get("LIBRARY_PATH", "")])]
+        return variables | {
             "FORCE_CUDA": "1",
             "FORCE_ONLY_CUDA": "1",
             "CUDA_HOME": str(home),
@@ -205,10 +207,10 @@ def _plain_names(home: Path, work: Path) -> Path:
 
 
 def _program_version(program: str, path: str) -> str:
-    found = shutil.which(program, path=path)
-    if found is None:
+    executable = shutil.which(program, path=path)
+    if executable is None:
         return ""
-    match = re.search(r"\d+(?:\.\d+)+", run([found, "--version"], timeout=30).stdout)
+    match = re.search(r"\d+(?:\.\d+)+", run([executable, "--version"], timeout=30).stdout)
     return match[0] if match else ""
 
 

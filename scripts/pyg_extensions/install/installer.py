@@ -229,14 +229,14 @@ class _Installer:
         """Compile, look into the wheel, and return it where it is kept."""
         log, phases = self._log(request), Phases()
         source, environ = self._ready.pop(request.name)
-        what = " for ".join(filter(None, (request.version, ", ".join(request.archs))))
+        subject = " for ".join(filter(None, (request.version, ", ".join(request.archs))))
         jobs = counted(self._options.jobs, "job")
-        self._report(f"{request.name}: compiling {what} with {jobs}, log: {log}")
+        self._report(f"{request.name}: compiling {subject} with {jobs}, log: {log}")
 
         def follow(text: str) -> None:
             if step := phases.feed(text):
-                what = title(request.name, self._environment.python, step.phase)
-                self._options.progress(what, step.done, step.total)
+                subject = title(request.name, self._environment.python, step.phase)
+                self._options.progress(subject, step.done, step.total)
 
         follow("::megabuild:: phase compile")
         wheel = self._builder.build(source, log, environ, follow)
@@ -253,9 +253,9 @@ class _Installer:
         Raises IntegrityError: The wheel is at fault; it is not installed any more.
         """
         self._report(f"{request.name}: installing {wheel.name}")
-        what = f"pip does not install {wheel.name}"
+        subject = f"pip does not install {wheel.name}"
         try:
-            self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=what)
+            self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=subject)
         except ProviderError as error:
             if why_broken(wheel) or "not a supported wheel" in error.message:
                 raise IntegrityError(error.message, error.remedy) from error
@@ -264,8 +264,8 @@ class _Installer:
         constraints.write_text(f"torch=={self._environment.torch_version}\n")
         lacking: ProviderError | None = None
         try:
-            what = f"what {request.name} requires"
-            self._pip.run("install", "--constraint", str(constraints), str(wheel), what=what)
+            subject = f"what {request.name} requires"
+            self._pip.run("install", "--constraint", str(constraints), str(wheel), what=subject)
         except ProviderError as error:
             lacking = error
         problem = self._look(self._environment.prefix, request)
@@ -273,8 +273,8 @@ class _Installer:
         if problem and lacking is not None:
             raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)
         if problem:  # worse than nothing: programs would fail with it later
-            what = f"pip does not remove {request.name}"
-            self._pip.run("uninstall", "--yes", request.name, what=what)
+            subject = f"pip does not remove {request.name}"
+            self._pip.run("uninstall", "--yes", request.name, what=subject)
             raise IntegrityError(
                 f"it was installed, and removed again: {problem}",
                 "see what it was compiled with, or use another index",

@@ -185,8 +185,8 @@ def _query(python: Path) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError) as error:
         runs = done.returncode and _run(python, "-I", "-c", "").returncode == 0
-        what = "has PyTorch, but `import torch` ends it" if runs else "does not run"
-        raise PreflightError(f"{python} {what}: {_last_line(done)}", _OTHER) from error
+        state = "has PyTorch, but `import torch` ends it" if runs else "does not run"
+        raise PreflightError(f"{python} {state}: {_last_line(done)}", _OTHER) from error
     return facts
 
 

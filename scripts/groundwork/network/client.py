@@ -10,11 +10,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from netrc import NetrcParseError
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from groundwork import redact
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     # at run time not before something is fetched: it brings a command line of its own, a tenth of a second, and most
     # plans need nothing that is not in the cache
     import httpx
-    from tenacity import RetryCallState
 
 _ATTEMPTS = 3
 _CHANNEL_SECONDS = 5.0
@@ -131,22 +131,12 @@ class Client:
         seconds = min(self._timeouts.total, self.remaining())
         if seconds <= 0:
             raise NetworkError(f"{shown}: no time left", "allow more: --timeout SECONDS")
-        at_random = tenacity.wait_random_exponential(
-            multiplier=self._timeouts.pause, max=2 * self._timeouts.pause
-        )
-
-        def pause(state: RetryCallState) -> float:
-            error = state.outcome.exception() if state.outcome else None
-            return max(at_random(state), error.pause if isinstance(error, _TransientError) else 0.0)
-
-        def passes(error: BaseException) -> bool:
-            passing = isinstance(error, (_TransientError, httpx.TransportError))
-            return passing and not certificates.is_untrusted(str(error))
-
+        most = 2 * self._timeouts.pause
+        at_random = tenacity.wait_random_exponential(multiplier=self._timeouts.pause, max=most)
         retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(_ATTEMPTS) | tenacity.stop_before_delay(seconds),
-            wait=pause,
-            retry=tenacity.retry_if_exception(passes),
+            wait=lambda state: max(at_random(state), _pause_asked(state.outcome)),
+            retry=tenacity.retry_if_exception(_passes),
             reraise=True,
         )
         try:
@@ -199,6 +189,18 @@ class Client:
         )
         weakref.finalize(self, opened.close)
         return opened
+
+
+def _pause_asked(outcome: Future[Any] | None) -> float:
+    error = outcome.exception() if outcome else None
+    return error.pause if isinstance(error, _TransientError) else 0.0
+
+
+def _passes(error: BaseException) -> bool:
+    import httpx
+
+    passing = isinstance(error, (_TransientError, httpx.TransportError))
+    return passing and not certificates.is_untrusted(str(error))
 
 
 def _netrc() -> httpx.Auth | None:

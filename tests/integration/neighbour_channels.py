@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import plain_engine
 from rattler import Channel, ChannelPriority, VirtualPackage, VirtualPackageOverrides, solve
 from rattler.package import IndexJson
 from rattler.virtual_package.virtual_package import Override
@@ -29,11 +27,6 @@ _FAMILY = (
     "libtorch", "libtorch-cuda-linalg", "pytorch", "pytorch-cpu", "pytorch-gpu",
     "pyg-lib", "pytorch_cluster", "pytorch_scatter", "pytorch_sparse", "pytorch_spline_conv",
 )  # fmt: skip
-_BUILD = """\
-import json, sys
-from rattler_build.cli_api import build_recipes
-build_recipes(**json.loads(sys.argv[1]))
-"""
 _SCRIPT = 'mkdir -p "$PREFIX/share/$PKG_NAME" && touch "$PREFIX/share/$PKG_NAME/$PKG_BUILD_STRING"'
 
 
@@ -157,10 +150,7 @@ class OurPackages:
             "channel": [self._given.as_uri()],
             "test": "skip",
         }
-        command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
-        environ = {**os.environ, "CONDA_OVERRIDE_CUDA": "13.0"}
-        ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
-        assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+        plain_engine.build(arguments)
         return tuple(_line(path) for path in sorted(set(self._made.rglob("*.conda")) - before))
 
 

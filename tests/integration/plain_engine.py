@@ -6,19 +6,28 @@ With what it reads beside the recipe by itself, as in everybody's hands.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from megabuild.configs.config import Config
 
-#: It prints what it rendered, a JSON document for each recipe.
-_RENDER = """\
+_BUILD = """\
 import json, sys
 from rattler_build.cli_api import build_recipes
-build_recipes(**json.loads(sys.argv[1]), render_only=True)
+build_recipes(**json.loads(sys.argv[1]))
 """
+
+
+def build(arguments: Mapping[str, object]) -> str:
+    """Call the engine; return what it printed: what it rendered, a JSON document for each recipe."""
+    command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
+    environ = {**os.environ, "CONDA_OVERRIDE_CUDA": "13.0"}
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    return ended.stdout
 
 
 def names(config: Config, recipes: Sequence[Path], output: Path, *channels: str) -> list[str]:
@@ -30,11 +39,9 @@ def names(config: Config, recipes: Sequence[Path], output: Path, *channels: str)
         "variant_config": [str(config.path)],
         "output_dir": str(output),
         "channel": list(channels) or None,
+        "render_only": True,
     }
-    command = [sys.executable, "-W", "ignore", "-c", _RENDER, json.dumps(arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert ended.returncode == 0, ended.stderr
-    text, found = ended.stdout, list[str]()
+    text, found = build(arguments), list[str]()
     while "[\n" in text:
         outputs, end = json.JSONDecoder().raw_decode(text[text.index("[\n") :])
         text = text[text.index("[\n") + end :]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
+import plain_engine
 from tiny import make_channel
 
 RECIPE = """\
@@ -29,11 +27,6 @@ outputs:
       files: [lib/pytoy]
 about: {license: MIT}
 """
-_BUILD = """\
-import json, sys
-from rattler_build.cli_api import build_recipes
-build_recipes(**json.loads(sys.argv[1]))
-"""
 
 
 def test_staging_runs_once_for_all_outputs_and_pythons(tmp_path: Path) -> None:
@@ -41,16 +34,15 @@ def test_staging_runs_once_for_all_outputs_and_pythons(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE.replace("$COUNTER", str(counter)))
     variants = tmp_path / "linux_64_toy.yaml"
     variants.write_text("python: [3.11.* *_cpython, 3.12.* *_cpython, 3.13.* *_cp313]\n")
-    arguments = {
-        "recipes": [str(tmp_path / "recipe.yaml")],
-        "variant_config": [str(variants)],
-        "channel": [make_channel(tmp_path / "channel").as_uri()],
-        "target_platform": "linux-64",
-        "output_dir": str(tmp_path / "out"),
-    }
-    command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert ended.returncode == 0, ended.stderr
+    plain_engine.build(
+        {
+            "recipes": [str(tmp_path / "recipe.yaml")],
+            "variant_config": [str(variants)],
+            "channel": [make_channel(tmp_path / "channel").as_uri()],
+            "target_platform": "linux-64",
+            "output_dir": str(tmp_path / "out"),
+        }
+    )
     made = sorted(path.name.split("-1.0-")[0] for path in (tmp_path / "out" / "linux-64").glob("*.conda"))
     assert made == ["libtoy", *["pytoy"] * 3]
     assert counter.read_text().split() == ["staged"]

@@ -72,15 +72,10 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TinyPyg:
     return TinyPyg(output=folder / "output", channel=channel, root=root)
 
 
-def main(output: str, channel: str, root: str) -> None:
-    """Run everything, as a process of its own."""
+if __name__ == "__main__":
     from megabuild.run.session import execute
 
-    here = TinyPyg(output=Path(output), channel=Path(channel), root=Path(root))
+    here = TinyPyg(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
     setattr(planning, "provide", provider(here.channel))  # noqa: B010
     setattr(find_wheel, "check_package", lambda package, **expected: None)  # noqa: B010
-    execute(here.plan(), lambda event: None)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    execute(here.plan(), lambda status: None)

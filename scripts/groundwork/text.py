@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any
@@ -18,19 +17,12 @@ _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udf
 _STYLE = re.compile("\x1b\\[[0-9;]*[mK]|\x1b\\]8;[^\x07\x1b]*(?:\x07|\x1b\\\\)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Signs:
-    """Signs used in output."""
+class UNICODE:
+    """Signs used in output; :func:`printable` has others where a stream takes ASCII alone."""
 
-    done: str
-    failed: str
-    kept: str
-    warning: str
-    dash: str
-    cut: str
+    done, failed, kept, warning, dash, cut = "✓", "✗", "=", "!", "-", "…"
 
 
-UNICODE = Signs(done="✓", failed="✗", kept="=", warning="!", dash="-", cut="…")
 _ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~"})
 
 

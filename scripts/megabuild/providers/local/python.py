@@ -87,10 +87,8 @@ def _parts(interpreter: Interpreter) -> Iterator[tuple[Path, str]]:
 
 def _signature(interpreter: Interpreter) -> str:
     """sha256 over names, sizes and mtimes of everything that would be packaged (reading it all takes too long)."""
-    description = (
-        repr(interpreter).removesuffix(")") + ", platforms=())"
-    )  # so that packages of former versions stay valid
-    digest = hashlib.sha256(description.encode())
+    # as former versions described it, whose packages stay valid
+    digest = hashlib.sha256(f"{repr(interpreter)[:-1]}, platforms=())".encode())
     for source, inside in _parts(interpreter):
         for path in _files(source):
             status = path.lstat()

@@ -22,6 +22,7 @@ from types import FrameType
 
 #: Seconds between asking processes to end and killing them; ninja uses them to remove half-written objects.
 GRACE_SECONDS = 2.0
+_POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -105,12 +106,6 @@ def run(argv: Sequence[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, ask)
-    # so that the end of the command interrupts the wait below
-    woken, waking = os.pipe()
-    for side in (woken, waking):
-        os.set_blocking(side, False)
-    signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     # Grandchildren whose parents end stay below us instead of going to init, where they could not be found again.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     child = subprocess.Popen(
@@ -118,7 +113,7 @@ def run(argv: Sequence[str]) -> int:
     )
     while child.returncode is None:
         _reap(child)
-        if child.returncode is None and (asked or _input_closed(0.2, woken)):
+        if child.returncode is None and (asked or _input_closed(_POLL_SECONDS)):
             asked.append(signal.SIGTERM)
             break
     _end(child)
@@ -128,15 +123,10 @@ def run(argv: Sequence[str]) -> int:
     return 128 + signal.SIGKILL if code is None else code if code >= 0 else 128 - code
 
 
-def _input_closed(seconds: float, woken: int) -> bool:
-    """Wait for standard input to close, at most some seconds and until a byte in `woken` tells of a signal."""
+def _input_closed(seconds: float) -> bool:
+    """Wait for standard input to close, some seconds at most."""
     try:
-        readable, _, _ = select.select([0, woken], [], [], seconds)
-        if woken in readable:
-            os.read(woken, 4096)
-        return 0 in readable and os.read(0, 4096) == b""
-    except InterruptedError:
-        return False
+        return bool(select.select([0], [], [], seconds)[0]) and os.read(0, 4096) == b""
     except (OSError, ValueError):
         return True
 

@@ -29,6 +29,9 @@ from megabuild.run.summary import Summary
 from megabuild.status.status import Status, logger
 
 ROOT = Path(__file__).resolve().parent.parent / "data" / "tiny"
+DECISIONS = {
+    "built from scratch": "fresh", "is reused": "reuse", "continues where": "resume", "rebuilt": "recompile",
+}  # fmt: skip
 PACKAGES = (("tool", "1.0", "0"), ("python", "3.11.7", "0_cpython"), ("python", "3.12.1", "0_cpython"))
 
 
@@ -69,7 +72,6 @@ class Tiny:
     output: Path
     channel: Path
     root: Path = ROOT
-    environment: dict[str, Any] = field(default_factory=dict)
     seen: list[logging.LogRecord] = field(default_factory=list)  #: sentences of the last run
     status: Status | None = None  #: of the last run
 
@@ -97,8 +99,9 @@ class Tiny:
         return self.sentences(logging.WARNING)
 
     def decisions(self) -> list[tuple[str, str]]:
-        """What the last run has decided on the former compile, and why."""
-        return decisions(self.sentences())
+        """What the last run has decided on the former compile, and why, each time."""
+        found = [(word, text) for text in self.sentences() for key, word in DECISIONS.items() if key in text]
+        return [(word, text.partition("(")[2].rstrip(")")) for word, text in found]
 
     def phases(self) -> list[str]:
         """Phases of the last run that have ended, in words."""
@@ -122,26 +125,10 @@ def kept_sentences(of: logging.Logger = logger) -> Iterator[list[logging.LogReco
         of.removeHandler(handler)
 
 
-def decisions(sentences: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what became of the former compile, and why, each time that was decided."""
-    words = {
-        "built from scratch": "fresh",
-        "is reused": "reuse",
-        "continues where": "resume",
-        "rebuilt": "recompile",
-    }
-    found = [(word, text) for text in sentences for words_, word in words.items() if words_ in text]
-    return [(word, text.partition("(")[2].rstrip(")")) for word, text in found]
-
-
 def provider(channel: Path, **changes: Any) -> Callable[..., Environment]:
     """A provider that has made its environment already."""
-    values: dict[str, Any] = {"pythons": ("3.11", "3.12"), **changes}
-    return functools.partial(_environment, channel, values)
-
-
-def _environment(channel: Path, values: Mapping[str, Any], *_: Any, **__: Any) -> Environment:
-    return Environment(channels=(channel,), **values)
+    environment = Environment(channels=(channel,), **{"pythons": ("3.11", "3.12"), **changes})
+    return lambda *_, **__: environment
 
 
 @contextmanager

@@ -163,7 +163,7 @@ def test_never_more_heavy_objects_are_compiled_than_there_are_slots(compiles: Co
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_compiler_that_is_killed_frees_its_slot(compiles: Compiles, whole: bool) -> None:
-    stuck = [compiles.start(FLASH.format(number), seconds=60 if whole else 2) for number in range(2)]
+    stuck = [compiles.start(FLASH.format(number), seconds=60 if whole else 1) for number in range(2)]
     log = compiles.folder / "log"
     while not log.exists() or log.read_text().count("+") < 2:
         time.sleep(0.02)

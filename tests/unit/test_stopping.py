@@ -100,7 +100,7 @@ def test_a_signal_while_a_package_is_put_together_comes_before_the_package_and_l
 
     def fill(prefix: Path) -> None:
         with (prefix / "noise").open("wb") as file:
-            for _ in range(25):  # compressed for a good part of a second
+            for _ in range(10):  # compressed for a good part of a second
                 file.write(os.urandom(8_000_000))
         threading.Thread(target=stop_the_engine, daemon=True).start()
 

@@ -73,7 +73,8 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(WHAT, "--ref", metavar="TAG", help="Of upstream's repository: a tag, or a commit.")
 @option(WHAT, "--bump", metavar="VERSION",
         help="Report what must change for another version, or for the newest.")  # fmt: skip
-@option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER", help="Upstream's files, unpacked, or a checkout.")
+@option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER",
+        help="Upstream's files, unpacked: what its CI says is read there.")  # fmt: skip
 @option(LOCAL, "--pinning", type=click.Path(exists=True, path_type=Path), metavar="PATH",
         help="conda-forge-pinning: a conda_build_config.yaml, or a folder with it and migrations.")  # fmt: skip
 @json_option(SHOWN)

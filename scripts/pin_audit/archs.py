@@ -9,6 +9,7 @@ from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs
 from pin_audit.name_map import Dependency
 from pin_audit.rows import AuditRow, Status, Verdict
 
+_MISSING = "upstream's, not the recipe's"
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 
 
@@ -74,40 +75,24 @@ def _judge(
         )
     if not any(fact.archs for fact in known):
         return Verdict(Status.IN_STEP, f"upstream's are {known[0].value}")
-    texts: dict[str, list[str]] = {}
-    lacks = False
+    texts: dict[str, set[str]] = {}
     for ours in (fact for fact in recipes if fact.recipe == target.package):
-        here = {build.platform for build in target.builds if ours.holds.matches(build)}
-        for platforms in dict.fromkeys(fact.holds.platforms for fact in known):
-            if platforms and not set(platforms) & here:
-                continue
-            # whose list it is, where the recipe has one for several platforms
-            place = ", ".join(platforms if len(here) > 1 and platforms else ours.holds.platforms)
-            lists = [fact.archs for fact in known if fact.holds.platforms == platforms]
-            theirs = dict.fromkeys(arch for archs in lists for arch in archs)
-            machines = {_machine(arch) for arch in theirs}
-            # PTX is for newer GPUs: it lacks where all of upstream's lists have it, and is never too much
-            missing = [
-                arch
-                for arch in theirs
-                if not {arch, f"{arch}+PTX"} & {*ours.archs}
-                if _machine(arch) not in ours.archs or all(_machine(arch) not in archs for archs in lists)
-            ]
-            extra = [arch for arch in ours.archs if _machine(arch) not in machines]
-            lacks = lacks or bool(missing)
-            if missing:
-                texts.setdefault(f"{', '.join(missing)} is upstream's, not the recipe's", []).append(place)
-            if extra:
-                texts.setdefault(f"{', '.join(extra)} is the recipe's, not upstream's", []).append(place)
+        mine = set(map(_machine, ours.archs))
+        for platform in sorted({build.platform for build in target.builds if ours.holds.matches(build)}):
+            lists = [fact.archs for fact in known if platform in (fact.holds.platforms or (platform,))]
+            theirs = {_machine(arch): None for archs in lists for arch in archs}
+            missing = [arch for arch in theirs if arch not in mine]
+            extra = [arch for arch in ours.archs if theirs and _machine(arch) not in theirs]
+            for archs, has in ((missing, _MISSING), (extra, "the recipe's, not upstream's")):
+                if archs:
+                    texts.setdefault(f"{', '.join(archs)} is {has}", set()).add(platform)
     if not texts:
         return Verdict(Status.IN_STEP, "the same architectures")
-    sentences = []
-    for text, whose in texts.items():
-        named = sorted(filter(None, {*whose}))
-        sentences.append(f"{text} [{', '.join(named)}]" if named else text)
-    places = [f" ({fact.where.file}:{fact.where.line})" for fact in recipes if fact.where.line]
-    todo = f"take upstream's list, or keep the difference on purpose{places[0] if places else ''}"
-    return Verdict(Status.OLDER if lacks else Status.NEWER, "; ".join(sentences), todo)
+    sentences = [f"{text} [{', '.join(sorted(platforms))}]" for text, platforms in texts.items()]
+    place = next((f" ({fact.where.file}:{fact.where.line})" for fact in recipes if fact.where.line), "")
+    status = Status.OLDER if any(_MISSING in text for text in texts) else Status.NEWER
+    todo = f"take upstream's list, or keep the difference on purpose{place}"
+    return Verdict(status, "; ".join(sentences), todo)
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -120,6 +105,7 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def _machine(arch: str) -> str:
+    """Return an architecture without PTX, which is for newer GPUs and no difference."""
     return arch.removesuffix("+PTX")
 
 

@@ -6,7 +6,6 @@ Nothing is written: a value is certain where somebody published it, and a person
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from pathlib import Path
 from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from groundwork import process
 from groundwork.errors import ConfigError
 from megabuild.configs.config import CONFIG_FOLDER, python_version
 from megabuild.configs.matrix import PROVIDERS
@@ -24,7 +22,7 @@ from pin_audit.name_map import names
 from pin_audit.recipe_lines import read_text
 from pin_audit.release import Release, SourcedValue, find_sha256, place_of
 from pin_audit.request import AuditRequest
-from pin_audit.rows import is_optional
+from pin_audit.rows import cuda_of_wheel, is_optional
 from pin_audit.versions import Spec
 
 CERTAIN, PERSON = "certain", "for a person"
@@ -145,7 +143,7 @@ class BumpContext:
             if not new.value:
                 yield line.change(topic, PERSON, old, note=f"not known: {new.source}")
             elif line.provider == "wheel":
-                note = f"a row of official wheels, which are for CUDA {self.new.cuda or '?'}"
+                note = f"a row of official wheels, which are for CUDA {cuda_of_wheel(self.new.all(Requirement)) or '?'}"
                 yield line.change(topic, PERSON, old, new.value, new.source, note)
             else:
                 yield line.change(topic, CERTAIN, old, new.value, new.source)
@@ -280,62 +278,39 @@ def _pythons(context: BumpContext) -> Iterator[Change]:
             if not SpecifierSet(new.value).contains(f"{python.removesuffix('t')}.99"):
                 note = "leave it out for conda-forge, with what is zipped with python"
                 yield line.change("python", PERSON, line.value, "", f"{new.source}: {new.value}", note)
-    more = [python for python in context.new.pythons if python not in (*here, *context.old.pythons)]
-    if here and more and context.old.pythons:
-        note = f"{context.old.version} has no wheels for it: conda-forge's migrations decide"
-        yield next(reversed(here.values())).change(
-            "python", PERSON, "", ", ".join(more), "the wheels' tags", note
-        )
 
 
 def _cuda(context: BumpContext) -> Iterator[Change]:
-    """Yield the CUDA versions that upstream's wheels come and go with, and architectures that are others now."""
-    old, new = context.old, context.new
+    """Yield the CUDA versions that upstream's wheels come and go with."""
+    old, new = (cuda_of_wheel(release.all(Requirement)) for release in (context.old, context.new))
     here = {
         line.value: line
         for line in context.matrix
         if line.key == "cuda_compiler_version" and re.match(r"\d", line.value)
         if line.provider not in ("debian", "wheel")
     }
-    if old.cuda and new.cuda and old.cuda != new.cuda and here and new.cuda not in here:
+    if old and new and old != new and here and new not in here:
         note = f"of upstream's wheels; here {', '.join(here)}: conda-forge's pinning decides"
-        yield next(reversed(here.values())).change("CUDA", PERSON, old.cuda, new.cuda, "", note)
-    lists = {(fact.holds, bool(fact.where.index)): fact for fact in new.all(UpstreamArchs) if fact.holds.cuda}
-    shipped = sorted({cuda for fact in lists.values() for cuda in fact.holds.cuda})
+        yield next(reversed(here.values())).change("CUDA", PERSON, old, new, "", note)
+    shipped = sorted({cuda for fact in context.new.all(UpstreamArchs) for cuda in fact.holds.cuda})
     for cuda, line in here.items():
         if shipped and cuda not in shipped:
             note = f"upstream ships {', '.join(shipped)}; conda-forge's pinning decides"
             yield line.change("CUDA", PERSON, cuda, "", "", note)
-    for before in old.all(UpstreamArchs):
-        after = lists.get((before.holds, bool(before.where.index)))
-        if after and before.archs != after.archs and after.holds.cuda[0] in here:
-            texts = " ".join(before.archs), " ".join(after.archs)
-            yield here[after.holds.cuda[0]].change("architectures", PERSON, *texts, place_of(after.where))
 
 
 def _patches(context: BumpContext) -> Iterator[Change]:
-    """Yield the patches, tried on the new tree where --tree has it."""
-    tree, listed = context.request.local_tree, list[tuple[Line, Path]]()
+    """Yield the patches of conda-forge's builds, which a person has to try."""
+    lines = {}
     for line in context.recipe:
         match = _PATCH.match(line.text)
         if match and not {*PROVIDERS[1:]} & {*Path(match[1]).parts}:
-            listed.append((line, (context.root / line.file).parent / match[1]))
-    for line, path in listed if tree else ():
-        if not _applies(path, tree) and not _applies(path, tree, "-C1"):  # lines around it may differ
-            applied = _applies(path, tree, "--reverse")
-            note = "is in the new tree: leave it out" if applied else "does not apply"
-            yield line.change("patch", PERSON, path.name, "", "--tree", note)
-    if listed and tree is None:
-        note = (
-            f"do they apply? --tree FOLDER tries: {', '.join(dict.fromkeys(path.name for _, path in listed))}"
+            lines[Path(match[1]).name] = line
+    if lines:
+        first = next(iter(lines.values()))
+        yield first.change(
+            "patches", PERSON, f"{len(lines)} patches", note=f"do they apply? {', '.join(lines)}"
         )
-        yield listed[0][0].change("patches", PERSON, f"{len(listed)} patches", "", "", note)
-
-
-def _applies(patch: Path, tree: Path | None, *more: str) -> bool:
-    environ = {"PATH": os.environ.get("PATH", ""), "GIT_DIR": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    argv = ["git", "apply", "--check", *more, str(patch.absolute())]
-    return process.run(argv, timeout=60, environ=environ, folder=tree).returncode == 0
 
 
 def _submodules(context: BumpContext) -> Iterator[Change]:

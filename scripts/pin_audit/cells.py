@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pin_audit.commits import short_revision
 from pin_audit.facts import (
     UPSTREAM,
-    Build,
     CiPin,
     FeedstockPin,
     GlobalPin,
@@ -26,7 +25,7 @@ from pin_audit.facts import (
     short_platforms,
 )
 from pin_audit.rows import AuditRow, excludes, is_optional
-from pin_audit.versions import Spec, common, newest, pin
+from pin_audit.versions import newest
 
 _PYTHON = re.compile(r"(?<![\w.])3\.(\d+)(?:\.\*)?(?: \*_cp3\d+(t)\b)?")
 _FREE = re.compile(r"_cp3\d+t\b")  # a build of Python without the GIL
@@ -52,44 +51,32 @@ def cells(row: AuditRow) -> Mapping[str, Sequence[CellPart]]:
     """Return a row's cells: ``upstream``, ``recipe`` and ``conda-forge``."""
     if row.all(UpstreamArchs, RecipeArchs):
         return {"upstream": _upstream_archs(row), "recipe": _recipe_archs(row), "conda-forge": ()}
-    asking = [build for build in row.builds if any(fact.holds.matches(build) for fact in row.all(RecipePin))]
     return {
-        "upstream": _upstream(row, asking),
+        "upstream": _upstream(row),
         "recipe": _recipe(row),
-        "conda-forge": [*_conda_forge(row, asking), *_newest(row)],
+        "conda-forge": [*_conda_forge(row), *_newest(row)],
     }
 
 
-def _upstream(row: AuditRow, asking: Sequence[Build]) -> Sequence[CellPart]:
-    """Return upstream's versions: its copy, its wheel's requirement, its CI for the CUDA versions of the recipe."""
-    here = {build.cuda for build in asking} - {""}
-    with_majors = here | {cuda.partition(".")[0] for cuda in here}
-    pinned = bool(row.all(RecipeCommit))
+def _upstream(row: AuditRow) -> Sequence[CellPart]:
+    """Return upstream's versions: its copy, its wheel's requirement, its CI for the CUDA versions of the configs."""
     parts: list[CellPart] = []
     unread: list[CellPart] = []
     for fact in row.all(*UPSTREAM, TagCommit):
         shipped = isinstance(fact, CiPin) and fact.shipped
         notes = ["extra" if is_optional(fact) else "wheel" if shipped else fact.who]
         commit = short_revision(fact.commit) if isinstance(fact, Submodule) else ""
-        cuda = fact.holds.cuda
         if fact.trouble:  # of a submodule the commit is known even where nothing describes it
-            known = parts if commit else unread
-            known.append(CellPart(text=commit or "not read", notes=(*notes,)))
-            continue
-        if cuda and here and with_majors.isdisjoint(cuda):
-            continue
-        if pinned:
-            notes.append(commit)
-        if isinstance(fact, CiPin) and not cuda:
-            notes += fact.holds.words(row.builds).split(", ")
-        elif len(here) != 1 and not here <= {*cuda}:
-            notes += [f"CUDA {version}" for version in cuda]
-        value = fact.text if isinstance(fact, Submodule) else fact.value
-        value = short_revision(value) if isinstance(fact, TagCommit) else value
-        if fact.where.inferred and not fact.where.index:  # a header in the wheel is the release's own
-            notes.append("inferred")
-        text = "any" if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
-        parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
+            (parts if commit else unread).append(CellPart(text=commit or "not read", notes=(*notes,)))
+        elif any(map(fact.holds.matches, row.builds)):
+            notes += [commit] if row.all(RecipeCommit) else []
+            notes += fact.holds.words(row.builds).split(", ") if isinstance(fact, CiPin) else []
+            # a header in the wheel is the release's own
+            notes += ["inferred"] if fact.where.inferred and not fact.where.index else []
+            value = fact.text if isinstance(fact, Submodule) else fact.value
+            value = short_revision(value) if isinstance(fact, TagCommit) else value
+            text = "any" if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
+            parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
     return _merge(parts or unread)
 
 
@@ -97,82 +84,49 @@ def _recipe(row: AuditRow) -> Sequence[CellPart]:
     """Return what the recipe asks for; a bare name beside pinned ones, and build strings that differ, are left out."""
     facts = [fact for fact in row.all(RecipePin) if not fact.trouble and not excludes(fact)]
     covered = {config for fact in facts if fact.value != "*" for config in fact.holds.configs}
-    facts.sort(key=lambda fact: fact.value == "*")
+    facts = [fact for fact in facts if fact.value != "*" or {*fact.holds.configs} - covered]
     values: dict[str, list[RecipePin]] = {}
-    for fact in facts:
-        if fact.value != "*" or {*fact.holds.configs} - covered:
-            text = "any" if fact.value == "*" else fact.value.partition(" ")[0]
-            values.setdefault(fact.value if text == "*" else text, []).append(
-                fact
-            )  # any version, of one build
-    commits = [
-        CellPart(
-            text=short_revision(fact.value) or "any",
-            scope=", ".join(
-                filter(
-                    None,
-                    (
-                        fact.recipe if fact.recipe != row.name else "",
-                        config_words(fact.holds.configs, row.builds),
-                    ),
-                )
-            ),
-        )
-        for fact in row.all(RecipeCommit)
-    ]
-    if row.name == "python":
-        return [*_pythons([fact for pins in values.values() for fact in pins], row), *commits]
-    scopes = {text: _scope(pins, row) for text, pins in values.items()}
-    if len(set(scopes.values())) < len(values):  # the same configs: then it is the section
-        for text, pins in values.items():
-            sections = sorted({section for fact in pins for section in fact.sections})
-            scopes[text] = ", ".join(filter(None, [scopes[text], *sections]))
-    parts = [CellPart(text=text, scope=scopes[text] if len(values) > 1 else "") for text in values]
-    return [*parts, *commits]
+    for fact in sorted(facts, key=lambda fact: fact.value == "*"):
+        text = fact.value.partition(" ")[0]
+        text = (
+            "any" if fact.value == "*" else fact.value if text == "*" else text
+        )  # any version, of one build
+        if row.name == "python":  # those without the GIL apart
+            text = str(bool(_FREE.search(fact.value)))
+        values.setdefault(text, []).append(fact)
+    parts = []
+    for text, pins in values.items():
+        scope = config_words({config for fact in pins for config in fact.holds.configs}, row.builds)
+        text = _shorten(", ".join(fact.value for fact in pins)) if row.name == "python" else text
+        parts.append(CellPart(text=text, scope=scope if len(values) > 1 else ""))
+    for commit in row.all(RecipeCommit):
+        whose = commit.recipe if commit.recipe != row.name else ""
+        words = filter(None, (whose, config_words(commit.holds.configs, row.builds)))
+        parts.append(CellPart(text=short_revision(commit.value) or "any", scope=", ".join(words)))
+    return parts
 
 
-def _scope(pins: Iterable[RecipePin], row: AuditRow) -> str:
-    return config_words({config for fact in pins for config in fact.holds.configs}, row.builds)
-
-
-def _pythons(pins: Sequence[RecipePin], row: AuditRow) -> Iterable[CellPart]:
-    """Yield the Pythons in short; those without the GIL apart, with the configs that build for them."""
-    free = [fact for fact in pins if _FREE.search(fact.value)]
-    if rest := [fact.value for fact in pins if fact not in free]:
-        yield CellPart(text=_shorten(", ".join(rest)))
-    if free:
-        yield CellPart(text=_shorten(", ".join(fact.value for fact in free)), scope=_scope(free, row))
-
-
-def _conda_forge(row: AuditRow, asking: Sequence[Build]) -> Sequence[CellPart]:
+def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
     """Return the global pin, where it is being migrated to, and the feedstock's value where that differs.
 
-    Left out: pins for platforms for which the recipe does not ask for it, and paused migrations, unless the recipe is
-    ahead with one.
+    Left out: pins for platforms for which the recipe does not ask for it, and paused migrations.
     """
-    here = {build.platform for build in asking}
-    facts = row.all(GlobalPin)
-    pinned = [pin(value) for fact in facts if not isinstance(fact, Migration) for value in fact.values]
-    asked = [Spec(fact.value) for fact in row.all(RecipePin) if fact.value != "*"]
-    ahead = [spec for spec in asked if not any(common([spec, other]) for other in pinned if other.readable)]
+    asked = row.all(RecipePin)
+    here = {build.platform for build in row.builds if any(fact.holds.matches(build) for fact in asked)}
     parts: list[CellPart] = []
-    for fact in facts:
+    for fact in row.all(GlobalPin):
         where = set(fact.holds.platforms)
         values = dict.fromkeys(value for value in fact.values if value != "None")
-        if not values or (here and where and not where & here):
-            continue
-        wanted = any(common([spec, pin(value)]) for spec in ahead for value in values)
-        if isinstance(fact, Migration) and fact.paused and not wanted:
-            continue
-        scope = Scope(cuda=fact.holds.cuda).words()
-        kind = f"migration {fact.migration}" if isinstance(fact, Migration) else "pin"
-        notes = [f"{kind} for {scope}" if scope else kind]
-        notes += short_platforms(where) if where and not where >= here else []
-        notes += ["inferred"] if fact.where.inferred else []
-        parts.append(CellPart(text=_shorten_of(row, values), notes=(*notes,), url=fact.where.url))
+        if values and (not here or not where or where & here) and not getattr(fact, "paused", False):
+            scope = Scope(cuda=fact.holds.cuda).words()
+            kind = f"migration {fact.migration}" if isinstance(fact, Migration) else "pin"
+            notes = [f"{kind} for {scope}" if scope else kind]
+            notes += short_platforms(where) if where and not where >= here else []
+            notes += ["inferred"] if fact.where.inferred else []
+            parts.append(CellPart(text=_join(row, values), notes=(*notes,), url=fact.where.url))
     shown = {part.text for part in parts}
     for own in row.all(FeedstockPin):  # as far as it is not rendered with the pins as they are
-        text = _shorten_of(row, [own.value])
+        text = _join(row, [own.value])
         if own.value != "None" and text not in shown and any(map(own.holds.matches, row.builds)):
             words = (*short_platforms(own.holds.platforms), Scope(cuda=own.holds.cuda).words())
             note = " ".join(filter(None, ("feedstock", *words)))
@@ -181,19 +135,14 @@ def _conda_forge(row: AuditRow, asking: Sequence[Build]) -> Sequence[CellPart]:
 
 
 def _newest(row: AuditRow) -> list[CellPart]:
-    by_version: dict[str, list[Newest]] = {}
-    for fact in row.all(Newest):
-        if not fact.trouble:
-            by_version.setdefault(fact.value, []).append(fact)
-    best = newest(by_version)
+    facts = [fact for fact in row.all(Newest) if not fact.trouble]
+    best = newest(fact.value for fact in facts)
     parts = []
-    for version, facts in sorted(by_version.items(), key=lambda item: item[0] != best):
-        platforms = {name for fact in facts for name in fact.holds.platforms}
-        where = facts[0].where
-        day = f"newest on {where.fetched[:10]}" if where.inferred else "newest"
-        notes = (day, *(() if version == best else short_platforms(platforms)))
-        parts.append(CellPart(text=version, notes=notes, url=where.url))
-    return parts
+    for fact in sorted(facts, key=lambda fact: fact.value != best):
+        day = f"newest on {fact.where.fetched[:10]}" if fact.where.inferred else "newest"
+        platforms = () if fact.value == best else short_platforms(fact.holds.platforms)
+        parts.append(CellPart(text=fact.value, notes=(day, *platforms), url=fact.where.url))
+    return _merge(parts)
 
 
 def _upstream_archs(row: AuditRow) -> Sequence[CellPart]:
@@ -215,10 +164,9 @@ def _recipe_archs(row: AuditRow) -> Sequence[CellPart]:
         lists.setdefault((" ".join(fact.archs), ", ".join(fact.holds.platforms)), set()).add(fact.recipe)
     parts = []
     for (archs, scope), names in lists.items():
-        others = everybody - names
-        whose = ", ".join(sorted(names))
-        if len(names) > max(1, len(others)):
-            whose = f"all but {', '.join(sorted(others))}" if others else "all recipes"
+        others = sorted(everybody - names)
+        most = f"all but {', '.join(others)}" if others else "all recipes"
+        whose = most if len(names) > max(1, len(others)) else ", ".join(sorted(names))
         parts.append(CellPart(text=archs, scope=scope, notes=(whose,)))
     return parts
 
@@ -233,7 +181,7 @@ def _merge(parts: Iterable[CellPart]) -> list[CellPart]:
     return list(merged.values())
 
 
-def _shorten_of(row: AuditRow, values: Iterable[str]) -> str:
+def _join(row: AuditRow, values: Iterable[str]) -> str:
     text = ", ".join(values)
     return _shorten(text) if row.name == "python" else text
 

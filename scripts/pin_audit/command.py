@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.errors import AuditError, Interrupted, MegabuildError, UnknownError, UsageError, VerdictError
+from msgspec import structs
+
+from groundwork.errors import AuditError, Interrupted, UnknownError, UsageError, VerdictError
 from groundwork.files import cache_folder
 from groundwork.network.cache import now
 from groundwork.result import Result
 from groundwork.text import counted, meant
 from megabuild.configs.config import Config, available, load
 from pin_audit import feedstock, repositories, snapshots
-from pin_audit.facts import AuditTarget
+from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.meta_yaml import names_of
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import names_in, read_text, requirement_lines
@@ -26,7 +28,7 @@ from pin_audit.run_sources import gather, sources
 from pin_audit.services import Services
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
-from pin_audit.targets import AuditedPackage, find, packages, target
+from pin_audit.targets import find, packages, target
 
 #: Sources that local files stand in for.
 _LOCAL = {"ci_pins": "local_tree", "upstream_archs": "local_tree", "pinning": "local_pinning"}
@@ -131,65 +133,53 @@ def make(
             progress(text)
 
     services = make_services(options, report)
+    version, release = options.release, {"upstream": options.upstream, "ref": options.ref}
     if foreign:
-        targets = [
-            feedstock.target(
-                root, configs, upstream=options.upstream, ref=options.ref, version=options.release
-            )
-        ]
+        targets = [feedstock.target(root, configs, version=version, **release)]
     else:
         words = options.package_words or ("pytorch",)
         chosen = packages() if options.every else tuple(dict.fromkeys(map(find, words)))
-        targets = [
-            target(package, configs, root, version=_version(options, package, configs, services))
-            for package in chosen
-        ]
+        if version == "newest":
+            torch = next((config.torch_version for config in configs), "")
+            version = newest_version(chosen[0].wheel, chosen[0].index, torch, services)
+        targets = [target(package, configs, root, version=version) for package in chosen]
     repos = Repositories(services)
     requests = [
-        make_request(one, options, configs, services, repos, root, foreign=foreign) for one in targets
+        make_request(audited, options, configs, services, repos, root, foreign=foreign) for audited in targets
     ]
     try:
         outcomes_of = gather(requests, sources())
     finally:
         repositories.stop()
     audits = []
-    channel = snapshots.load(snapshots.CHANNEL, "")
     for request in requests:
         outcomes = outcomes_of[request.target.package]
         if options.snapshot:
             saved = [snapshots.save(new) for new in snapshots.of(request.target, outcomes, now())]
             warnings |= dict.fromkeys(f"written: {path}" for path in saved)
-        release = snapshots.load(request.target.package, request.target.version)
-        known = (release if _is_upstreams(request.target) else None, channel)
-        filled = [
-            outcome
-            if getattr(request, _LOCAL.get(outcome.source, ""), None)
-            else snapshots.fill(outcome, known)
-            for outcome in outcomes
-        ]
-        audits.append(tabulate(request.target, filled, names()))
+        audits.append(tabulate(request.target, _fill(outcomes, request), names()))
     return Report(made=now(), audits=tuple(audits)), tuple(warnings)
 
 
-def _is_upstreams(audited: AuditTarget) -> bool:
-    """Whether the tag of a package's own upstream is asked for, rather than a mirror or another project."""
-    return any(
-        (audited.package, audited.repository, audited.tag)
-        == (known.name, known.repository, known.tag.format(version=audited.version))
+def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[SourceOutcome]:
+    """Let committed facts stand in for what was not read of upstream itself, and say where local files did."""
+    audited = request.target
+    upstreams = any(
+        (known.name, known.repository, known.tag.format(version=audited.version))
+        == (audited.package, audited.repository, audited.tag)
         for known in packages()
     )
-
-
-def _version(
-    options: AuditOptions, package: AuditedPackage, configs: Sequence[Config], services: Services
-) -> str | None:
-    if options.release != "newest":
-        return options.release
-    try:
-        torch = next((config.torch_version for config in configs), "")
-        return newest_version(package.wheel, package.index, torch, services)
-    except MegabuildError as error:
-        raise AuditError(error.message, error.remedy) from error
+    release = snapshots.load(audited.package, audited.version) if upstreams else None
+    known = (release, snapshots.load(snapshots.CHANNEL, ""))
+    filled = []
+    for outcome in outcomes:
+        local = getattr(request, _LOCAL.get(outcome.source, ""), None)
+        if local is None:
+            filled.append(snapshots.fill(outcome, known))
+        else:
+            trouble = "; ".join(filter(None, (outcome.trouble, "read from local files, not at the release")))
+            filled.append(structs.replace(outcome, trouble=trouble))
+    return filled
 
 
 def make_services(options: AuditOptions, report: Callable[[str, str], None]) -> Services:

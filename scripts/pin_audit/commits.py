@@ -12,7 +12,7 @@ from pin_audit.name_map import Names
 from pin_audit.repositories import parse_address
 from pin_audit.rows import AuditRow, Status, Verdict
 from pin_audit.targets import packages
-from pin_audit.versions import Spec, is_version
+from pin_audit.versions import Spec
 
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
 
@@ -54,33 +54,28 @@ def judge_commits(row: AuditRow, target: AuditTarget) -> Verdict | None:
 
 
 def _judge(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdict:
-    own = _repository(pinned.address) in _own(target)
+    repository, own = _repository(pinned.address), _own(target)
     pins = "the recipe" if pinned.recipe == target.package else f"{pinned.recipe}'s recipe"
     pins += f" pins {short_revision(pinned.value) or 'no commit'}"
-    if own:
-        commits = [fact.value for fact in row.all(TagCommit) if fact.value]
-    else:
-        same = [
-            fact for fact in row.all(Submodule) if _repository(fact.address) == _repository(pinned.address)
-        ]
-        commits = [fact.commit for fact in same if fact.commit]
+    submodules = [fact.commit for fact in row.all(Submodule) if _repository(fact.address) == repository]
+    tags = [fact.value for fact in row.all(TagCommit)]
+    commits = list(filter(None, tags if repository in own else submodules))
+    as_tag = repository in own and pinned.value == f"refs/tags/{target.tag}"
     if not commits:
-        if own or (row.entry.submodules and "submodules" in row.troubles):
-            return Verdict(Status.UNKNOWN, f"upstream's commit was not read, {pins}")
-        return Verdict(Status.UNPINNED, f"upstream names no commit, {pins}")
-    as_tag = own and pinned.value == f"refs/tags/{target.tag}"
+        unread = repository in own or (row.entry.submodules and "submodules" in row.troubles)
+        status = Status.UNKNOWN if unread else Status.UNPINNED
+        return Verdict(status, f"upstream's commit {'was not read' if unread else 'is its own'}, {pins}")
     if as_tag or (pinned.value and any(commit.startswith(pinned.value.lower()) for commit in commits)):
         return Verdict(Status.IN_STEP, f"{pins}, as upstream does")
     sentence = f"upstream has {', '.join(map(short_revision, commits))}, {pins}"
     todo = "take upstream's commit, or say in the recipe why not"
     if not _COMMIT.fullmatch(pinned.value):
         return Verdict(Status.MISSING, sentence, todo)
-    built = pinned.version
-    if built == target.version or not (is_version(built) and is_version(target.version)):
+    if pinned.version in ("", target.version):
         return Verdict(Status.CONFLICT, f"no commit satisfies both: {sentence}", todo)
     # of two versions of upstream: as old as these
-    status = Status.OLDER if Spec(f"<{target.version}").admits(built) else Status.NEWER
-    return Verdict(status, f"{sentence} for {built}", todo)
+    status = Status.OLDER if Spec(f"<{target.version}").admits(pinned.version) else Status.NEWER
+    return Verdict(status, f"{sentence} for {pinned.version}", todo)
 
 
 def _own(target: AuditTarget) -> set[str]:

@@ -35,13 +35,9 @@ class Build(Struct, frozen=True, kw_only=True):
     def of(cls, config: Config) -> Build:
         """Return those of a config."""
         return cls(
-            name=config.name,
-            platform=config.platform,
-            accelerator=config.accelerator,
-            cuda=config.cuda_version or "",
-            blas=config.blas,
-            provider=config.provider,
-        )
+            name=config.name, platform=config.platform, accelerator=config.accelerator,
+            cuda=config.cuda_version or "", blas=config.blas, provider=config.provider,
+        )  # fmt: skip
 
 
 class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):

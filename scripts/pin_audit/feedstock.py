@@ -64,11 +64,7 @@ def variants(text: str, name: str) -> tuple[dict[str, tuple[str, ...]], tuple[tu
         if isinstance(items, list) and all(isinstance(item, (str, int, float, bool)) for item in items)
     }
     zipped = document.get("zip_keys")
-    groups = (
-        [tuple(map(str, group)) for group in zipped if isinstance(group, list)]
-        if isinstance(zipped, list)
-        else []
-    )
+    groups = (tuple(map(str, group)) for group in (zipped if isinstance(zipped, list) else ()))
     return values, tuple(group for group in groups if {*group} <= values.keys())
 
 
@@ -83,20 +79,12 @@ def configs(root: Path) -> tuple[Config, ...]:
             version = cuda if re.fullmatch(r"\d+\.\d+", cuda) else None
             configs.append(
                 Config(
-                    name=path.stem,
-                    platform=platform,
-                    accelerator=accelerator(version),
-                    cuda_version=version,
-                    blas=variant.get("blas_impl", ("",))[0],
-                    provider="conda-forge",
-                    torch_version=variant.get("pytorch", ("",))[0],
-                    path=path,
-                    variant=variant,
-                    zip_keys=zip_keys,
-                    pythons=(),
-                    docker_image="",
+                    name=path.stem, path=path, platform=platform, variant=variant, zip_keys=zip_keys,
+                    accelerator=accelerator(version), cuda_version=version, provider="conda-forge",
+                    blas=variant.get("blas_impl", ("",))[0], torch_version=variant.get("pytorch", ("",))[0],
+                    pythons=(), docker_image="",
                 )
-            )
+            )  # fmt: skip
     return tuple(configs)
 
 
@@ -126,7 +114,7 @@ def target(
     if not text and not (upstream and ref):
         raise UsageError(f"{root} has no recipe", "name what to look at: --upstream URL --ref TAG")
     shown = redact.address(repository) if "://" in repository else repository
-    builds = tuple(map(Build.of, found)) if text else ()
+    nothing = Build(name="", platform="linux-64", accelerator="cpu", cuda="", blas="", provider="conda-forge")
     return AuditTarget(
         package=name if text else re.sub(r"\.git$", "", shown.rstrip("/")).rpartition("/")[2],
         version=released or re.sub(r"^\D*", "", tag) or tag,
@@ -135,10 +123,7 @@ def target(
         wheel=wheel,
         index=known.index if known else "pip",
         recipe=recipe if text else None,
-        builds=builds
-        or (
-            Build(name="", platform="linux-64", accelerator="cpu", cuda="", blas="", provider="conda-forge"),
-        ),
+        builds=(tuple(map(Build.of, found)) if text else ()) or (nothing,),
     )
 
 

@@ -13,9 +13,8 @@ import msgspec
 from groundwork.errors import MegabuildError
 from megabuild.configs.overrides import TARBALLS
 from pin_audit import snapshots
-from pin_audit.facts import CiPin, Fact, Requirement, SourceOutcome, TagCommit, Where
+from pin_audit.facts import Fact, Requirement, SourceOutcome, TagCommit, Where
 from pin_audit.request import AuditRequest
-from pin_audit.rows import cuda_of_wheel
 from pin_audit.run_sources import gather, sources
 from pin_audit.sources.wheel_metadata import files_of
 
@@ -59,17 +58,6 @@ class Release:
         """The Pythons that it is for: ``>=3.11``."""
         facts = (fact for fact in self.all(Requirement) if fact.name == "python")
         return next((SourcedValue(fact.value, place_of(fact.where)) for fact in facts), SourcedValue(""))
-
-    @property
-    def pythons(self) -> tuple[str, ...]:
-        """The Pythons that its wheels are for: ``3.12``, ``3.14t``."""
-        facts = (fact for fact in self.all(CiPin) if fact.name == "python" and fact.where.package)
-        return tuple(python for fact in facts for python in fact.value.split(", "))
-
-    @property
-    def cuda(self) -> str:
-        """The CUDA version of its wheels: ``13.0``, or an empty string."""
-        return cuda_of_wheel(self.all(Requirement))
 
 
 def read(request: AuditRequest) -> Release:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from groundwork import files
 from groundwork.errors import UsageError
@@ -15,14 +16,12 @@ from groundwork.network.cache import age
 from pin_audit.cells import CellPart, cells
 from pin_audit.facts import (
     UPSTREAM,
-    AuditTarget,
     FeedstockPin,
     GlobalPin,
     Newest,
     RecipeArchs,
     RecipeCommit,
     RecipePin,
-    SourceOutcome,
     TagCommit,
     UpstreamArchs,
 )
@@ -48,56 +47,40 @@ class Report:
     audits: tuple[Audit, ...]
 
 
-class RowDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A row as scripts read it; each cell names the source and, counted from 0, the number of its fact."""
-
-    name: str
-    status: str
-    sentence: str
-    cells: dict[str, list[str]]
-    use: str = ""
-    todo: str = ""
-
-
-class PackageDocument(AuditTarget, frozen=True, kw_only=True, omit_defaults=True):
-    """One package's table with its inputs."""
-
-    commit: str
-    sources: tuple[SourceOutcome, ...]
-    rows: tuple[RowDocument, ...] = ()
-    archs: tuple[RowDocument, ...] = ()
-
-
 def to_document(report: Report) -> dict[str, object]:
-    """Return what the report's JSON has besides its format."""
-    packages = [msgspec.to_builtins(_package(audit), order="sorted") for audit in report.audits]
-    return {"made": report.made, "packages": packages}
+    """Return what the report's JSON has besides its format; a cell names the source and the number of its facts."""
+    return {"made": report.made, "packages": [_package(audit) for audit in report.audits]}
 
 
-def _package(audit: Audit) -> PackageDocument:
+def _package(audit: Audit) -> dict[str, object]:
     places = {
         id(fact): f"{outcome.source}/{number}"
         for outcome in audit.outcomes
         for number, fact in enumerate(outcome.facts)
     }
 
-    def document(row: AuditRow) -> RowDocument:
-        return RowDocument(
-            name=row.name, use=row.use, status=row.status.value, sentence=row.sentence, todo=row.todo,
-            cells={
-                column: [places[id(fact)] for fact in row.facts if isinstance(fact, kinds)]
-                for column, kinds in _COLUMNS.items()
-            },
-        )  # fmt: skip
+    def row_document(row: AuditRow) -> dict[str, object]:
+        cells = {
+            column: [places[id(fact)] for fact in row.facts if isinstance(fact, kinds)]
+            for column, kinds in _COLUMNS.items()
+        }
+        document: dict[str, object] = {
+            "name": row.name,
+            "status": row.status.value,
+            "sentence": row.sentence,
+            "cells": cells,
+        }
+        return document | {key: value for key, value in (("use", row.use), ("todo", row.todo)) if value}
 
-    known = msgspec.structs.asdict(audit.target)
-    return PackageDocument(
-        **{**known, "index": "pip", "recipe": None},  # these are this repository's own affair
-        commit=audit.commit,
-        sources=audit.outcomes,
-        rows=tuple(map(document, audit.rows)),
-        archs=tuple(map(document, audit.archs)),
-    )
+    target = structs.asdict(audit.target)
+    del target["index"], target["recipe"]  # this repository's own affair
+    return {
+        **msgspec.to_builtins(target),
+        "commit": audit.commit,
+        "sources": msgspec.to_builtins(audit.outcomes, order="sorted"),
+        "rows": list(map(row_document, audit.rows)),
+        "archs": list(map(row_document, audit.archs)),
+    }
 
 
 def markdown(report: Report, *, level: int = 2, lines: bool = True) -> str:

@@ -118,16 +118,9 @@ def requirements_of(row: AuditRow) -> list[Constraint]:
             text = fact.value if spec.any else fact.value.partition(" ")[0]
             text = "any version" if fact.value == "*" else text
             asked.append(Constraint(fact=fact, spec=spec, configs=configs, text=text))
-    pinned = frozenset[str]().union(*(constraint.configs for constraint in asked if not constraint.spec.any))
-    bare = (
-        replace(constraint, configs=constraint.configs - pinned)
-        for constraint in asked
-        if constraint.spec.any
-    )
-    return [
-        *(constraint for constraint in asked if not constraint.spec.any),
-        *(constraint for constraint in bare if constraint.configs),
-    ]
+    pinned = {config for constraint in asked if not constraint.spec.any for config in constraint.configs}
+    bare = [replace(one, configs=one.configs - pinned) for one in asked if one.spec.any]
+    return [*(one for one in asked if not one.spec.any), *(one for one in bare if one.configs)]
 
 
 def constraints_of(row: AuditRow) -> list[Constraint]:

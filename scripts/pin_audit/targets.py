@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
 from groundwork.errors import UsageError
+from groundwork.text import meant
 from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget, Build, resolve_types
 from pin_audit.name_map import plain
@@ -46,23 +46,16 @@ def find(name: str) -> AuditedPackage:
 
     Raises UsageError if there is none.
     """
-    word, names = plain(name), [package.name for package in packages()]
+    word = plain(name)
     for package in packages():
         if word in (plain(package.name), plain(package.wheel), plain(package.name).removeprefix("pytorch_")):
             return package
-    close = difflib.get_close_matches(word, names, n=1)
-    raise UsageError(
-        f"'{name}' is not a package of this repository",
-        f"did you mean {close[0]}?" if close else f"they are: {', '.join(names)}",
-    )
+    hint = meant(word, [package.name for package in packages()])
+    raise UsageError(f"'{name}' is not a package of this repository", hint)
 
 
 def target(
-    package: AuditedPackage,
-    configs: Sequence[Config],
-    root: Path,
-    *,
-    version: str | None = None,
+    package: AuditedPackage, configs: Sequence[Config], root: Path, *, version: str | None = None
 ) -> AuditTarget:
     """Return what is audited of a package, at the configs' version or at another one of upstream's.
 
@@ -70,7 +63,7 @@ def target(
     Raises UsageError where the version is not one, or no config is left.
     """
     if not configs:
-        raise UsageError("no config is left to look at", "name others: --filter GLOB")
+        raise UsageError("no config is left to look at", "make one: megabuild configs --write")
     if version is not None and not re.fullmatch(r"\d[0-9A-Za-z.+_-]*", version):
         raise UsageError(f"'{version}' is not a version", "write it like 2.13.0, without the tag's v")
     built = {config.name: config.variant.get(package.key, ("",))[0] for config in configs}

@@ -44,16 +44,14 @@ def judge(row: AuditRow) -> Verdict:
     for verdict, _, configs in problems:
         if verdict.status is worst.status:
             scopes[verdict.sentence] = scopes.get(verdict.sentence, frozenset()) | configs
-    everywhere = frozenset[str]().union(*(constraint.configs for constraint in asked))
+    everywhere = {config for constraint in asked for config in constraint.configs}
     sentences = []
     for text, configs in scopes.items():
-        words = config_words(configs, row.builds) if not configs >= everywhere else ""
+        words = "" if configs >= everywhere else config_words(configs, row.builds)
         sentences.append(f"{text} [{words}]" if words else text)
-    more = f"; and {len(sentences) - 2} more" if len(sentences) > 2 else ""
     facts = [request.fact] if request else row.all(RecipePin)
-    places = [f" ({fact.where.file}:{fact.where.line})" for fact in facts if fact.where.line]
-    todo = f"{worst.todo}{places[0] if places else ''}" if worst.todo else ""
-    return Verdict(worst.status, "; ".join(sentences[:2]) + more, todo)
+    place = next((f" ({fact.where.file}:{fact.where.line})" for fact in facts if fact.where.line), "")
+    return Verdict(worst.status, "; ".join(sentences), worst.todo and f"{worst.todo}{place}")
 
 
 def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constraint]) -> Iterator[_Problem]:
@@ -244,48 +242,24 @@ def _in_step(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constra
     if named:
         names = ", ".join(dict.fromkeys(constraint.text for constraint in named))
         return Verdict(Status.IN_STEP, f"upstream has {names}, the recipe asks for {texts}")
-    if news := _of_newer_cuda(row, asked):
-        return news
     elsewhere = any(fact.value not in ("", "*") for fact in row.all(*UPSTREAM))
     if elsewhere and not asked:
         return Verdict(Status.IN_STEP, "upstream needs it for builds that are not made here")
     return Verdict(Status.UNPINNED, f"upstream names no version, the recipe asks for {texts}")
 
 
-def _of_newer_cuda(row: AuditRow, asked: Sequence[Constraint]) -> Verdict | None:
-    """Judge what the wheel needs beside a CUDA newer than any that is made here."""
-    needed = [fact.value for fact in row.all(Requirement) if of_nvidia(fact) and not is_optional(fact)]
-    made = sorted(
-        (build.cuda for build in row.builds if build.cuda), key=lambda cuda: [*map(int, cuda.split("."))]
-    )
-    if not any(needed) or not made or not Spec(f"<{row.wheel_cuda}").admits(made[-1]):
-        return None
-    newest = {build.name for build in row.builds if build.cuda == made[-1]}
-    asked = [request for request in asked if request.configs & newest] or asked
-    spec = Spec(needed[0], pep440=True)
-    sentence = f"upstream's wheel is for CUDA {row.wheel_cuda}, newer than any here, and needs {needed[0]}"
-    sentence += (
-        f"; the recipe asks for {', '.join(dict.fromkeys(one.text for one in asked))}" if asked else ""
-    )
-    todo = f"ask for {needed[0]}{_to_cuda(row)}"
-    if any(common([spec, request.spec]) is None for request in asked):
-        return Verdict(Status.OLDER, sentence, todo)
-    if any(request.spec.any for request in asked) or (not asked and not spec.any):
-        return Verdict(Status.MISSING, sentence, todo)
-    return Verdict(Status.IN_STEP, sentence) if asked else None
-
-
 def _why_unknown(row: AuditRow) -> str:
     """Return why upstream's version is unknown, or an empty string if it was read."""
-    if broken := [fact.trouble for fact in row.all(*UPSTREAM) if fact.trouble]:
-        return broken[0]
+    troubles = [fact.trouble for fact in row.all(*UPSTREAM) if fact.trouble]
     sections = {section for fact in row.all(RecipePin) for section in fact.sections}
-    named_by_ci = bool({row.name, *row.entry.ci} & NAMED)
-    for source, concerned in (
-        ("submodules", bool(row.entry.submodules)),
-        ("wheel_metadata", "run" in sections),
-        ("ci_pins", named_by_ci and bool({"host", "build"} & sections)),
-    ):
-        if concerned and source in row.troubles:
-            return f"{source} of upstream were not read"
-    return ""
+    concerned = {
+        "submodules": bool(row.entry.submodules),
+        "wheel_metadata": "run" in sections,
+        "ci_pins": bool({row.name, *row.entry.ci} & NAMED and {"host", "build"} & sections),
+    }
+    troubles += [
+        f"{source} of upstream were not read"
+        for source, matters in concerned.items()
+        if matters and source in row.troubles
+    ]
+    return next(iter(troubles), "")

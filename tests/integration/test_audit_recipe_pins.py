@@ -9,7 +9,7 @@ import pytest
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
-from pin_audit.facts import AnyFact, Build, RecipeArchs, RecipePin, SourceOutcome, config_words
+from pin_audit.facts import AnyFact, RecipeArchs, RecipePin, SourceOutcome
 from pin_audit.recipe_lines import Line, names_in, place, requirement_lines
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
@@ -103,11 +103,6 @@ def test_sections_say_where_it_is_asked_for(pytorch: SourceOutcome) -> None:
     assert those(pytorch, "libopenblas")["* openmp_*"].sections == ("constraint",)
 
 
-def test_packages_of_the_recipe_itself_are_no_dependencies(pytorch: SourceOutcome) -> None:
-    own = {"pytorch", "libtorch", "libtorch-cuda-linalg", "pytorch-cpu", "pytorch-gpu"}
-    assert not own & {finding.name for finding in pytorch.facts}
-
-
 @pytest.mark.parametrize("package", ["pyg-lib", "pytorch_sparse"])
 def test_every_extension_has_the_pins_of_its_recipe(
     repository: Path, configs: tuple[Config, ...], tmp_path: Path, package: str
@@ -181,24 +176,6 @@ def test_a_rendered_requirement_is_found_by_what_stands_there_literally() -> Non
     assert found("none", "*") == ("r", None)
 
 
-def test_configs_are_named_in_few_words(configs: tuple[Config, ...]) -> None:
-    some = [Build.of(config) for config in configs if config.provider == "conda-forge"]
-
-    def named(*parts: str) -> str:
-        return config_words(
-            {config.name for config in some if all(part in config.name for part in parts)}, some
-        )
-
-    assert named() == ""
-    assert named("cuda129") == "cuda129"
-    assert named("linux") == "linux"
-    assert named("aarch64", "cuda129") == "linux-aarch64 cuda129"
-    assert config_words({"linux_64_cpu", "osx_arm64_cpu"}, some) == "linux_64_cpu, osx_arm64_cpu"
-    some_cpu = {one.name for one in some if one.accelerator == "cpu" and one.platform == "linux-64"}
-    all_129 = {one.name for one in some if one.accelerator == "cuda129"}
-    assert config_words(some_cpu | all_129, some) == "cuda129, linux-64 cpu"
-
-
 def test_a_target_is_what_the_configs_build(repository: Path, configs: tuple[Config, ...]) -> None:
     found = target(find("scatter"), configs, repository)
     assert (found.package, found.tag) == ("pytorch_scatter", found.version)
@@ -208,14 +185,6 @@ def test_a_target_is_what_the_configs_build(repository: Path, configs: tuple[Con
     old = target(find("pytorch"), configs, repository, version="2.6.0")
     debian = ("linux_64_cpu_debian", "linux_64_cuda124_debian", "linux_aarch64_cpu_debian")
     assert (tuple(build.name for build in old.builds), old.tag) == (debian, "v2.6.0")
-
-
-def test_another_version_is_compared_with_the_recipe_as_it_is(
-    repository: Path, configs: tuple[Config, ...]
-) -> None:
-    found = target(find("pytorch"), configs, repository, version="9.9.9")
-    assert found.tag == "v9.9.9"
-    assert found.builds == target(find("pytorch"), configs, repository).builds
 
 
 def test_what_cannot_be_a_target_is_refused(repository: Path, configs: tuple[Config, ...]) -> None:

@@ -19,7 +19,7 @@ from git_world import Repo, daemon, git, modules, status, without_settings
 
 from groundwork.errors import AuditError
 from pin_audit.facts import AuditTarget, SourceOutcome, Submodule
-from pin_audit.repositories import Repositories, Repository, parse_address, run_git
+from pin_audit.repositories import Repositories, parse_address, run_git
 from pin_audit.request import AuditRequest
 from pin_audit.run_sources import outcome_of
 from pin_audit.services import Services
@@ -123,27 +123,6 @@ def test_descriptions_and_their_order_are_gits_own(
     assert truth["after"].partition(" ")[2].startswith("v1.0-4-g")
 
 
-def test_a_checkout_is_asked_itself(world: tuple[Path, tuple[str, ...]], tmp_path: Path) -> None:
-    folder, paths = world
-    truth = status(f"file://{folder}/super.git", "v1", tmp_path, paths)
-    work, fired = tmp_path / "work", tmp_path / "fired"
-    (work / ".gitattributes").write_text("* filter=x\n")
-    (work / "a" / "file").write_text("changed\n")
-    for name in ("filter.x.clean", "core.fsmonitor", "core.sshCommand"):
-        git("config", name, f"touch {fired}; cat", cwd=work)
-    outcome = audit("https://example.org/x", tmp_path / "cache", tree=work, offline=True)
-    assert described(outcome) == truth
-    assert not fired.exists()  # what its own configuration names
-
-
-def test_files_of_the_tag_are_read(world: tuple[Path, tuple[str, ...]], tmp_path: Path) -> None:
-    url = f"file://{world[0]}/super.git"
-    tree = Repositories(Services(tmp_path / "cache")).open(url, "v1")
-    assert {".gitmodules", "a/file"} <= {*tree.names()}
-    assert tree.read(["a/file", "nothing"]) == {"a/file": b"text"}
-    assert "no tag v99" in troubles(audit(url, tmp_path / "cache", tag="v99"))
-
-
 @pytest.mark.parametrize("text", [
     "", "ext::sh -c touch% /tmp/x", "fd::17/x", "--upload-pack=touch /tmp/x", "-u./x", "ssh://-oProxyCommand=x/path",
     "git@-oProxyCommand=x:path", "example.org:-u./x", "ftp://example.org/x", "file://server/share", "https://example.org/a%0a.git",
@@ -175,15 +154,6 @@ def test_addresses_are_understood(text: str, parent: str, expected: str) -> None
 def test_a_remote_parent_leads_neither_here_nor_beyond_its_host(text: str) -> None:
     with pytest.raises(AuditError, match="refused"):
         parse_address(text, "https://example.org/owner/name.git")
-
-
-def test_a_person_is_sent_to_a_page(tmp_path: Path) -> None:
-    def page(address: str) -> str:
-        return Repository(address, Services(tmp_path), "v1").url("f", 3, "abc")
-
-    assert page("https://github.com/o/n.git") == "https://github.com/o/n/blob/abc/f#L3"
-    assert page("https://gitlab.com/o/n") == "https://gitlab.com/o/n/-/blob/abc/f#L3"
-    assert page("https://example.org/o/n") == ""
 
 
 def test_gitmodules_are_read_without_what_git_ignores(tmp_path: Path) -> None:

@@ -80,19 +80,6 @@ def test_the_newest_of_each_platform_is_found(
     assert not first.where.url
 
 
-def test_what_was_asked_once_is_not_asked_again(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving({}, folder=root) as site:
-        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
-        first = ask(services(tmp_path))
-        asked = len(site.asked)
-        assert ask(services(tmp_path)).facts == first.facts
-        assert len(site.asked) == asked
-    offline = ask(services(tmp_path, offline=True))
-    assert offline.facts == first.facts
-
-
 def test_offline_asks_nobody_and_says_what_is_missing(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,19 +92,6 @@ def test_offline_asks_nobody_and_says_what_is_missing(
         assert not site.asked
     assert "--offline" in unknown.trouble
     assert "--offline" in empty.trouble
-
-
-def test_old_answers_stand_in_when_the_channel_is_gone(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving({}, folder=root) as site:
-        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
-        ask(services(tmp_path))
-    told: list[str] = []
-    later = services(tmp_path, told)
-    later.max_age = 0.0
-    assert values(ask(later)) == EXPECTED
-    assert any("cannot be used" in text and "using what was fetched" in text for text in told)
 
 
 def test_a_channel_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

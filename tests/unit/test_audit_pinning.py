@@ -175,14 +175,6 @@ def test_a_selector_is_not_executed(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("name", ["none", "folder"])
-def test_a_path_without_pins_is_told(tmp_path: Path, name: str) -> None:
-    (tmp_path / "folder").mkdir()
-    outcome = ask(services(tmp_path / "cache"), tmp_path / name)
-    assert not outcome.facts
-    assert name in outcome.trouble
-
-
 @pytest.fixture
 def channels(tmp_path: Path) -> Path:
     """Return a folder with a channel that has conda-forge-pinning."""

@@ -37,7 +37,6 @@ from audit_wheels import (
     wheel,
 )
 
-from groundwork.network.index import configured, links
 from pin_audit.facts import Requirement, SourceOutcome
 from pin_audit.request import AuditRequest
 from pin_audit.sources import wheel_metadata
@@ -91,32 +90,6 @@ def test_without_separate_metadata_the_end_of_the_wheel_is_read(
         assert all(asked for path, asked in site.asked if path.endswith(".whl")), "read without Range"
 
 
-def test_a_server_without_ranges_from_the_end_serves(pip: SimpleNamespace, tmp_path: Path) -> None:
-    content = wheel(metadata(*REQUIRES), filler=200_000)
-
-    def picky(handler: Handler) -> None:
-        handler.reply(416 if handler.headers["Range"].startswith("bytes=-") else 200, content)
-
-    with index(pip, page(LINUX, attributes=""), **{LINUX: picky}):
-        assert values(read(request(services(tmp_path)))) == EXPECTED
-
-
-@pytest.mark.parametrize("claim", ["bytes 0-999/5000", "bytes 5-5/1", "nonsense", "bytes */5000", ""])
-def test_a_range_that_makes_no_sense_is_refused(pip: SimpleNamespace, tmp_path: Path, claim: str) -> None:
-    with index(
-        pip, page(LINUX, attributes=""), **{LINUX: lambda one: one.reply(206, b"xyz", Content_Range=claim)}
-    ):
-        assert "invalid response to a range request" in read(request(services(tmp_path))).trouble
-
-
-def test_a_server_that_ignores_ranges_is_told_and_not_downloaded_from(
-    pip: SimpleNamespace, tmp_path: Path
-) -> None:
-    with index(pip, page(LINUX, attributes=""), **{LINUX: wheel(metadata(*REQUIRES))}) as site:
-        site.ranges = False
-        assert "does not give parts of files" in read(request(services(tmp_path))).trouble
-
-
 def test_what_platforms_do_not_share_is_told_apart(pip: SimpleNamespace, tmp_path: Path) -> None:
     answers = {
         f"{LINUX}.metadata": metadata("numpy", "cuda==13"),
@@ -137,14 +110,6 @@ def test_only_wheels_for_the_configs_platforms_are_read(pip: SimpleNamespace, tm
     with index(pip, page(LINUX, MAC), **answers):
         outcome = read(request(services(tmp_path), configs=(config("osx-arm64"),)))
     assert values(outcome) == [("metal", "*", "")]
-
-
-def test_of_many_pythons_the_wheel_next_to_3_12_is_read(pip: SimpleNamespace, tmp_path: Path) -> None:
-    names = [
-        f"thing-1.2-cp3{minor}-manylinux_2_28_x86_64.whl" for minor in ("10-cp310", "13-cp313t", "14-cp314")
-    ]
-    with index(pip, page(*names), **{f"{names[0]}.metadata": metadata("numpy")}):
-        assert values(read(request(services(tmp_path)))) == [("numpy", "*", "")]
 
 
 def test_requires_python_and_the_tags_of_all_wheels_are_read(pip: SimpleNamespace, tmp_path: Path) -> None:
@@ -180,15 +145,6 @@ def test_a_requirement_that_cannot_be_understood_is_a_fact_with_trouble(
         ("pkg", "@ https://example.org/p.whl"),
         ("good", ">1"),
     ]
-
-
-def test_metadata_with_a_wrong_hash_is_not_papered_over(pip: SimpleNamespace, tmp_path: Path) -> None:
-    wrong = page(LINUX, attributes=f'data-core-metadata="sha256={"0" * 64}"')
-    with index(pip, wrong, **{f"{LINUX}.metadata": metadata(*REQUIRES)}):
-        outcome = read(request(services(tmp_path)))
-    assert not outcome.facts
-    assert "sha256" in outcome.trouble
-    assert "000000000000" in outcome.trouble
 
 
 @pytest.mark.parametrize("answer", [b"<html>Log in first</html>", metadata(*REQUIRES, name="other")])
@@ -286,11 +242,6 @@ def test_newest_is_neither_yanked_nor_a_prerelease(pip: SimpleNamespace, tmp_pat
         )
 
 
-def test_a_project_that_is_nowhere_is_told(pip: SimpleNamespace, tmp_path: Path) -> None:
-    with index(pip, lambda handler: handler.reply(404, b"")):
-        assert "has thing" in read(request(services(tmp_path))).trouble
-
-
 def test_extensions_are_looked_for_on_the_index_of_pyg(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,31 +281,18 @@ def test_a_folder_of_wheels_and_an_index_of_files_serve(pip: SimpleNamespace, tm
     assert values(read(request(services(tmp_path / "cache", offline=True)))) == EXPECTED
 
 
-def test_pips_environment_wins_over_its_files(pip: SimpleNamespace) -> None:
-    pip.text = (
-        "global.index-url='https://a/simple'\nglobal.extra-index-url='https://b/simple\\nhttps://c/simple/'\n"
-        "install.index-url='https://d/simple'\nglobal.proxy='proxy:3128'\nnonsense\nglobal.odd=not quoted\n"
-    )
-    found = configured({})
-    assert found.indexes == ("https://d/simple", "https://b/simple", "https://c/simple")
-    assert found.proxy == "http://proxy:3128"
-    assert configured({"PIP_INDEX_URL": "https://e/simple"}).indexes[0] == "https://e/simple"
-    assert configured({"PIP_NO_INDEX": "1"}).indexes == ()
-    pip.text = ""
-    pip.help = "  -i, --index-url <url>   Base URL of the index (default\n      https://f/simple). This should point to"
-    assert configured({}).indexes == ("https://f/simple",)
-    assert configured({"PIP_EXTRA_INDEX_URL": "https://g/simple"}).indexes[1] == "https://g/simple"
-    pip.help = ""
-    assert configured({}).indexes == ()
+def test_a_server_that_ignores_ranges_is_told_and_not_downloaded_from(
+    pip: SimpleNamespace, tmp_path: Path
+) -> None:
+    with index(pip, page(LINUX, attributes=""), **{LINUX: wheel(metadata(*REQUIRES))}) as site:
+        site.ranges = False
+        assert "does not give parts of files" in read(request(services(tmp_path))).trouble
 
 
-def test_a_page_may_have_a_base_and_odd_links() -> None:
-    text = (
-        '<head><base href="https://files.example.org/"></head><a>none</a><a href="http://[broken">x</a>'
-        f'<a href="a/thing-1.2%2Bcpu-py3-none-any.whl#sha256={"A" * 64}" data-core-metadata>x</a>'
-    )
-    (file,) = links(text, "https://index.example.org/simple/thing/")
-    assert file.name == "thing-1.2+cpu-py3-none-any.whl"
-    assert file.url.startswith("https://files.example.org/a/thing")
-    assert file.sha256 == "a" * 64
-    assert file.metadata
+def test_metadata_with_a_wrong_hash_is_not_papered_over(pip: SimpleNamespace, tmp_path: Path) -> None:
+    wrong = page(LINUX, attributes=f'data-core-metadata="sha256={"0" * 64}"')
+    with index(pip, wrong, **{f"{LINUX}.metadata": metadata(*REQUIRES)}):
+        outcome = read(request(services(tmp_path)))
+    assert not outcome.facts
+    assert "sha256" in outcome.trouble
+    assert "000000000000" in outcome.trouble

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,20 +113,6 @@ def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp
         assert (one["kind"], one["new"]) == ("certain", new), topic
         assert one["old"] in text.splitlines()[one["line"] - 1], topic
     assert "typing_extensions" not in found
-
-
-def test_patches_are_tried_on_a_tree(changes: Callable[..., Any], tmp_path: Path) -> None:
-    root, tree = tmp_path / "feedstock", tmp_path / "tree"
-    (root / "recipe" / "patches").mkdir(parents=True)
-    (root / "recipe" / "meta.yaml").write_text(META, encoding="utf-8")
-    patch = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-old\n+new\n"
-    (root / "recipe" / "patches" / "0001-fix.patch").write_text(patch, encoding="utf-8")
-    for content, note in (("old\n", None), ("new\n", "leave it out"), ("other\n", "does not apply")):
-        shutil.rmtree(tree, ignore_errors=True)
-        tree.mkdir()
-        (tree / "f").write_text(content, encoding="utf-8")
-        found = changes("--root", str(root), "--bump", "2.14.1", "--tree", str(tree)).get("patch", [])
-        assert [note in one["note"] for one in found] == ([True] if note else [])
 
 
 @pytest.mark.parametrize(

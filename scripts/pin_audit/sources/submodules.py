@@ -1,7 +1,7 @@
 """The submodules that upstream vendors, recursively, described as ``git submodule status --recursive`` does.
 
 Nothing is checked out: a submodule is a gitlink in its parent's folders, an address in its parent's .gitmodules, and a
-description that its history without files gives. A checkout (``--tree``) is asked itself.
+description that its history without files gives.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import re
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import NamedTuple
 
 from groundwork import redact
 from groundwork.errors import AuditError
 from pin_audit.facts import SourceOutcome, Submodule, TagCommit, Where
-from pin_audit.repositories import Repositories, Repository, clean, parse_address, run_git
+from pin_audit.repositories import Repositories, Repository, clean, parse_address
 from pin_audit.request import AuditRequest
 
 SOURCE = "submodules"
@@ -26,7 +25,6 @@ _DEEPEST = 8  # submodules of submodules of …; PyTorch has three levels
 _MOST = 500  # PyTorch has about seventy
 _MODULES = ".gitmodules"
 _LARGEST = 1 << 20  # bytes of a .gitmodules; PyTorch's has five thousand
-_STATUS = re.compile(r"[ +U-](?P<commit>[0-9a-f]{40,64}) (?P<path>.+?)(?: \((?P<text>[^()]+)\))?")
 
 
 class ParentRepository(NamedTuple):
@@ -42,9 +40,6 @@ class ParentRepository(NamedTuple):
 
 def read(request: AuditRequest) -> SourceOutcome:
     """Return every submodule of the target at its tag, in git's order; those of a submodule follow it."""
-    tree = request.local_tree
-    if tree is not None and (tree / ".git").exists():
-        return _of_checkout(tree)
     top = request.repository()
     parents = [_parent((), top, top.commit)]
     troubles = dict.fromkeys([parents[0].trouble])
@@ -105,22 +100,6 @@ def parse_modules(content: bytes) -> dict[str, dict[str, str]]:
     return modules
 
 
-def _of_checkout(folder: Path) -> SourceOutcome:
-    """Ask git in a checkout; it refuses a folder of another user itself."""
-    status = run_git(folder, "submodule", "status", "--recursive")
-    facts = tuple(
-        Submodule(
-            name=clean(match["path"]),
-            value=clean(match["text"] or match["commit"][:7]),
-            commit=match["commit"],
-            where=Where(file=_MODULES),
-        )
-        for match in map(_STATUS.fullmatch, status.splitlines())
-        if match
-    )
-    return SourceOutcome(source=SOURCE, facts=facts, trouble="read from a local checkout (--tree)")
-
-
 def _look_up(
     parent: ParentRepository, path: str, repositories: Repositories
 ) -> tuple[tuple[str, ...], Submodule, ParentRepository | None]:
@@ -143,13 +122,8 @@ def _look_up(
     except AuditError as error:
         trouble = clean(error.message)
     line = int(entry["line"]) if entry.get("line") else None
-    where = Where(
-        file=_MODULES,
-        line=line,
-        url=above.url(_MODULES, line, parent.commit),
-        commit=parent.commit,
-        fetched=above.fetched,
-    )
+    url = above.url(_MODULES, line, parent.commit)
+    where = Where(file=_MODULES, line=line, url=url, commit=parent.commit, fetched=above.fetched)
     fact = Submodule(
         name=name, value=value, day=day, where=where, trouble=trouble, commit=commit, address=asked
     )

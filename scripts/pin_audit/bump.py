@@ -19,15 +19,13 @@ from megabuild.configs.config import CONFIG_FOLDER, python_version
 from megabuild.configs.matrix import PROVIDERS
 from pin_audit.facts import Requirement, Submodule, UpstreamArchs
 from pin_audit.name_map import names
-from pin_audit.recipe_lines import read_text
+from pin_audit.recipe_lines import Line
 from pin_audit.release import Release, SourcedValue, find_sha256, place_of
 from pin_audit.request import AuditRequest
 from pin_audit.rows import cuda_of_wheel, is_optional
 from pin_audit.versions import Spec
 
 CERTAIN, PERSON = "certain", "for a person"
-_KEY = re.compile(r"^([A-Za-z_][\w.-]*):")
-_ITEM = re.compile(r"""^\s+-\s+["']?([^#"']*?)["']?\s*(?:#.*?(?:\[(?P<selector>[^\]]+)\])?\s*)?$""")
 _BUILD = re.compile(
     r"""^\s*(?:\{%\s*set\s+)?(?:build|number|build_number)\s*[:=]\s*["']?([1-9]\d*)["']?\s*(?:%\}|#|$)"""
 )
@@ -72,31 +70,26 @@ class Bump(Struct, frozen=True, kw_only=True):
     unread: tuple[str, ...] = ()  #: what could not be read, so that something may be missing
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of a recipe, or an item of a key of conda_build_config.yaml."""
+def change(
+    line: Line, topic: str, kind: str, old: str = "", new: str = "", source: str = "", note: str = ""
+) -> Change:
+    """Return a change of a line, or of its whole file where it has no number."""
+    return Change(
+        topic=topic,
+        kind=kind,
+        file=line.file,
+        line=line.number or None,
+        old=old,
+        new=new,
+        source=source,
+        note=note,
+    )
 
-    file: str
-    number: int
-    text: str
-    key: str = ""  #: of conda_build_config.yaml
-    value: str = ""
-    selector: str = ""
 
-    def change(
-        self, topic: str, kind: str, old: str = "", new: str = "", source: str = "", note: str = ""
-    ) -> Change:
-        """Return a change of this line, or of its whole file where it has no number."""
-        return Change(
-            topic=topic, kind=kind, file=self.file, line=self.number or None, old=old, new=new, source=source,
-            note=note,
-        )  # fmt: skip
-
-    @property
-    def provider(self) -> str:
-        """The one provider that the line is for, or an empty string."""
-        match = re.search(r'provider == "([\w-]+)"', self.selector)
-        return match[1] if match else ""
+def _provider(line: Line) -> str:
+    """Return the one provider that a line is for, or an empty string."""
+    match = re.search(r'provider == "([\w-]+)"', line.selector)
+    return match[1] if match else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,15 +131,15 @@ class BumpContext:
     def set_value(self, topic: str, lines: Iterable[Line], old: str, new: SourcedValue) -> Iterator[Change]:
         """Yield a new value for lines; of official wheels a person decides, Debian's rows are Debian's."""
         for line in lines:
-            if line.provider == "debian" or old == new.value:
+            if _provider(line) == "debian" or old == new.value:
                 continue
             if not new.value:
-                yield line.change(topic, PERSON, old, note=f"not known: {new.source}")
-            elif line.provider == "wheel":
+                yield change(line, topic, PERSON, old, note=f"not known: {new.source}")
+            elif _provider(line) == "wheel":
                 note = f"a row of official wheels, which are for CUDA {cuda_of_wheel(self.new.all(Requirement)) or '?'}"
-                yield line.change(topic, PERSON, old, new.value, new.source, note)
+                yield change(line, topic, PERSON, old, new.value, new.source, note)
             else:
-                yield line.change(topic, CERTAIN, old, new.value, new.source)
+                yield change(line, topic, CERTAIN, old, new.value, new.source)
 
 
 def collect(context: BumpContext) -> Bump:
@@ -161,18 +154,6 @@ def collect(context: BumpContext) -> Bump:
         changes=tuple(dict.fromkeys(changes)),
         unread=(*context.old.unread, *context.new.unread),
     )
-
-
-def read_lines(root: Path, name: str) -> tuple[Line, ...]:
-    """Return a file's lines; those of conda_build_config.yaml with key, value and selector."""
-    key, lines = "", []
-    for number, text in enumerate(read_text(root / name, root).splitlines(), start=1):
-        if match := _KEY.match(text):
-            key = match[1]
-        item = _ITEM.match(text)
-        value, selector = (item[1].strip(), item["selector"] or "") if item else ("", "")
-        lines.append(Line(name, number, text, key, value, selector))
-    return tuple(lines)
 
 
 def _versions(context: BumpContext) -> Iterator[Change]:
@@ -243,7 +224,7 @@ def _requirements(context: BumpContext) -> Iterator[Change]:
             line = asked[0][0] if asked else Line(context.recipe[0].file, 0, "")
             note = "the wheel requires it, the recipe does not" if now else "the wheel no longer requires it"
             values = was.value if was else "", now.value if now else ""
-            yield line.change(row, PERSON, *values, place_of(fact.where), note)
+            yield change(line, row, PERSON, *values, place_of(fact.where), note)
 
 
 def _requirement(
@@ -255,11 +236,11 @@ def _requirement(
         lines = context.values(expression[1], old)
         yield from context.set_value(row, lines, old, SourcedValue(exact, source))
     elif spec and spec == was:
-        yield line.change(row, CERTAIN, spec, now.value, source)
+        yield change(line, row, CERTAIN, spec, now.value, source)
     elif spec and now.value.startswith("==") and (Spec(spec).admits(exact) or not Spec(spec).admits(old)):
         return
     elif spec and spec != now.value:
-        yield line.change(row, PERSON, spec, now.value, source, f"the wheel required {was}")
+        yield change(line, row, PERSON, spec, now.value, source, f"the wheel required {was}")
 
 
 def _pythons(context: BumpContext) -> Iterator[Change]:
@@ -267,17 +248,17 @@ def _pythons(context: BumpContext) -> Iterator[Change]:
     new, old = context.new.requires_python, context.old.requires_python
     for line, spec in context.requirements("python"):
         if new.value and spec == old.value != new.value:
-            yield line.change("python", CERTAIN, spec, new.value, new.source)
+            yield change(line, "python", CERTAIN, spec, new.value, new.source)
     here: dict[str, Line] = {}
     for line in context.matrix:
-        if line.key == "python" and line.provider != "debian" and line.value:
+        if line.key == "python" and _provider(line) != "debian" and line.value:
             with contextlib.suppress(ConfigError):
                 here[python_version(line.value)] = line
     for python, line in here.items():
         with contextlib.suppress(InvalidSpecifier):
             if not SpecifierSet(new.value).contains(f"{python.removesuffix('t')}.99"):
                 note = "leave it out for conda-forge, with what is zipped with python"
-                yield line.change("python", PERSON, line.value, "", f"{new.source}: {new.value}", note)
+                yield change(line, "python", PERSON, line.value, "", f"{new.source}: {new.value}", note)
 
 
 def _cuda(context: BumpContext) -> Iterator[Change]:
@@ -287,16 +268,16 @@ def _cuda(context: BumpContext) -> Iterator[Change]:
         line.value: line
         for line in context.matrix
         if line.key == "cuda_compiler_version" and re.match(r"\d", line.value)
-        if line.provider not in ("debian", "wheel")
+        if _provider(line) not in ("debian", "wheel")
     }
     if old and new and old != new and here and new not in here:
         note = f"of upstream's wheels; here {', '.join(here)}: conda-forge's pinning decides"
-        yield next(reversed(here.values())).change("CUDA", PERSON, old, new, "", note)
+        yield change(next(reversed(here.values())), "CUDA", PERSON, old, new, "", note)
     shipped = sorted({cuda for fact in context.new.all(UpstreamArchs) for cuda in fact.holds.cuda})
     for cuda, line in here.items():
         if shipped and cuda not in shipped:
             note = f"upstream ships {', '.join(shipped)}; conda-forge's pinning decides"
-            yield line.change("CUDA", PERSON, cuda, "", "", note)
+            yield change(line, "CUDA", PERSON, cuda, "", "", note)
 
 
 def _patches(context: BumpContext) -> Iterator[Change]:
@@ -308,8 +289,8 @@ def _patches(context: BumpContext) -> Iterator[Change]:
             lines[Path(match[1]).name] = line
     if lines:
         first = next(iter(lines.values()))
-        yield first.change(
-            "patches", PERSON, f"{len(lines)} patches", note=f"do they apply? {', '.join(lines)}"
+        yield change(
+            first, "patches", PERSON, f"{len(lines)} patches", note=f"do they apply? {', '.join(lines)}"
         )
 
 
@@ -325,7 +306,7 @@ def _submodules(context: BumpContext) -> Iterator[Change]:
     ]
     if moved:
         recipe = Line(context.recipe[0].file, 0, "")
-        yield recipe.change("submodules", PERSON, f"{len(moved)} moved", "", "", "; ".join(moved))
+        yield change(recipe, "submodules", PERSON, f"{len(moved)} moved", "", "", "; ".join(moved))
 
 
 def _generated(context: BumpContext) -> Iterator[Change]:
@@ -333,4 +314,4 @@ def _generated(context: BumpContext) -> Iterator[Change]:
     commands = _GENERATED if context.key else {CONFIG_FOLDER: "conda smithy rerender"}
     for name, command in commands.items():
         if (context.root / name).exists():
-            yield Line(name, 0, "").change("generated", CERTAIN, note=command)
+            yield change(Line(name, 0, ""), "generated", CERTAIN, note=command)

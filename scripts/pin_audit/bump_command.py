@@ -15,8 +15,9 @@ from groundwork.result import Result
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit import feedstock, release, repositories
-from pin_audit.bump import Bump, BumpContext, Change, Line, collect, read_lines
+from pin_audit.bump import Bump, BumpContext, Change, collect
 from pin_audit.command import AuditOptions, make_request, make_services
+from pin_audit.recipe_lines import Line, read_lines
 from pin_audit.report import FORMAT, FORMAT_VERSION, escape, table
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
@@ -114,11 +115,15 @@ def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     if own:
         wheel = "recipe/wheel/recipe.yaml"
         named = [own, *([wheel] if own == packages()[0].recipe and (root / wheel).is_file() else [])]
-        return tuple(line for name in named for line in read_lines(root, name)), read_lines(root, MATRIX_FILE)
+        return tuple(line for name in named for line in read_lines(root / name, root)), read_lines(
+            root / MATRIX_FILE, root
+        )
     for name in ("recipe/recipe.yaml", "recipe/meta.yaml", "recipe.yaml", "meta.yaml"):
         if (root / name).is_file():
             beside = str(Path(name).with_name(MATRIX_FILE))
-            return read_lines(root, name), read_lines(root, beside) if (root / beside).is_file() else ()
+            return read_lines(root / name, root), read_lines(root / beside, root) if (
+                root / beside
+            ).is_file() else ()
     raise UsageError(f"{root} has no recipe", "name a repository with a recipe: --root DIR")
 
 

@@ -1,4 +1,4 @@
-"""The line of a rendered value: in recipe.yaml, or in conda_build_config.yaml if a key there decides."""
+"""The lines of recipes and of conda_build_config.yaml, read as text, and the one that a rendered value comes from."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import YAMLError
 
 from groundwork import files
 from groundwork.errors import AuditError, IntegrityError
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.facts import Where
 
+_KEY = re.compile(r"^([A-Za-z_][\w.-]*):")
+_ITEM = re.compile(r"""^\s+-\s+["']?([^#"']*?)["']?\s*(?:#.*?(?:\[(?P<selector>[^\]]+)\])?\s*)?$""")
+_NEED = re.compile(r"""^\s+(?:-|then:|else:)\s+(?P<items>[a-z0-9_$"'\[][^#]*?)\s*(?:#.*)?$""", re.IGNORECASE)
+_GIT = re.compile(r"""\bgit:\s*["']?([^\s"',}]+)""")
+_REVISION = re.compile(r"""\b(rev|tag|branch):\s*["']?(\$\{\{[^}]*\}\}|[^\s"',}#]+)""")
+_PREFIXES = {"rev": "", "tag": "refs/tags/", "branch": "refs/heads/"}  # as the engine writes them out
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}")
 _COMPILER = re.compile(r"""(compiler|stdlib)\(\s*["'](\w+)["']\s*\)""")
 _PIN = re.compile(r"""pin_(?:subpackage|compatible)\(\s*["']([\w.-]+)["']""")
 _LARGEST = 4 << 20  # bytes of a recipe or config
-_SECTIONS = ("build", "host", "run", "run_constraints")
 
 #: For every key of conda_build_config.yaml its values, as text, and the line where each stands first.
 Keys = Mapping[str, Mapping[str, int]]
@@ -29,53 +29,79 @@ Keys = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Line:
-    """A requirement as the recipe has it, unrendered, or an address and a revision of git; counted from 1."""
+    """A line of a recipe, or an item of a key of conda_build_config.yaml."""
 
+    file: str
+    number: int  #: counted from 1; 0 for the whole file
     text: str
-    number: int
+    key: str = ""  #: of conda_build_config.yaml
+    value: str = ""
+    selector: str = ""
+
+
+def read_text(path: Path, root: Path | None = None, remedy: str = "correct the file") -> str:
+    """Return a file's text; below `root` no folder may be a link. Raises AuditError if it cannot be read."""
+    try:
+        below = root if root is not None and path.is_relative_to(root) else None
+        with files.open_regular(path, below=below) as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise AuditError(f"{path} has more than {_LARGEST >> 20} MB: refused", remedy)
+        return content.decode("utf-8")
+    except IntegrityError as error:
+        raise AuditError(f"{error.message}: refused", remedy) from error
+    except (OSError, UnicodeError) as error:
+        raise AuditError(f"cannot read {path}: {error}", remedy) from error
+
+
+def read_lines(path: Path, root: Path | None = None) -> tuple[Line, ...]:
+    """Return a file's lines; those of conda_build_config.yaml with key, value and selector. Raises AuditError."""
+    key, lines = "", []
+    name = str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else path.name
+    for number, text in enumerate(read_text(path, root).splitlines(), start=1):
+        if match := _KEY.match(text):
+            key = match[1]
+        item = _ITEM.match(text)
+        value, selector = (item[1].strip(), item["selector"] or "") if item else ("", "")
+        lines.append(Line(name, number, text, key, value, selector))
+    return tuple(lines)
 
 
 def requirement_lines(recipe: Path, root: Path | None = None) -> tuple[Line, ...]:
-    """Return every requirement of a recipe, in the file's order; raises AuditError if it cannot be read."""
-    document = _load(recipe, root)
-    needs: Iterator[Any] = (
-        output.get("requirements") or {} for output in document.get("outputs") or [document]
-    )
-    return tuple(
-        line
-        for sections in needs
-        for section in _SECTIONS
-        if section in sections
-        for line in _items(sections[section], sections.lc.value(section)[0] + 1)
-    )
+    """Return the lines of a recipe that may be requirements, each with its spec as the value."""
+    needs = []
+    for line in read_lines(recipe, root):
+        if match := _NEED.match(line.text):
+            listed = match["items"].startswith("[")
+            items = match["items"].strip("[]").split(",") if listed else [match["items"]]
+            needs += [Line(line.file, line.number, line.text, value=item.strip(" \"'")) for item in items]
+    return tuple(needs)
 
 
-def git_lines(recipe: Path, root: Path | None = None) -> tuple[Line, ...]:
-    """Return the git sources of a recipe; raises AuditError if it cannot be read."""
-    document = _load(recipe, root)
-    parts = [document, *(document.get("outputs") or ())]
-    return tuple(line for part in parts if "source" in part for line in _items(part["source"], 0))
+def git_lines(recipe: Path, root: Path | None = None) -> Iterator[Line]:
+    """Yield the git sources of a recipe: an address, and a revision where a line names one."""
+    address = ""
+    for line in read_lines(recipe, root):
+        if found := _GIT.search(line.text):
+            address = found[1]
+            yield Line(line.file, line.number, line.text, value=address)
+        if address and (revision := _REVISION.search(line.text)):
+            value = f"{address} {_PREFIXES[revision[1]]}{revision[2]}"
+            yield Line(line.file, line.number, line.text, value=value)
 
 
 def key_lines(root: Path) -> Keys:
-    """Return the keys of this repository's conda_build_config.yaml; raises AuditError if it cannot be read.
-
-    A feedstock's are left out: what conda-smithy made of them is in its configs.
-    """
-    found: dict[str, dict[str, int]] = {}
-    if not (root / MATRIX_FILE).is_file():
-        return found
-    for key, values in _load(root / MATRIX_FILE).items():
-        lines = found.setdefault(str(key), {})
-        if isinstance(values, CommentedSeq):
-            for index, value in enumerate(values):
-                lines.setdefault(str(value), values.lc.item(index)[0] + 1)
-    return found
+    """Return the keys of this repository's conda_build_config.yaml; of a feedstock's configs nothing is known."""
+    keys: dict[str, dict[str, int]] = {}
+    for line in read_lines(root / MATRIX_FILE, root) if (root / MATRIX_FILE).is_file() else ():
+        if line.value:
+            keys.setdefault(line.key, {}).setdefault(line.value, line.number)
+    return keys
 
 
 def names_in(lines: Sequence[Line]) -> tuple[str, ...]:
     """Return the names of all packages that requirements name in plain text."""
-    words = (re.split(r"[ =<>!~]", line.text, maxsplit=1)[0] for line in lines)
+    words = (re.split(r"[ =<>!~]", line.value, maxsplit=1)[0] for line in lines)
     return tuple(sorted({word for word in words if re.fullmatch(r"[a-z0-9][\w.-]*", word)}))
 
 
@@ -85,12 +111,12 @@ def place(name: str, value: str, lines: Sequence[Line], keys: Keys, recipe: str)
     Returns the line that contains it literally; else that of the key with the value, by name or in an expression; else
     the first line about that name.
     """
-    ours = [line for line in lines if _is_about(line.text, name, keys)]
+    ours = [line for line in lines if _is_about(line.value, name, keys)]
     for line in ours:
-        if line.text == f"{name} {value}":
+        if line.value == f"{name} {value}":
             return Where(file=recipe, line=line.number)
     plain = value.removeprefix("==").partition(" ")[0].removesuffix(".*")
-    for key in (word for line in ours for word in (*_keys_in(line.text), name.replace("-", "_"))):
+    for key in (word for line in ours for word in (*_keys_in(line.value), name.replace("-", "_"))):
         for spelling in (value, plain):
             if number := keys.get(key, {}).get(spelling):
                 return Where(file=MATRIX_FILE, line=number)
@@ -108,50 +134,4 @@ def _keys_in(text: str) -> list[str]:
     """Return what may be keys in a requirement's expressions."""
     if compiler := _COMPILER.search(text):
         return [f"{compiler[2]}_{compiler[1]}_version"]
-    return [word for found in _EXPRESSION.findall(text) for word in re.findall(r"[A-Za-z_]\w*", found)]
-
-
-def _items(node: Any, number: int) -> Iterator[Line]:
-    """Walk a list of requirements or sources with its if/then/else blocks.
-
-    The engine writes tags and branches of git out as references.
-    """
-    if isinstance(node, str):
-        yield Line(node, number)
-    elif isinstance(node, CommentedSeq):
-        for index, item in enumerate(node):
-            yield from _items(item, node.lc.item(index)[0] + 1)
-    elif isinstance(node, CommentedMap) and "git" in node:
-        prefixes = {"rev": "", "tag": "refs/tags/", "branch": "refs/heads/"}
-        key = next((key for key in prefixes if key in node), "git")
-        revision = f"{prefixes[key]}{node[key]}" if key in prefixes else ""
-        yield Line(f"{node['git']} {revision}", node.lc.value(key)[0] + 1)
-    elif isinstance(node, CommentedMap):
-        for branch in ("then", "else"):
-            if branch in node:
-                yield from _items(node[branch], node.lc.value(branch)[0] + 1)
-
-
-def _load(path: Path, root: Path | None = None) -> Any:
-    try:
-        document = YAML(typ="rt", pure=True).load(read_text(path, root))
-    except (YAMLError, RecursionError, ValueError) as error:
-        raise AuditError(f"cannot read {path}: {error}", "correct the file") from error
-    if not isinstance(document, dict):
-        raise AuditError(f"{path} is not a mapping", "correct the file")
-    return document
-
-
-def read_text(path: Path, root: Path | None = None, remedy: str = "correct the file") -> str:
-    """Return a file's text; below `root` no folder may be a link. Raises AuditError if it cannot be read."""
-    try:
-        below = root if root is not None and path.is_relative_to(root) else None
-        with files.open_regular(path, below=below) as file:
-            content = file.read(_LARGEST + 1)
-        if len(content) > _LARGEST:
-            raise AuditError(f"{path} has more than {_LARGEST >> 20} MB: refused", remedy)
-        return content.decode("utf-8")
-    except IntegrityError as error:
-        raise AuditError(f"{error.message}: refused", remedy) from error
-    except (OSError, UnicodeError) as error:
-        raise AuditError(f"cannot read {path}: {error}", remedy) from error
+    return [word for match in _EXPRESSION.findall(text) for word in re.findall(r"[A-Za-z_]\w*", match)]

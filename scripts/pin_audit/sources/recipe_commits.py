@@ -37,7 +37,7 @@ def read(request: AuditRequest) -> SourceOutcome:
 
 
 def _of_recipe(name: str, recipe: Path, request: AuditRequest) -> Iterator[RecipeCommit]:
-    lines = git_lines(recipe, request.root)
+    lines = tuple(git_lines(recipe, request.root))
     if not lines:
         return
     taken: dict[tuple[str, str], list[Config]] = {}

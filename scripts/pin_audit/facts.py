@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from groundwork.text import plain
 from megabuild.configs.config import Config
 
 Converted = TypeVar("Converted", bound=type[Struct])
@@ -270,16 +269,3 @@ class AuditTarget(Struct, frozen=True, kw_only=True):
     builds: tuple[Build, ...]  #: the configs whose variants are audited
     index: str = "pip"  #: where its wheels are, as in packages.yaml
     recipe: Path | None = None  #: its recipe.yaml, or None where this repository has none
-
-
-def sanitized(outcome: SourceOutcome) -> SourceOutcome:
-    """Return what a source found, with all text made `plain`."""
-    return msgspec.convert(_sanitize(msgspec.to_builtins(outcome)), SourceOutcome)
-
-
-def _sanitize(value: Any) -> Any:
-    if isinstance(value, str):
-        return plain(value)
-    if isinstance(value, (list, tuple)):
-        return [_sanitize(item) for item in value]
-    return {key: _sanitize(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -13,6 +13,7 @@ from msgspec import structs
 from groundwork import files
 from groundwork.errors import UsageError
 from groundwork.network.cache import age
+from groundwork.text import plain
 from pin_audit.cells import CellPart, cells
 from pin_audit.facts import (
     UPSTREAM,
@@ -103,16 +104,16 @@ def insert(path: Path, text: str) -> bool:
     """
     try:
         content = path.read_bytes().decode("utf-8")
-        plain = content.replace("\r\n", "\n")
-        between = _BETWEEN.search(plain)
-        if [line for line in plain.split("\n") if line in (BEGIN, END)] != [BEGIN, END] or between is None:
+        old = content.replace("\r\n", "\n")
+        between = _BETWEEN.search(old)
+        if [line for line in old.split("\n") if line in (BEGIN, END)] != [BEGIN, END] or between is None:
             hint = f"put lines with {BEGIN} and {END} there"
             raise UsageError(f"{path} does not have the markers of the table", hint)
         new = "\n".join(["", *text.strip("\n").split("\n"), "", ""])
         if between[0] == new:
             return False
         end_of_line = "\r\n" if "\r\n" in content else "\n"
-        files.write(path.resolve(), _BETWEEN.sub(lambda _: new, plain).replace("\n", end_of_line))
+        files.write(path.resolve(), _BETWEEN.sub(lambda _: new, old).replace("\n", end_of_line))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path} cannot be read or written: {error}", "name a file with the markers"
@@ -122,7 +123,7 @@ def insert(path: Path, text: str) -> bool:
 
 def escape(text: str, *, lines: bool = True) -> str:
     """Keep text from being markup, and leave out line numbers unless `lines`."""
-    text = text if lines else re.sub(r"(\.\w+):\d+", r"\1", text)
+    text = plain(text if lines else re.sub(r"(\.\w+):\d+", r"\1", text))
     return re.sub(r"([\\|*<\[\]`]|(?<!\w)_|_(?!\w))", r"\\\1", text).replace("\n", " ")
 
 
@@ -170,8 +171,9 @@ def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[st
 
 
 def _part(part: CellPart, labels: dict[str, str], package: str) -> str:
-    plain = re.fullmatch(r"[\w .,;:+-]*", part.text) and "_" not in part.text
-    text = part.text if plain else "`" + part.text.replace("|", "\\|").replace("`", "'") + "`"
+    text = plain(part.text)
+    if not re.fullmatch(r"[\w .,;:+-]*", text) or "_" in text:
+        text = "`" + text.replace("|", "\\|").replace("`", "'") + "`"
     if part.url.startswith(("https://", "http://")):
         text = f"[{text}][{labels.setdefault(part.url, f'{package}-{len(labels) + 1}')}]"
     return f"{text} {escape(part.remark)}".strip()

@@ -25,12 +25,9 @@ class LocalTree:
 
     def names(self) -> Sequence[str]:
         """Return the paths of all regular files, sorted."""
-        paths = []
-        for top, folders, names in os.walk(self._folder):
-            folders[:] = [name for name in folders if name != ".git"]
-            files = (Path(top, name) for name in names if name != ".git")
-            paths += [path for path in files if path.is_file() and not path.is_symlink()]
-        return sorted(path.relative_to(self._folder).as_posix() for path in paths)
+        paths = (Path(top, name) for top, _, names in os.walk(self._folder) for name in names)
+        regular = (path for path in paths if path.is_file() and not path.is_symlink())
+        return sorted(path.relative_to(self._folder).as_posix() for path in regular)
 
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
         """Return the contents of those files that exist."""

@@ -8,7 +8,7 @@ believed where it was not read at the release itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -80,15 +80,16 @@ def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> Source
     return outcome
 
 
-def of(target: AuditTarget, outcomes: Iterable[SourceOutcome], made: str) -> Iterator[Snapshot]:
+def of(target: AuditTarget, outcomes: Sequence[SourceOutcome], made: str) -> Iterator[Snapshot]:
     """Yield what was found about a target: of its release, and of the channel."""
-    read = [outcome for outcome in outcomes if any(not fact.trouble for fact in outcome.facts)]
-    release = tuple(outcome for outcome in read if outcome.source in OF_RELEASE)
-    channel = tuple(outcome for outcome in read if outcome.source in OF_CHANNEL)
-    if release:
-        yield Snapshot(package=target.package, version=target.version, made=made, sources=release)
-    if channel:
-        yield Snapshot(package=CHANNEL, version="", made=made, sources=channel)
+    for package, version, sources in (
+        (target.package, target.version, OF_RELEASE),
+        (CHANNEL, "", OF_CHANNEL),
+    ):
+        ours = [outcome for outcome in outcomes if outcome.source in sources]
+        read = tuple(outcome for outcome in ours if any(not fact.trouble for fact in outcome.facts))
+        if read:
+            yield Snapshot(package=package, version=version, made=made, sources=read)
 
 
 def save(new: Snapshot, folder: Path = FOLDER) -> Path:

@@ -21,7 +21,6 @@ from pin_audit.facts import (
     SourceOutcome,
     Submodule,
     TagCommit,
-    sanitized,
 )
 from pin_audit.name_map import Dependency, Names
 from pin_audit.rows import GRAVITY, AuditRow, Status, cuda_of_wheel, excludes
@@ -71,7 +70,7 @@ class Audit:
 
 def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Names) -> Audit:
     """Make a package's table from the outcomes of all sources, in any order."""
-    ordered = tuple(sorted(map(sanitized, outcomes), key=lambda outcome: outcome.source))
+    ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.source))
     facts = [fact for outcome in ordered for fact in outcome.facts]
     drafts = _assign(facts, target, names)
     troubles = dict.fromkeys(SOURCES, "not asked")

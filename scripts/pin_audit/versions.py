@@ -100,9 +100,7 @@ def pin(value: str) -> Spec:
 def common(specs: Iterable[Spec]) -> str | None:
     """Return a version that all of the constraints admit, or None: then no version does."""
     wanted = list(specs)
-    candidates = (
-        frozenset[str]().union(*(spec.landmarks() for spec in wanted)) if wanted else frozenset({"0"})
-    )
+    candidates = {version for spec in wanted for version in spec.landmarks()}
     return next((one for one in _ordered(candidates) if all(spec.admits(one) for spec in wanted)), None)
 
 

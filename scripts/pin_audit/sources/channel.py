@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +11,6 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
-from packaging.version import InvalidVersion
-from packaging.version import Version as PythonVersion
 from rattler import Channel, Gateway, RepoDataRecord, SourceConfig, Version
 from rattler.platform.subdir import SubdirLiteral
 
@@ -24,6 +23,7 @@ from pin_audit.services import Services
 
 SOURCE = "channel"
 CONDA_FORGE = "conda-forge"
+_PRERELEASE = re.compile(r"\d[._-]?(a|b|rc|alpha|beta|dev|pre)[._-]?\d*\b")
 _SECONDS = 60.0
 _REMEDY = "check the network and the channel"
 
@@ -128,14 +128,7 @@ def _facts(name: str, platforms: Sequence[str], found: Mapping[str, _Packages], 
 
 
 def _best(name: str, records: list[RepoDataRecord]) -> NewestPackage:
-    released = [record for record in records if not _is_prerelease(str(record.version))] or records
+    released = [record for record in records if not _PRERELEASE.search(str(record.version))] or records
     best = max(released, key=lambda record: (record.version, record.build_number))
     digest = best.sha256.hex() if best.sha256 else ""
     return NewestPackage(name=name, version=str(best.version), file=best.file_name, sha256=digest)
-
-
-def _is_prerelease(version: str) -> bool:
-    try:
-        return PythonVersion(version).is_prerelease
-    except InvalidVersion:
-        return False

@@ -233,18 +233,6 @@ def test_an_older_answer_serves(world: tuple[Path, tuple[str, ...]], tmp_path: P
     assert "not in the cache" in troubles(audit(f"{base}super.git", tmp_path / "empty", offline=True))
 
 
-def test_two_runs_on_one_cache_end_alike(world: tuple[Path, tuple[str, ...]], tmp_path: Path) -> None:
-    found: list[SourceOutcome] = []
-    url = f"file://{world[0]}/super.git"
-    threads = [threading.Thread(target=lambda: found.append(audit(url, tmp_path))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [troubles(one).strip() for one in found] == [""] * 3
-    assert len({str(described(one)) for one in found}) == 1
-
-
 class _Handler(BaseHTTPRequestHandler):
     """git's smart protocol as git-http-backend(1) speaks it; everything below ``locked`` wants a password."""
 

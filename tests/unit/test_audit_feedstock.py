@@ -113,16 +113,6 @@ def asked(root: Path, config: Config) -> list[tuple[str, str]]:
     return [need[:2] for need in needs((root / "recipe" / "meta.yaml").read_text(encoding="utf-8"), config)]
 
 
-def test_conda_smithys_configs_are_read(tmp_path: Path) -> None:
-    found = feedstock.configs(make(tmp_path, META))
-    assert [(one.platform, one.accelerator) for one in found] == [
-        ("linux-64", "cuda129"),
-        ("linux-64", "cpu"),
-        ("osx-arm64", "cpu"),
-    ]
-    assert found[0].zip_keys == (("c_compiler_version", "cuda_compiler_version"),)
-
-
 def test_a_meta_yaml_names_package_version_and_upstream(tmp_path: Path) -> None:
     found = target(make(tmp_path, META))
     assert (found.package, found.version, found.tag) == ("thing-lib", "1.2.3", "v1.2.3")
@@ -167,12 +157,6 @@ def test_upstream_and_ref_stand_in_for_a_recipe(tmp_path: Path) -> None:
     assert (found.package, found.version, found.tag) == ("faiss", "1.14.3", "v1.14.3")
     with pytest.raises(UsageError, match="has no recipe"):
         target(tmp_path)
-
-
-def test_the_repository_around_the_current_folder_is_found(tmp_path: Path) -> None:
-    root = make(tmp_path / "feedstock", META)
-    assert feedstock.around(root / "recipe") == root
-    assert feedstock.around(tmp_path) is None
 
 
 @pytest.mark.parametrize("text", ["[1]", "a: *nothing", "\x00"])

@@ -139,13 +139,6 @@ def test_a_migration_to_a_cuda_version_brings_what_is_zipped_with_it(tmp_path: P
     assert (moved.values, moved.holds.cuda, moved.holds.platforms) == (("2.34",), ("13.1",), ("linux-64",))
 
 
-def test_a_single_file_has_no_migrations_and_that_is_told(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(PINS)
-    outcome = ask(services(tmp_path / "cache"), tmp_path / "mine.yaml")
-    assert sorted(values(outcome)) == sorted(EXPECTED)
-    assert "no migrations" in outcome.trouble
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [

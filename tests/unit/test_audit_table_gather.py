@@ -81,17 +81,6 @@ def test_a_source_that_never_ends_does_not_hold_up_the_others(tmp_path: Path) ->
     forever.set()
 
 
-def test_sources_are_asked_at_the_same_time(tmp_path: Path) -> None:
-    both = threading.Barrier(2, timeout=20)
-
-    def meets(request: AuditRequest) -> SourceOutcome:
-        both.wait()
-        return SourceOutcome(source="meets")
-
-    found = gather([ask(tmp_path, "pytorch"), ask(tmp_path, "pyg-lib")], {"meets": meets})
-    assert [one.trouble for outcomes in found.values() for one in outcomes] == ["", ""]
-
-
 def test_every_source_of_the_list_has_a_module() -> None:
     assert set(sources()) == set(SOURCES)
     folder = Path(__file__).parents[2] / "scripts" / "pin_audit" / "sources"

@@ -105,13 +105,6 @@ def test_what_platforms_do_not_share_is_told_apart(pip: SimpleNamespace, tmp_pat
     assert MAC in outcome.facts[2].where.file
 
 
-def test_only_wheels_for_the_configs_platforms_are_read(pip: SimpleNamespace, tmp_path: Path) -> None:
-    answers = {f"{LINUX}.metadata": metadata("numpy"), f"{MAC}.metadata": metadata("metal")}
-    with index(pip, page(LINUX, MAC), **answers):
-        outcome = read(request(services(tmp_path), configs=(config("osx-arm64"),)))
-    assert values(outcome) == [("metal", "*", "")]
-
-
 def test_requires_python_and_the_tags_of_all_wheels_are_read(pip: SimpleNamespace, tmp_path: Path) -> None:
     tags = ("11-cp311", "12-cp312", "14-cp314", "14-cp314t", "15-cp315t", "10-abi3")
     names = [f"thing-1.2-cp3{tag}-manylinux_2_28_x86_64.whl" for tag in tags]
@@ -256,17 +249,6 @@ def test_extensions_are_looked_for_on_the_index_of_pyg(
         outcome = read(request(services(tmp_path), configs=(config("linux-64"),), index="pyg"))
     assert values(outcome) == [("numpy", "*", "")]
     assert outcome.facts[0].where.url == f"{site.url}/torch-2.13.0%2Bcpu.html"
-
-
-def test_a_second_index_helps_out_and_the_trouble_of_the_first_is_told(
-    pip: SimpleNamespace, tmp_path: Path
-) -> None:
-    with index(pip, page(LINUX), **{f"{LINUX}.metadata": metadata(*REQUIRES)}) as site:
-        pip.text = f"global.index-url='{site.url}/down'\nglobal.extra-index-url='{site.url}/simple'\n"
-        site.answers["/down/thing/"] = lambda handler: handler.reply(500, b"")
-        outcome = read(request(services(tmp_path)))
-    assert values(outcome) == EXPECTED
-    assert "HTTP status 500" in outcome.trouble
 
 
 def test_a_folder_of_wheels_and_an_index_of_files_serve(pip: SimpleNamespace, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,33 +38,3 @@ def test_every_variable_that_is_read_is_on_the_page(repository: Path) -> None:
     }
     assert {"MEGABUILD_CACHE", "PYENV_ROOT"} <= read
     assert {name for name in read if f"`{name}`" not in page} == set()
-
-
-def _texts(path: Path) -> Iterator[str]:
-    """Give the texts in a program as they are printed, ``…`` in place of what differs."""
-    if path.suffix != ".py":
-        yield path.read_text(encoding="utf-8")
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-        elif isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
-
-
-def test_what_troubleshooting_quotes_is_what_the_programs_say(repository: Path) -> None:
-    page = (repository / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    ours = page[: page.index("## What other programs say")]
-    quoted = [
-        words
-        for row in re.findall(r"^\| (`.*?) \|", ours, re.MULTILINE)
-        for words in re.findall("`(.+?)`", row)
-    ]
-    assert len(quoted) > 20
-    programs = [path for name in ("scripts", "recipe") for path in (repository / name).rglob("*.*")]
-    texts = [text for path in programs if path.suffix in (".py", ".sh") for text in _texts(path)]
-    for words in quoted:
-        parts = [re.escape(part) for part in words.strip("… ").split("…")]
-        # what differs may be several things, with words of ours in between
-        said = re.compile(".*".join(parts), re.DOTALL)
-        assert any(said.search(text) for text in texts), words

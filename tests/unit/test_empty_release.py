@@ -68,17 +68,6 @@ def test_verify_refuses_it_by_name_with_what_to_do(
     assert "take pyg-lib in its place, or an earlier release of torch_scatter" in said
 
 
-def test_what_is_installed_from_where_it_is_developed_is_not_called_empty(
-    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = environment(tmp_path)
-    (place / "lib/python3.12/site-packages/torch_scatter/__init__.py").unlink()
-    (place / "lib/python3.12/site-packages/torch_scatter").rmdir()
-    words = ["verify", str(place)]
-    outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation)
-    assert "empty release" not in " ".join(capsys.readouterr().out.split())
-
-
 def chosen(folder: Path) -> Choice:
     index = folder / "index"
     make_page(index, "2.13.0", "cpu", [path.name for path in sorted(index.glob("*.whl"))])
@@ -90,11 +79,6 @@ def chosen(folder: Path) -> Choice:
 def test_an_index_that_offers_nothing_else_is_a_reason_to_compile(tmp_path: Path) -> None:
     wheel(tmp_path / "index")
     assert chosen(tmp_path) == Choice(wheel=None, reason=f"the index's wheel (2.2.0) has {NOTHING}")
-
-
-def test_one_that_is_named_for_this_platform_is_looked_into(tmp_path: Path) -> None:
-    wheel(tmp_path / "index", "cp312-cp312-linux_x86_64")
-    assert chosen(tmp_path) == Choice(wheel=None, reason=f"the wheel has {NOTHING}")
 
 
 def test_a_source_archive_with_nothing_to_compile_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-_DECODED = re.compile(r"msgspec\.\w+\.decode\([^=\n]*type=(\w+)|msgspec\.convert\(.*?, ([A-Z_]\w+)\)")
+_DECODED = re.compile(r"msgspec\.\w+\.decode\([^=\n]*type=(_?[A-Z]\w+)|msgspec\.convert\(.*?, ([A-Z_]\w+)\)")
 
 
 @pytest.mark.parametrize("package", ["groundwork", "megabuild", "conda_wheels", "pyg_extensions"])

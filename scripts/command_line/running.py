@@ -19,7 +19,7 @@ from groundwork.errors import DeadlineError, Interrupted, MegabuildError
 from groundwork.progress import Notes
 from groundwork.result import Result
 from groundwork.text import UNICODE, display, duration, plain, size, table
-from megabuild.plan import planning, published
+from megabuild.plan import published
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
@@ -105,7 +105,7 @@ def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
                 screen.follow(status)
 
             def prepare(report: Notes) -> Plan:
-                plans.append(planning.prepare(plan, report))
+                plans.append(make_plan(plan.options, report))
                 return plans[-1]
 
             summary = execute(plan, follow, prepare)

@@ -20,7 +20,6 @@ from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment
-from megabuild.providers.provider import ProviderRequest
 from megabuild.store.server import Record
 from pyg_extensions.table import find
 
@@ -143,8 +142,6 @@ class Plan:
     heavy_jobs: int = 0  #: of these, how many may be at heavy objects; 0 where none is heavy
     estimate: Estimate = field(default_factory=Estimate)
     stored: Stored = field(default_factory=Stored)  #: what comes from a store, and is not built
-    #: what the environment is made by, if it is not ready
-    request: ProviderRequest | None = field(default=None, repr=False)
     last_run: LastRun = field(default_factory=LastRun, repr=False)
 
     def usable_isolation(self) -> Isolation:

@@ -32,7 +32,8 @@ Overrides = Mapping[str, Sequence[str]]
 def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Plan:
     """Plan a run; writes nothing but caches.
 
-    With ``only_plan``, what a run would make and download first is left out.
+    With ``only_plan``, what a run would make and download first is left out: where that leaves something to be made
+    (``environment.ready``), the run plans again without it.
 
     Raises MegabuildError: The output folder's path cannot be used, the config does not render, the provider has no
         environment, nothing can be built here, packages cannot have the date that was asked for.
@@ -80,7 +81,6 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
             staging_decision=tree_reuse.NOTHING_STAGED,
             date=date,
             extensions=planner.plan(environment, items, report),
-            request=request,
             notes=(*environment.notes, *planner.notes, *release.notes),
             last_run=read_last_run(options),
         )
@@ -89,22 +89,6 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
     plan = replace(plan, stored=in_store, notes=(*plan.notes, *notes))
     figures, jobs, heavy = estimate(stored.when_fetched(plan))
     return replace(plan, estimate=figures, jobs=jobs, heavy_jobs=heavy)
-
-
-def prepare(plan: Plan, report: Notes) -> Plan:
-    """Return a plan whose environment is made; only where nothing of it could be known, it is planned again.
-
-    Raises MegabuildError: As :func:`make_plan`.
-    """
-    if plan.request is None or not plan.environment.channels:
-        return make_plan(plan.options, report)
-    prepared = provide(replace(plan.request, report=report, plan=False))
-    return replace(
-        plan,
-        environment=replace(
-            plan.environment, channels=prepared.channels, ready=True, downloads=(), to_make=0
-        ),
-    )
 
 
 def compare_with_disk(plan: Plan) -> Plan:

@@ -160,5 +160,5 @@ def test_killed_half_way_the_next_run_completes(made: _Made, tmp_path: Path) -> 
     process.wait()
     assert not list(cache.glob("channel/channels/*"))
     again = _make(cache, _FEW, pythons)
-    assert {one.id for one in again.records} == {one.id for one in expected.records}
+    assert {one.id for one in again.packages} == {one.id for one in expected.packages}
     assert not (cache / "channel" / "tmp").exists()

@@ -35,15 +35,9 @@ class _Filler:
 
 def _package(fill: _Filler) -> LocalPackage:
     return LocalPackage(
-        name="thing",
-        version="1.0",
-        build="h{hash}_0",
-        platform="linux-64",
-        inputs={"source": "a"},
-        run_exports={"strong": ("thing >=1",)},
-        relocate=True,
-        fill=fill,
-    )
+        name="thing", version="1.0", platform="linux-64", inputs={"source": "a"},
+        run_exports={"strong": ("thing >=1",)}, relocate=True, fill=fill,
+    )  # fmt: skip
 
 
 def _quiet(_: object) -> None:
@@ -53,19 +47,19 @@ def _quiet(_: object) -> None:
 def test_a_package_is_built_again_only_when_its_inputs_change(tmp_path: Path) -> None:
     fill = _Filler()
     package = _package(fill)
-    (first,) = Store(tmp_path).ensure([package, package], _quiet)
-    assert Store(tmp_path).ensure([package], _quiet) == (first,)
-    assert fill.calls == 1
-    (second,) = Store(tmp_path).ensure([replace(package, inputs={"source": "b"})], _quiet)
-    assert fill.calls == 2
-    assert first.build != second.build
+    changed = replace(package, inputs={"source": "b"})
+    assert package.build_string != changed.build_string
+    for packages, calls in (([package, package], 1), ([package], 1), ([changed, package], 2)):
+        Store(tmp_path).ensure(packages, _quiet)
+        assert fill.calls == calls
+        assert Store(tmp_path, writing=False).missing(packages) == []
 
 
 def test_files_are_dated_alike_whenever_they_were_packed(tmp_path: Path) -> None:
     """Else ninja would compile a tree again that another machine has made, before its headers were packed here."""
-    (record,) = Store(tmp_path / "store").ensure([_package(_Filler())], _quiet)
-    package = next((tmp_path / "store" / "store").rglob(f"{record.name}-*.conda"))
-    with zipfile.ZipFile(package) as parts:
+    store, package = Store(tmp_path), _package(_Filler())
+    store.ensure([package], _quiet)
+    with zipfile.ZipFile(store.path(package)) as parts:
         (name,) = (name for name in parts.namelist() if name.startswith("pkg-"))
         content = zstandard.ZstdDecompressor().stream_reader(parts.read(name)).read()
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
@@ -83,12 +77,14 @@ def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Pat
     def fail(_: Path) -> None:
         raise KeyboardInterrupt
 
+    package = _package(_Filler())
     with pytest.raises(KeyboardInterrupt):
-        Store(tmp_path).ensure([replace(_package(_Filler()), fill=fail)], _quiet)
+        Store(tmp_path).ensure([replace(package, fill=fail)], _quiet)
     assert not list(tmp_path.glob("store/*"))
     store = Store(tmp_path)
     assert not (tmp_path / "tmp").exists()
-    assert store.ensure([_package(_Filler())], _quiet)
+    store.ensure([package], _quiet)
+    assert store.path(package).is_file()
 
 
 @pytest.mark.parametrize("linked", [True, False])
@@ -100,22 +96,25 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
 
     if not linked:
         monkeypatch.setattr(os, "link", refused)
-    store, package, said = Store(tmp_path), _package(_Filler()), list[object]()
-    (record,) = store.ensure([package], _quiet)
-    made = store.channel([record], "linux-64")
-    index, file = made / "linux-64" / "repodata.json", made / "linux-64" / record.file_name
-    before = made.stat().st_ino
-    assert (store.channel([record], "linux-64"), made.stat().st_ino) == (made, before), "not made again"
+    store, packages, said = Store(tmp_path), [_package(_Filler())], list[object]()
+    assert store.whole(packages) is None
+    store.ensure(packages, _quiet)
+    made = store.channel(packages, "linux-64")
+    file = made / "linux-64" / packages[0].id.file_name
+    index, before = made / "linux-64" / "repodata.json", made.stat().st_ino
+    assert (store.whole(packages), store.channel(packages, "linux-64")) == (made, made)
+    assert made.stat().st_ino == before, "not made again"
     flip(file)  # where it is linked, the store's, too
-    (again,) = store.ensure([package], said.append)
+    assert store.whole(packages) is None
+    store.ensure(packages, said.append)
     assert ("was damaged" in str(said[:1])) == linked
-    assert store.channel([again], "linux-64") == made
-    assert sha256(file) == again.sha256
-    assert stores.indexed(made) == {record.file_name: again.sha256}
+    assert store.channel(packages, "linux-64") == made
+    assert stores.indexed(made) == {file.name: sha256(file)}
+    assert sha256(file) == sha256(store.path(packages[0]))
     index.write_text(index.read_text()[:-30])
     assert stores.indexed(made) is None
-    store.channel([again], "linux-64")
-    assert stores.indexed(made) == {record.file_name: again.sha256}
+    store.channel(packages, "linux-64")
+    assert stores.indexed(made) == {file.name: sha256(file)}
 
 
 def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
@@ -123,14 +122,13 @@ def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
         replace(_package(_Filler()), depends=("other >=1",), constrains=("third <1",)),
         LocalPackage(name="other", version="2.0", platform="linux-64", noarch="generic"),
     ]
-    made = Store(tmp_path / "made")
-    real = made.channel(made.ensure(packages, _quiet), "linux-64")
-    only_planned, records = planned(tmp_path / "planned", packages, "linux-64")
+    store = Store(tmp_path / "made")
+    store.ensure(packages, _quiet)
+    only_planned = planned(tmp_path / "planned", packages, "linux-64")
     assert not list(only_planned.rglob("*.conda"))
-    assert [record.key for record in records] == [package.key for package in packages]
     solved = [
         solving.environment(["thing"], Environment(channels=(channel,), pythons=()), "linux-64", "it")
-        for channel in (real, only_planned)
+        for channel in (store.channel(packages, "linux-64"), only_planned)
     ]
     assert solved[0] == solved[1]
     assert list(solved[0]) == ["other", "thing"]

@@ -34,7 +34,8 @@ def provide(request: ProviderRequest) -> Environment:
     store = Store(request.cache / "channel", writing=not request.plan)
     environment = provider(HERE.channel)()
     if not request.plan:
-        store.channel(store.ensure([package], request.report, "packing wheels"), "linux-64")
+        store.ensure([package], request.report, "packing wheels")
+        store.channel([package], "linux-64")
         return environment
     if not store.missing([package]):
         return environment

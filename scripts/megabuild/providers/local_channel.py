@@ -23,7 +23,7 @@ from megabuild.providers.local import compilers, placeholder_packages, python
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.local.store import Store, StoredPackage, planned
+from megabuild.providers.local.store import Store, planned
 from megabuild.providers.pypi import download, lock, wheel_to_conda
 
 #: Where system programs are searched.
@@ -39,7 +39,7 @@ class LocalChannel:
     """A finished channel."""
 
     path: Path  #: Folder with repodata, usable as a channel.
-    records: tuple[StoredPackage, ...]  #: The packages in it.
+    packages: tuple[LocalPackage, ...]  #: The packages in it.
     toolchain: Toolchain  #: The compiler that was packaged.
     stand_ins: tuple[str, ...]  #: Names of the packages that are empty.
     by_name: tuple[str, ...]  #: Names of those that are wheels only because pip's indexes have that name.
@@ -114,14 +114,13 @@ def make(
     described = wheel_to_conda.packages(locks, files, catalogue, platform)
     described += wheel_to_conda.other_names(described, wheels, catalogue, platform)
     of_wheels = [package for package in described if package.python in ("", *needed)]
-    folder, every = cache / "channel", [*own, *of_wheels]
+    folder, every = cache / "channel", [*{package.key: package for package in (*own, *of_wheels)}.values()]
     ready, left = True, list[LocalPackage]()
     if plan:
         store = Store(folder, writing=False)
         left = store.missing(every)
         whole = store.whole(every)
-        ready = whole is not None
-        path, records = whole or planned(folder, every, platform)
+        ready, path = whole is not None, whole or planned(folder, every, platform)
     else:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
@@ -130,12 +129,13 @@ def make(
             with threads(1) as pool:  # packs what is here while wheels are on their way
                 packing = pool.submit(store.ensure, own, report, "packing Pythons, compilers and the like")
                 download.download(locks, kept, report, only=lambda wheel: wheel.sha256 in sources, more=more)
-            records = packing.result() + store.ensure(of_wheels, report, "packing wheels")
-            path = store.channel(records, platform, report)
+            packing.result()
+            store.ensure(of_wheels, report, "packing wheels")
+            path = store.channel(every, platform, report)
             store.clean()
     return LocalChannel(
         path=path,
-        records=records,
+        packages=tuple(every),
         toolchain=compiler,
         stand_ins=tuple(sorted(missing)),
         by_name=by_name,

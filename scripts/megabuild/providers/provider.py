@@ -161,7 +161,7 @@ def machine_values(channel: LocalChannel, needs: Iterable[str]) -> dict[str, str
     values = {"c_compiler_version": compiler, "cxx_compiler_version": compiler, "c_stdlib_version": glibc}
     if "pybind11-abi" in map(_name, needs):
         values["pybind11_abi"] = next(
-            record.version for record in channel.records if record.name == "pybind11-abi"
+            package.version for package in channel.packages if package.name == "pybind11-abi"
         )
     return values
 

@@ -9,14 +9,12 @@ import shutil
 import sys
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
 from groundwork.channel_folder import make_readable
 from groundwork.files import link, sha256, verified, write
-from groundwork.names import PackageId
 from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import each, run
 from megabuild.providers.local.package import LocalPackage, build
@@ -33,29 +31,18 @@ _INDEX_SECONDS = 1800.0
 _BUILDERS = 2  # the engine compresses with several threads of its own
 
 
-@dataclass(frozen=True)
-class StoredPackage:
-    """A package in the store: its identity, its file, and the hashes of inputs (`key`) and file (`sha256`)."""
+class _Record(msgspec.Struct):
+    """The part of a package's ``record.json`` that is read."""
 
-    name: str
-    version: str
-    build: str
-    subdir: str
-    file_name: str
-    sha256: str
     key: str
-
-    @property
-    def id(self) -> PackageId:
-        return PackageId(self.name, self.version, self.build)
-
-    @classmethod
-    def of(cls, package: LocalPackage, sha256: str = "") -> StoredPackage:
-        """Return the record of a package; without a hash, of one that is not built."""
-        return cls(*package.id, package.subdir, package.id.file_name, sha256, package.key)
+    sha256: str
 
 
-_STORED = msgspec.json.Decoder(StoredPackage)
+_RECORDS = msgspec.json.Decoder(_Record)
+
+
+def _ignore(_: object) -> None:
+    """Report nothing."""
 
 
 class Store:
@@ -74,52 +61,39 @@ class Store:
         """Delete everything unfinished."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def path(self, record: StoredPackage) -> Path:
-        """Return the path of the package file of `record`."""
-        return self._entry(record.key) / record.file_name
+    def path(self, package: LocalPackage) -> Path:
+        """Return the path of a package's file."""
+        return self._entry(package) / package.id.file_name
 
-    def ensure(
-        self, packages: Iterable[LocalPackage], report: Notes, what: str = "packing"
-    ) -> tuple[StoredPackage, ...]:
-        """Build what is missing and return the records of all `packages`, each once, in their order."""
-        records = {package.key: self._read(package, report) for package in packages}
-        missing = {package.key: package for package in packages if records[package.key] is None}
-        if missing:
-            report(Preparing(what=what, total=len(missing), unit="packages"))
-        for done, record in enumerate(each(self._build, missing.values(), _BUILDERS), 1):
-            report(f"packaged {record.name} {record.version} {record.build}")
-            report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
-            records[record.key] = record
-        return tuple(record for record in records.values() if record is not None)
-
-    def missing(self, packages: Iterable[LocalPackage]) -> list[LocalPackage]:
+    def missing(self, packages: Iterable[LocalPackage], report: Notes = _ignore) -> list[LocalPackage]:
         """Return the packages that are still to be built, damaged ones among them, each once."""
         unique = {package.key: package for package in packages}
-        return [package for package in unique.values() if self._read(package) is None]
+        return [package for package in unique.values() if not self._sha256(package, report)]
 
-    def whole(self, packages: Iterable[LocalPackage]) -> tuple[Path, tuple[StoredPackage, ...]] | None:
-        """Return the channel of exactly these packages and its records, where nothing of it is left to be made."""
-        stored = {package.key: self._read(package) for package in packages}
-        records = tuple(record for record in stored.values() if record is not None)
-        channel, made_of = self._describe_channel(records)
-        return (
-            (channel, records)
-            if None not in stored.values() and self._is_whole(channel, records, made_of)
-            else None
-        )
+    def ensure(self, packages: Iterable[LocalPackage], report: Notes, what: str = "packing") -> None:
+        """Build what is missing."""
+        missing = self.missing(packages, report)
+        if missing:
+            report(Preparing(what=what, total=len(missing), unit="packages"))
+        for done, package in enumerate(each(self._build, missing, _BUILDERS), 1):
+            report(f"packaged {package.name} {package.version} {package.build_string}")
+            report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
 
-    def channel(
-        self, records: Sequence[StoredPackage], platform: str, report: Notes = lambda _: None
-    ) -> Path:
-        """Return the channel of exactly these records, created atomically if it does not exist yet."""
-        channel, made_of = self._describe_channel(records)
-        if self._is_whole(channel, records, made_of):
+    def whole(self, packages: Sequence[LocalPackage]) -> Path | None:
+        """Return the channel of exactly these packages, where nothing of it is left to be made."""
+        channel, made_of = self._describe_channel(packages)
+        return channel if self._is_whole(channel, packages, made_of) else None
+
+    def channel(self, packages: Sequence[LocalPackage], platform: str, report: Notes = _ignore) -> Path:
+        """Return the channel of exactly these packages, created atomically if it does not exist yet."""
+        channel, made_of = self._describe_channel(packages)
+        if self._is_whole(channel, packages, made_of):
             return channel
         temporary = self._temporary / uuid.uuid4().hex
         for subdir in (platform, "noarch"):
             (temporary / subdir).mkdir(parents=True)
-        for record in records:
-            link(self.path(record), temporary / record.subdir / record.file_name)
+        for package in packages:
+            link(self.path(package), temporary / package.subdir / package.id.file_name)
         what = "indexing the local channel"
         report(Preparing(what=what))
         # in a process of its own: the hundred megabytes that it takes would stay with this one
@@ -132,79 +106,78 @@ class Store:
         _put(temporary, channel)
         return channel
 
-    def _describe_channel(self, records: Sequence[StoredPackage]) -> tuple[Path, str]:
+    def _describe_channel(self, packages: Iterable[LocalPackage]) -> tuple[Path, str]:
         """Return the path of the channel of some packages, and its :data:`MADE_OF`."""
-        keys = hashlib.sha256("\n".join(sorted(record.key for record in records)).encode()).hexdigest()
+        made_of = {package.id.file_name: package.key for package in packages}
+        keys = hashlib.sha256("\n".join(sorted(made_of.values())).encode()).hexdigest()
         name = hashlib.sha256(f"{keys} {MADE_OF}".encode()).hexdigest()[:16]
-        made_of = json.dumps({record.file_name: record.key for record in records}, indent=1, sort_keys=True)
-        return self._folder / "channels" / name, made_of
+        return self._folder / "channels" / name, json.dumps(made_of, indent=1, sort_keys=True)
 
-    def _is_whole(self, channel: Path, records: Sequence[StoredPackage], made_of: str) -> bool:
+    def _is_whole(self, channel: Path, packages: Iterable[LocalPackage], made_of: str) -> bool:
         """Whether a channel exists, its files are the store's or copies of them, and its index lists exactly these."""
+        listed = {}
         try:
-            for record in records:
-                path = channel / record.subdir / record.file_name
-                if not path.samefile(self.path(record)) and not verified(path, record.sha256):
+            for package in packages:
+                path, sha256 = channel / package.subdir / package.id.file_name, self._sha256(package)
+                if not sha256 or not (path.samefile(self.path(package)) or verified(path, sha256)):
                     return False
-            listed = indexed(channel)
-            return (channel / MADE_OF).read_text() == made_of and listed == {
-                record.file_name: record.sha256 for record in records
-            }
+                listed[path.name] = sha256
+            return (channel / MADE_OF).read_text() == made_of and indexed(channel) == listed
         except (OSError, ValueError):
             return False
 
-    def _entry(self, key: str) -> Path:
-        return self._folder / "store" / key
+    def _entry(self, package: LocalPackage) -> Path:
+        return self._folder / "store" / package.key
 
-    def _read(self, package: LocalPackage, report: Notes = lambda _: None) -> StoredPackage | None:
+    def _sha256(self, package: LocalPackage, report: Notes = _ignore) -> str:
+        """Return the hash of a package's file; empty if it has not been built, or is damaged."""
         try:
-            record = _STORED.decode((self._entry(package.key) / "record.json").read_bytes())
+            record = _RECORDS.decode((self._entry(package) / "record.json").read_bytes())
         except (OSError, msgspec.MsgspecError):
-            return None
-        if record.key == package.key and verified(self.path(record), record.sha256):
-            return record
-        report(f"! {record.name} {record.version} was damaged in the cache and is packaged again")
-        return None
+            return ""
+        if record.key == package.key and verified(self.path(package), record.sha256):
+            return record.sha256
+        report(f"! {package.name} {package.version} was damaged in the cache and is packaged again")
+        return ""
 
-    def _build(self, package: LocalPackage) -> StoredPackage:
+    def _build(self, package: LocalPackage) -> LocalPackage:
         work = self._temporary / uuid.uuid4().hex
         entry = work / "entry"
         entry.mkdir(parents=True)
         built = build(package, work)
-        record = StoredPackage.of(package, sha256(built))
+        name, version, build_string = package.id
+        record = {"name": name, "version": version, "build": build_string, "subdir": package.subdir}
+        record |= {"file_name": package.id.file_name, "sha256": sha256(built), "key": package.key}
         built.chmod(0o644)
-        os.replace(built, entry / record.file_name)
-        (entry / "record.json").write_text(json.dumps(asdict(record), indent=1, sort_keys=True))
-        _put(entry, self._entry(package.key))
-        return record
+        os.replace(built, entry / package.id.file_name)
+        (entry / "record.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+        _put(entry, self._entry(package))
+        return package
 
 
-def planned(
-    folder: Path, packages: Iterable[LocalPackage], platform: str
-) -> tuple[Path, tuple[StoredPackage, ...]]:
-    """Return a channel with an index only, for a solver, and the records of its packages, which need not exist."""
+def planned(folder: Path, packages: Iterable[LocalPackage], platform: str) -> Path:
+    """Return a channel with an index only, for a solver; its packages need not exist."""
     unique = {package.key: package for package in packages}
-    records = {key: StoredPackage.of(package) for key, package in unique.items()}
-    channel = folder / "planned" / hashlib.sha256("\n".join(sorted(records)).encode()).hexdigest()[:16]
+    channel = folder / "planned" / hashlib.sha256("\n".join(sorted(unique)).encode()).hexdigest()[:16]
     for subdir in (platform, "noarch"):
         listed = {
-            records[key].file_name: {
+            package.id.file_name: {
                 "name": package.name,
                 "version": package.version,
-                "build": records[key].build,
+                "build": package.build_string,
                 "build_number": package.build_number,
                 "subdir": subdir,
                 "depends": package.depends,
                 "constrains": package.constrains,
                 **({"noarch": package.noarch} if package.noarch else {}),
             }
-            for key, package in unique.items()
+            for package in unique.values()
             if package.subdir == subdir
         }
         document = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": listed}
         write(channel / subdir / "repodata.json", json.dumps(document))
-    write(channel / MADE_OF, json.dumps({record.file_name: key for key, record in records.items()}))
-    return channel, tuple(records.values())
+    write(channel / MADE_OF, json.dumps({package.id.file_name: key for key, package in unique.items()}))
+    return channel
 
 
 def _put(folder: Path, final: Path) -> None:

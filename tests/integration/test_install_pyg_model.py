@@ -96,8 +96,8 @@ class Place:
 
     def remove(self, name: str) -> None:
         """Uninstall it, by hand."""
-        for path in self.site.glob(f"{name}*"):
-            shutil.rmtree(path)
+        for path in self.venv.glob(f"lib/python*/site-packages/{name}*"):
+            shutil.rmtree(path, ignore_errors=True)  # its folder may have several names
 
     def libraries(self, name: str) -> list[str]:
         return sorted(path.name for path in (self.site / name).glob("*.so"))

@@ -23,7 +23,7 @@ from gpu_tools.slim.features import (
     is_nvidia,
 )
 from gpu_tools.slim.users import find_compiler_users, find_triton_users, find_unused_libraries
-from gpu_tools.verify.gpu_probe import archs_here
+from gpu_tools.verify import gpu_probe
 from groundwork.errors import UnknownError, UsageError
 from groundwork.names import cuda_archs
 
@@ -89,13 +89,10 @@ def parse_gpus(given: Iterable[str]) -> tuple[str, ...]:
     """
     gpus: dict[str, None] = {}
     for word in _split(given):
-        archs = archs_here() if word == "native" else word
-        if not archs:
-            raise UnknownError(
-                "no NVIDIA GPU was found on this machine (the driver tells of none)",
-                "name the GPUs that it is to run on: --arch-list 12.0",
-            )
-        for arch in cuda_archs(archs):
+        driver = gpu_probe.driver() if word == "native" else {"archs": [word]}
+        if "error" in driver:
+            raise UnknownError(driver["error"], "name the GPUs that it is to run on: --arch-list 12.0")
+        for arch in cuda_archs(";".join(driver["archs"])):
             if arch.endswith(("+PTX", "a", "f")):
                 raise UsageError(
                     f"{arch} is not a GPU", "write a GPU's compute capability, such as 9.0 or 12.0"

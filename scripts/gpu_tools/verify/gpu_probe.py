@@ -5,7 +5,6 @@ Prints one JSON document after a mark: driver, torch, GPUs, and operations on th
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib
 import importlib.util
@@ -27,7 +26,8 @@ CODES = {
 
 
 def driver() -> dict[str, Any]:
-    """Ask the driver itself for its CUDA version and the number of GPUs."""
+    """Ask the driver itself for its CUDA version, the number of GPUs, and their architectures (``9.0``)."""
+    archs: list[str] = []
     try:
         library = ctypes.CDLL("libcuda.so.1")
         version, count = ctypes.c_int(), ctypes.c_int()
@@ -35,11 +35,18 @@ def driver() -> dict[str, Any]:
         code = library.cuInit(0)
         if code == 0:
             library.cuDeviceGetCount(ctypes.byref(count))
+        for device in range(count.value):
+            # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+            digits = [ctypes.c_int(), ctypes.c_int()]
+            for digit, attribute in zip(digits, (75, 76), strict=True):
+                library.cuDeviceGetAttribute(ctypes.byref(digit), attribute, device)
+            archs.append(f"{digits[0].value}.{digits[1].value}")
     except (OSError, AttributeError) as error:
         if "cannot open shared object file" in str(error):
             return {"error": "there is no NVIDIA driver (libcuda.so.1)"}
         return {"error": f"libcuda.so.1 is not an NVIDIA driver's, or damaged: {words(error)}"}
-    answer = {"cuda": f"{version.value // 1000}.{version.value % 1000 // 10}", "count": count.value}
+    cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    answer = {"cuda": cuda, "count": count.value, "archs": archs}
     if count.value:
         return answer
     return {**answer, "error": f"the NVIDIA driver finds no GPU: {CODES.get(code, '')} (cuInit: {code})"}
@@ -49,21 +56,6 @@ def words(error: BaseException) -> str:
     """Return an error's first line, and its kind, which may be all that it says."""
     first = next(iter(str(error).splitlines()), "")[:300]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
-def archs_here() -> str:
-    """Return the architectures of this machine's NVIDIA GPUs, ``9.0;12.0``, or an empty string."""
-    archs: set[str] = set()
-    with contextlib.suppress(OSError, AttributeError):
-        library, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
-        if library.cuInit(0) == 0 and library.cuDeviceGetCount(ctypes.byref(count)) == 0:
-            for device in range(count.value):
-                # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-                digits = [ctypes.c_int(), ctypes.c_int()]
-                for digit, attribute in zip(digits, (75, 76), strict=True):
-                    library.cuDeviceGetAttribute(ctypes.byref(digit), attribute, device)
-                archs.add(f"{digits[0].value}.{digits[1].value}")
-    return ";".join(sorted(archs, key=float))
 
 
 def driver_version() -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cuda_code.cuda_archs import number
 from gpu_tools.sizes.inside import classify_path
@@ -89,7 +90,7 @@ def parse_gpus(given: Iterable[str]) -> tuple[str, ...]:
     """
     gpus: dict[str, None] = {}
     for word in _split(given):
-        driver = gpu_probe.driver() if word == "native" else {"archs": [word]}
+        driver: dict[str, Any] = gpu_probe.driver() if word == "native" else {"archs": [word]}
         if "error" in driver:
             raise UnknownError(driver["error"], "name the GPUs that it is to run on: --arch-list 12.0")
         for arch in cuda_archs(";".join(driver["archs"])):

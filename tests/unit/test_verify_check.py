@@ -6,10 +6,10 @@ import _ctypes
 import io
 import json
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
+from wheel_files import make_wheel
 
 from gpu_tools.verify.check import verify
 from gpu_tools.verify.expectation import Expectation
@@ -17,13 +17,8 @@ from gpu_tools.verify.expectation import Expectation
 
 def wheel(folder: Path, build: str, **libraries: bytes) -> Path:
     """A wheel of a module that the table of extensions does not know."""
-    path = folder / f"other-1.0+{build}-cp312-cp312-linux_x86_64.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in libraries.items():
-            archive.writestr(f"other/{name}.so", content)
-        archive.writestr(f"other-1.0+{build}.dist-info/METADATA", f"Name: other\nVersion: 1.0+{build}\n")
-        archive.writestr(f"other-1.0+{build}.dist-info/WHEEL", "Tag: cp312-cp312-linux_x86_64\n")
-    return path
+    members = {f"other/{name}.so": content for name, content in libraries.items()}
+    return make_wheel(folder, f"other-1.0+{build}-cp312-cp312-linux_x86_64.whl", members)
 
 
 def test_a_library_that_cannot_be_read_is_a_fault_beside_good_ones(tmp_path: Path) -> None:

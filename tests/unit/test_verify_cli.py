@@ -6,7 +6,6 @@ import _ctypes
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from package_files import rot
 from test_sizes_cli import call
 from tiny import make_package
+from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
 from gpu_tools.verify import gpu, gpu_probe
@@ -26,13 +26,8 @@ from megabuild.plan import published
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
     """A wheel of torch_spline_conv with a library that is none of its own, and that lacks the others."""
-    path = tmp_path / "torch_spline_conv-1.2.2+pt213cu130-cp312-cp312-linux_x86_64.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.write(_ctypes.__file__, "torch_spline_conv/_basis_cuda.so")
-        information = "torch_spline_conv-1.2.2+pt213cu130.dist-info"
-        archive.writestr(f"{information}/METADATA", "Name: torch_spline_conv\nVersion: 1.2.2+pt213cu130\n")
-        archive.writestr(f"{information}/WHEEL", "Tag: cp312-cp312-linux_x86_64\n")
-    return path
+    files = {"torch_spline_conv/_basis_cuda.so": Path(_ctypes.__file__).read_bytes()}
+    return make_wheel(tmp_path, "torch_spline_conv-1.2.2+pt213cu130-cp312-cp312-linux_x86_64.whl", files)
 
 
 def test_a_failing_verdict_has_an_exit_code_of_its_own(
@@ -66,10 +61,7 @@ def test_a_published_package_that_rotted_is_refused(
 def test_a_package_without_libraries_is_not_called_good(
     tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "of_somebody-2.1.2-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("of_somebody-2.1.2.dist-info/METADATA", "Name: of_somebody\nVersion: 2.1.2\n")
-        archive.writestr("of_somebody/__init__.py", "")
+    path = make_wheel(tmp_path, "of_somebody-2.1.2-py3-none-any.whl", {"of_somebody/__init__.py": b""})
     assert call(invocation, "verify", str(path)) == 14
     assert "nothing to verify" in capsys.readouterr().out
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import _ctypes
 import struct
 import subprocess
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from gpu_library import MACHINE_CODE, entry, fatbin
 from test_sizes_cli import call
+from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
 
@@ -37,14 +37,8 @@ def verify(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> Verify
 def wheel(
     folder: Path, files: Mapping[str, bytes], version: str = "1.2.2", platform: str = "linux_x86_64"
 ) -> Path:
-    path = folder / f"torch_spline_conv-{version}-cp312-cp312-{platform}.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(f"torch_spline_conv/{name}", content)
-        information = f"torch_spline_conv-{version}.dist-info"
-        archive.writestr(f"{information}/METADATA", f"Name: torch_spline_conv\nVersion: {version}\n")
-        archive.writestr(f"{information}/WHEEL", f"Tag: cp312-cp312-{platform}\n")
-    return path
+    members = {f"torch_spline_conv/{name}": content for name, content in files.items()}
+    return make_wheel(folder, f"torch_spline_conv-{version}-cp312-cp312-{platform}.whl", members)
 
 
 def cpu(content: bytes = GOOD) -> dict[str, bytes]:

@@ -23,6 +23,7 @@ from megabuild.providers.local.compilers import probe
 from megabuild.providers.local.interpreters import some_of
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(shutil.which("mmdebstrap") is None, reason="mmdebstrap is not installed"),
     pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64"),
 ]

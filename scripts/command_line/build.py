@@ -37,7 +37,6 @@ CHOICE = "Choosing what is built"
 SHOW = "Only showing"
 HOW = "How it is built"
 PYG = "PyTorch Geometric's extensions"
-DEBUG = "Debugging a build"
 #: Options that the run takes as they are.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "extensions",
@@ -91,8 +90,6 @@ _TAKEN = (
 @option(PYG, "--arch-list", metavar="LIST", help="CUDA architectures in place of the config's: '9.0;12.0'.")
 @option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
         help="Most memory for compilers together, PyTorch's as well.  [default: what is free]")  # fmt: skip
-@option(DEBUG, "--debug", metavar="OUTPUT",
-        help="Make the build environment of this output, as libtorch-staging, and print how to enter it.")  # fmt: skip
 @version("build-locally.py")
 @click.pass_context
 def build(context: click.Context, /, **given: Any) -> Result:
@@ -115,14 +112,10 @@ def build(context: click.Context, /, **given: Any) -> Result:
     may_ask = person_present() and not invocation.json
     all_of = machine_platform() if given["every"] else ""
     chosen = choose(names, given["configs"], all_of=all_of, may_ask=may_ask)
-    if given["debug"] and (len(chosen) > 1 or invocation.json):
-        raise click.UsageError("--debug is for one config, and not for --json")
     given["deadline"] = parse_deadline(given["deadline"]) if given["deadline"] else None
     options = {name: partial(options_of, load(root, name), root, folder, given) for name in chosen}
-    from command_line.running import debug, run_configs
+    from command_line.running import run_configs
 
-    if given["debug"]:
-        return debug(options[chosen[0]](), given["debug"])
     return run_configs(options, invocation, plan_only=given["plan_only"], remove_trees=given["remove_trees"])
 
 

@@ -151,14 +151,6 @@ def _write_step_summary(options: Options, end: str, rows: Sequence[PackageResult
         file.write("\n".join([*lines, ""]))
 
 
-def debug(options: Options, output: str) -> Result:
-    """Make the environment of an output."""
-    from megabuild.run.debug import debug_package
-
-    with in_use.using(options.cache, options.cache_name):
-        return debug_package(_make_plan(options, Console(stderr=True), only_plan=False), output)
-
-
 def _console(invocation: Invocation) -> Console:
     """Return where progress is shown: standard output, unless a document goes there."""
     return Console(stderr=invocation.json, soft_wrap=True)

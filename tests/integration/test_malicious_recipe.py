@@ -35,7 +35,7 @@ _BUILT, _INDEX = "out/build_cache/staging_zz", "repodata.json"
 DRIVERS = {
     "its own files": (
         *("lock", "lock.pid", "run.json", "job.json", "outcome.json", "variant.yaml", *LAUNCHER_FILES),
-        *("ccache-stats.log", "logs/latest.log", "preflight", "debug/enter"),
+        *("ccache-stats.log", "logs/latest.log", "preflight"),
     ),
     "its folders": ("out", "tree", "tmp"),
     "what is in them": (

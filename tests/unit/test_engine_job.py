@@ -19,7 +19,6 @@ def test_an_outcome_is_what_the_worker_wrote(tmp_path: Path) -> None:
     )
     outcome = Outcome.read(tmp_path / "outcome.json", 0)
     assert (outcome.ok, outcome.passed) == (True, ("a.conda",))
-    assert outcome.document["paths"] == {"work_dir": "/w"}
     assert Outcome.read(tmp_path / "absent.json", -9).kind == "killed"
 
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from groundwork import files
 from groundwork.errors import IntegrityError
@@ -46,9 +45,6 @@ class Outcome:
     message: str  #: in the engine's own words
     returncode: int  #: of the worker process; negative for a signal
     passed: tuple[str, ...] = ()  #: names of package files that are built and passed their tests
-    document: Mapping[str, Any] = field(
-        default_factory=dict
-    )  #: the whole file: some scripts have further keys
 
     @classmethod
     def read(cls, path: Path, returncode: int) -> Outcome:
@@ -65,7 +61,6 @@ class Outcome:
                 message=str(data["message"]),
                 returncode=returncode,
                 passed=tuple(str(name) for name in data["passed"]),
-                document=data,
             )
         except FileNotFoundError:
             message = f"the engine ended with code {returncode}"

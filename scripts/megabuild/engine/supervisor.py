@@ -60,14 +60,11 @@ def run_worker(
     *,
     on_line: Callable[[str], None],
     on_tick: Callable[[], None],
-    script: str = "worker.py",
-    arguments: Sequence[str] = (),
 ) -> Outcome:
     """Run one job to its end in its place, and nothing survives it, however this function is left.
 
     ``on_line`` is called for every line that the worker itself prints (the engine's scripts write to log files
-    instead), ``on_tick`` about twenty times a second; what they raise ends the worker. Another ``script`` of the
-    engine's folder takes ``arguments`` besides the files of job and outcome.
+    instead), ``on_tick`` about twenty times a second; what they raise ends the worker.
 
     Raises MegabuildError: The isolation refused to start the worker, or its outcome is not what a worker writes.
     """
@@ -83,8 +80,8 @@ def run_worker(
     }
     scripts, state = place.scripts_inside, place.state_inside
     argv = [place.python, f"{scripts}/groundwork/guard.py"]
-    argv += [place.python, f"{scripts}/megabuild/engine/{script}", f"{state}/job.json"]
-    argv += [f"{state}/tmp/{outcome_file.name}", *arguments]
+    argv += [place.python, f"{scripts}/megabuild/engine/worker.py"]
+    argv += [f"{state}/job.json", f"{state}/tmp/{outcome_file.name}"]
     mounts = [*place.mounts, place.mount("job.json")]
     place.isolation.stop(place.name)
     process = subprocess.Popen(

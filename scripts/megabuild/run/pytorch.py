@@ -15,7 +15,6 @@ from groundwork.progress import title
 from megabuild.engine import output_folder
 from megabuild.engine.job import Job, Outcome
 from megabuild.engine.supervisor import TESTS
-from megabuild.isolation.base import Isolation
 from megabuild.plan import tree_reuse
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import compare_with_disk
@@ -69,7 +68,20 @@ class PyTorchWork(BuildTask):
         return self._plan.items
 
     def describe(self, jobs: int) -> tuple[View, Job]:
-        return describe_pytorch(self._plan, self._run.isolation, jobs, self._memory_budget.heavy_jobs)
+        plan, options = self._plan, self._plan.options
+        seen = view(
+            plan, self._run.isolation, state=options.state, recipe=options.recipe,
+            channels=plan.environment.channels, written=("tree",) if plan.stages else (),
+            heavy_jobs=self._memory_budget.heavy_jobs,
+        )  # fmt: skip
+        source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
+        env = {
+            "STAGING_FINGERPRINT": plan.staging.digest,
+            "TORCH_TREE": f"{seen.state_inside}/tree",
+            "TORCH_CCACHE": seen.launcher,
+        }
+        described = job(plan, seen, {**plan.overrides, **source}, jobs=jobs, env=env)
+        return seen, replace(described, keep_going=options.keep_going, test=False)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Prepare the tree before anything is compiled in it."""
@@ -150,20 +162,3 @@ class PyTorchWork(BuildTask):
             "swaps": self._parser.swaps,
             "object_cache": self.object_cache,
         }
-
-
-def describe_pytorch(plan: Plan, isolation: Isolation, jobs: int, heavy_jobs: int = 0) -> tuple[View, Job]:
-    """Lay out what the engine sees of PyTorch's task, and describe it to the worker."""
-    options, channels = plan.options, plan.environment.channels
-    seen = view(
-        plan, isolation, state=options.state, recipe=options.recipe, channels=channels,
-        written=("tree",) if plan.stages else (), heavy_jobs=heavy_jobs,
-    )  # fmt: skip
-    source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
-    env = {
-        "STAGING_FINGERPRINT": plan.staging.digest,
-        "TORCH_TREE": f"{seen.state_inside}/tree",
-        "TORCH_CCACHE": seen.launcher,
-    }
-    described = job(plan, seen, {**plan.overrides, **source}, jobs=jobs, env=env)
-    return seen, replace(described, keep_going=options.keep_going, test=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -47,15 +46,8 @@ def run(
 def _run_guarded(
     argv: Sequence[str], timeout: float, env: Mapping[str, str] | None
 ) -> subprocess.CompletedProcess[str]:
-    with subprocess.Popen(
-        [sys.executable, "-I", "-S", guard.__file__, *argv],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=env,
-    ) as program:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with process.start_guarded(argv, **pipes, text=True, errors="replace", env=env) as program:
         # the guard ends everything when its input closes, whose other end only this process has
         held, program.stdin = program.stdin, None  # or `communicate` would close it
         assert held is not None

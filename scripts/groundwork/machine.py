@@ -52,61 +52,40 @@ class Machine:
 
 
 def measure(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> Machine:
-    """Measure the machine, within the limits of this process's cgroups and their ancestors."""
+    """Measure the machine, within the limits of this process's cgroups and their ancestors (version 2)."""
     memory = psutil.virtual_memory()
     total, free = int(memory.total), int(memory.available)
-    for group in _groups(cgroup, own, "memory"):
-        limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
-        if limit and limit < memory.total:  # version 1 writes a number near 2**63 where there is none
-            used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
+    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    for group in _groups(cgroup, own):
+        limit = _number(group / "memory.max")
+        if 0 < limit < memory.total:
             # files read or written lately count as used, but the kernel gives them up for whoever needs memory
-            free = min(free, max(0, limit - max(0, used - _file_cache(group))))
-            total = min(total, limit)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quotas = [quota for group in _groups(cgroup, own, "cpu") if (quota := _quota(group))]
-    cores = max(1, min([cores, *(int(quota + 0.5) for quota in quotas)]))
-    return Machine(cores=cores, memory=total, memory_free=free)
+            cached = re.search(r"^inactive_file (\d+)$", _read(group / "memory.stat"), re.MULTILINE)
+            used = _number(group / "memory.current") - (int(cached[1]) if cached else 0)
+            total, free = min(total, limit), min(free, max(0, limit - max(0, used)))
+        if quota := re.match(r"(\d+) (\d+)", _read(group / "cpu.max")):
+            cores = min(cores, int(quota[1]) / int(quota[2]))
+    return Machine(cores=max(1, int(cores + 0.5)), memory=total, memory_free=free)
 
 
-def _groups(cgroup: Path, own: Path, controller: str) -> list[Path]:
-    """Return the folders of this process's groups and those above: one tree, or in version 1 one per controller."""
-    trees = {cgroup: "/", cgroup / controller: "/"}
-    with contextlib.suppress(OSError, ValueError):  # no such thing here
-        for line in own.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if ".." not in path and (not controllers or controller in controllers.split(",")):
-                trees[cgroup / controller if controllers else cgroup] = path
-    groups = []
-    for tree, path in trees.items():
-        parts = [part for part in path.split("/") if part]
-        groups += [tree.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
-    return groups
+def _groups(cgroup: Path, own: Path) -> list[Path]:
+    """Return the folders of this process's group and of those above it."""
+    match = re.search(r"^0::/(.*)$", _read(own), re.MULTILINE)
+    folder = cgroup / match[1] if match and ".." not in match[1] else cgroup
+    return [path for path in (folder, *folder.parents) if path.is_relative_to(cgroup)]
 
 
-def _quota(group: Path) -> float | None:
-    """Processors that a group's quota amounts to, or None without one."""
+def _read(path: Path) -> str:
     try:
-        quota, period = (group / "cpu.max").read_text().split()
-        return int(quota) / int(period) if quota.isdigit() else None
-    except (OSError, ValueError):
-        old, period_us = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
-        return old / period_us if old and old > 0 and period_us else None
+        return path.read_text()
+    except OSError:
+        return ""
 
 
-def _file_cache(group: Path) -> int:
-    """Bytes of cached files in a group that nobody maps or has used twice."""
-    try:
-        values = dict(line.split(" ", 1) for line in (group / "memory.stat").read_text().splitlines())
-        return int(values.get("total_inactive_file") or values.get("inactive_file") or "0")
-    except (OSError, ValueError):
-        return 0
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # absent, or "max"
-        return None
+def _number(path: Path) -> int:
+    """Return the number in a file; 0 where there is none: no such file, or "max"."""
+    text = _read(path).strip()
+    return int(text) if text.isdecimal() else 0
 
 
 def machine_platform() -> str:
@@ -191,11 +170,8 @@ def was_killed(text: str) -> bool:
 
 def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> int | None:
     """Return the number of OOM kills so far, of the system (proc(5)) and of cgroups; None where nobody counts them."""
-    kills = []
-    for path in (vmstat, *(group / name for group in _groups(cgroup, own, "memory")
-                           for name in ("memory.events", "memory.oom_control"))):  # fmt: skip
-        with contextlib.suppress(OSError):
-            kills += re.findall(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)
+    paths = (vmstat, *(group / "memory.events" for group in _groups(cgroup, own)))
+    kills = [kill for path in paths for kill in re.findall(r"^oom_kill (\d+)$", _read(path), re.MULTILINE)]
     return sum(map(int, kills)) if kills else None
 
 

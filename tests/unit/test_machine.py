@@ -33,31 +33,16 @@ def test_cached_files_are_not_taken_for_used_memory(tmp_path: Path) -> None:
     assert measure(tmp_path, NONE).memory_free == 600_000_000
 
 
-@pytest.mark.parametrize(
-    ("listed", "memory", "cpu"),
-    [
-        ("0::/user.slice/job_1/step_0\n", "user.slice/job_1", "user.slice"),
-        (
-            "4:memory:/slurm/job_1/step_0\n1:cpu,cpuacct:/slurm/job_1\n",
-            "memory/slurm/job_1",
-            "cpu/slurm/job_1",
-        ),
-    ],
-)
-def test_the_limits_of_the_group_we_are_in_and_of_those_above_it_hold(
-    tmp_path: Path, listed: str, memory: str, cpu: str
-) -> None:
+def test_the_limits_of_the_group_we_are_in_and_of_those_above_it_hold(tmp_path: Path) -> None:
     own = tmp_path / "own"
-    own.write_text(listed)
-    for folder in (memory, cpu):
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    names = ("memory.max", "memory.current", "cpu.max") if listed.startswith("0::") else (
-        "memory.limit_in_bytes", "memory.usage_in_bytes", "cpu.cfs_quota_us"
-    )  # fmt: skip
-    (tmp_path / memory / names[0]).write_text("1000000000")
-    (tmp_path / memory / names[1]).write_text("900000000")
-    (tmp_path / cpu / names[2]).write_text("100000 100000" if names[2] == "cpu.max" else "100000")
-    (tmp_path / cpu / "cpu.cfs_period_us").write_text("100000")
+    own.write_text("4:memory:/other\n0::/user.slice/job_1/step_0\n")
+    job = tmp_path / "user.slice" / "job_1"
+    job.mkdir(parents=True)
+    (job / "memory.max").write_text("1000000000\n")
+    (job / "memory.current").write_text("900000000\n")
+    (job.parent / "memory.max").write_text("max\n")
+    (job.parent / "cpu.max").write_text("100000 100000\n")
+    (job / "cpu.max").write_text("max 100000\n")
     machine = measure(tmp_path, own)
     assert (machine.cores, machine.memory) == (1, 1_000_000_000)
     assert machine.memory_free <= 100_000_000
@@ -119,15 +104,13 @@ def test_the_kernel_s_kill_is_counted_and_another_one_is_not(small_group: Path) 
     assert memory.short()
 
 
-def test_counters_of_both_versions_of_control_groups_are_read(tmp_path: Path) -> None:
-    (tmp_path / "own").write_text("4:memory:/batch/job\n0::/user/me\n")
-    for name, text in (("memory/batch/job/memory.oom_control", "oom_kill_disable 0\noom_kill 3\n"),
-                       ("user/me/memory.events", "oom 9\noom_kill 2\noom_group_kill 0\n"),
-                       ("user/memory.events", "oom 9\noom_kill 2\n")):  # fmt: skip
+def test_counters_of_the_kernel_and_of_control_groups_are_read(tmp_path: Path) -> None:
+    (tmp_path / "own").write_text("0::/user/me\n")
+    for name in ("user/me/memory.events", "user/memory.events"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text("oom 9\noom_kill 2\noom_group_kill 0\n")
     (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 7\n")
-    assert kernel_kills(tmp_path / "vmstat", tmp_path, tmp_path / "own") == 14
+    assert kernel_kills(tmp_path / "vmstat", tmp_path, tmp_path / "own") == 11
     assert kernel_kills(tmp_path / "none", tmp_path / "none", tmp_path / "none") is None
 
 

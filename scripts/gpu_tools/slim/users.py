@@ -11,11 +11,9 @@ before the version (libcudnn.so.9 holds ``libcudnn_adv.so``), or in a Python fil
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 
@@ -25,9 +23,13 @@ from gpu_tools.sizes.tree import Kind
 from gpu_tools.slim.contents import Contents
 from gpu_tools.slim.features import compiles_nothing, is_nvidia
 
-_TRITON, _COMPILER = "triton", "torch.utils.cpp_extension"
 _TESTS = frozenset({"test", "tests"})
-_WORDS = re.compile(rb"^[ \t]*(?:import|from)[ \t][^\n]*\b(?:triton|cpp_extension)\b", re.MULTILINE)
+#: Import statements, and the blanks before them: what is indented is in a function, or tried.
+_TRITON = re.compile(rb"^([ \t]*)(?:from[ \t]+|import[ \t]+(?:[\w., ]*,[ \t]*)?)triton\b", re.MULTILINE)
+_COMPILER = re.compile(
+    rb"^([ \t]*)(?:from[ \t]+torch\.utils[ \t]+import\b[^\n]*\b|(?:from|import)[ \t]+torch\.utils\.)cpp_extension\b",
+    re.MULTILINE,
+)
 _TRITONS_OWNERS = frozenset({"triton", "pytorch-triton", "torch", "pytorch", "libtorch"})
 _COMPILERS_OWNERS = re.compile(r"(?:nvidia-)?cuda-(?:nvcc|cccl|crt)(?:-.*)?")
 #: cuSOLVER for several GPUs in one call, replacements for a program's BLAS and FFTW, a second build of NVRTC, and NVTX
@@ -48,7 +50,7 @@ def find_triton_users(contents: Contents) -> dict[str, bool]:
     """Return the packages that use Triton, PyTorch aside, and whether they are of no use without."""
     requirers = (item.owner for item in contents.lists if item.required_names & {"triton", "pytorch-triton"})
     needing = dict.fromkeys((owner for owner in requirers if owner not in _TRITONS_OWNERS), True)
-    return {**_find_importers(contents)[_TRITON], **needing}
+    return {**_find_importers(contents, _TRITON), **needing}
 
 
 def find_compiler_users(contents: Contents) -> dict[str, bool]:
@@ -65,64 +67,27 @@ def find_compiler_users(contents: Contents) -> dict[str, bool]:
     theirs = {path: owner for path, owner in contents.owners.items() if is_nvidia(owner)}
     modules = {owner for path, owner in theirs.items() if path.endswith(".py") and contents.size_of(path)}
     headers = {owner for path, owner in theirs.items() if classify_path(path) == Kind.HEADERS}
-    return {**_find_importers(contents)[_COMPILER], **dict.fromkeys(needing | (modules & headers), True)}
+    return {**_find_importers(contents, _COMPILER), **dict.fromkeys(needing | (modules & headers), True)}
 
 
-@lru_cache(maxsize=1)
-def _find_importers(contents: Contents) -> Mapping[str, Mapping[str, bool]]:
-    """Return by module the packages that import it, and whether one of their modules fails without it.
+@lru_cache(maxsize=2)
+def _find_importers(contents: Contents, imports: re.Pattern[bytes]) -> Mapping[str, bool]:
+    """Return the packages with an import of something, and whether it is at the top of one of their modules.
 
     Files of no package are there by their path.
     """
-    importers: dict[str, dict[str, bool]] = {_TRITON: {}, _COMPILER: {}}
+    importers: dict[str, bool] = {}
     for path in contents.every:
         owner = contents.owners.get(path, path)
         if (
-            not path.endswith(".py")
-            or contents.is_link(path)
-            or owner in _TRITONS_OWNERS
-            or not _TESTS.isdisjoint(path.split("/"))
+            path.endswith(".py")
+            and not contents.is_link(path)
+            and owner not in _TRITONS_OWNERS
+            and _TESTS.isdisjoint(path.split("/"))
         ):
-            continue
-        content = contents.read(path)
-        if _WORDS.search(content):
-            for name, needs in _imports(_parse(content)):
-                for module, owners in importers.items():
-                    if f"{name}.".startswith(f"{module}."):
-                        owners[owner] = owners.get(owner, False) or needs
+            for match in imports.finditer(contents.read(path)):
+                importers[owner] = importers.get(owner, False) or not match[1]
     return importers
-
-
-def _parse(source: bytes) -> Sequence[ast.stmt]:
-    """Return a module's statements; none of what Python cannot read."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of other people's source
-            return ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a template, or a test of just that
-        return ()
-
-
-def _imports(body: Sequence[ast.stmt], needs: bool = True) -> Iterator[tuple[str, bool]]:
-    """Return the modules that statements import, and whether the module that they are in fails without them."""
-    for node in body:
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, needs) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from ((f"{node.module}.{alias.name}", needs) for alias in node.names)
-        elif isinstance(node, ast.If):
-            condition = ast.unparse(node.test)
-            if "TYPE_CHECKING" not in condition:
-                yield from _imports(node.body, needs and "triton" not in condition.lower())
-            yield from _imports(node.orelse, needs)
-        else:
-            lazily = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or (
-                bool(node.handlers)
-                if isinstance(node, ast.Try)
-                else isinstance(node, ast.With) and "suppress(" in ast.unparse(node.items[0].context_expr)
-            )
-            for part in ("body", "handlers", "orelse", "finalbody"):
-                yield from _imports(getattr(node, part, ()), needs and not lazily)
 
 
 @lru_cache(maxsize=1)

@@ -156,19 +156,10 @@ def _upstream_archs(row: AuditRow) -> Sequence[CellPart]:
 
 
 def _recipe_archs(row: AuditRow) -> Sequence[CellPart]:
-    """Return the recipes' lists, with where they hold, and whose each is: ``all but pyg-lib``."""
-    facts = row.all(RecipeArchs)
-    everybody = {fact.recipe for fact in facts}
-    lists: dict[tuple[str, str], set[str]] = {}
-    for fact in facts:
-        lists.setdefault((" ".join(fact.archs), ", ".join(fact.holds.platforms)), set()).add(fact.recipe)
-    parts = []
-    for (archs, scope), names in lists.items():
-        others = sorted(everybody - names)
-        most = f"all but {', '.join(others)}" if others else "all recipes"
-        whose = most if len(names) > max(1, len(others)) else ", ".join(sorted(names))
-        parts.append(CellPart(text=archs, scope=scope, notes=(whose,)))
-    return parts
+    return [
+        CellPart(text=" ".join(fact.archs), scope=", ".join(fact.holds.platforms))
+        for fact in row.all(RecipeArchs)
+    ]
 
 
 def _merge(parts: Iterable[CellPart]) -> list[CellPart]:

@@ -40,18 +40,15 @@ class CiRule:
 
     name: str  #: of the dependency, as in name_map.yaml
     what: str  #: what the value is to upstream, for people: ``in the image of tests``
-    file: str  #: path in upstream's tree; ``*`` takes all that fit
+    file: str  #: path in upstream's tree
     read: Reader
     packages: tuple[str, ...] = ("pytorch",)  #: those in whose trees the rule holds
-    platforms: tuple[str, ...] = ()  #: those for which it holds; empty: all
-    where: str = ""  #: a pattern that the path must match; its groups are conditions of the value
 
 
-def lines(pattern: str, *, under: str = "", shown: str = "") -> Reader:
+def lines(pattern: str, *, under: str = "") -> Reader:
     """Read every line that matches a pattern, comments left out: its group ``value``, without quotes.
 
-    Other groups are conditions of the value; so are those of the nearest line above that matches `under`. `shown`
-    replaces the value where a line does not contain a version; comments count then.
+    Other groups are conditions of the value; so are those of the nearest line above that matches `under`.
     """
 
     def groups_of(match: re.Match[str]) -> dict[str, str]:
@@ -61,14 +58,14 @@ def lines(pattern: str, *, under: str = "", shown: str = "") -> Reader:
         values: list[CiValue] = []
         heading: dict[str, str] = {}
         for number, line in enumerate(text.splitlines(), start=1):
-            if not shown and line.lstrip().startswith("#"):
+            if line.lstrip().startswith("#"):
                 continue
             if under and (above := re.search(under, line)):
                 heading = groups_of(above)
             if match := re.search(pattern, line):
                 groups = {**heading, **groups_of(match)}
                 value = re.sub(r"[\"']", "", groups.pop("value", match[0]))
-                values.append(CiValue(text=shown or value, line=number, groups=groups))
+                values.append(CiValue(text=value, line=number, groups=groups))
         if not values:
             raise NotInFile(f"has no line that fits {pattern!r}")
         return values
@@ -146,15 +143,8 @@ PINS = (
 NAMED = frozenset(rule.name for rule in PINS)
 
 _ARCHS, _ARCHS_FILE = "gpu-architectures", ".ci/manywheel/build_env_setup.py"
-_AS_PYTORCH = "# Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures"
-_EXPORTED = lines(r'^export TORCH_CUDA_ARCH_LIST="(?P<value>[^"]+)"')
 #: The GPU architectures that upstream ships. Up to 2.12 a script computed them: those are not read.
 ARCH_LISTS = (
     CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, literal("TORCH_CUDA_ARCH_LIST_TABLE", "cuda", "machine")),
     CiRule(_ARCHS, _SHIPPED, _MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
-    CiRule(_ARCHS, _SHIPPED, "setup.py", lines(_AS_PYTORCH, shown="those of the PyTorch it is built against"), _PYG),
-    CiRule(
-        _ARCHS, _SHIPPED, ".github/workflows/cuda/cu*-Linux-env.sh", _EXPORTED, _EXTENSIONS, ("linux-64",),
-        where=r"/cu(?P<cuda>11[78]|1[2-9]\d)-",
-    ),
-)  # fmt: skip
+)

@@ -226,10 +226,9 @@ class UpstreamArchs(Fact, frozen=True, kw_only=True, tag="upstream-archs"):
 
 
 class RecipeArchs(Fact, frozen=True, kw_only=True, tag="recipe-archs"):
-    """GPU architectures that a recipe of this repository builds for; ``recipe`` is whose."""
+    """GPU architectures that the recipe builds for."""
 
     archs: tuple[str, ...] = ()
-    recipe: str = ""
 
 
 _Upstream = Submodule | TagCommit | Requirement | CiPin | UpstreamArchs

@@ -12,7 +12,6 @@ from msgspec import structs
 
 from groundwork import files
 from groundwork.errors import UsageError
-from groundwork.network.cache import age
 from groundwork.text import plain
 from pin_audit.cells import CellPart, cells
 from pin_audit.facts import (
@@ -32,7 +31,6 @@ from pin_audit.table import Audit
 FORMAT, FORMAT_VERSION = "audit", 4
 BEGIN, END = "<!-- audit:begin -->", "<!-- audit:end -->"
 _BETWEEN = re.compile(rf"(?<={BEGIN}\n)(?:.*\n)*?(?={END}$)", re.MULTILINE)
-_FRESH = 90.0  # seconds; what is younger was fetched by this very run
 _COLUMNS: dict[str, tuple[type, ...]] = {
     "upstream": (*UPSTREAM, TagCommit, UpstreamArchs),
     "recipe": (RecipePin, RecipeCommit, RecipeArchs),
@@ -139,7 +137,7 @@ def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[st
 
     commit = f" ({audit.commit[:10]})" if audit.commit else ""
     yield f"{'#' * level} {escape(f'{target.package} {target.version}')}"
-    yield escape(f"Upstream's {target.tag}{commit}, {_days(audit, report, cached=lines)}.")
+    yield escape(f"Upstream's {target.tag}{commit}, {_days(audit, report)}.")
     chosen = [row for row in audit.rows if not row.vendored_only or row.use == "listed"]
     if chosen:
         rows = ([escape(row.name), *map(cell, cells(row).values()), status(row)] for row in chosen)
@@ -179,12 +177,8 @@ def _part(part: CellPart, labels: dict[str, str], package: str) -> str:
     return f"{text} {escape(part.remark)}".strip()
 
 
-def _days(audit: Audit, report: Report, *, cached: bool) -> str:
-    """Return of which day the report is, of which the pins of a snapshot, and how old what the cache had."""
+def _days(audit: Audit, report: Report) -> str:
+    """Return of which day the report is, and of which the pins of a snapshot."""
     pinnings = (outcome for outcome in audit.outcomes if outcome.source == "pinning" and outcome.snapshot)
     days = [fact.where.fetched[:10] for outcome in pinnings for fact in outcome.facts]
-    text = f"made {report.made[:10]}" + (f", conda-forge's pins of {max(days)}" if days else "")
-    live = (outcome for outcome in audit.outcomes if cached and not outcome.snapshot)
-    fetched = [fact.where.fetched for outcome in live for fact in outcome.facts if "T" in fact.where.fetched]
-    oldest = max(map(age, fetched), default=0.0)
-    return f"{text}, cached up to {oldest / 3600:.1f} h ago" if oldest > _FRESH else text
+    return f"made {report.made[:10]}" + (f", conda-forge's pins of {max(days)}" if days else "")

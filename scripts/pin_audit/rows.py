@@ -84,6 +84,10 @@ class AuditRow:
         """Whether only upstream vendors it: the recipe does not ask for it."""
         return bool(self.use) and not self.all(RecipePin, RecipeCommit)
 
+    def judged(self, verdict: Verdict) -> AuditRow:
+        """Return the row with a verdict."""
+        return replace(self, status=verdict.status, sentence=verdict.sentence, todo=verdict.todo)
+
     def all(self, *kinds: type[Kind]) -> list[Kind]:
         """Return the facts of some kinds."""
         return [fact for fact in self.facts if isinstance(fact, kinds)]

@@ -95,14 +95,13 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
         commits = judge_commits(row, target)
         verdicts = [judge(row)] if not commits or row.all(*UPSTREAM, RecipePin) else []
         verdict = min(filter(None, (commits, *verdicts)), key=lambda verdict: verdict.gravity)
-        rows.append(replace(row, **verdict._asdict()))
+        rows.append(row.judged(verdict))
     commits_of_tag = [fact.value for fact in facts if isinstance(fact, TagCommit)]
-    archs_of_recipes = next((one.trouble for one in ordered if one.source == "recipe_archs"), "not asked")
     return Audit(
         target=target,
         commit=next(filter(None, commits_of_tag), ""),
         rows=tuple(rows),
-        archs=arch_rows(facts, target, troubles.get("upstream_archs", ""), archs_of_recipes),
+        archs=arch_rows(facts, target, troubles.get("upstream_archs", "")),
         outcomes=ordered,
     )
 

@@ -15,7 +15,7 @@ from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 from pin_audit.sources import recipe_archs, recipe_pins
-from pin_audit.targets import find, packages, target
+from pin_audit.targets import find, target
 
 NARROW = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "osx_arm64_cpu")
 
@@ -117,19 +117,13 @@ def test_every_extension_has_the_pins_of_its_recipe(
     assert all(finding.where.line for finding in outcome.facts)
 
 
-def test_arch_lists_of_all_recipes_stand_side_by_side(
+def test_arch_lists_are_those_of_the_matrix(
     repository: Path, configs: tuple[Config, ...], tmp_path: Path
 ) -> None:
     outcome = recipe_archs.read(ask(repository, configs, "pytorch", tmp_path, NARROW))
-    lists = {(one.holds.cuda[0], one.recipe): one for one in outcome.facts if isinstance(one, RecipeArchs)}
-    assert {recipe for _, recipe in lists} == {package.name for package in packages()}
-    ours = lists["12.9", "pytorch"]
-    assert ";".join(ours.archs) in text_at(repository, ours)
-    # pyg-lib's build leaves out what is older than 6.0, and says so in its script
-    lib = lists["12.9", "pyg-lib"]
-    assert "5.0" in ours.archs
-    assert "5.0" not in lib.archs
-    assert "--at-least" in text_at(repository, lib)
+    lists = {one.holds.cuda[0]: one for one in outcome.facts if isinstance(one, RecipeArchs)}
+    assert set(lists) == {"12.9", "13.0"}
+    assert ";".join(lists["12.9"].archs) in text_at(repository, lists["12.9"])
 
 
 def test_lines_are_found_in_blocks_and_branches(tmp_path: Path) -> None:

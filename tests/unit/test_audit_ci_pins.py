@@ -19,10 +19,8 @@ def pins(files: Mapping[str, str], folder: Path, version: str = "2.13.0") -> Sou
     return ci_pins.read(request(MemoryTree(files), folder, version=version))
 
 
-def archs(
-    files: Mapping[str, str], folder: Path, version: str = "2.13.0", package: str = "pytorch"
-) -> SourceOutcome:
-    return ci_pins.read_archs(request(MemoryTree(files), folder, version=version, package=package))
+def archs(files: Mapping[str, str], folder: Path) -> SourceOutcome:
+    return ci_pins.read_archs(request(MemoryTree(files), folder))
 
 
 def test_every_value_of_pytorchs_tree_is_read_in_one_request(tmp_path: Path) -> None:
@@ -70,19 +68,14 @@ def test_a_table_of_numbers_becomes_arch_lists_per_cuda_version_and_platform(tmp
     assert isinstance(outcome.facts[0], UpstreamArchs)
 
 
-def test_extensions_have_a_file_for_each_cuda_version(tmp_path: Path) -> None:
-    folder, package = ".github/workflows/cuda", "pytorch_scatter"
+def test_extensions_have_a_matrix(tmp_path: Path) -> None:
+    package = "pytorch_scatter"
     files = {
-        f"{folder}/cu102-Linux-env.sh": 'export TORCH_CUDA_ARCH_LIST="3.5"\n',
-        f"{folder}/cu121-Linux-env.sh": 'export FORCE_CUDA=1\nexport TORCH_CUDA_ARCH_LIST="5.0+PTX;9.0"\n',
-        f"{folder}/cu121-Windows-env.sh": 'export TORCH_CUDA_ARCH_LIST="6.0+PTX"\n',
         ".github/workflows/building.yml": (
             "jobs:\n  wheel:\n    strategy:\n      matrix:\n        python-version: [3.8, 3.10]\n"
             "        torch-version: [2.0.0, 2.1.0]\n        cuda-version: ['cpu', 'cu121']\n"
         ),
     }
-    found = archs(files, tmp_path, "2.1.2", package).facts
-    assert (values(found), found[0].where.line) == ({"CUDA 12.1, linux-64": "5.0+PTX;9.0"}, 2)
     outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package=package, version="2.1.2"))
     assert {fact.name: (fact.value, fact.where.line) for fact in outcome.facts} == {
         "cuda": ("cpu, cu121", 7),
@@ -91,21 +84,17 @@ def test_extensions_have_a_file_for_each_cuda_version(tmp_path: Path) -> None:
     }
 
 
-def test_pyg_lib_has_a_matrix_and_takes_its_arch_list_from_pytorch(tmp_path: Path) -> None:
+def test_pyg_lib_has_a_matrix(tmp_path: Path) -> None:
     files = {
         ".github/workflows/utils/full_matrix_linux.json": (
             '[\n  {\n    "torch-version": "2.13.0",\n    "cuda-version": ["cpu", "cu130"]\n  },\n'
             '  {\n    "torch-version": "2.12.0",\n    "cuda-version": ["cpu"]\n  }\n]\n'
         ),
-        "setup.py": "        # Set TORCH_CUDA_ARCH_LIST from PyTorch's built architectures\n",
         "pyproject.toml": '[tool.cibuildwheel]\nbuild = "cp3{13,14}-*"\n',
     }
     outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package="pyg-lib", version="0.8.0"))
     assert values(about(outcome, "cuda")) == {"PyTorch 2.13.0": "cpu, cu130", "PyTorch 2.12.0": "cpu"}
     assert [(f.value, f.where.line) for f in about(outcome, "pytorch")] == [("2.13.0", 3), ("2.12.0", 7)]
-    assert [f.value for f in archs(files, tmp_path, "0.8.0", "pyg-lib").facts] == [
-        "those of the PyTorch it is built against"
-    ]
 
 
 def read(reader: Reader, text: str) -> list[tuple[str, int | None, dict[str, str]]]:

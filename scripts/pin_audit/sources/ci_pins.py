@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -23,13 +22,11 @@ def read(request: AuditRequest) -> SourceOutcome:
 
 
 def read_archs(request: AuditRequest) -> SourceOutcome:
-    """Return the architectures of upstream's wheels for every CUDA version, or a sentence in place of a list."""
+    """Return the architectures of upstream's wheels for every CUDA version: ``120`` is ``12.0``."""
     facts = []
     for value, fields in _values(request, ARCH_LISTS):
-        # as in TORCH_CUDA_ARCH_LIST: 120+PTX is 12.0+PTX
-        dotted = (re.sub(r"^(\d+)(\d)(?=\+|$)", r"\1.\2", number) for number in value.split(", "))
-        archs = split(", ".join(dotted))
-        facts.append(UpstreamArchs(archs=archs, value="" if archs else value, **fields))
+        dotted = (re.sub(r"^(\d+)(\d)$", r"\1.\2", number) for number in value.split(", "))
+        facts.append(UpstreamArchs(archs=split(", ".join(dotted)), **fields))
     return SourceOutcome(source="upstream_archs", facts=tuple(facts), applies=bool(facts))
 
 
@@ -43,42 +40,33 @@ def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[st
     if not ours:
         return
     tree = request.tree()
-    paths = {
-        rule: [path for path in fnmatch.filter(tree.names(), rule.file) if re.search(rule.where, path)]
-        for rule in ours
-    }
-    contents = tree.read(sorted({path for fitting in paths.values() for path in fitting}))
+    contents = tree.read(sorted({rule.file for rule in ours}))
     for (name, what), alike in groupby(ours, key=lambda rule: (rule.name, rule.what)):
         problems: list[str] = []
         fields: dict[str, Any] = {"name": name, "what": what}
         for rule in alike:
-            values: list[tuple[str, CiValue]] = []
-            reasons = [] if paths[rule] else [f"{rule.file} is not in the tree"]
-            for path in paths[rule]:
-                try:
-                    text = contents[path].decode("utf-8", errors="replace")
-                    values += [(path, value) for value in rule.read(text)]
-                except NotInFile as error:
-                    reasons.append(f"{path} {error}")
-            for path, value in values:
-                where = Where(file=path, line=value.line, url=tree.url(path, value.line), commit=tree.commit)
-                yield value.text, {**fields, "holds": _scope(rule, path, value), "where": where}
-            if values:
-                break
-            problems += reasons[:1]
+            try:
+                if rule.file not in contents:
+                    raise NotInFile("is not in the tree")
+                values = rule.read(contents[rule.file].decode("utf-8", errors="replace"))
+            except NotInFile as error:
+                problems.append(f"{rule.file} {error}")
+                continue
+            for value in values:
+                url = tree.url(rule.file, value.line)
+                where = Where(file=rule.file, line=value.line, url=url, commit=tree.commit)
+                yield value.text, {**fields, "holds": _scope(value), "where": where}
+            break
         else:
             trouble = f"{'; '.join(problems)} (upstream may write it elsewhere: ci_rules.py)"
             yield "", {**fields, "where": Where(commit=tree.commit), "trouble": trouble}
 
 
-def _scope(rule: CiRule, path: str, value: CiValue) -> Scope:
-    """Write conditions as the audit does: ``130`` is CUDA 13.0."""
-    match = re.search(rule.where, path)
-    groups = {**(match.groupdict() if match else {}), **value.groups}
-    cuda = re.sub(r"^(?:cu)?(\d{2})(\d)$", r"\1.\2", groups.get("cuda") or "")
-    platform = _PLATFORMS.get(groups.get("machine", ""))
+def _scope(value: CiValue) -> Scope:
+    platform = _PLATFORMS.get(value.groups.get("machine", ""))
+    cuda = value.groups.get("cuda", "")
     return Scope(
-        platforms=(platform,) if platform else rule.platforms,
+        platforms=(platform,) if platform else (),
         cuda=(cuda,) if cuda else (),
-        torch=groups.get("torch_version", ""),
+        torch=value.groups.get("torch_version", ""),
     )

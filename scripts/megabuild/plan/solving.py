@@ -52,15 +52,16 @@ def solved(
         overrides.libc = Override.string(virtual["__glibc"])
     if "__cuda" in virtual:
         overrides.cuda = Override.string(virtual["__cuda"])
-    solution = solve(
-        [Channel(url(channel)) for channel in channels],
-        list(specs),
-        platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
-        virtual_packages=VirtualPackage.detect(overrides),
-        channel_priority=ChannelPriority.Strict,
-    )
     try:
-        return asyncio.run(solution)
+        return asyncio.run(
+            solve(
+                [Channel(url(channel)) for channel in channels],
+                list(specs),
+                platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
+                virtual_packages=VirtualPackage.detect(overrides),
+                channel_priority=ChannelPriority.Strict,
+            )
+        )
     except Exception as error:  # rattler has one exception per layer, without a common base
         reason = " ".join(str(error).split())
         raise PreflightError(f"{what} cannot be solved: {reason}", remedy) from error
@@ -87,9 +88,8 @@ class Solver:
         Raises PreflightError: One of them has no solution.
         """
         lines: list[str] = []
-        for kind in (
-            ("build", "host", "run", "test") if self._given.channels else ()
-        ):  # else they are made first
+        kinds = ("build", "host", "run", "test") if self._given.channels else ()  # else they are made first
+        for kind in kinds:
             specs = tuple(spec for spec in getattr(package, kind) if spec.split()[0] not in self._own)
             if kind in ("run", "test"):  # not with any Python, but with the one that it is for
                 specs += tuple(spec for spec in package.host if spec.split()[0] == "python")

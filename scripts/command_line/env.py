@@ -63,7 +63,7 @@ def create(
     solution = environments.solve(channel, specs, more=more)
     cache = cache_folder(os.environ)
     count = counted(len(solution.records), "package")
-    with in_use.using(cache), Screen() as screen:
+    with in_use.shared_lock(cache), Screen() as screen:
         screen.note(f"{count}, {size(solution.size)} of files")
         environments.create(folder, solution, cache=cache, report=screen.note)
     path = shlex.quote(display(folder.absolute()))

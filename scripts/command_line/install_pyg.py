@@ -109,7 +109,7 @@ def install_pyg(
         if only_plan:
             plan(requests, options)
         else:
-            with in_use.using(options.cache):
+            with in_use.shared_lock(options.cache):
                 install(requests, options)
     return install_result(environment, requests, only_plan=only_plan)
 

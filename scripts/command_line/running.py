@@ -68,7 +68,7 @@ def run_configs(
 def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, remove_trees: bool) -> Result:
     """Show the plan of a run; then prepare and carry it out."""
     console = _console(invocation)
-    with in_use.using(options.cache, options.cache_name):
+    with in_use.shared_lock(options.cache, options.cache_name):
         in_use.note_output(options.cache, options.output)
         try:
             plan = _make_plan(options, console, only_plan=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conda_wheels.simple_index import IndexedWheel
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, display, duration, picked, size, table
+from groundwork.text import UNICODE, counted, display, duration, size, table, to_dict
 
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
 
@@ -63,7 +63,7 @@ def result(index: WheelIndex, seconds: float) -> Result:
     wheels = [
         {
             "file": str(index.folder / item.wheel.place),
-            **picked(item.wheel, "project version python sha256"),
+            **to_dict(item.wheel, "project version python sha256"),
             "torch": item.torch_pin,
             "glibc": item.glibc,
             "bytes": item.wheel.size,

@@ -24,7 +24,7 @@ _HARMLESS = frozenset({_FOLDER, "audit", "install-pyg", "logs", "others", "tmp",
 
 
 @contextlib.contextmanager
-def using(cache: Path, *names: str) -> Iterator[None]:
+def shared_lock(cache: Path, *names: str) -> Iterator[None]:
     """Keep others from cleaning what configs share, and what has these names; waits while that is being done.
 
     Where that cannot be noted (a cache that is read-only or has no locks), whoever cleans cannot either.
@@ -38,7 +38,7 @@ def using(cache: Path, *names: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(cache: Path, name: str) -> Iterator[bool]:
+def exclusive_lock(cache: Path, name: str) -> Iterator[bool]:
     """Keep others out for as long as the context lasts; False where somebody is using it. Raises PreflightError."""
     with contextlib.ExitStack() as held:
         try:

@@ -73,7 +73,7 @@ class Budget:
         self.count = 0  #: how many there are, 0 before they are chosen
         self._taken = 0
 
-    def take(self, *, last: bool) -> int:
+    def acquire(self, *, last: bool) -> int:
         """Return a task's share, 0 where nothing is free; the last one to start gets all that is."""
         if not self.count:
             self.count = self._choose().count
@@ -82,7 +82,7 @@ class Budget:
         self._taken += share
         return share
 
-    def give_back(self, share: int) -> None:
+    def release(self, share: int) -> None:
         """Take back a share."""
         self._taken -= share
 

@@ -87,7 +87,7 @@ def plain_lines(text: str) -> str:
     return "\n".join(map(plain, text.split("\n")))
 
 
-def meant(word: str, names: Iterable[str], *, otherwise: str = "") -> str:
+def suggest(word: str, names: Iterable[str], *, otherwise: str = "") -> str:
     """Return which of a closed list's names somebody may have meant, ``did you mean scatter?``, else all of them.
 
     ``otherwise`` takes the place of all of them where there are too many.
@@ -106,7 +106,7 @@ def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
     )  # fmt: skip
 
 
-def picked(value: object, names: str) -> dict[str, Any]:
+def to_dict(value: object, names: str) -> dict[str, Any]:
     """Return the attributes with these names, separated by blanks, for JSON: tuples as lists."""
     attributes = {name: getattr(value, name) for name in names.split()}
     return {name: list(item) if isinstance(item, tuple) else item for name, item in attributes.items()}

@@ -147,7 +147,7 @@ def remove(item: Item, cache: Path) -> str:
                 held.enter_context(files.FileLock(item.lock, timeout=0))
             except Timeout:
                 return "in use"
-        elif not held.enter_context(in_use.alone(cache, item.lock)):
+        elif not held.enter_context(in_use.exclusive_lock(cache, item.lock)):
             return "in use"
         mounted = [point for point in _mount_points() if Path(point).is_relative_to(item.path.resolve())]
         if item.needed or mounted:

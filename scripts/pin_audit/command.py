@@ -13,7 +13,7 @@ from groundwork.errors import AuditError, Interrupted, UnknownError, UsageError,
 from groundwork.files import cache_folder
 from groundwork.network.cache import now
 from groundwork.result import Result
-from groundwork.text import counted, meant
+from groundwork.text import counted, suggest
 from megabuild.configs.config import Config, available, load
 from pin_audit import feedstock, repositories, snapshots
 from pin_audit.facts import AuditTarget, SourceOutcome
@@ -89,7 +89,7 @@ def parse_statuses(text: str) -> tuple[Status, ...]:
     words = [part.strip().lower().replace(" ", "-").replace("_", "-") for part in text.split(",")]
     for word in words:
         if word not in STATUSES:
-            raise UsageError(f"'{word}' is not a status", meant(word, STATUSES))
+            raise UsageError(f"'{word}' is not a status", suggest(word, STATUSES))
     return tuple(STATUSES[word] for word in words)
 
 

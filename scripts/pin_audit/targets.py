@@ -12,7 +12,7 @@ from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
 from groundwork.errors import UsageError
-from groundwork.text import meant
+from groundwork.text import suggest
 from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget, Build, resolve_types
 from pin_audit.name_map import plain
@@ -50,7 +50,7 @@ def find(name: str) -> AuditedPackage:
     for package in packages():
         if word in (plain(package.name), plain(package.wheel), plain(package.name).removeprefix("pytorch_")):
             return package
-    hint = meant(word, [package.name for package in packages()])
+    hint = suggest(word, [package.name for package in packages()])
     raise UsageError(f"'{name}' is not a package of this repository", hint)
 
 

@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 from cuda_code.kernels import KERNELS
 from groundwork.errors import UsageError
 from groundwork.names import accelerator
-from groundwork.text import meant
+from groundwork.text import suggest
 
 _SECONDS_PER_CUDA_FILE = 30
 _SECONDS_PER_ARCH = 25
@@ -186,7 +186,7 @@ def find(name: str) -> Extension:
             return extension
     short = [extension.key.removeprefix("pyg_") for extension in EXTENSIONS]
     word = word.removeprefix("pytorch_").removeprefix("torch_")
-    raise UsageError(f"'{name}' is not an extension", meant(word, short))
+    raise UsageError(f"'{name}' is not an extension", suggest(word, short))
 
 
 def matrix() -> Variant:

@@ -187,7 +187,7 @@ def test_a_build_that_spoils_the_slots_is_compiled_all_the_same(compiles: Compil
 def test_both_numbers_are_halved_where_memory_ran_out() -> None:
     plan = cast(Plan, SimpleNamespace(jobs=Jobs(count=16, reason=""), heavy_jobs=3))
     budget = MemoryBudget(plan)
-    budget.take(last=True)
+    budget.acquire(last=True)
     found = []
     while jobs := budget.halve():
         found.append((jobs, budget.heavy_jobs))

@@ -56,7 +56,7 @@ def output(tmp_path: Path) -> Path:
 def cache(tmp_path: Path) -> Path:
     cache = tmp_path / "cache"
     put(cache / "logs" / "of-install-pyg.log")
-    with in_use.using(cache):
+    with in_use.shared_lock(cache):
         pass
     for key in (KEY, KEY[::-1]):
         put(cache / "channel/channels" / key / "noarch" / "repodata.json")
@@ -128,7 +128,7 @@ def test_a_cache_folder_with_somebody_s_files_in_it_is_not_cleaned(
     paths = ("environments/prod/bin/python", "wheels/my-1.0-py3-none-any.whl", "objects/mythesis/scan.obj")
     foreign = [put(scratch / path) for path in paths]
     if used:
-        with in_use.using(scratch, RUN):
+        with in_use.shared_lock(scratch, RUN):
             pass
     assert [item for item in find_items(output, scratch) if item.path.is_relative_to(scratch)] == []
     clean(output, scratch)
@@ -173,7 +173,7 @@ def test_an_output_folder_that_is_a_link_is_the_folder(output: Path, cache: Path
 
 
 def test_what_a_build_holds_stays(output: Path, cache: Path) -> None:
-    with files.FileLock(output / RUN / "lock"), in_use.using(cache, RUN):
+    with files.FileLock(output / RUN / "lock"), in_use.shared_lock(cache, RUN):
         kept = clean(output, cache)
     assert set(kept.values()) == {"in use"}
     assert {"a.o", "o", "torch.whl", "libtorch.conda", "g++"} <= left(output, cache)

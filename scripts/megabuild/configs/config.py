@@ -14,7 +14,7 @@ from groundwork.errors import ConfigError, UsageError
 from groundwork.machine import machine_platform
 from groundwork.names import accelerator as accelerator
 from groundwork.result import Result
-from groundwork.text import picked, table
+from groundwork.text import table, to_dict
 from megabuild.configs import config_file
 from megabuild.configs.config_file import Content, Scalar
 
@@ -216,5 +216,7 @@ def list_configs(root: Path, names: Iterable[str]) -> Result:
         rows.append((config.name, config.torch_version, cuda, config.blas, pythons, config.provider))
     columns = list(zip(_HEADS, *rows, strict=True))
     heads, *rows = zip(*(column for column in columns if any(column[1:])), strict=True)
-    documents = [{**picked(config, _KEYS), "docker_image": config.docker_image or None} for config in configs]
+    documents = [
+        {**to_dict(config, _KEYS), "docker_image": config.docker_image or None} for config in configs
+    ]
     return Result(format="configs", document={"configs": documents}, lines=table(heads, rows))

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, picked, size, table
+from groundwork.text import UNICODE, counted, size, table, to_dict
 from megabuild.plan import stored
 from megabuild.plan.extensions import NO_PYTORCH
 from megabuild.plan.plan import Extensions, Plan, PlanItem
@@ -120,7 +120,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     config, extensions, in_store = plan.options.config, plan.extensions, plan.stored
     tasks = [
         {
-            **picked(task, "name extension python how reason exists"),
+            **to_dict(task, "name extension python how reason exists"),
             "wheel": str(task.wheel) if task.wheel else None,
             "file_names": [package.file_name for package in task.packages],
         }
@@ -129,13 +129,13 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     return {
         "config": config.name,
         "rehearsal": plan.options.rehearse,
-        **picked(config, "platform torch_version"),
-        "packages": [{**picked(item.package, _PACKAGE), "exists": item.exists} for item in plan.items],
+        **to_dict(config, "platform torch_version"),
+        "packages": [{**to_dict(item.package, _PACKAGE), "exists": item.exists} for item in plan.items],
         "extensions": {"reason": extensions.reason, "left_out": dict(extensions.left_out), "tasks": tasks},
         "left_out": dict(plan.left_out),
         "notes": list(plan.notes),
         "overrides": {key: list(values) for key, values in plan.overrides.items()},
-        "staging": {"fingerprint": plan.staging.digest, **picked(plan.staging_decision, "decision reasons")},
+        "staging": {"fingerprint": plan.staging.digest, **to_dict(plan.staging_decision, "decision reasons")},
         "store": {"packages": sorted(in_store.packages), "staging": in_store.staging is not None},
         "estimate": {**asdict(plan.estimate), "heavy_jobs": plan.heavy_jobs},
     }

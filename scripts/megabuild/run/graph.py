@@ -104,7 +104,7 @@ class Graph:
             if work.alone in busy or _unmet(work.needs, self._done):
                 continue
             others = (other for other in self._waiting if other is not work)
-            jobs = work.budget.take(last=not any(other.budget is work.budget for other in others))
+            jobs = work.budget.acquire(last=not any(other.budget is work.budget for other in others))
             if jobs:
                 self._waiting.remove(work)
                 self._start(work, jobs)
@@ -140,7 +140,7 @@ class Graph:
         work, error = ended.work, ended.error
         _, jobs, thread = self._running.pop(work.name)
         thread.join()
-        work.budget.give_back(jobs)
+        work.budget.release(jobs)
         if error is None and ended.result is not None:
             self._finish(work, ended.result)
         elif isinstance(error, Stopped) and self._error is not None:

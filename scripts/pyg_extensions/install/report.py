@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from gpu_tools.verify.build_target import other_accelerator
 from groundwork.jobs import Jobs
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, display, duration, picked, table, wrapped
+from groundwork.text import UNICODE, counted, display, duration, table, to_dict, wrapped
 from pyg_extensions.install.installation import Installation
 from pyg_extensions.install.user_environment import UserEnvironment
 
@@ -70,7 +70,7 @@ def install_result(
     codes = [item.error.exit_code for item in installations if item.error]
     about = {
         "prefix": str(environment.prefix),
-        **picked(environment, "python platform torch_version cuda_version tag devices"),
+        **to_dict(environment, "python platform torch_version cuda_version tag devices"),
     }
     heads = (
         "extension",

@@ -118,9 +118,16 @@ def test_after_a_rerender_it_is_said_how_the_generated_configs_come_back(copy: P
     assert set(available(copy)) == {*available(ROOT), "linux_64_blas_implmkl"}
 
 
-def test_zipped_keys_of_different_length_are_named(copy: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("  - 2.28   ", "  # - 2.28   "), ("\nc_stdlib_version:", "\nanother_key:")],
+    ids=["shorter", "absent"],
+)
+def test_zipped_keys_of_different_length_are_named(copy: Path, old: str, new: str) -> None:
     path = copy / matrix.MATRIX_FILE
-    path.write_text(path.read_text().replace("  - 2.28   ", "  # - 2.28   ", 1))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
     with pytest.raises(ConfigError, match="c_stdlib_version"):
         matrix.generate(copy)
 

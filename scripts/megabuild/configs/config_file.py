@@ -131,11 +131,12 @@ def _parse(path: Path, *, generated: bool) -> Content:
     yaml.Constructor = _AsWritten
     try:
         document: Any = yaml.load(_read_text(path))
+    except MarkedYAMLError as error:  # its text shows lines of the file
+        mark = error.problem_mark or error.context_mark
+        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        raise ConfigError(f"{where}: {error.problem or error.context}", remedy) from error
     except YAMLError as error:
-        mark = error.problem_mark or error.context_mark if isinstance(error, MarkedYAMLError) else None
-        raise ConfigError(
-            f"{path}{f':{mark.line + 1}:{mark.column + 1}' if mark else ''}: {error}", remedy
-        ) from error
+        raise ConfigError(f"cannot read {path}: {error}", remedy) from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: not a mapping of keys to lists", remedy)
     for key in () if generated else _INSTRUCTIONS:

@@ -157,9 +157,8 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
         raise ConfigError(f"cannot read {path} for {platform}: {error}", "correct the file") from error
     values = {key: [as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
     zip_keys = [list(group) for group in config.zip_keys or []]
-    config_file.check_zips(
-        path, values, zip_keys, f"correct it for {platform}: a value of every key for each row"
-    )
+    zipped = {key: values.get(key, []) for group in zip_keys for key in group}
+    config_file.check_zips(path, zipped, zip_keys, f"give every key a value per row for {platform}")
     return values, zip_keys
 
 

@@ -91,7 +91,7 @@ _LAST_RUNS = msgspec.json.Decoder(LastRun)
 
 def read_last_run(options: Options) -> LastRun:
     """Return what is known of a config's last whole run."""
-    with suppress(OSError, msgspec.MsgspecError):
+    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return _LAST_RUNS.decode(_last_run_file(options).read_bytes())
     return LastRun()
 

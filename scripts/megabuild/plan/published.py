@@ -54,7 +54,7 @@ def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
     """Return the lists that :func:`note_channels` has noted and whose folders exist, the latest first."""
     try:
         lists = msgspec.json.decode((channel / _BESIDE).read_bytes(), type=list[list[str]])
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return []
     channels = [tuple(name if "://" in name else Path(name) for name in names) for names in lists]
     return [names for names in channels if all(isinstance(name, str) or name.is_dir() for name in names)]

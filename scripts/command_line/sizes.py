@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from command_line.options import json_option
@@ -9,20 +11,16 @@ from groundwork.result import Result
 
 
 @click.command()
-@click.argument("subjects", nargs=-1, required=True, metavar="SUBJECT...")
-@click.option(
-    "--python", metavar="X.Y", help="The Python that a requirement is for; this program's by default."
-)
+@click.argument("subject", metavar="ENVIRONMENT|PACKAGE", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="Every row, however small.")
 @json_option()
-def sizes(subjects: tuple[str, ...], python: str | None, everything: bool) -> Result:
+def sizes(subject: Path, everything: bool) -> Result:
     """Say where the bytes of an installation go.
 
-    A SUBJECT is the folder of an environment (venv or conda), a .conda, .tar.bz2 or .whl file, or a requirement
-    such as torch==2.15.0, which is looked up on pip's indexes without fetching a wheel. Several requirements are one
-    environment. Nothing is installed, imported or run.
+    Measures the folder of an environment (venv or conda), or a .conda, .tar.bz2 or .whl file. Nothing is imported or
+    run.
     """
     from gpu_tools.sizes import report
     from gpu_tools.sizes.measure import measure
 
-    return report.report_sizes(measure(*subjects, python=python), everything=everything)
+    return report.report_sizes(measure(subject), everything=everything)

@@ -56,22 +56,11 @@ def test_json_adds_up_at_every_level(
     assert (document["kind"], package["download"]) == ("wheel", wheel.stat().st_size)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("sizes", "missing.whl"),
-        ("sizes", "a b c"),
-        ("sizes", "torch", "missing.whl"),
-        ("sizes", "torch", "."),
-        ("sizes", ""),
-        ("sizes", __file__),
-        ("sizes", "--python", "3", "torch"),
-    ],
-)
+@pytest.mark.parametrize("subject", ["missing.whl", "torch==2.15.0", "", __file__])
 def test_a_mistake_is_a_sentence_with_a_remedy(
-    arguments: tuple[str, ...], invocation: Invocation, capsys: pytest.CaptureFixture[str]
+    subject: str, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(invocation, *arguments) == 2
+    assert call(invocation, "sizes", subject) == 2
     message, remedy = capsys.readouterr().err.splitlines()[:2]
     assert message.startswith("error: ")
     assert remedy.startswith("hint: ")

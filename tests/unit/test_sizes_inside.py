@@ -12,7 +12,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from sizes_files import GPU_CODE, elf
 
-from gpu_tools.sizes.inside import classify_path, parts_by_path, read_parts, read_stream_parts
+from gpu_tools.sizes.inside import classify_path, read_parts, read_stream_parts
 from gpu_tools.sizes.tree import ContentPart, Kind
 
 
@@ -131,15 +131,7 @@ def test_names_tell_what_needs_no_look(path: str, kind: str) -> None:
     assert classify_path(path) == kind
 
 
-def test_libraries_that_are_not_at_hand_are_named_as_such() -> None:
-    assert parts_by_path("torch/lib/libtorch.so.2", 5) == {ContentPart(Kind("libraries, not looked into")): 5}
-    assert parts_by_path("torch/x.py", 5) == {ContentPart(Kind("Python")): 5}
-    assert parts_by_path("torch/x.py", 0) == {}
-
-
 def test_a_member_that_claims_more_than_the_disk_holds_is_not_unpacked() -> None:
     claimed = 1 << 60
     stream = io.BytesIO(elf([(".text", b"t")]))
-    assert read_stream_parts(stream, "x.so", claimed) == {
-        ContentPart(Kind("libraries, not looked into")): claimed
-    }
+    assert read_stream_parts(stream, "x.so", claimed) == {ContentPart(Kind("not attributed")): claimed}

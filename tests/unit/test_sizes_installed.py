@@ -72,7 +72,7 @@ def test_the_sum_is_what_the_disk_says_and_every_file_has_its_owner(venv: Path) 
     (site / "torch/lib/outside.so").symlink_to("/usr/bin/env")
     (venv / "lib64").symlink_to("lib")
     os.mkfifo(venv / "pipe")
-    sizes = measure(str(venv))
+    sizes = measure(venv)
     assert sizes.installed == truth(venv)
     assert (
         sum(package.installed for package in sizes.packages) == sum(sizes.parts.values()) == sizes.installed
@@ -88,7 +88,7 @@ def test_the_sum_is_what_the_disk_says_and_every_file_has_its_owner(venv: Path) 
 
 
 def test_who_requires_whom_is_read_with_markers_and_extras(venv: Path) -> None:
-    sizes = measure(str(venv))
+    sizes = measure(venv)
     by = {package.name: package.required_by for package in sizes.packages}
     assert by == {"torch": (), "some-kernels": ("torch",), "blas": ("some-kernels",), NO_PACKAGE: ()}
 
@@ -97,7 +97,7 @@ def test_what_pip_could_not_delete_belongs_to_no_package(venv: Path) -> None:
     write(venv / SITE / "~las/x.bin", b"x" * 500)
     write(venv / SITE / "~las-0.9.dist-info/METADATA", b"Name: blas\nVersion: 0.9\n")
     write(venv / SITE / "~las-0.9.dist-info/RECORD", b"~las/x.bin,,\n")
-    sizes = measure(str(venv))
+    sizes = measure(venv)
     assert named(sizes, "blas").version == "1"
     assert f"{SITE}/~las/x.bin" in {file.path for file in named(sizes, NO_PACKAGE).files}
 
@@ -105,7 +105,7 @@ def test_what_pip_could_not_delete_belongs_to_no_package(venv: Path) -> None:
 def test_a_record_that_leads_out_of_the_environment_leads_nowhere(venv: Path) -> None:
     outside = write(venv.parent / "secret", b"s" * 999)
     install(venv, "evil", {}, more=("../../../../secret", "/etc/passwd", "", "a\0b", "../" * 40))
-    sizes = measure(str(venv))
+    sizes = measure(venv)
     assert sizes.installed == truth(venv)
     assert not any(outside.name in file.path for package in sizes.packages for file in package.files)
 
@@ -120,7 +120,7 @@ def test_metadata_that_cannot_be_read_are_a_remark(venv: Path) -> None:
     write(venv / SITE / "listed-1.0.dist-info/RECORD", b'"never ends,\n' * 3)
     write(venv / "conda-meta/broken.json", b"{")
     write(venv / "conda-meta/list.json", b"[1]")
-    sizes = measure(str(venv))
+    sizes = measure(venv)
     assert sizes.installed == truth(venv)
     assert any("conda-meta/broken.json" in remark for remark in sizes.remarks)
     assert any("conda-meta/list.json" in remark for remark in sizes.remarks)
@@ -142,7 +142,7 @@ def test_condas_records_say_owner_download_and_dependencies(tmp_path: Path) -> N
     (prefix / "another").mkdir()
     os.link(prefix / "lib/libtorch.so", prefix / "another/libtorch.so")
     write(prefix / "another/libtorch-2.0-h0.conda", b"packed")
-    sizes = measure(str(prefix))
+    sizes = measure(prefix)
     assert sizes.kind == "environment"
     assert sizes.installed == truth(prefix)
     library = named(sizes, "libtorch")
@@ -156,19 +156,19 @@ def test_two_pytorches_are_remarked(venv: Path) -> None:
     write(venv / "lib/libtorch.so", elf([(".text", b"t" * 800)]))
     record = {"name": "libtorch", "version": "2.12.0", "depends": [], "files": ["lib/libtorch.so"]}
     write(venv / "conda-meta/libtorch-2.12.0-h0.json", json.dumps(record).encode())
-    assert any("torch 1 and libtorch 2.12.0" in remark for remark in measure(str(venv)).remarks)
+    assert any("torch 1 and libtorch 2.12.0" in remark for remark in measure(venv).remarks)
     (venv / "lib/libtorch.so").unlink()
     (venv / "conda-meta/libtorch-2.12.0-h0.json").unlink()
-    assert not measure(str(venv)).remarks
+    assert not measure(venv).remarks
 
 
 def test_an_installation_with_target_is_an_environment(tmp_path: Path) -> None:
     write(tmp_path / "a-1.0.dist-info/METADATA", b"Name: a\nVersion: 1.0\n")
     write(tmp_path / "a-1.0.dist-info/RECORD", b"a.py,,\na-1.0.dist-info/METADATA,,\n")
     write(tmp_path / "a.py", b"x" * 20)
-    assert named(measure(str(tmp_path)), "a").installed == 20 + len(b"Name: a\nVersion: 1.0\n")
+    assert named(measure(tmp_path), "a").installed == 20 + len(b"Name: a\nVersion: 1.0\n")
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither an environment nor"):
-        measure(str(tmp_path))
+        measure(tmp_path)

@@ -25,7 +25,7 @@ def test_a_wheel_is_what_it_unpacks_to(tmp_path: Path) -> None:
     path = make_wheel(
         tmp_path, NAME, {"torch/lib/libx.so": LIBRARY, "torch/x.py": b"x" * 10, "torch/x.h": b"h" * 20}
     )
-    sizes = measure(str(path))
+    sizes = measure(path)
     with zipfile.ZipFile(path) as archive:
         archive.extractall(tmp_path / "unpacked")
     assert sizes.installed == sum(
@@ -45,7 +45,7 @@ def test_hostile_names_in_a_wheel_are_only_names(tmp_path: Path) -> None:
         with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("../../evil.so", LIBRARY)
     before = set(tmp_path.parent.iterdir())
-    assert measure(str(path)).installed == 5 * len(LIBRARY)  # of two of one name, one is installed
+    assert measure(path).installed == 5 * len(LIBRARY)  # of two of one name, one is installed
     assert set(tmp_path.parent.iterdir()) == before
 
 
@@ -66,7 +66,7 @@ def test_a_bomb_is_not_blown_up(tmp_path: Path) -> None:
 def sentence(path: Path) -> str:
     """Measure an archive; return what is said against it, empty where nothing is."""
     try:
-        measure(str(path))
+        measure(path)
     except IntegrityError as error:
         return error.message if error.remedy else ""
     return ""
@@ -111,7 +111,7 @@ def tar_bz2(folder: Path) -> Path:
 
 
 def test_both_forms_of_conda_packages_are_read_without_their_own_information(tmp_path: Path) -> None:
-    new, old = measure(str(conda(tmp_path))), measure(str(tar_bz2(tmp_path)))
+    new, old = measure(conda(tmp_path)), measure(tar_bz2(tmp_path))
     assert new.installed == 500
     assert (new.packages[0].name, new.packages[0].version) == ("pkg", "1.0 h0")
     assert old.installed == len(LIBRARY) + 50  # links take no room

@@ -64,13 +64,6 @@ def classify_path(path: str) -> Kind:
     return next((_FOLDERS[folder] for folder in pure.parts[:-1] if folder in _FOLDERS), suffix)
 
 
-def parts_by_path(path: str, size: int) -> Mapping[ContentPart, int]:
-    """Return the parts of a file of which only name and size are known."""
-    kind = classify_path(path)
-    library = kind == Kind.OTHER and (path.endswith(".so") or ".so." in path.rpartition("/")[2])
-    return {ContentPart(Kind.UNREAD_LIBRARIES if library else kind): size} if size else {}
-
-
 def read_parts(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
     """Return the parts of a file on the disk; they add up to its size.
 
@@ -98,7 +91,7 @@ def read_stream_parts(stream: IO[bytes], path: str, size: int) -> Mapping[Conten
     with tempfile.NamedTemporaryFile(prefix="megabuild-sizes-") as copy:
         # a few bytes of an archive can claim to be any number of them
         if size > shutil.disk_usage(os.path.dirname(copy.name)).free // 2:
-            return {ContentPart(Kind.UNREAD_LIBRARIES): size}
+            return {ContentPart(Kind.UNKNOWN): size}
         copy.write(start)
         shutil.copyfileobj(stream, copy, 1 << 20)
         copy.flush()

@@ -1,10 +1,8 @@
-"""What can be measured: an environment, a wheel, a conda package, or a requirement. Archives are not unpacked."""
+"""What can be measured: an environment, a wheel, or a conda package. Archives are not unpacked."""
 
 from __future__ import annotations
 
 import json
-import re
-import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import zstandard
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
@@ -22,46 +19,23 @@ from gpu_tools.sizes.installed import is_environment, measure_environment
 from gpu_tools.sizes.tree import File, Package, Sizes
 from groundwork.errors import IntegrityError, UsageError, of_system
 
-_CONDA = (".conda", ".tar.bz2")
-_REMEDY = "give the folder of an environment, a .conda, .tar.bz2 or .whl file, or a requirement such as torch==2.15.0"
 
+def measure(path: Path) -> Sizes:
+    """Measure an environment, a wheel or a conda package.
 
-def measure(*subjects: str, python: str | None = None) -> Sizes:
-    """Measure a path, or requirements as pip takes them, for a Python (``3.12``), by default the one that runs this.
-
-    Raises UsageError: It is neither, or ``python`` is not a version.
+    Raises UsageError: It is none of these.
     Raises IntegrityError: A package or wheel is damaged.
-    Raises ProviderError: A requirement cannot be looked up.
     """
-    if len(subjects) == 1 and (sizes := _measure_path(Path(subjects[0]))):
-        return sizes
-    python = python or f"3.{sys.version_info.minor}"
-    if not re.fullmatch(r"3\.\d{1,3}", python):
-        raise UsageError(f"{python} is not a version of Python such as 3.12", "see --python")
-    for subject in subjects:
-        if Path(subject).exists():
-            raise UsageError(f"{subject} is measured alone", "measure one path at a time")
-        with suppress(InvalidRequirement):
-            Requirement(subject)
-            if not subject.endswith((".whl", *_CONDA)):
-                continue
-        raise UsageError(f"there is no {subject}", _REMEDY)
-    # a client of indexes takes a moment to import
-    from gpu_tools.sizes.requirement import measure_requirements
-
-    return measure_requirements(subjects, python)
-
-
-def _measure_path(path: Path) -> Sizes | None:
     if path.is_dir() and is_environment(path):
         return measure_environment(path)
     if path.is_file() and path.suffix == ".whl":
         return Sizes(subject=path.name, kind="wheel", packages=(measure_wheel(path),))
-    if path.is_file() and path.name.endswith(_CONDA):
+    if path.is_file() and path.name.endswith((".conda", ".tar.bz2")):
         return Sizes(subject=path.name, kind="package", packages=(measure_conda_package(path),))
-    if path.exists():
-        raise UsageError(f"{path} is neither an environment nor a package", _REMEDY)
-    return None
+    raise UsageError(
+        f"{path} is neither an environment nor a package",
+        "give the folder of an environment, or a .conda, .tar.bz2 or .whl file",
+    )
 
 
 def measure_wheel(path: Path) -> Package:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpu_tools.sizes.tree import ContentPart, Kind, Package, Sizes
+from gpu_tools.sizes.tree import ContentPart, Package, Sizes
 from groundwork.result import Result
 from groundwork.text import UNICODE, counted, plain, size, table, wrapped
 
@@ -22,8 +22,7 @@ def report_sizes(sizes: Sizes, *, everything: bool) -> Result:
 def _lines(sizes: Sizes, least: float) -> Iterator[str]:
     whole = sizes.installed
     download = "" if sizes.download is None else f", {size(sizes.download)} to download"
-    fetched = f" ({size(sizes.fetched)} were fetched to find out)" if sizes.fetched else ""
-    yield from wrapped(f"{sizes.subject}: {size(whole)} installed{download}{fetched}")
+    yield from wrapped(f"{sizes.subject}: {size(whole)} installed{download}")
     rows: list[tuple[str, ...]] = []
     large = [package for package in sizes.packages if package.installed >= least]
     for package in large:
@@ -37,11 +36,8 @@ def _lines(sizes: Sizes, least: float) -> Iterator[str]:
         yield ""
         together = [row[:3] for row in _part_rows(sizes.parts, least, whole)]
         yield from table(("all together", "installed", "share"), together, right=frozenset({1, 2}))
-    text = f"not attributed: {size(sizes.unattributed)} ({_share(sizes.unattributed, whole)})"
-    if unread := sum(octets for part, octets in sizes.parts.items() if part.kind == Kind.UNREAD_LIBRARIES):
-        text += f"; libraries that were not looked into: {size(unread)}"
     yield ""
-    yield from wrapped(text)
+    yield f"not attributed: {size(sizes.unattributed)} ({_share(sizes.unattributed, whole)})"
     for remark in sizes.remarks:
         yield from wrapped(f"{UNICODE.warning} {remark}")
 

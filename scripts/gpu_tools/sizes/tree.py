@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ class Kind(str, Enum):
     PADDING = "empty space in libraries"
     STATIC = "static libraries"
     OTHER_LIBRARIES = "other libraries"
-    UNREAD_LIBRARIES = "libraries, not looked into"
     HEADERS = "headers"
     TESTS = "tests"
     PYTHON = "Python"
@@ -95,9 +93,8 @@ class Sizes:
     """A measured subject."""
 
     subject: str
-    kind: str  #: ``environment``, ``wheel``, ``package`` or ``requirement``.
+    kind: str  #: ``environment``, ``wheel`` or ``package``.
     packages: tuple[Package, ...]  #: The largest first.
-    fetched: int = 0  #: Bytes that came over the network for this.
     remarks: tuple[str, ...] = ()  #: Sentences about what could not be read.
 
     @cached_property
@@ -130,7 +127,6 @@ class Sizes:
             "kind": self.kind,
             "installed": self.installed,
             "download": self.download,
-            "fetched": self.fetched,
             "not_attributed": self.unattributed,
             "parts": _parts_json(self.parts),
             "packages": [
@@ -163,12 +159,6 @@ def sort_parts(parts: Mapping[ContentPart, int]) -> list[tuple[ContentPart, int]
     return sorted(parts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def full_version(python: str) -> str:
-    """Return the version that is meant by X.Y: of this Python its own, of others the last one that may ever be."""
-    own = platform.python_version()
-    return own if own.startswith(f"{python}.") else f"{python}.99"
-
-
 def find_requirers(
     roots: Iterable[str], requires: Callable[[str], Iterable[str]], python: str
 ) -> dict[str, set[str]]:
@@ -177,7 +167,7 @@ def find_requirers(
     ``requires`` gives a package's requirements by its canonical name. Markers are read for ``python`` (``3.12``) on
     this machine. Requirements that cannot be understood are passed over.
     """
-    versions = {"python_version": python, "python_full_version": full_version(python)}
+    versions = {"python_version": python, "python_full_version": f"{python}.99"}
     requirers: dict[str, set[str]] = {}
     done: set[tuple[str, str]] = set()
     to_do = [(root, "") for root in roots]

@@ -98,8 +98,6 @@ class Client:
         self._end = time.monotonic() + seconds
         self._timeouts = timeouts or Timeouts()
         self._trusted, self._proxy = trusted, proxy
-        self.fetched = 0  #: bytes of all bodies that came, as they were sent
-        self._counting = threading.Lock()
 
     def remaining(self) -> float:
         """Return the seconds that are left, never below 0."""
@@ -164,8 +162,6 @@ class Client:
                 if into.tell() + len(block) > limit:
                     raise NetworkError(f"{shown}: longer than the {limit} bytes it should have at most")
                 into.write(block)
-            with self._counting:
-                self.fetched += response.num_bytes_downloaded
             return response
 
     @cached_property

@@ -139,20 +139,15 @@ def _read(file: IO[bytes] | io.RawIOBase, size: int, sha256: str) -> Content:
 
 
 class Contents:
-    """What the wheels of some indexes contain; without a folder as cache no wheel is downloaded as a whole."""
+    """What the wheels of some indexes contain, cached in a folder."""
 
-    def __init__(self, where: Configured, folder: Path | None) -> None:
+    def __init__(self, where: Configured, folder: Path) -> None:
         self._client, self._for_files = where.client(_TIMEOUTS), where.client(_DOWNLOAD_TIMEOUTS)
         self._folder = folder
 
-    @property
-    def fetched(self) -> int:
-        """Bytes downloaded so far."""
-        return self._client.fetched + self._for_files.fetched
-
     def of(self, file: File) -> Content:
         """Return a wheel's content, from the cache where it is there; raises ProviderError."""
-        if self._folder and (note := noted(self._folder, file.sha256)):
+        if note := noted(self._folder, file.sha256):
             return note
         try:
             content = self._read(file)
@@ -161,8 +156,7 @@ class Contents:
                 f"{file.name} is not a wheel, or a broken one: {error}",
                 "Look where pip gets it from (pip config list).",
             ) from error
-        if self._folder:
-            files.write(_note_file(self._folder, content.sha256), msgspec.json.encode(content))
+        files.write(_note_file(self._folder, content.sha256), msgspec.json.encode(content))
         return content
 
     def _read(self, file: File) -> Content:
@@ -171,7 +165,7 @@ class Contents:
         try:
             return read_remote(self._client, file)
         except NetworkError as error:
-            if error.status not in NO_PARTS or self._folder is None:
+            if error.status not in NO_PARTS:
                 raise
             with files.scratch(self._folder) as temporary:
                 self._for_files.save(file.url, temporary / file.name)

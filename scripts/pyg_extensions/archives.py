@@ -64,39 +64,19 @@ def source_identity(extension: Extension, wanted: ExtensionRelease, folder: Path
     return wanted.sha256 or f"{extension.repository} {wanted.version}"
 
 
-def check_sources(
-    extension: Extension, wanted: ExtensionRelease, *, folder: Path | None, cache: Path
-) -> None:
-    """Check that :func:`unpack_sources` will find something, without fetching it.
-
-    Raises ProviderError: The sources are not available.
-    """
-    if folder and (wanted.within(folder) or extension.checkout_within(folder)):
-        return
-    lacking = f"no sources of {extension.name} {wanted.version}"
-    if not extension.has_sdist:
-        tag = f"refs/tags/{wanted.version}"
-        _git(extension, lacking, "ls-remote", "--exit-code", extension.git, tag, timeout=_ASK_SECONDS)
-    elif not (cache / "sdists" / wanted.archive).is_file():
-        try:
-            _address(wanted, configured())
-        except ProviderError as error:
-            raise _not_available(lacking, error) from error
-
-
-def _not_available(what: str, error: ProviderError) -> ProviderError:
-    return ProviderError(
-        f"{what}: {error.message}", f"{error.remedy}, or name a folder with it: --pyg-sources FOLDER"
-    )
-
-
 def unpack_sources(
-    extension: Extension, wanted: ExtensionRelease, work: Path, *, folder: Path | None, cache: Path
+    extension: Extension,
+    wanted: ExtensionRelease,
+    work: Path,
+    *,
+    folder: Path | None,
+    cache: Path,
+    only_try: bool = False,
 ) -> Path:
     """Return a folder in ``work``, which is empty, with a setup.py to run.
 
     An archive or a checkout in the user's folder, if any, comes first; then pip's indexes, or a clone of an extension
-    without archives.
+    without archives, of which ``only_try`` asks for the tag alone.
 
     Raises ProviderError: The sources are not available.
     Raises IntegrityError: An archive is not the one that the matrix names, or it has nothing to compile.
@@ -106,11 +86,12 @@ def unpack_sources(
         return _copy_checkout(checkout, work / "checkout")
     lacking = f"no sources of {extension.name} {wanted.version}"
     if archive is None and not extension.has_sdist:
-        return _clone(extension, wanted.version, work / "checkout", lacking)
+        return _clone(extension, wanted.version, work / "checkout", lacking, only_try=only_try)
     try:
         archive = archive or download([wanted], cache) / wanted.archive
     except ProviderError as error:
-        raise _not_available(lacking, error) from error
+        remedy = f"{error.remedy}, or name a folder with it: --pyg-sources FOLDER"
+        raise ProviderError(f"{lacking}: {error.message}", remedy) from error
     check_sha256(archive, wanted.sha256)
     files.unpack(archive, work / "unpacked")
     setups = sorted((work / "unpacked").glob("*/setup.py"))
@@ -131,11 +112,13 @@ def _copy_checkout(checkout: Path, target: Path) -> Path:
     return target
 
 
-def _clone(extension: Extension, version: str, target: Path, what: str) -> Path:
-    """Clone upstream's repository with its submodules, for an extension without archives."""
-    words = ["clone", "--quiet", "--depth", "1", "--branch", version]
-    words += ["--recurse-submodules", "--shallow-submodules", extension.git, str(target)]
-    _git(extension, what, *words, timeout=_CLONE_SECONDS)
+def _clone(extension: Extension, version: str, target: Path, lacking: str, *, only_try: bool) -> Path:
+    """Clone upstream's repository with its submodules, or only ask it for the tag."""
+    words = ["ls-remote", "--exit-code", extension.git, f"refs/tags/{version}"]
+    if not only_try:
+        words = ["clone", "--quiet", "--depth", "1", "--branch", version]
+        words += ["--recurse-submodules", "--shallow-submodules", extension.git, str(target)]
+    _git(extension, lacking, *words, timeout=_ASK_SECONDS if only_try else _CLONE_SECONDS)
     return target
 
 

@@ -19,7 +19,7 @@ from groundwork.errors import BuildError, IntegrityError, MegabuildError, Provid
 from groundwork.progress import Phases, title
 from groundwork.text import counted
 from groundwork.wheel_file import why_broken
-from pyg_extensions.archives import check_sources, source_identity, unpack_sources
+from pyg_extensions.archives import source_identity, unpack_sources
 from pyg_extensions.find_wheel import WheelRequirements, find_fault, find_wheel, offers
 from pyg_extensions.install.compile_wheel import Builder, log_folder
 from pyg_extensions.install.installation import Installation, InstallOptions
@@ -32,7 +32,7 @@ _VARIABLES = (
 
 
 def plan(requests: Sequence[Installation], options: InstallOptions) -> None:
-    """Choose the origin of each and try what compiling needs; nothing is changed, fetched or reported.
+    """Choose the origin of each and try what compiling needs; no package is changed, and nothing reported.
 
     Raises PreflightError: The environment cannot be written to.
     """
@@ -196,12 +196,16 @@ class _Installer:
                 self._compilers[archs] = error
         if problem := self._compilers[archs]:
             raise problem
-        folder, cache = self._options.sources, self._options.cache
-        if self._only_plan:
-            check_sources(request.extension, request.release, folder=folder, cache=cache)
         self._builder.prepare(request.extension, self._pip, only_try=self._only_plan)
+        source = unpack_sources(
+            request.extension,
+            request.release,
+            work,
+            folder=self._options.sources,
+            cache=self._options.cache,
+            only_try=self._only_plan,
+        )
         if not self._only_plan:
-            source = unpack_sources(request.extension, request.release, work, folder=folder, cache=cache)
             self._builder.ask(source, self._log(request), environ)
             self._ready[request.name] = (source, environ)
 

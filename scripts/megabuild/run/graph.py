@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
@@ -17,17 +16,8 @@ from megabuild.status.status import Status, logger
 _POLL_SECONDS = 0.25
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskFinished:
-    """The last message of a task's thread."""
-
-    work: Work
-    result: TaskResult | None = None
-    error: BaseException | None = None
-
-
-#: What threads put in: a task's end, or the name of something that tasks may need and that is available now.
-Inbox: TypeAlias = "queue.SimpleQueue[str | TaskFinished]"
+#: What threads put in: a task with how it ended, or the name of something that tasks may need and that is available.
+Inbox: TypeAlias = "queue.SimpleQueue[str | tuple[Work, TaskResult | BaseException]]"
 
 
 class Graph:
@@ -116,9 +106,9 @@ class Graph:
 
         def go() -> None:
             try:
-                self._inbox.put(TaskFinished(work=work, result=work.go(jobs)))
+                self._inbox.put((work, work.go(jobs)))
             except BaseException as error:  # whatever it is, the loop must hear of the thread's end
-                self._inbox.put(TaskFinished(work=work, error=error))
+                self._inbox.put((work, error))
 
         thread = threading.Thread(target=go, name=work.name)
         self._running[work.name] = (work, jobs, thread)
@@ -128,27 +118,24 @@ class Graph:
         try:
             message = self._inbox.get(timeout=_POLL_SECONDS)
             while True:
-                if isinstance(message, TaskFinished):
-                    self._take_end(message)
-                else:
+                if isinstance(message, str):
                     self._done.add(message)
+                else:
+                    self._take_end(*message)
                 message = self._inbox.get_nowait()
         except queue.Empty:
             return
 
-    def _take_end(self, ended: TaskFinished) -> None:
-        work, error = ended.work, ended.error
+    def _take_end(self, work: Work, end: TaskResult | BaseException) -> None:
         _, jobs, thread = self._running.pop(work.name)
         thread.join()
         work.budget.release(jobs)
-        if error is None and ended.result is not None:
-            self._finish(work, ended.result)
-        elif isinstance(error, Stopped) and self._error is not None:
-            return
-        elif isinstance(error, MegabuildError):
-            self._retry_or_fail(work, error)
-        elif error is not None:
-            raise error
+        if isinstance(end, TaskResult):
+            self._finish(work, end)
+        elif isinstance(end, MegabuildError):
+            self._retry_or_fail(work, end)
+        elif not isinstance(end, Stopped) or self._error is None:
+            raise end
 
     def _finish(self, work: Work, result: TaskResult) -> None:
         """Publish what a task has made, and note that it is done."""

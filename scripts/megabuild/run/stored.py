@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from groundwork import channel_folder, files
@@ -88,11 +88,17 @@ def _fetch_file(store: Store, record: Record, target: Path, what: str, status: S
     if file is None:
         raise IntegrityError(f"{store.shown}: {target.name} is not in its record", "remove the record there")
 
-    def tell(done: int) -> None:
-        status.note(Preparing(what=what, done=done, total=file.size, unit="bytes"))
+    store.fetch(file, target, _follow(status, what, file.size))
 
-    tell(0)
-    store.fetch(file, target, tell)
+
+def _follow(status: Status, what: str, total: int) -> Callable[[int], None]:
+    """Return what takes the bytes that are done, and begin with none."""
+
+    def take(done: int) -> None:
+        status.note(Preparing(what=what, done=done, total=total, unit="bytes"))
+
+    take(0)
+    return take
 
 
 def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
@@ -123,15 +129,8 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
 
 
 def _put_file(store: Store, key: str, path: Path, what: str, status: Status) -> None:
-    if _has_record(store, key):
-        return
-    total = path.stat().st_size
-
-    def tell(done: int) -> None:
-        status.note(Preparing(what=f"storing {what}", done=done, total=total, unit="bytes"))
-
-    tell(0)
-    store.put(key, {path.name: path}, tell)
+    if not _has_record(store, key):
+        store.put(key, {path.name: path}, _follow(status, f"storing {what}", path.stat().st_size))
 
 
 def _has_record(store: Store, key: str) -> bool:

@@ -15,7 +15,6 @@ import os
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork import channel_folder, files
@@ -32,21 +31,12 @@ INPUTS = ".megabuild-inputs"
 FINISHED = "finished"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Leftovers:
-    """The engine's output folder, ready for a run."""
-
-    healed: tuple[str, ...]  #: what was removed, in words
-    untested: tuple[
-        str, ...
-    ]  #: packages of an interrupted run, from the same inputs, by path below the folder
-
-
 def prepare_output(
     state: Path, *, inputs: Mapping[str, str], published: Sequence[Path], platform: str
-) -> Leftovers:
+) -> list[str]:
     """Leave in a task's state folder what belongs to this run, and nothing half-done.
 
+    Returns packages that an interrupted run built from the same inputs and may not have tested, by path below ``out``.
     ``inputs`` says by file name what its packages are made from; ``published`` packages are copied in, so that the
     engine finds them and their dependants resolve.
     """
@@ -54,7 +44,7 @@ def prepare_output(
     for rest in (*state.glob(".removed-*"), state / "tmp", state / FINISHED):
         if rest.is_symlink() or rest.exists():
             files.remove(rest)
-    healed = heal(out)
+    heal(out)
     try:
         lines = (files.read_untrusted(out / INPUTS) or b"").decode().splitlines()
         former = dict(line.split(" ", 1) for line in lines)
@@ -71,8 +61,7 @@ def prepare_output(
     channel_folder.write_index(out, platform)
     noted = {**{name: former[name] for name in present if name in elsewhere}, **inputs}
     files.write(out / INPUTS, "".join(f"{name} {value}\n" for name, value in sorted(noted.items())))
-    untested = tuple(path for name, path in present.items() if name in fitting)
-    return Leftovers(healed=tuple(healed), untested=untested)
+    return [path for name, path in present.items() if name in fitting]
 
 
 def heal(output_dir: Path) -> list[str]:

@@ -75,16 +75,14 @@ class BuildTask(Work):
         self._missing = {item.package.file_name: item.package for item in self.items if not item.exists}
         if not self._missing:
             return TaskResult(seconds={})
-        left = prepare_output(
+        untested = prepare_output(
             self._state,
             inputs={item.package.file_name: item.fingerprint for item in self.items},
             published=self.dependencies(),
             platform=self._plan.options.config.platform,
         )
-        for what in left.healed:
-            self.say(f"removed {what}, left by a run that was killed")
         self._seen = {path.name for path in channel_folder.package_files(self._out)}
-        for name in left.untested:
+        for name in untested:
             self.keep_built(self._out / name)
         seen, job = self.describe(jobs)
         (self._state / STATS).unlink(missing_ok=True)

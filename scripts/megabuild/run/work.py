@@ -142,15 +142,11 @@ class Work(ABC):
         elif step.kind == "test":
             self.task.phase(f"testing {self.name}")
         else:
-            self.say(step.sentence)
+            logger.info("%s", step.sentence if self.vital else f"{self.name}: {step.sentence}")
 
     def cancel(self) -> None:
         """End it soon; from any thread."""
         self._cancelled.set()
-
-    def say(self, sentence: str) -> None:
-        """Log a sentence, labelled with the task where several run at the same time."""
-        logger.info("%s", sentence if self.vital else f"{self.name}: {sentence}")
 
     def halt(self) -> None:
         """Raise :class:`Stopped` where the run ends."""

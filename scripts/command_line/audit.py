@@ -119,7 +119,7 @@ def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result
     if not invocation.json and result.lines and sys.stdout.isatty():
         console = Console(highlight=False, emoji=False)
         with console.capture() as captured:
-            console.print(Markdown("\n".join(result.lines)))
+            console.print(Markdown("\n".join(result.lines).replace("<br>", "; ")))
         return replace(result, lines=captured.get().rstrip("\n").splitlines())
     return result
 

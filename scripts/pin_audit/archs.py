@@ -48,7 +48,7 @@ def _judge_missing(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Ve
         return Verdict(Status.UNKNOWN, "the recipe's list was not read")
     if here and cuda > max(here):
         return Verdict(Status.OLDER, "upstream ships it; newer than any CUDA here", todo)
-    if (here and cuda < min(here)) or any(one[0] == cuda[0] and one > cuda for one in here):
+    if (here and cuda < min(here)) or any(other[0] == cuda[0] and other > cuda for other in here):
         return Verdict(Status.IN_STEP, "upstream ships it; here are newer ones")
     return Verdict(Status.MISSING, "upstream ships it, no config here is for it", todo)
 

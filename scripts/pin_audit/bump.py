@@ -174,8 +174,8 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
         if match := _URL.match(line.text):
             urls = [*(urls if _URL.match(before) else []), match[1]]
         elif urls and (match := _SHA256_OF.match(line.text)):
-            known = {"version": new, context.key: new, "name": package}
-            urls = [_VARIABLE.sub(lambda word: known.get(word[1], word[1]), url) for url in urls]  # noqa: B023
+            values = {"version": new, context.key: new, "name": package}
+            urls = [_VARIABLE.sub(lambda word: values.get(word[1], word[1]), url) for url in urls]  # noqa: B023
             urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", package, url) for url in urls]
             urls = [url.replace(context.old.version, new) for url in urls]
             for place in context.definitions(line, match[1]) if any(new in url for url in urls) else ():

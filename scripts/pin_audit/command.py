@@ -75,12 +75,9 @@ def audit(
         tell(f"{'written' if changed else 'in step already'}: {options.write}")
     code = _judge(report, wanted, tell) if wanted else 0
     lines = [] if options.write is not None else markdown(report).splitlines()
+    document = to_document(report)
     return Result(
-        format=FORMAT,
-        format_version=FORMAT_VERSION,
-        document=to_document(report),
-        lines=lines,
-        exit_code=code,
+        format=FORMAT, format_version=FORMAT_VERSION, document=document, lines=lines, exit_code=code
     )
 
 
@@ -165,17 +162,17 @@ def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[Sour
     """Let committed facts stand in for what was not read of upstream itself, and say where local files did."""
     audited = request.target
     upstreams = any(
-        (known.name, known.repository, known.tag.format(version=audited.version))
+        (package.name, package.repository, package.tag.format(version=audited.version))
         == (audited.package, audited.repository, audited.tag)
-        for known in packages()
+        for package in packages()
     )
     release = snapshots.load(audited.package, audited.version) if upstreams else None
-    known = (release, snapshots.load(snapshots.CHANNEL, ""))
+    committed = (release, snapshots.load(snapshots.CHANNEL, ""))
     filled = []
     for outcome in outcomes:
         local = getattr(request, _LOCAL.get(outcome.source, ""), None)
         if local is None:
-            filled.append(snapshots.fill(outcome, known))
+            filled.append(snapshots.fill(outcome, committed))
         else:
             trouble = "; ".join(filter(None, (outcome.trouble, "read from local files, not at the release")))
             filled.append(structs.replace(outcome, trouble=trouble))

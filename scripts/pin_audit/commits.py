@@ -80,8 +80,8 @@ def _judge(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdict:
 
 def _own(target: AuditTarget) -> set[str]:
     """Return upstream's repository as packages.yaml has it, and the mirror of it that is asked, if there is one."""
-    known = [package.repository for package in packages() if package.name == target.package]
-    return {_repository(address) for address in (*known, target.repository)} - {""}
+    repositories = [package.repository for package in packages() if package.name == target.package]
+    return {_repository(address) for address in (*repositories, target.repository)} - {""}
 
 
 def _repository(address: str) -> str:

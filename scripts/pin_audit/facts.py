@@ -89,7 +89,9 @@ def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
         return names == {build.name for build in fitting}
 
     if not fits(traits):
-        groups = [{b.name for b in builds if b.accelerator == one} & names for one in values["accelerator"]]
+        groups = [
+            {b.name for b in builds if b.accelerator == value} & names for value in values["accelerator"]
+        ]
         words = [config_words(group, builds) for group in groups] if len(groups) > 1 else names
         return ", ".join(sorted(words))
     for trait in tuple(traits):

@@ -44,9 +44,9 @@ def is_own(root: Path) -> bool:
 
 def around(folder: Path) -> Path | None:
     """Return the repository with a recipe in which a folder lies, or None."""
-    for one in (folder, *folder.parents):
-        if is_own(one) or any((one / RECIPES / name).is_file() for name in (_V1, _V0)):
-            return one
+    for parent in (folder, *folder.parents):
+        if is_own(parent) or any((parent / RECIPES / name).is_file() for name in (_V1, _V0)):
+            return parent
     return None
 
 
@@ -89,7 +89,7 @@ def configs(root: Path) -> tuple[Config, ...]:
 
 
 def target(
-    root: Path, found: tuple[Config, ...], *, upstream: str | None, ref: str | None, version: str | None
+    root: Path, configs: tuple[Config, ...], *, upstream: str | None, ref: str | None, version: str | None
 ) -> AuditTarget:
     """Return what is audited of a feedstock, or of a project without one, whose address and tag are then given.
 
@@ -100,14 +100,14 @@ def target(
     text = read_text(recipe, root) if recipe is not None and upstream is None else ""
     fields = _fields(text)
     name = fields.get("name", "").lower()
-    known = next(
+    package = next(
         (package for package in packages() if package.name == name or f"name: {package.name}\n" in text), None
     )
     released = version or fields.get("version", "")
     repository, tag, wheel = _upstream(fields)
-    if known is not None:
-        name, repository, wheel = known.name, known.repository, known.wheel
-        tag = known.tag.format(version=released)
+    if package is not None:
+        name, repository, wheel = package.name, package.repository, package.wheel
+        tag = package.tag.format(version=released)
     elif version is not None and fields.get("version"):
         tag = tag.replace(fields["version"], version)
     repository, tag = upstream or repository, ref or tag
@@ -121,29 +121,29 @@ def target(
         repository=repository,
         tag=tag,
         wheel=wheel,
-        index=known.index if known else "pip",
+        index=package.index if package else "pip",
         recipe=recipe if text else None,
-        builds=(tuple(map(Build.of, found)) if text else ()) or (nothing,),
+        builds=(tuple(map(Build.of, configs)) if text else ()) or (nothing,),
     )
 
 
 def _fields(text: str) -> dict[str, str]:
     """Return the first plain value of each field of a recipe, with what the recipe itself sets put in."""
     context = _CONTEXT.search(text)
-    known = {**settings(text), **dict(_PLAIN.findall(context[1] if context else ""))}
+    values = {**settings(text), **dict(_PLAIN.findall(context[1] if context else ""))}
 
     def put_in(match: re.Match[str]) -> str:
         # what is cut or computed is not told; what is only spelled otherwise is near enough to be recognized
         word = re.fullmatch(r"(\w+)(?:\s*\|\s*lower|\.(?:lower|replace)\([^()]*\))?", match[1])
-        return known.get(word[1], "") if word else ""
+        return values.get(word[1], "") if word else ""
 
     for _ in range(2):  # a value may be made of others
-        known = {name: _EXPRESSION.sub(put_in, value) for name, value in known.items()}
-    found: dict[str, str] = {}
+        values = {name: _EXPRESSION.sub(put_in, value) for name, value in values.items()}
+    fields: dict[str, str] = {}
     for match in _FIELD.finditer(text[context.end() :] if context else text):
         if value := _EXPRESSION.sub(put_in, match["value"]):
-            found.setdefault(match["key"], value)
-    return found
+            fields.setdefault(match["key"], value)
+    return fields
 
 
 def _upstream(fields: dict[str, str]) -> tuple[str, str, str]:

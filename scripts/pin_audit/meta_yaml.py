@@ -42,7 +42,7 @@ def settings(text: str) -> dict[str, str]:
 
 def needs(text: str, config: Config) -> tuple[Need, ...]:
     """Return the requirements that hold for a config; raises AuditError where selectors cannot be evaluated."""
-    known = settings(text)
+    values = settings(text)
     items = list(_items(text))
     selectors = {
         str(line): " and ".join(f"({part})" for part in (*branches, match["selector"] or "") if part)
@@ -51,7 +51,7 @@ def needs(text: str, config: Config) -> tuple[Need, ...]:
     chosen = _choose(selectors, config)
     asked = []
     for line, section, match, _ in items:
-        spec = _spec(match["text"].strip("'\""), known, config)
+        spec = _spec(match["text"].strip("'\""), values, config)
         if str(line) in chosen and spec:
             pin = config.variant.get(spec.replace("-", "_"), ("",))[0] if section in ("build", "host") else ""
             pin = pin if not pin or any(sign in pin for sign in "*=<>! ") else f"{pin}.*"
@@ -90,18 +90,18 @@ def _items(text: str) -> Iterator[tuple[int, str, re.Match[str], tuple[str, ...]
             inside, section = -1, ""
 
 
-def _spec(text: str, known: Mapping[str, str], config: Config) -> str:
+def _spec(text: str, values: Mapping[str, str], config: Config) -> str:
     """Return a requirement without Jinja, nothing where it cannot be told."""
 
     def put_in(match: re.Match[str]) -> str:
         word = match[1].strip()
         call = _CALL.fullmatch(word)
         if not call:
-            return known.get(word) or config.variant.get(word, ("{",))[0]
+            return values.get(word) or config.variant.get(word, ("{",))[0]
         if call[1] == "pin_compatible":
             return call[2]
         key = f"{call[2]}_{call[1]}"
-        name, version = (config.variant.get(one, ("",))[0] for one in (key, f"{key}_version"))
+        name, version = (config.variant.get(word, ("",))[0] for word in (key, f"{key}_version"))
         return f"{name} {version}.*" if name and version else name or "{"
 
     text = _EXPRESSION.sub(put_in, text)

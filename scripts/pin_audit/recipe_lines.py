@@ -82,8 +82,8 @@ def git_lines(recipe: Path, root: Path | None = None) -> Iterator[Line]:
     """Yield the git sources of a recipe: an address, and a revision where a line names one."""
     address = ""
     for line in read_lines(recipe, root):
-        if found := _GIT.search(line.text):
-            address = found[1]
+        if source := _GIT.search(line.text):
+            address = source[1]
             yield Line(line.file, line.number, line.text, value=address)
         if address and (revision := _REVISION.search(line.text)):
             value = f"{address} {_PREFIXES[revision[1]]}{revision[2]}"

@@ -80,14 +80,14 @@ def place_of(where: Where) -> str:
 def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
     """Return the sha256 that somebody published for a source archive, or why none is known; nothing is downloaded."""
     version, services = request.target.version, request.services
-    known, reason = TARBALLS.get(version), "nobody is known to publish one"
+    tarball, reason = TARBALLS.get(version), "nobody is known to publish one"
     for url in urls:
         name = urlsplit(url).path.rpartition("/")[2]
         project = name.rpartition(f"-{version}")[0]
         try:
             if asset := _ASSET.fullmatch(url):
-                if known and asset[1] == "pytorch/pytorch" and name == f"pytorch-v{version}.tar.gz":
-                    return SourcedValue(*known)
+                if tarball and asset[1] == "pytorch/pytorch" and name == f"pytorch-v{version}.tar.gz":
+                    return SourcedValue(*tarball)
                 address = f"https://api.github.com/repos/{asset[1]}/releases/tags/{asset[2]}"
                 answer = services.client.get(address).body
                 digests = {

@@ -163,23 +163,24 @@ class Repository:
         self._folder = services.folder / "git" / f"{name}-{digest}.git"
         self._filter = "blob:none" if only else "tree:0"
         self._offline = services.offline and parts.scheme != "file"
-        self._lock, self._outcome = threading.RLock(), ""
+        self._lock = threading.RLock()
+        self._trouble: str | None = None  #: why it cannot be had; None before it was tried
 
     def update(self) -> None:
         """Make the clone or update it, once; raises AuditError."""
         with self._lock:
-            if not self._outcome:
-                self._outcome = "ready"
+            if self._trouble is None:
+                self._trouble = ""
                 try:
                     self._folder.parent.mkdir(parents=True, exist_ok=True)
                     with FileLock(f"{self._folder}.lock", timeout=self._services.remaining()):
                         self._update()
                 except AuditError as error:
-                    self._outcome = error.message
+                    self._trouble = error.message
                 except (OSError, Timeout) as error:
-                    self._outcome = f"the cache cannot be written: {error}"
-            if self._outcome != "ready":
-                raise AuditError(self._outcome)
+                    self._trouble = f"the cache cannot be written: {error}"
+            if self._trouble:
+                raise AuditError(self._trouble)
 
     def _update(self) -> None:
         stamp = self._folder / "fetched"
@@ -190,20 +191,18 @@ class Repository:
                 return
         if self._offline:
             raise AuditError("not in the cache, and --offline forbids to fetch it")
+        if not re.fullmatch(r"(\w[\w./+@-]*)?", self._only):
+            raise AuditError(f"'{self._only}' cannot be a tag")
         if not self.fetched:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir()
             self._git("init", "--quiet", "--bare", "--template=")
+        is_commit = self._only == "HEAD" or re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", self._only)
+        wanted = self._only if is_commit else f"refs/tags/{self._only}"
+        # with a depth, of a shallow server all that it has
+        everything = ("--depth=2147483647", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         try:
-            if not self._only:  # with a depth, of a shallow server all that it has
-                self._fetch("--depth=2147483647", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
-            elif not re.fullmatch(r"\w[\w./+@-]*", self._only):
-                raise AuditError(f"'{self._only}' cannot be a tag")
-            else:
-                named = self._only == "HEAD" or re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", self._only)
-                self._fetch(
-                    "--depth=1", f"+{self._only if named else f'refs/tags/{self._only}'}:refs/audit/top"
-                )
+            self._fetch(*(("--depth=1", f"+{wanted}:refs/audit/top") if self._only else everything))
         except AuditError as error:
             if not self.fetched:
                 raise
@@ -301,9 +300,5 @@ class Repository:
                 seconds = min(_SECONDS, self._services.remaining())
                 return self._git(*options, *words, seconds=seconds, **environ)
             except AuditError as error:
-                message = error.message.replace(
-                    "couldn't find remote ref refs/tags/", "the repository has no tag "
-                )
-                raise AuditError(
-                    f"{urlsplit(self.address).hostname or 'git'}: {message}", error.remedy
-                ) from error
+                host = urlsplit(self.address).hostname or "git"
+                raise AuditError(f"{host}: {error.message}", error.remedy) from error

@@ -50,10 +50,8 @@ class AuditRequest:
     repositories: Repositories
     configs: tuple[Config, ...]  #: those whose variants are audited
     root: Path  #: this repository
-    local_tree: Path | None = None  #: a folder with upstream's files, or a checkout, to be read instead
-    local_pinning: Path | None = (
-        None  #: a ``conda_build_config.yaml``, or a folder with one and with migrations
-    )
+    local_tree: Path | None = None  #: a folder with upstream's files
+    local_pinning: Path | None = None  #: a ``conda_build_config.yaml``, or a folder with it and migrations
     foreign: bool = False  #: whether that is another feedstock, whose files are not laid out like this one's
     names: tuple[str, ...] = ()  #: conda names whose newest version and global pin are wanted
 

@@ -123,8 +123,11 @@ def requirements_of(row: AuditRow) -> list[Constraint]:
             text = "any version" if fact.value == "*" else text
             asked.append(Constraint(fact=fact, spec=spec, configs=configs, text=text))
     pinned = {config for constraint in asked if not constraint.spec.any for config in constraint.configs}
-    bare = [replace(one, configs=one.configs - pinned) for one in asked if one.spec.any]
-    return [*(one for one in asked if not one.spec.any), *(one for one in bare if one.configs)]
+    bare = [replace(request, configs=request.configs - pinned) for request in asked if request.spec.any]
+    return [
+        *(request for request in asked if not request.spec.any),
+        *(request for request in bare if request.configs),
+    ]
 
 
 def constraints_of(row: AuditRow) -> list[Constraint]:

@@ -45,9 +45,9 @@ def load(package: str, version: str, folder: Path = FOLDER) -> Snapshot | None:
     path = _path(package, version, folder)
     try:
         snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
-        found = snapshot.package, snapshot.version, snapshot.format, snapshot.format_version
-        if found != (package, version, _FORMAT, _VERSION):
-            raise ValueError(f"it is of {found}")
+        identity = snapshot.package, snapshot.version, snapshot.format, snapshot.format_version
+        if identity != (package, version, _FORMAT, _VERSION):
+            raise ValueError(f"it is of {identity}")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
@@ -61,7 +61,9 @@ def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> Source
     A release does not change: where a source could read a part of it only, the snapshot has the whole.
     """
     for snapshot in filter(None, snapshots):
-        held = tuple(fact for one in snapshot.sources if one.source == outcome.source for fact in one.facts)
+        held = tuple(
+            fact for source in snapshot.sources if source.source == outcome.source for fact in source.facts
+        )
         whole = outcome.unread or (bool(outcome.trouble) and outcome.source in OF_RELEASE)
         if not whole:
             missing = tuple(f"{fact.name}/" for fact in outcome.facts if fact.trouble)

@@ -68,9 +68,11 @@ def target(
         raise UsageError(f"'{version}' is not a version", "write it like 2.13.0, without the tag's v")
     built = {config.name: config.variant.get(package.key, ("",))[0] for config in configs}
     usual, _ = Counter(built.values()).most_common(1)[0]
-    wanted = version or usual
+    audited = version or usual
     looked_at = [
-        config for config in configs if built[config.name] == (wanted if wanted in built.values() else usual)
+        config
+        for config in configs
+        if built[config.name] == (audited if audited in built.values() else usual)
     ]
     if package.key != "torch_version":  # an extension: beside the PyTorch that most configs have
         torch, _ = Counter(config.torch_version for config in looked_at).most_common(1)[0]
@@ -78,9 +80,9 @@ def target(
     recipe = root / package.recipe
     return AuditTarget(
         package=package.name,
-        version=wanted,
+        version=audited,
         repository=package.repository,
-        tag=package.tag.format(version=wanted),
+        tag=package.tag.format(version=audited),
         wheel=package.wheel,
         index=package.index,
         recipe=recipe if recipe.is_file() else None,

@@ -72,14 +72,14 @@ def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constr
             )
         elif verdict := _beyond_channel(row, need, f"the wheel needs {need.spec.text}"):
             yield verdict, None, frozenset()
-    at_run = [one for one in asked if isinstance(one.fact, RecipePin) and "run" in one.fact.sections]
+    at_run = [need for need in asked if isinstance(need.fact, RecipePin) and "run" in need.fact.sections]
     for request in at_run or asked:
         for need in hard:
             if need.configs & request.configs and (verdict := _against_wheel(row, request, need)):
                 yield verdict, request, request.configs
     for request in asked:
-        soft = [one for one in named if not one.hard and one.configs & request.configs]
-        verdicts = [verdict for one in soft if (verdict := _against_known(row, request, one))]
+        soft = [need for need in named if not need.hard and need.configs & request.configs]
+        verdicts = [verdict for need in soft if (verdict := _against_known(row, request, need))]
         if soft and len(verdicts) == len(soft) and not (hard and request.spec.any):
             yield min(verdicts, key=lambda verdict: verdict.gravity), request, request.configs
         # once for the configs that conda-forge pins alike: CUDA versions may differ
@@ -115,48 +115,48 @@ def _against_wheel(row: AuditRow, request: Constraint, need: Constraint) -> Verd
     )
 
 
-def _against_known(row: AuditRow, request: Constraint, known: Constraint) -> Verdict | None:
+def _against_known(row: AuditRow, request: Constraint, need: Constraint) -> Verdict | None:
     """Compare with what upstream vendors or tests with."""
-    shipped = isinstance(known.fact, CiPin) and known.fact.shipped
+    shipped = isinstance(need.fact, CiPin) and need.fact.shipped
     what = "upstream's wheels have" if shipped else "upstream's CI has"
-    what = "upstream vendors" if isinstance(known.fact, Submodule) else what
+    what = "upstream vendors" if isinstance(need.fact, Submodule) else what
     if request.spec.any:
-        verdict = _unpinned(row, known, what)
+        verdict = _unpinned(row, need, what)
         too_new = verdict is None or verdict.status is Status.NEWER
         return None if row.entry.tool and (too_new or not best_for(row)) else verdict
-    both = f"{what} {known.text}, the recipe asks for {request.text}"
-    if not known.version:
-        clash = common([known.spec, request.spec]) is None
-        return _conflict(both, f"ask for {known.spec.text}") if clash else None
-    match side(request.spec, known.version):
+    both = f"{what} {need.text}, the recipe asks for {request.text}"
+    if not need.version:
+        clash = common([need.spec, request.spec]) is None
+        return _conflict(both, f"ask for {need.spec.text}") if clash else None
+    match side(request.spec, need.version):
         case "at":
             return None
         case "older":
-            return Verdict(Status.OLDER, both, f"raise it to {known.version}")
+            return Verdict(Status.OLDER, both, f"raise it to {need.version}")
         case "newer":
-            return Verdict(Status.NEWER, both, _keep(known))
-    return _conflict(both, f"ask for {known.version}.*")
+            return Verdict(Status.NEWER, both, _keep(need))
+    return _conflict(both, f"ask for {need.version}.*")
 
 
-def _unpinned(row: AuditRow, known: Constraint, what: str) -> Verdict | None:
+def _unpinned(row: AuditRow, need: Constraint, what: str) -> Verdict | None:
     """Judge a bare name by the version that the channel would provide."""
     best = best_for(row)
-    if row.decided_by or (best and not known.version and not known.hard and known.spec.admits(best)):
+    if row.decided_by or (best and not need.version and not need.hard and need.spec.admits(best)):
         return None
-    wanted = f"ask for {known.spec.text}" if known.hard else f"raise it to {known.version or known.spec.text}"
-    if not best or not known.version:
+    todo = f"ask for {need.spec.text}" if need.hard else f"raise it to {need.version or need.spec.text}"
+    if not best or not need.version:
         # what upstream only tests with is not a pin that could be missing
-        status = Status.MISSING if known.hard or not known.version else Status.UNKNOWN
-        return Verdict(status, f"{what} {known.text}, the recipe asks for any version", wanted)
-    if Spec(f"{known.version}.*").admits(best) or known.spec.admits(best):
+        status = Status.MISSING if need.hard or not need.version else Status.UNKNOWN
+        return Verdict(status, f"{what} {need.text}, the recipe asks for any version", todo)
+    if Spec(f"{need.version}.*").admits(best) or need.spec.admits(best):
         return None
-    sentence = f"{what} {known.text}; the recipe takes the newest, {best}"
-    if not Spec(f"<{known.version}").admits(best):
-        return Verdict(Status.NEWER, sentence, _keep(known))
+    sentence = f"{what} {need.text}; the recipe takes the newest, {best}"
+    if not Spec(f"<{need.version}").admits(best):
+        return Verdict(Status.NEWER, sentence, _keep(need))
     if is_floor(row, best):
         seen = f"the recipe asks for any version, and conda-forge had {best} when it was read"
-        return Verdict(Status.UNKNOWN, f"{what} {known.text}; {seen}")
-    return Verdict(Status.OLDER, sentence, wanted)
+        return Verdict(Status.UNKNOWN, f"{what} {need.text}; {seen}")
+    return Verdict(Status.OLDER, sentence, todo)
 
 
 def _against_pins(row: AuditRow, request: Constraint, values: Sequence[str]) -> Verdict | None:
@@ -183,10 +183,10 @@ def _against_pins(row: AuditRow, request: Constraint, values: Sequence[str]) -> 
     return Verdict(Status.OLDER if older else Status.NEWER, both, _RERENDER if fact.rendered else todo)
 
 
-def _beyond_channel(row: AuditRow, wanted: Constraint, text: str) -> Verdict | None:
+def _beyond_channel(row: AuditRow, need: Constraint, text: str) -> Verdict | None:
     """Return a conflict if the channel has nothing new enough."""
-    best = best_for(row, wanted.configs)
-    if best and not is_floor(row, best) and side(wanted.spec, best) == "newer":
+    best = best_for(row, need.configs)
+    if best and not is_floor(row, best) and side(need.spec, best) == "newer":
         sentence = f"{text}, conda-forge has nothing newer than {best}"
         return Verdict(Status.CONFLICT, sentence, f"wait for conda-forge to have it, or take {best}")
     return None
@@ -196,8 +196,8 @@ def _conflict(text: str, todo: str) -> Verdict:
     return Verdict(Status.CONFLICT, f"no version satisfies both: {text}", todo)
 
 
-def _keep(known: Constraint) -> str:
-    wanted = known.spec.text if known.hard else f"{known.version}.*"
+def _keep(need: Constraint) -> str:
+    wanted = need.spec.text if need.hard else f"{need.version}.*"
     return f"keep it if build and tests pass, else ask for {wanted}"
 
 
@@ -205,7 +205,7 @@ def _to_cuda(row: AuditRow) -> str:
     return " to run, where CUDA is used" if any(map(of_nvidia, row.all(Requirement))) else ""
 
 
-# ---- rows without a problem, or that cannot have one ----------------------------------------------------------------
+# ---- rows without a problem, or that cannot have one ------------------------------------------------
 
 
 def _without_recipe(row: AuditRow) -> Verdict | None:

@@ -67,15 +67,15 @@ class Spec:
 
     def landmarks(self) -> frozenset[str]:
         """Return versions that stand for all: those named, the next ones, and one from every gap between them."""
-        found = {"0", _BEYOND}
+        versions = {"0", _BEYOND}
         whole = set()
         for literal in _LITERAL.finditer(self._version_part):
             numbers = literal["numbers"].split(".")
             whole |= {literal[0]} if literal["rest"] and is_version(literal[0]) else set()
             for length in range(1, len(numbers) + 1):  # 2.29.* ends at 2.30, ~=2.29.1 as well
                 head = numbers[:length]
-                found |= {".".join(head), ".".join([*head[:-1], str(int(head[-1]) + 1)])}
-        return frozenset(found | whole | {version + _JUST_ABOVE for version in found})
+                versions |= {".".join(head), ".".join([*head[:-1], str(int(head[-1]) + 1)])}
+        return frozenset(versions | whole | {version + _JUST_ABOVE for version in versions})
 
     @property
     def _version_part(self) -> str:

@@ -55,14 +55,6 @@ def text_at(repository: Path, fact: AnyFact) -> str:
     return (repository / fact.where.file).read_text().splitlines()[fact.where.line - 1].strip()
 
 
-def test_values_that_differ_by_config_are_told_apart(pytorch: SourceOutcome) -> None:
-    assert pytorch.trouble == ""
-    assert {value: one.holds.configs for value, one in those(pytorch, "nccl").items()} == {
-        "<2.29": ("linux_64_cuda129",),
-        "2.*": ("linux_64_cuda130",),
-    }
-
-
 def test_a_value_comes_from_its_line_of_the_recipe_or_the_matrix(
     repository: Path, pytorch: SourceOutcome
 ) -> None:

@@ -63,13 +63,9 @@ def build(name: str) -> Build:
 def target(package: str = "pytorch", configs: Sequence[str] = CONFIGS) -> AuditTarget:
     """A target that needs no repository."""
     return AuditTarget(
-        package=package,
-        version="2.13.0",
-        repository="https://github.com/pytorch/pytorch.git",
-        tag="v2.13.0",
-        wheel="torch",
-        builds=tuple(map(build, configs)),
-    )
+        package=package, version="2.13.0", repository="https://github.com/pytorch/pytorch.git", tag="v2.13.0",
+        wheel="torch", builds=tuple(map(build, configs)),
+    )  # fmt: skip
 
 
 def wheel(name: str, value: str, marker: str = "") -> Requirement:

@@ -80,20 +80,6 @@ def test_the_newest_of_each_platform_is_found(
     assert not first.where.url
 
 
-def test_offline_asks_nobody_and_says_what_is_missing(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving({}, folder=root) as site:
-        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
-        ask(services(tmp_path), names=("libfoo",))
-        site.asked.clear()
-        (unknown,) = ask(services(tmp_path, offline=True), names=("pybar",)).facts
-        (empty,) = ask(services(tmp_path / "empty", offline=True), names=("libfoo",)).facts
-        assert not site.asked
-    assert "--offline" in unknown.trouble
-    assert "--offline" in empty.trouble
-
-
 def test_a_channel_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
     outcome = ask(services(tmp_path))

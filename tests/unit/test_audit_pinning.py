@@ -101,8 +101,6 @@ def lay_out(folder: Path, config_file: str, migrations: str) -> Path:
     ("config_file", "migrations"),
     [
         ("conda_build_config.yaml", "migrations"),
-        ("conda_build_config.yaml", "share/conda-forge/migrations"),
-        ("recipe/conda_build_config.yaml", "recipe/migrations"),
         ("conda-forge-pinning.conda_build_config.yaml", "conda-forge-migrations"),
     ],
 )
@@ -222,10 +220,3 @@ def test_a_package_that_is_not_what_the_channel_says_is_refused(
         outcome = ask(services(tmp_path / "cache"))
     assert not outcome.facts
     assert ("sha256" if fault == "hash" else "cannot be read") in outcome.trouble
-
-
-def test_no_network_at_all_is_told(tmp_path: Path) -> None:
-    outcome = ask(services(tmp_path))
-    assert "conda-forge cannot be used" in outcome.trouble
-    assert not outcome.facts
-    assert "--offline" in ask(services(tmp_path, offline=True)).trouble

@@ -51,11 +51,6 @@ def test_only_what_was_not_read_is_the_snapshots_with_what_lies_below_it() -> No
     assert {one.name: one.value for one in filled.facts} == {"a": "v2", "bc": "v1", "b": "v3", "b/deep": "v4"}
 
 
-def test_what_was_read_is_left_alone() -> None:
-    read = outcome(submodule("a", "v2"))
-    assert fill(read, [snapshot(submodule("a", "v1"))]) is read
-
-
 def test_writing_keeps_what_could_not_be_read_this_time(tmp_path: Path) -> None:
     save(snapshot(submodule("a", "v1"), submodule("b", "v1")), tmp_path)
     save(snapshot(submodule("a", "v2"), submodule("b", trouble="gone")), tmp_path)

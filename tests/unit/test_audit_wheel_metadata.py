@@ -150,14 +150,6 @@ def test_what_is_not_the_metadata_is_neither_believed_nor_kept(
         assert values(read(request(services(tmp_path)))) == EXPECTED
 
 
-def test_one_platform_that_fails_leaves_the_others(pip: SimpleNamespace, tmp_path: Path) -> None:
-    answers: dict[str, bytes | Answer] = {f"{LINUX}.metadata": metadata(*REQUIRES), f"{MAC}.metadata": die}
-    with index(pip, page(LINUX, MAC), **answers):
-        outcome = read(request(services(tmp_path, timeouts=PATIENT)))
-    assert [name for name, _, _ in values(outcome)] == [name for name, _, _ in EXPECTED]
-    assert outcome.trouble.startswith("osx-arm64: 127.0.0.1:")
-
-
 @pytest.mark.parametrize(
     ("answer", "told"),
     [

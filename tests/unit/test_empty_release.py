@@ -100,10 +100,3 @@ def test_the_recipe_s_own_check_and_publishing_refuse_it(tmp_path: Path) -> None
     assert fault.startswith(f"torch_scatter: {NOTHING}\n  take pyg-lib in its place")
     with pytest.raises(IntegrityError, match=f"is not published: torch_scatter: {NOTHING}"):
         check_package(package(tmp_path), accelerator="cpu", archs=(), python="3.12", torch_version="2.13.0")
-
-
-def test_pyg_lib_without_a_library_is_only_broken(tmp_path: Path) -> None:
-    (tmp_path / "pyg_lib").mkdir()
-    assert verify_package.check(tmp_path, "pyg_lib", "cpu", (), "3.12") == [
-        "pyg_lib: no library in it\n  get or build it again"
-    ]

@@ -52,7 +52,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     if not names:
         return SourceOutcome(source=SOURCE)
     services.report(SOURCE, f"looking up {len(names)} packages for {', '.join(platforms)}")
-    found: dict[str, _Packages] = {}
+    packages_of: dict[str, _Packages] = {}
     troubles: list[str] = []
 
     def look_up(platform: str) -> None:
@@ -62,14 +62,14 @@ def read(request: AuditRequest) -> SourceOutcome:
                 key, services.max_age, lambda: msgspec.json.encode(newest(platform, names, services)[1])
             )
             packages = msgspec.json.decode(entry.data, type=list[NewestPackage])
-            found[platform] = {package.name: (package, entry.when) for package in packages}
+            packages_of[platform] = {package.name: (package, entry.when) for package in packages}
         except MegabuildError as error:
             troubles.append(f"{platform}: {error.message}")
 
     with ThreadPoolExecutor(max_workers=len(platforms) + 1) as pool:
         list(pool.map(look_up, (*platforms, "noarch")))
     trouble = "; ".join(sorted(troubles))
-    facts = tuple(fact for name in names for fact in _facts(name, platforms, found, trouble))
+    facts = tuple(fact for name in names for fact in _facts(name, platforms, packages_of, trouble))
     return SourceOutcome(source=SOURCE, facts=facts, trouble=trouble)
 
 
@@ -106,11 +106,17 @@ def newest(platform: str, names: Collection[str], services: Services) -> tuple[s
     return url, [_best(name, by_name[name]) for name in names if name in by_name]
 
 
-def _facts(name: str, platforms: Sequence[str], found: Mapping[str, _Packages], trouble: str) -> list[Newest]:
+def _facts(
+    name: str, platforms: Sequence[str], packages_of: Mapping[str, _Packages], trouble: str
+) -> list[Newest]:
     """Return one fact for each version that is the newest on some platform; the newest of all comes first."""
     by_version: dict[str, dict[str, tuple[NewestPackage, str]]] = {}
-    for platform in (platform for platform in platforms if platform in found):
-        here = [found[subdir][name] for subdir in (platform, "noarch") if name in found.get(subdir, {})]
+    for platform in (platform for platform in platforms if platform in packages_of):
+        here = [
+            packages_of[subdir][name]
+            for subdir in (platform, "noarch")
+            if name in packages_of.get(subdir, {})
+        ]
         if here:
             best = max(here, key=lambda package: Version(package[0].version))
             by_version.setdefault(best[0].version, {})[platform] = best

@@ -39,18 +39,6 @@ def test_a_ninja_line_is_progress_of_the_phase_announced_before() -> None:
     assert found[-1] == BuildStep(kind="count", phase="compile", done=12, total=1374)
 
 
-def test_ninjas_side_by_side_are_added_up() -> None:
-    found = feed(
-        Parser(),
-        line("::megabuild:: phase compile"),
-        line("[1/2 30.0s _knn_cpu of 5] c++"),
-        line("[1/2 31.0s _fps_cpu of 5] c++"),
-        line("[2/2 60.0s _knn_cpu of 5] c++"),
-    )
-    counted = [(step.done, step.total) for step in found if step.kind == "count"]
-    assert counted == [(1, 5), (2, 5), (3, 5)]
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -32,6 +32,16 @@ def package(folder: Path, files: dict[str, str], planned: PlannedPackage = PLANN
     )
 
 
+def publish(folder: Path, name: str, text: str = "x") -> tuple[Path, published.PublishedPackage]:
+    """Publish a package of its own in the channel ``folder / "packages"``."""
+    path = make_package(folder / "made" / text / "linux-64", name, "1", "0", {f"lib/{name}": text})
+    channel, fingerprints = folder / "packages", {path.name: "f"}
+    known = published.publish(
+        channel, [archive.read(path)], platform="linux-64", fingerprints=fingerprints, seconds={}
+    )
+    return channel, known[path.name]
+
+
 def test_a_package_that_is_what_was_planned_is_published_and_known_from_then_on(tmp_path: Path) -> None:
     found = archive.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
     channel = tmp_path / "packages"
@@ -103,12 +113,7 @@ def test_a_path_has_one_owner_but_builds_of_one_package_may_share_it(tmp_path: P
 
 
 def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
-    found = archive.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
-    channel, name = tmp_path / "packages", PLANNED.file_name
-    fingerprints = {name: "f"}
-    record = published.publish(channel, [found], platform="linux-64", fingerprints=fingerprints, seconds={})[
-        name
-    ]
+    channel, record = publish(tmp_path, "one")
     path = channel / record.path
     path.touch()
     assert published.is_published(channel, record, "f")
@@ -117,17 +122,15 @@ def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert not published.is_published(channel, record, "f")
-    assert published.repair(channel, "linux-64") == [f"{name} is damaged and no longer published"]
+    assert published.repair(channel, "linux-64") == ["one-1-0.conda is damaged and no longer published"]
     assert published.records(channel) == {}
     assert json.loads((channel / "linux-64" / "repodata.json").read_text())["packages.conda"] == {}
 
 
 @pytest.mark.parametrize("damage", ["absent", "cut off", "of other packages"])
 def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str) -> None:
-    found = archive.verify(PLANNED, package(tmp_path, {"lib/libtorch_python.so": "x"}))
-    channel, name = tmp_path / "packages", PLANNED.file_name
-    published.publish(channel, [found], platform="linux-64", fingerprints={name: "f"}, seconds={})
-    index = channel / "linux-64" / "repodata.json"
+    channel, record = publish(tmp_path, "one")
+    index, name = channel / "linux-64" / "repodata.json", Path(record.path).name
     whole = index.read_text()
     if damage == "absent":
         index.unlink()
@@ -139,31 +142,14 @@ def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str)
 
 
 def test_what_has_a_record_is_in_the_index_however_a_run_ends(tmp_path: Path) -> None:
-    channel, name = tmp_path / "packages", PLANNED.file_name
-    former, later = (
-        archive.verify(PLANNED, package(tmp_path / text, {"lib/libtorch_python.so": text}))
-        for text in ("former", "later")
-    )
-    published.publish(channel, [former], platform="linux-64", fingerprints={name: "f"}, seconds={})
+    channel, record = publish(tmp_path, "one", "former")
     index = channel / "noarch" / "repodata.json"
     index.unlink()
     index.mkdir()  # where no index can be written, as if the run had ended before that
-    digest = files.sha256(later.path)
     with pytest.raises(Exception, match="repodata"):
-        published.publish(channel, [later], platform="linux-64", fingerprints={name: "f"}, seconds={})
-    assert files.sha256(channel / "linux-64" / name) == digest
+        publish(tmp_path, "one", "later")
+    assert files.sha256(channel / record.path) != record.sha256
     assert published.records(channel) == {}
-
-
-def publish(folder: Path, name: str, text: str = "x") -> tuple[Path, published.PublishedPackage]:
-    """Publish a package of its own in the channel ``folder / "packages"``."""
-    made = archive.read(
-        make_package(folder / "made" / text / "linux-64", name, "1", "0", {f"lib/{name}": text})
-    )
-    channel = folder / "packages"
-    fingerprints = {made.path.name: "f"}
-    known = published.publish(channel, [made], platform="linux-64", fingerprints=fingerprints, seconds={})
-    return channel, known[made.path.name]
 
 
 def test_a_package_that_rots_during_a_run_is_not_indexed(tmp_path: Path) -> None:

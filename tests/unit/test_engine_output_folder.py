@@ -89,10 +89,6 @@ def test_work_folders_and_temporary_files_go(out: Path) -> None:
     assert not list((out / "build_cache").iterdir())
 
 
-def test_healing_what_is_not_there_does_nothing(tmp_path: Path) -> None:
-    assert output_folder.heal(tmp_path / "none") == []
-
-
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Path]:
     """A folder of somebody's, which stays as it is."""

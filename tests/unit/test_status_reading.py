@@ -51,11 +51,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert oct((tmp_path / state_file.NAME).stat().st_mode & 0o777) == "0o644", "others may look"
 
 
-def test_where_nothing_ran_there_is_nothing(tmp_path: Path) -> None:
-    assert state_file.read(tmp_path) is None
-    assert state_file.read(tmp_path / "none") is None
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -161,15 +156,6 @@ def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
     (run,) = json.loads(json.dumps(result.to_json()))["runs"]
     assert (run["standing"], run["state"]["exit_code"]) == ("ended", 8)
     assert "exit code 8" in result.lines[0]
-
-
-def test_after_ctrl_c_it_says_how_to_continue_and_interrupted_once(tmp_path: Path) -> None:
-    run = read_last_run(
-        put(tmp_path, a_state(status="interrupted", error="interrupted", exit_code=130, activities=[]))
-    )
-    text = "\n".join(run_lines(run, 80, time.time()))
-    assert text.count("interrupted") == 1
-    assert text.endswith("run the same command again to continue")
 
 
 def test_no_line_of_a_run_is_wider_than_the_terminal_nor_steers_it(tmp_path: Path) -> None:

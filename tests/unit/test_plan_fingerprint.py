@@ -167,7 +167,28 @@ def test_contents_and_modes_of_a_tree_count_but_not_times(tmp_path: Path) -> Non
     assert len({before, executable, fingerprint.tree(tmp_path)}) == 3
 
 
+def test_a_link_is_not_what_it_leads_to(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("1")
+    (tmp_path / "link").symlink_to("a")
+    before = fingerprint.tree(tmp_path)
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("b")
+    assert fingerprint.tree(tmp_path) != before
+
+
 # ------------------------------------------------------------------------------------------------ the stamp
+
+
+def test_a_staging_without_its_tree_is_not_used(tmp_path: Path) -> None:
+    out, tree = tmp_path / "out", tmp_path / "tree"
+    (out / "build_cache" / "staging_1").mkdir(parents=True)
+    (out / "build_cache" / "staging_1" / "metadata.json").write_text("{}")
+    output_folder.seal_stagings(out)
+    decision = tree_reuse.decide(tree, out, CORE)
+    assert decision.decision == "fresh"
+    tree_reuse.prepare_tree(decision, tree, out, CORE)
+    assert not list((out / "build_cache").iterdir())
 
 
 def test_an_unfinished_compile_of_the_same_things_goes_on(tmp_path: Path) -> None:

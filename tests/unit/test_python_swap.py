@@ -373,6 +373,16 @@ def test_a_dirty_core_object_is_refused_by_name_with_the_reason(tree: Tree) -> N
     assert tree.left_overs() == []
 
 
+def test_of_many_dirty_objects_the_first_are_named_and_all_counted(tree: Tree) -> None:
+    """ninja knows no target of these: they count as libtorch's."""
+    tree.ninja([f"unknown{number}.o" for number in range(50)], {})
+    with pytest.raises(SwapRefused) as refusal:
+        tree.swap()
+    lines = str(refusal.value).splitlines()
+    assert "50 things" in lines[0]
+    assert (len(lines), lines[-1]) == (22, "  ... and 30 more")
+
+
 def test_what_cmake_wrote_for_a_refused_swap_is_undone_with_its_time_stamp(tree: Tree) -> None:
     # A header that lists the compiler's flags: written for the refused flags and back again, it would be newer than
     # all the objects that include it.

@@ -87,7 +87,7 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
     )  # fmt: skip
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
-        entry = names.entries.get(name) or _unlisted(name, draft, names)
+        entry = names.entries.get(name) or Dependency(name=name, conda=(name,))
         draft.sort(key=lambda fact: (fact.kind, fact.name, fact.holds.words(target.builds), fact.value))
         use = _find_use(entry, draft, compiles=any(build.name for build in target.builds))
         decided_by = entry.follows if entry.follows in drafts else ""
@@ -133,17 +133,6 @@ def _row_of(fact: AnyFact, names: Names) -> str:
     if isinstance(fact, Requirement):
         return names.by_distribution(fact.name)
     return names.by_ci(fact.name) if isinstance(fact, CiPin) else names.by_conda(fact.name)
-
-
-def _unlisted(name: str, draft: Sequence[AnyFact], names: Names) -> Dependency:
-    """Return an entry for what name_map.yaml does not have: a submodule's submodules are used as that one is."""
-    paths = [fact.name for fact in draft if isinstance(fact, Submodule)]
-    if not paths:
-        return Dependency(name=name, conda=(name,))
-    parts = paths[0].split("/")
-    above = (names.by_submodule("/".join(parts[:length])) for length in range(len(parts) - 1, 0, -1))
-    parent = next((names.entries[row] for row in above if row in names.entries), None)
-    return Dependency(name=name, unused=parent.unused if parent else "")
 
 
 def _find_use(entry: Dependency, facts: Sequence[AnyFact], *, compiles: bool) -> str:

@@ -92,18 +92,6 @@ def test_only_sources_whose_condition_holds_count(
     assert not [one for one in ours if "token" in str(one)]
 
 
-def test_a_recipe_that_does_not_render_is_a_trouble_and_the_others_are_read(
-    repository: Path, configs: tuple[Config, ...], tmp_path: Path
-) -> None:
-    own = tmp_path / "recipe.yaml"
-    own.write_text(
-        "package: {name: a}\nsource: {git: 'https://example.org/a', rev: '${{ none.at.all() }}'}\n"
-    )
-    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
-    assert "does not render" in outcome.trouble
-    assert [one.name for one in outcome.facts] == ["METIS"]
-
-
 def test_the_real_pins_are_compared_with_a_tag_from_git(
     repository: Path, configs: tuple[Config, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

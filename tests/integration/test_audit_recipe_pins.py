@@ -88,13 +88,6 @@ def test_every_value_of_the_real_recipe_has_a_line_where_its_name_or_value_stand
         assert finding.name in shown or version in shown, finding
 
 
-def test_sections_say_where_it_is_asked_for(pytorch: SourceOutcome) -> None:
-    assert those(pytorch, "llvm-openmp")["*"].sections == ("build", "host", "run")
-    assert those(pytorch, "sympy")[">=1.13.3"].sections == ("run",)
-    assert those(pytorch, "cmake")[">=3.27"].sections == ("build",)
-    assert those(pytorch, "libopenblas")["* openmp_*"].sections == ("constraint",)
-
-
 @pytest.mark.parametrize("package", ["pyg-lib", "pytorch_sparse"])
 def test_every_extension_has_the_pins_of_its_recipe(
     repository: Path, configs: tuple[Config, ...], tmp_path: Path, package: str

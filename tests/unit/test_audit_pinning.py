@@ -141,14 +141,11 @@ def test_a_migration_to_a_cuda_version_brings_what_is_zipped_with_it(tmp_path: P
     ("text", "told"),
     [
         ("<html>Log in</html>", "holds no lists"),
-        ("", "holds no lists"),
         ("a: [1, 2", "conda_build_config.yaml cannot be parsed"),
-        ("a: b: c", "holds no lists"),
-        ("\x00\x01", "holds no lists"),
         ("- " * 100_000, "holds no lists"),
         ("a:\n- 1\nb: [*c]\n", "cannot be parsed"),
     ],
-    ids=["html", "empty", "open", "colons", "binary", "deep", "alias"],
+    ids=["html", "open", "deep", "alias"],
 )
 def test_a_file_that_makes_no_sense_is_told_and_the_migrations_stand(
     tmp_path: Path, text: str, told: str

@@ -120,13 +120,3 @@ def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp
 )
 def test_what_does_not_fit_is_refused(words: list[str], call: Callable[..., int]) -> None:
     assert call("--bump", *words) == 2
-
-
-def test_markdown_names_every_place(
-    call: Callable[..., int], repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call("--root", str(repository), "--bump", "2.14.1") == 0
-    text = capsys.readouterr().out
-    assert text.startswith("## pytorch 2.13.0 to 2.14.1 (5c48869085)")
-    assert "| certain |" in text
-    assert "Something may be missing" in text

@@ -17,8 +17,8 @@ import msgspec
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as Parsed
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_name, canonicalize_version
+from packaging.version import Version
 
 from groundwork import redact
 from groundwork.errors import AuditError, MegabuildError
@@ -38,7 +38,7 @@ from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 
 SOURCE = "wheel_metadata"
-_PYTHON = 12  # CPython 3.x whose wheel is read
+_ABIS = ("cp312", "abi3", "none")  # the ABIs of the wheel that is read
 #: conda's platforms by the end of a wheel's platform tag, in the order in which they are read; musllinux has none.
 _PLATFORMS = {
     "linux-64": r"(many)?linux.*_x86_64",
@@ -61,15 +61,10 @@ def read(request: AuditRequest) -> SourceOutcome:
         return SourceOutcome(source=SOURCE, applies=False)
     files, problems, client = files_of(target.wheel, target.index, _torch(request), services)
     wheels = [file for file in files if file.tags]
-    try:
-        version = Version(target.version)
-    except InvalidVersion as error:
-        raise AuditError(
-            f"'{target.version}' is not a version that a wheel can have", "check --release"
-        ) from error
-    fitting = [file for file in wheels if Version(file.version.public) == version]
+    version = canonicalize_version(target.version)
+    fitting = [file for file in wheels if canonicalize_version(file.version.public) == version]
     if not fitting:
-        reason = f"there is no wheel of version {version}; the newest is {_newest(wheels)}"
+        reason = f"there is no wheel of version {target.version}; the newest is {_newest(wheels)}"
         raise AuditError(reason, "check the version")
     chosen = _one_per_platform(fitting, {config.platform for config in request.configs})
     found: dict[str, _Metadata] = {}
@@ -106,12 +101,9 @@ def files_of(
     """Return a package's wheels and source archives on its indexes, and a client for them; pages are cached."""
     where = Configured(links=(_page(torch),)) if index == "pyg" else configured()
     client = Client(
-        seconds=services.remaining(),
-        offline=services.offline,
-        timeouts=services.timeouts,
-        trusted=where.certificates,
-        proxy=where.proxy,
-    )
+        seconds=services.remaining(), offline=services.offline, timeouts=services.timeouts,
+        trusted=where.certificates, proxy=where.proxy,
+    )  # fmt: skip
 
     def fetch(url: str) -> Answer:
         def make() -> bytes:
@@ -153,41 +145,36 @@ def _pythons(files: Sequence[File]) -> str:
 
 
 def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict[str, File]:
-    """Return for each platform the wheel to read: without a local version where there is one, for CPython 3.12 or next.
+    """Return for each platform the wheel to read: without a local version where there is one, for CPython 3.12.
 
     Wheels for other platforms than those of the configs count only if none is for these.
     """
 
-    def distance(file: File) -> int:
-        matches = ((re.fullmatch(r"cp3(\d+)", tag.interpreter), tag.abi.endswith("t")) for tag in file.tags)
-        minors = ((int(match[1]), free) for match, free in matches if match)
-        return min((2 * abs(n - _PYTHON) + (n > _PYTHON) + 1000 * free for n, free in minors), default=0)
+    def rank(file: File) -> tuple[str, int, str]:
+        abis = [_ABIS.index(tag.abi) for tag in file.tags if tag.abi in _ABIS]
+        return file.version.local or "", min(abis, default=len(_ABIS)), file.name
 
     chosen: dict[str, File] = {}
-    for file in sorted(files, key=lambda file: (file.version.local or "", distance(file), file.name)):
+    for file in sorted(files, key=rank):
         for platform, pattern in _PLATFORMS.items():
             if any(re.fullmatch(pattern, tag.platform) for tag in file.tags):
                 chosen.setdefault(platform, file)
     ordered = {platform: chosen[platform] for platform in _PLATFORMS if platform in chosen}
-    wanted = {platform: file for platform, file in ordered.items() if platform in {*platforms, "noarch"}}
-    return wanted if platforms and wanted else ordered
+    ours = {platform: file for platform, file in ordered.items() if platform in {*platforms, "noarch"}}
+    return ours if platforms and ours else ordered
 
 
 def _metadata(file: File, request: AuditRequest, client: Client) -> _Metadata:
     """Return the metadata of a wheel on an index, or on this machine."""
 
     def make() -> bytes:
-        content = (
-            metadata_beside(client, file) if file.metadata else read_remote(client, file).metadata.encode()
-        )
+        beside = file.metadata
+        content = metadata_beside(client, file) if beside else read_remote(client, file).metadata.encode()
         _required(content, file.project, file.version)  # before it is kept
         return content
 
-    where = Where(
-        file=f"{file.name}/{'-'.join(file.name.split('-')[:2])}.dist-info/METADATA",
-        package=file.project,
-        version=str(file.version),
-    )
+    member = f"{file.name}/{'-'.join(file.name.split('-')[:2])}.dist-info/METADATA"
+    where = Where(file=member, package=file.project, version=str(file.version))
     if urlsplit(file.url).scheme == "file":
         path = local_path(file.url)
         try:
@@ -205,13 +192,8 @@ def _metadata(file: File, request: AuditRequest, client: Client) -> _Metadata:
 def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
     """Return the requirements in a METADATA, that on Python among them; it must be that of a project's version."""
     raw, _ = parse_email(content)
-    try:
-        fits = (
-            canonicalize_name(raw.get("name", "")) == project and Version(raw.get("version", "")) == version
-        )
-    except InvalidVersion:
-        fits = False
-    if not fits:
+    named = canonicalize_name(raw.get("name", "")), canonicalize_version(raw.get("version", ""))
+    if named != (project, canonicalize_version(version)):
         reason = f"the response is not the metadata of {project} {version}"
         raise AuditError(reason, "the index or a proxy is at fault")
     python = raw.get("requires_python")

@@ -46,7 +46,7 @@ _GENERATED = {
 }
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class Change(Struct, frozen=True):
     """One place that another version concerns."""
 
     topic: str  #: ``version``, ``sha256``, ``triton``, ...
@@ -74,16 +74,7 @@ def change(
     line: Line, topic: str, kind: str, old: str = "", new: str = "", source: str = "", note: str = ""
 ) -> Change:
     """Return a change of a line, or of its whole file where it has no number."""
-    return Change(
-        topic=topic,
-        kind=kind,
-        file=line.file,
-        line=line.number or None,
-        old=old,
-        new=new,
-        source=source,
-        note=note,
-    )
+    return Change(topic, kind, line.file, line.number or None, old, new, source, note)
 
 
 def _provider(line: Line) -> str:

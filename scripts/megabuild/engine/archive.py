@@ -77,19 +77,15 @@ def verify(planned: PlannedPackage, path: Path) -> Archive:
 
 def foreign_bytecode(names: Sequence[str], python: str | None) -> list[str]:
     """Return the ``.pyc`` files whose source is not in the same package, or that are for another Python."""
-    own = set(names)
+    own, digits = set(names), (python or "").replace(".", "").rstrip("t")
     foreign = []
     for name in names:
         if name.endswith(".pyc"):
-            path = Path(name)
-            module, _, tag = path.stem.partition(".")
-            source = (
-                path.parent.parent / f"{module}.py"
-                if path.parent.name == "__pycache__"
-                else path.with_suffix(".py")
-            )
-            digits = (python or "").replace(".", "").rstrip("t")
-            if source.as_posix() not in own or (tag and digits and f"-{digits}" not in tag):
+            module, _, tag = Path(name).stem.partition(".")
+            folder = Path(name).parent
+            folder = folder.parent if folder.name == "__pycache__" else folder
+            of_another = tag and digits and f"-{digits}" not in tag
+            if of_another or (folder / f"{module}.py").as_posix() not in own:
                 foreign.append(name)
     return foreign
 

@@ -114,8 +114,11 @@ def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result
         def progress(text: str) -> None:
             status.update(Text(text, no_wrap=True, overflow="ellipsis"))
 
+        folder = _root(root)
+        if root is None and not Path.cwd().is_relative_to(folder):
+            tell(f"auditing the recipes of {folder}")
         make = command if options.bump is None else bump
-        result = make(options, _root(root), tell=tell, progress=progress)
+        result = make(options, folder, tell=tell, progress=progress)
     if not invocation.json and result.lines and sys.stdout.isatty():
         console = Console(highlight=False, emoji=False)
         with console.capture() as captured:

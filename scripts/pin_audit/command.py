@@ -62,8 +62,6 @@ def audit(
 ) -> Result:
     """Make a report on the repository `root`, write it, and judge it as ``--fail-on`` says."""
     wanted = parse_statuses(options.fail_on) if options.fail_on else ()
-    if not Path.cwd().is_relative_to(root):
-        tell(f"auditing the recipes of {root}")
     try:
         report, warnings = make(options, root, progress=progress)
     except KeyboardInterrupt:

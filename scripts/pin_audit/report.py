@@ -158,7 +158,8 @@ def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[st
         for (_, text), names in audit.findings().items()
     )
     counts = {status: len(audit.with_status([status])) for status in Status}
-    yield ", ".join(f"{count} {status.value}" for status, count in counts.items() if count) + "."
+    texts = [f"{count} {status.value}" for status, count in counts.items() if count]
+    yield f"{', '.join(texts) or 'nothing found'}."
     if troubles := audit.troubles():
         yield "Not read, or not wholly:"
         yield "\n".join(f"* {source}: {escape(reason)}." for source, reason in troubles.items())

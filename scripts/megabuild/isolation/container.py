@@ -148,7 +148,6 @@ class Container(Isolation):
         return "condaforge/linux-anvil" in self.image
 
     def _inside(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Everything that the command is to find in its environment."""
         if not self._changes_user_itself:
             return {"HOME": "/tmp", **env}  # a bare number as user has no home of its own
         user = 0 if self._rootless and self.name == "docker" else os.getuid()

@@ -145,7 +145,6 @@ def make(
 
 
 def _launcher_package(name: str, program: str, platform: str) -> LocalPackage:
-    """Describe a package with a launcher of a system program."""
     done = run([program, "--version"], timeout=120)
     version = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
     return LocalPackage(

@@ -99,7 +99,6 @@ def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Local
 
 
 def _metadata_package(name: str, version: str, platform: str, depends: str, *exported: str) -> LocalPackage:
-    """A package of metadata only: the headers are the root's own."""
     return LocalPackage(
         name=name,
         version=version,

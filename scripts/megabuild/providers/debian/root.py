@@ -157,7 +157,6 @@ def enter(root: Path) -> list[str]:
 
 
 def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
-    """Make ``root`` in a folder that holds the ``sources.list``."""
     hooks = [f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}", f"sh -c '{_FETCH}'"]
     hooks += [f"sh -c '{_UNPACK_CUDNN}'"] if cuda else []
     is_root = os.geteuid() == 0

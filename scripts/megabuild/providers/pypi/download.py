@@ -68,7 +68,6 @@ def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
 
 
 def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> None:
-    """Fetch a wheel into the cache atomically."""
     client = where.client(_HOURS)
     listed, troubles = offered(wheel.name, where, lambda url: client.get(url, headers=HEADERS))
     # another build may have the same name, as in a folder of locally built wheels

@@ -64,7 +64,6 @@ def needs_content(wheel: Wheel) -> bool:
 
 
 def _depends(wheel: Wheel, lock: Lock, catalogue: Catalogue) -> tuple[str, ...]:
-    """Return the wheel's own requirements that hold for the lock's Python."""
     needs = wheel.needs(lock.environment)
     specs = {f"{catalogue.conda_name(need.name)} {conda_version(need.specifier)}".strip() for need in needs}
     return tuple(sorted(specs))

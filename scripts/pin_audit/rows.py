@@ -93,8 +93,7 @@ class AuditRow:
         return [fact for fact in self.facts if isinstance(fact, kinds)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Constraint:
+class Constraint(NamedTuple):
     """Versions that the recipe asks for, or that upstream names, for some configs."""
 
     fact: Fact
@@ -102,9 +101,7 @@ class Constraint:
     configs: frozenset[str]
     text: str  #: as it is written, with conda-forge's name of the release where that is another one
     version: str = ""  #: where upstream names one: ``2.1.0``, of a tag or of a commit after it
-    hard: bool = (
-        False  #: from the wheel's metadata, which pip enforces; other versions are only known to work
-    )
+    hard: bool = False  #: from the wheel's metadata, which pip enforces; others are only known to work
 
 
 def excludes(fact: Fact) -> bool:
@@ -121,13 +118,11 @@ def requirements_of(row: AuditRow) -> list[Constraint]:
             configs = frozenset(build.name for build in row.builds if fact.holds.matches(build))
             text = fact.value if spec.any else fact.value.partition(" ")[0]
             text = "any version" if fact.value == "*" else text
-            asked.append(Constraint(fact=fact, spec=spec, configs=configs, text=text))
-    pinned = {config for constraint in asked if not constraint.spec.any for config in constraint.configs}
-    bare = [replace(request, configs=request.configs - pinned) for request in asked if request.spec.any]
-    return [
-        *(request for request in asked if not request.spec.any),
-        *(request for request in bare if request.configs),
-    ]
+            asked.append(Constraint(fact, spec, configs, text))
+    pinning = [request for request in asked if not request.spec.any]
+    pinned = {config for request in pinning for config in request.configs}
+    bare = (request._replace(configs=request.configs - pinned) for request in asked if request.spec.any)
+    return [*pinning, *(request for request in bare if request.configs)]
 
 
 def constraints_of(row: AuditRow) -> list[Constraint]:
@@ -141,20 +136,13 @@ def constraints_of(row: AuditRow) -> list[Constraint]:
         if hard or re.match(r"\s*[<>=!~]", fact.value):
             spec = Spec(row.entry.counted(fact.value), pep440=True)
             if spec.readable and not spec.any:
-                named.append(
-                    Constraint(
-                        fact=fact, spec=spec, configs=configs, text=fact.value, version=spec.exact, hard=hard
-                    )
-                )
+                named.append(Constraint(fact, spec, configs, fact.value, spec.exact, hard))
         elif not (isinstance(fact, Submodule) and fact.commit and fact.commit.startswith(fact.value)):
             for word in fact.value.split(", "):
                 if tag := described(_CUDA_TAG.sub(r"\1.\2", word)):
                     version = row.entry.release(tag)
                     text = fact.value if version == tag else f"{fact.value} ({version})"
-                    spec = Spec(f"=={version}")
-                    named.append(
-                        Constraint(fact=fact, spec=spec, configs=configs, text=text, version=version)
-                    )
+                    named.append(Constraint(fact, Spec(f"=={version}"), configs, text, version))
     return named
 
 

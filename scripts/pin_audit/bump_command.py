@@ -112,19 +112,17 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
 
 def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     """Return the lines of the recipes that a bump concerns, and of the file with the matrix."""
-    if own:
-        wheel = "recipe/wheel/recipe.yaml"
-        named = [own, *([wheel] if own == packages()[0].recipe and (root / wheel).is_file() else [])]
-        return tuple(line for name in named for line in read_lines(root / name, root)), read_lines(
-            root / MATRIX_FILE, root
-        )
-    for name in ("recipe/recipe.yaml", "recipe/meta.yaml", "recipe.yaml", "meta.yaml"):
-        if (root / name).is_file():
-            beside = str(Path(name).with_name(MATRIX_FILE))
-            return read_lines(root / name, root), read_lines(root / beside, root) if (
-                root / beside
-            ).is_file() else ()
-    raise UsageError(f"{root} has no recipe", "name a repository with a recipe: --root DIR")
+    wheel = "recipe/wheel/recipe.yaml"
+    foreign = ("recipe/recipe.yaml", "recipe/meta.yaml", "recipe.yaml", "meta.yaml")
+    names = ((own, wheel) if own == packages()[0].recipe else (own,)) if own else foreign
+    recipes = [root / name for name in names if (root / name).is_file()]
+    if not recipes:
+        raise UsageError(f"{root} has no recipe", "name a repository with a recipe: --root DIR")
+    if not own:
+        del recipes[1:]
+    matrix = root / MATRIX_FILE if own else recipes[0].with_name(MATRIX_FILE)
+    lines = tuple(line for path in recipes for line in read_lines(path, root))
+    return lines, read_lines(matrix, root) if matrix.is_file() else ()
 
 
 def _built_version(recipe: tuple[Line, ...], configs: tuple[Config, ...], key: str) -> str:

@@ -64,7 +64,8 @@ def variants(text: str, name: str) -> tuple[dict[str, tuple[str, ...]], tuple[tu
         if isinstance(items, list) and all(isinstance(item, (str, int, float, bool)) for item in items)
     }
     zipped = document.get("zip_keys")
-    groups = (tuple(map(str, group)) for group in (zipped if isinstance(zipped, list) else ()))
+    lists = [group for group in (zipped if isinstance(zipped, list) else ()) if isinstance(group, list)]
+    groups = [tuple(map(str, group)) for group in lists]
     return values, tuple(group for group in groups if {*group} <= values.keys())
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 from rattler.package_streaming import PackageArchive
 
 from groundwork.errors import AuditError
@@ -114,11 +115,11 @@ def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) 
         holds = Scope(platforms=tuple(having) if len(having) < len(platforms) else (), cuda=versions)
         # without a commit the line may be another one by now
         url = f"{where.url}#L{line}" if where.commit else where.url
-        place = msgspec.structs.replace(where, line=line, url=url)
+        place = structs.replace(where, line=line, url=url)
         pin = GlobalPin(name=key, value=", ".join(values), values=values, holds=holds, where=place)
         if migrates:
             paused = _PAUSED.search(text) is not None
-            pin = Migration(**msgspec.structs.asdict(pin), migration=Path(where.file).stem, paused=paused)
+            pin = Migration(**structs.asdict(pin), migration=Path(where.file).stem, paused=paused)
         yield pin
 
 
@@ -150,27 +151,28 @@ def _from_local(path: Path) -> _Files:
 
 def _from_network(services: Services) -> _Files:
     """Return what the newest package in the channel has; kept in the cache."""
-    entry = services.cached(_PACKAGE, services.max_age, lambda: msgspec.json.encode(_from_package(services)))
-    return msgspec.structs.replace(msgspec.json.decode(entry.data, type=_Files), fetched=entry.when)
 
+    def make() -> bytes:
+        url, packages = newest("noarch", (_PACKAGE,), services)
+        if not packages:
+            raise AuditError(f"{CONDA_FORGE} has no {_PACKAGE}", _REMEDY)
+        name, expected = packages[0].file, packages[0].sha256
+        content = services.client.get(f"{url}/noarch/{name}", limit=_LARGEST_ARCHIVE).body
+        digest = hashlib.sha256(content).hexdigest()
+        if expected not in ("", digest):
+            raise AuditError(f"{name}: sha256 is {digest[:12]}…, the channel says {expected[:12]}…", _REMEDY)
+        with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
+            path = Path(folder, Path(name).name)
+            path.write_bytes(content)
+            try:
+                members, commit = run_with_deadline(services.remaining(), lambda: asyncio.run(_members(path)))
+            except Exception as error:  # of rattler's own kinds, and of broken archives
+                raise AuditError(f"{name} cannot be read: {error}", _REMEDY) from error
+        files = structs.replace(_classified(members, name), commit=commit, package=name)
+        return msgspec.json.encode(files)
 
-def _from_package(services: Services) -> _Files:
-    url, found = newest("noarch", (_PACKAGE,), services)
-    if not found:
-        raise AuditError(f"{CONDA_FORGE} has no {_PACKAGE}", _REMEDY)
-    name, expected = found[0].file, found[0].sha256
-    content = services.client.get(f"{url}/noarch/{name}", limit=_LARGEST_ARCHIVE).body
-    digest = hashlib.sha256(content).hexdigest()
-    if expected not in ("", digest):
-        raise AuditError(f"{name}: sha256 is {digest[:12]}…, the channel says {expected[:12]}…", _REMEDY)
-    with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
-        path = Path(folder, Path(name).name)
-        path.write_bytes(content)
-        try:
-            members, commit = run_with_deadline(services.remaining(), lambda: asyncio.run(_members(path)))
-        except Exception as error:  # of rattler's own kinds, and of broken archives
-            raise AuditError(f"{name} cannot be read: {error}", _REMEDY) from error
-    return msgspec.structs.replace(_classified(members, name), commit=commit, package=name)
+    entry = services.cached(_PACKAGE, services.max_age, make)
+    return structs.replace(msgspec.json.decode(entry.data, type=_Files), fetched=entry.when)
 
 
 async def _members(path: Path) -> tuple[dict[str, bytes], str]:

@@ -90,8 +90,7 @@ def install_pyg(
         raise UnknownError("PyTorch sees no GPU here", "name those to compile for: --arch-list 12.0")
     fitting = choose_jobs(environment, measure(), jobs)
     lines = environment_lines(environment, environment.archs(archs), fitting)
-    if not extensions:  # nobody asked for these very ones
-        lines += wrapped(describe_retired(EXTENSIONS), rest="")
+    lines += [] if extensions else wrapped(describe_retired(EXTENSIONS), rest="")
     click.echo("\n".join(lines), err=True)
     with Screen() as shown:
         options = InstallOptions(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from groundwork.names import PackageId
 from megabuild.configs.config import load
 from megabuild.plan.extensions import choose_source, render_tasks
 from megabuild.plan.plan import Extensions
 from megabuild.plan.report import extension_lines
-from megabuild.run.summary import PackageResult, package_lines
 from pyg_extensions.find_wheel import Choice
 from pyg_extensions.table import recipes
 
@@ -53,12 +51,3 @@ def test_only_wheels_or_no_sources_means_nothing_where_none_fits(repository: Pat
         "pytorch_scatter": ("repackage", "torch_scatter-2.1.2.whl"),
         "pytorch_cluster": ("nothing", "no archive"),
     }
-
-
-def test_a_failed_task_is_told_with_its_reason() -> None:
-    row = PackageResult(
-        package=PackageId("pytorch_sparse", "0.6.18", "cpu_mkl_py312_h0_100"),
-        status="failed",
-        note="no header",
-    )
-    assert "  pytorch_sparse py3.12: no header" in package_lines([row])

@@ -19,12 +19,12 @@ _READERS = {
     "channel": "channel:read",
     "wheel_metadata": "wheel_metadata:read",
     "pinning": "pinning:read",
-    "feedstock": "feedstock_pins:read",
+    "feedstock": "pinning:read_feedstock",
     "ci_pins": "ci_pins:read",
     "upstream_archs": "ci_pins:read_archs",
     "recipe_pins": "recipe_pins:read",
-    "recipe_commits": "recipe_commits:read",
-    "recipe_archs": "recipe_archs:read",
+    "recipe_commits": "recipe_pins:read_commits",
+    "recipe_archs": "recipe_pins:read_archs",
 }
 SOURCES = tuple(_READERS)
 #: Those that need nothing but this repository.

@@ -19,7 +19,7 @@ from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.rows import Status
 from pin_audit.services import Services
-from pin_audit.sources import recipe_commits, submodules
+from pin_audit.sources import recipe_pins, submodules
 from pin_audit.table import tabulate
 from pin_audit.targets import find, target
 
@@ -50,7 +50,7 @@ def commits(outcome: SourceOutcome) -> list[RecipeCommit]:
 def test_the_real_recipes_pin_commits_by_keys_of_the_matrix(
     repository: Path, configs: tuple[Config, ...], tmp_path: Path
 ) -> None:
-    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path))
+    outcome = recipe_pins.read_commits(request(repository, configs, "pyg-lib", tmp_path))
     assert outcome.trouble == ""
     found = {(one.name, one.recipe): one for one in commits(outcome)}
     assert set(found) == {("pyg-lib", "pyg-lib"), ("METIS", "pytorch_sparse")}
@@ -80,7 +80,7 @@ def test_only_sources_whose_condition_holds_count(
         "    tag: v1\n"
         "    target_directory: z\n"
     )
-    outcome = recipe_commits.read(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
+    outcome = recipe_pins.read_commits(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
     ours = [one for one in commits(outcome) if one.recipe == "pyg-lib"]
     commit = configs[0].variant["pyg_lib_commit"][0]
     found = {(one.name, one.value): (one.holds.configs, one.where.file, one.where.line) for one in ours}
@@ -103,7 +103,7 @@ def test_the_real_pins_are_compared_with_a_tag_from_git(
     commit = repo.make()[mark]
     mirrored = structs.replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
     asked = replace(asked, target=mirrored)
-    theirs, ours = submodules.read_commit(asked), recipe_commits.read(asked)
+    theirs, ours = submodules.read_commit(asked), recipe_pins.read_commits(asked)
     assert [one.value for one in theirs.facts] == [commit]
     table = tabulate(asked.target, (theirs, ours), names())
     (row,) = table.rows

@@ -14,7 +14,7 @@ from pin_audit.recipe_lines import Line, names_in, place, requirement_lines
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
-from pin_audit.sources import recipe_archs, recipe_pins
+from pin_audit.sources import recipe_pins
 from pin_audit.targets import find, target
 
 NARROW = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "osx_arm64_cpu")
@@ -105,7 +105,7 @@ def test_every_extension_has_the_pins_of_its_recipe(
 def test_arch_lists_are_those_of_the_matrix(
     repository: Path, configs: tuple[Config, ...], tmp_path: Path
 ) -> None:
-    outcome = recipe_archs.read(ask(repository, configs, "pytorch", tmp_path, NARROW))
+    outcome = recipe_pins.read_archs(ask(repository, configs, "pytorch", tmp_path, NARROW))
     lists = {one.holds.cuda[0]: one for one in outcome.facts if isinstance(one, RecipeArchs)}
     assert set(lists) == {"12.9", "13.0"}
     assert ";".join(lists["12.9"].archs) in text_at(repository, lists["12.9"])

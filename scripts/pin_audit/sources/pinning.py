@@ -18,11 +18,13 @@ from rattler.package_streaming import PackageArchive
 
 from groundwork.errors import AuditError
 from groundwork.network.client import run_with_deadline
-from pin_audit.facts import GlobalPin, Migration, Scope, SourceOutcome, Where, resolve_types
+from pin_audit.facts import FeedstockPin, GlobalPin, Migration, Scope, SourceOutcome, Where, resolve_types
+from pin_audit.feedstock import variants
 from pin_audit.meta_yaml import evaluate
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 from pin_audit.sources.channel import CONDA_FORGE, newest
+from pin_audit.targets import packages
 
 SOURCE = "pinning"
 _CUDA_KEY = "cuda_compiler_version"
@@ -35,6 +37,7 @@ _PAUSED = re.compile(r"^\s+paused:\s*(true|yes|on)\b", re.MULTILINE | re.IGNOREC
 _REPOSITORY = "https://github.com/conda-forge/conda-forge-pinning-feedstock"
 _CONFIG = "conda_build_config.yaml"
 _PACKAGE = "conda-forge-pinning"
+_RENDERED = re.compile(r"\.ci_support/(?:linux|osx)_[a-z0-9]+_[\w.-]*\.yaml")
 _LARGEST_FILE, _LARGEST_ARCHIVE = 4 << 20, 32 << 20  # bytes
 #: As the files lie in the package, in the repository, in a checkout of it, or beside each other.
 _MEMBER = re.compile(
@@ -198,3 +201,35 @@ def _classified(members: Mapping[str, bytes], where: str) -> _Files:
     if not configs:
         raise AuditError(f"{where} has no {_CONFIG}", _REMEDY)
     return _Files(config=configs[0], migrations=dict(sorted(migrations.items())))
+
+
+def read_feedstock(request: AuditRequest) -> SourceOutcome:
+    """Return the values of the request's names, and of every key of its configs, with where they hold."""
+    package = next((package for package in packages() if package.name == request.target.package), None)
+    if package is None or not package.feedstock:
+        return SourceOutcome(source="feedstock", applies=False)
+    tree = request.repositories.open(package.feedstock, "HEAD")
+    paths = [name for name in tree.names() if _RENDERED.fullmatch(name)]
+    wanted = request.wanted_keys()
+    # by key and value: by platform and CUDA a path
+    places: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
+    rendered = set()
+    for path, content in sorted(tree.read(paths).items()):
+        values, _ = variants(content.decode("utf-8", errors="replace"), path)
+        place = values.get("target_platform", ("",))[0], values.get("cuda_compiler_version", ("None",))[0]
+        rendered.add(place)
+        for key in wanted & values.keys():
+            places.setdefault((key, ", ".join(values[key])), {}).setdefault(place, path)
+    facts = []
+    for (key, value), having in sorted(places.items()):
+        platforms, cuda = ({place[number] for place in having} for number in (0, 1))
+        path = next(iter(having.values()))
+        everywhere = platforms == {platform for platform, _ in rendered}
+        any_cuda = having.keys() == {place for place in rendered if place[0] in platforms}
+        holds = Scope(
+            platforms=() if everywhere else tuple(sorted(platforms)),
+            cuda=() if any_cuda else tuple(sorted(cuda)),
+        )
+        where = Where(file=path, url=tree.url(path), commit=tree.commit, fetched=tree.fetched)
+        facts.append(FeedstockPin(name=key, value=value, holds=holds, where=where))
+    return SourceOutcome(source="feedstock", facts=tuple(facts))

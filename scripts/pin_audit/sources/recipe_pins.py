@@ -1,4 +1,4 @@
-"""The constraints of each rendered variant of a recipe, and the lines they come from.
+"""The constraints of each rendered variant of a recipe, the commits that recipes take from git, and their lines.
 
 The recipe is rendered by the engine for every config, so that what is reported is what a build would ask a solver for.
 """
@@ -10,15 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from groundwork.errors import ConfigError
+from groundwork import redact
+from groundwork.errors import AuditError, ConfigError
 from megabuild.configs.config import Config
+from megabuild.configs.matrix import MATRIX_FILE
 from megabuild.configs.render import PlannedPackage, render
-from pin_audit.facts import RecipePin, Scope, SourceOutcome, Where
+from pin_audit.archs import split
+from pin_audit.facts import RecipeArchs, RecipeCommit, RecipePin, Scope, SourceOutcome, Where
 from pin_audit.meta_yaml import needs
-from pin_audit.recipe_lines import key_lines, place, read_text, requirement_lines
+from pin_audit.recipe_lines import git_lines, key_lines, place, read_text, requirement_lines
 from pin_audit.request import AuditRequest
+from pin_audit.targets import packages
 
 SOURCE = "recipe_pins"
+_ARCHS = "torch_cuda_arch_list"
 _Needs = Iterator[tuple[Config, str, str, Where]]
 
 
@@ -89,9 +94,9 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Nee
             variants.append((config, render(config, recipe)))
         except ConfigError as error:
             troubles.append(error.message)
-    own = {package.name for _, packages in variants for package in packages}
-    for config, packages in variants:
-        for package in (package for package in packages if not package.skipped):
+    own = {package.name for _, rendered in variants for package in rendered}
+    for config, rendered in variants:
+        for package in (package for package in rendered if not package.skipped):
             sections = {
                 "build": (*package.staging_build, *package.build),
                 "host": (*package.staging_host, *package.host),
@@ -115,3 +120,68 @@ def _of_meta_yaml(text: str, request: AuditRequest) -> _Needs:
             if name not in own and not name.startswith("__"):
                 where = Where(file="recipe/meta.yaml", line=need.line)
                 yield config, need.section, need.spec, where
+
+
+def read_archs(request: AuditRequest) -> SourceOutcome:
+    """Return the matrix's lists of architectures; an extension takes libtorch's, and a feedstock's are not read."""
+    if request.foreign or request.target.package != "pytorch":
+        return SourceOutcome(source="recipe_archs", trouble="no lists are read for it", applies=False)
+    lines = key_lines(request.root).get(_ARCHS, {})
+    alike: dict[tuple[str, str], list[Config]] = {}
+    configs = [config for config in request.configs if config.cuda_version]
+    for config in configs:
+        alike.setdefault((config.cuda_version or "", config.variant.get(_ARCHS, ("",))[0]), []).append(config)
+    facts = []
+    for (cuda, archs), having in sorted(alike.items()):
+        here = {config.platform for config in having}
+        # if other platforms with this CUDA version have another list
+        elsewhere = {config.platform for config in configs if config.cuda_version == cuda} - here
+        names, platforms = tuple(config.name for config in having), tuple(sorted(here)) if elsewhere else ()
+        holds = Scope(configs=names, platforms=platforms, cuda=(cuda,))
+        where = Where(file=MATRIX_FILE, line=lines.get(archs))
+        facts.append(RecipeArchs(name=f"CUDA {cuda}", archs=split(archs), holds=holds, where=where))
+    return SourceOutcome(source="recipe_archs", facts=tuple(facts))
+
+
+def read_commits(request: AuditRequest) -> SourceOutcome:
+    """Render every recipe that takes something from git."""
+    target = request.target
+    recipes = {package.name: request.root / package.recipe for package in packages() if not request.foreign}
+    if target.recipe is not None and target.recipe.name == "recipe.yaml":
+        recipes[target.package] = target.recipe
+    facts: list[RecipeCommit] = []
+    troubles: list[str] = []
+    for name, recipe in recipes.items():
+        try:
+            facts += _commits_of(name, recipe, request) if recipe.is_file() else []
+        except (AuditError, ConfigError) as error:
+            troubles.append(error.message)
+    facts.sort(key=lambda fact: (fact.name, fact.recipe, fact.value))
+    return SourceOutcome(source="recipe_commits", facts=tuple(facts), trouble="; ".join(troubles))
+
+
+def _commits_of(name: str, recipe: Path, request: AuditRequest) -> Iterator[RecipeCommit]:
+    lines = tuple(git_lines(recipe, request.root))
+    if not lines:
+        return
+    taken: dict[tuple[str, str], list[Config]] = {}
+    built = 0
+    for config in request.configs:
+        kept = [package for package in render(config, recipe) if not package.skipped]
+        built += bool(kept)
+        for source in dict.fromkeys(source for package in kept for source in package.git):
+            taken.setdefault(source, []).append(config)
+    keys = key_lines(request.root)
+    key = next((package.key for package in packages() if package.name == request.target.package), "")
+    for (address, revision), configs in taken.items():
+        shown = redact.address(address) if "://" in address else address
+        everywhere = len(configs) == built  # wherever the recipe is built at all
+        yield RecipeCommit(
+            name=shown.rstrip("/").removesuffix(".git").rpartition("/")[2],
+            value=revision,
+            holds=Scope() if everywhere else Scope(configs=tuple(config.name for config in configs)),
+            where=place(address, revision, lines, keys, request.shown(recipe)),
+            address=shown,
+            recipe=name,
+            version=configs[0].variant.get(key, ("",))[0],
+        )

@@ -57,16 +57,15 @@ def test_a_run_that_did_its_work_says_so_and_one_with_nothing_to_do_erases_nothi
     state, folder = state_of(tiny), tiny.options().state
     assert (state.status, state.exit_code, state.activities) == ("done", 0, [])
     assert set(state.packages.values()) == {"published"}
-    kept = (folder / "run.json").read_bytes()
+    kept = {name: (folder / name).read_bytes() for name in ("run.json", state_file.NAME)}
     log = (folder / "logs" / "latest.log").resolve()
     for count in (2, 3, 4):
         assert tiny.run().ok
-        assert (folder / "run.json").read_bytes() == kept
-        assert state_of(tiny).status == "done"
+        assert {name: (folder / name).read_bytes() for name in kept} == kept
         assert (folder / "logs" / "latest.log").resolve() == log
         records = sorted((folder / "runs").glob("*Z.json"))
         assert len(records) == count
-        assert records[0].read_bytes() == kept
+        assert records[0].read_bytes() == kept["run.json"]
         assert {row["status"] for row in json.loads(records[-1].read_text())["packages"]} == {"skipped"}
 
 
@@ -114,7 +113,7 @@ def test_a_run_killed_after_its_last_package_is_not_called_dead_for_ever(tiny: T
     folder = tiny.options().state
     document = json.loads((folder / state_file.NAME).read_text())
     (folder / state_file.NAME).write_text(json.dumps({**document, "status": "building", "pid": 2**30}))
-    kept = (folder / "run.json").read_bytes()
+    kept = {name: (folder / name).read_bytes() for name in ("run.json", state_file.NAME)}
     assert read_last_run(folder).standing == "died"
     tiny.run()
     assert read_last_run(folder).standing == "ended"

@@ -33,6 +33,7 @@ from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import MemoryBudget, PyTorchWork
 from megabuild.run.summary import Summary, name_of_test, package_results
 from megabuild.run.work import RunContext, TaskResult, Work
+from megabuild.status.record import has_ended_well
 from megabuild.status.show import progress_of
 from megabuild.status.status import Status, TimeLeft, logger
 
@@ -58,7 +59,9 @@ class Driver:
         self.status.record.log = str(log.path)
         self._show_plan()
         follow(self.status)
-        if not self._is_done():
+        if self._is_done():
+            self.status.keeps_file = has_ended_well(plan.options.state)
+        else:
             log.become_latest()
         logger.info("log: %s", display(log.path))
         for problem in damage:

@@ -89,3 +89,12 @@ def read(folder: Path) -> RunRecord | None:
         raise IntegrityError(
             f"{path} is damaged, or of another version of megabuild: {error}", "the next run replaces it"
         ) from error
+
+
+def has_ended_well(folder: Path) -> bool:
+    """Return whether the last run in a folder did all that it was to do, by a record that can be read."""
+    try:
+        last = read(folder)
+    except (IntegrityError, OSError):
+        return False
+    return last is not None and last.status == "done"

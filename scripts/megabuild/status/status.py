@@ -143,6 +143,7 @@ class Status:
         self.spans: list[Span] = []  #: phases that have ended
         self.time_left = TimeLeft({}, 0.0)
         self.watch: Callable[[], None] = lambda: None  #: called whenever the record is published
+        self.keeps_file = False  #: a run with nothing to do leaves the record of the last run in its file
         self._folder, self._next = folder, 0.0
         self._preparing: dict[str, Task] = {}
         self.record = RunRecord(
@@ -203,7 +204,7 @@ class Status:
                 disk_free(self._folder),
             )
             now.seconds_left, now.share = left or (None, 0.0)
-            state_file.write(self._folder, now)
+            self._write()
         self.watch()
 
     def end(self, status: str, error: str, exit_code: int, seconds: float) -> None:
@@ -213,4 +214,8 @@ class Status:
             now.status, now.error, now.exit_code = status, error, exit_code
             now.activities, now.seconds_left = [], None
             now.updated = now.began + seconds
-            state_file.write(self._folder, now)
+            self._write()
+
+    def _write(self) -> None:
+        if not self.keeps_file:
+            state_file.write(self._folder, self.record)

@@ -29,7 +29,7 @@ _NEEDS = (
 )  # fmt: skip
 #: enough to be interrupted in the middle of
 _FEW = ("python", "pip", "setuptools <82", "pyyaml", "typing_extensions", "jinja2", "ninja")
-_WANTED = ("3.10", "3.11", "3.12", "3.13", "3.13t", "3.14")
+_WANTED = ("3.10", "3.13", "3.13t", "3.14")
 
 pytestmark = [
     pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64"),

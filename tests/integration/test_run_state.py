@@ -85,7 +85,7 @@ def test_a_failed_run_says_why_and_the_next_one_takes_its_place(
 
 
 def test_a_run_is_seen_from_outside_and_after_kill_9_where_it_died(tiny: Tiny) -> None:
-    with driver(tiny, TINY_SECONDS="0.5") as process:
+    with driver(tiny, TINY_SECONDS="3") as process:
         found = found_when(tiny, is_compiling)
         assert found.standing == "running"
         assert found.record is not None
@@ -121,7 +121,7 @@ def test_a_run_killed_after_its_last_package_is_not_called_dead_for_ever(tiny: T
 
 
 def test_following_ends_with_the_run_and_its_exit_code(tiny: Tiny) -> None:
-    with driver(tiny, TINY_SECONDS="0.4") as process:
+    with driver(tiny, TINY_SECONDS="1") as process:
         found_when(tiny, is_compiling)
         followed = status(tiny, "tiny", "--follow")
         process.wait()

@@ -26,24 +26,23 @@ from pin_audit.targets import packages
 EXAMPLES = f"""
 {{prog}}                                    PyTorch's table
 {{prog}} --package pyg-lib --release 0.8.0
-{{prog}} --package all --json > audit.json  everything, with where each value was read
-{{prog}} --offline --fail-on conflict       in CI: the cache's values, exit code {VerdictError.exit_code}
+{{prog}} --package all --json > audit.json  all packages, with the source of every value
+{{prog}} --offline --fail-on conflict       in CI, from the cache: exit code {VerdictError.exit_code}
 {{prog}} --root FEEDSTOCK                   any feedstock: recipe.yaml or meta.yaml
 {{prog}} --upstream https://github.com/faiss/faiss.git --ref v1.14.3
-{{prog}} --bump 2.14.1                      what must change for that PyTorch
+{{prog}} --bump 2.14.1                      list the changes for PyTorch 2.14.1
 {{prog}} --package pyg-lib --bump 0.9.0     an extension; --root FEEDSTOCK: any recipe
 
 Statuses: {", ".join(STATUSES)}
 
-Exit codes: 0 the table was made, whatever is in it; 2 an option is wrong; 3 a config
-cannot be read; {AuditError.exit_code} nothing can be made (--release newest without an index);
-{VerdictError.exit_code} --fail-on found something; {UnknownError.exit_code} it found nothing, and a source was
-not read; 130 interrupted
+Exit codes: 0 done; {VerdictError.exit_code} --fail-on found a row;
+{UnknownError.exit_code} --fail-on cannot judge: a source was not read;
+{AuditError.exit_code} no data; 2, 3 wrong option or config; 130 interrupted
 """
-WHAT = "What is audited"
-LOCAL = "Local stand-ins for what is fetched"
-SHOWN = "What comes out"
-HOW = "How it is asked"
+WHAT = "Select"
+LOCAL = "Local stand-ins"
+SHOWN = "Output"
+HOW = "Network"
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -63,38 +62,37 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 
 @click.command("audit", cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
 @option(WHAT, "--package", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
-        help="pytorch (the default), pyg-lib, pytorch_scatter, ..., or all; more than once.")  # fmt: skip
+        help="Package, repeatable: pytorch, pyg-lib, pytorch_scatter, ..., or all.  [default: pytorch]")  # fmt: skip
 @option(WHAT, "--root", type=_FOLDER, metavar="DIR",
-        help="Repository with a recipe, any feedstock.  [default: the one around you, else this one]")  # fmt: skip
+        help="Repository with a recipe.  [default: the current one]")  # fmt: skip
 @option(WHAT, "--release", metavar="X",
-        help="Instead of the recipe's: 2.13.0, or newest (that an index has).")  # fmt: skip
+        help="Release, or newest.  [default: the recipe's]")  # fmt: skip
 @option(WHAT, "--upstream", metavar="URL",
-        help="Another project's repository; with --ref, and no recipe is needed.")  # fmt: skip
-@option(WHAT, "--ref", metavar="TAG", help="Of upstream's repository: a tag, or a commit.")
+        help="Another project's repository, with --ref; needs no recipe.")  # fmt: skip
+@option(WHAT, "--ref", metavar="TAG", help="Tag or commit of upstream's repository.")
 @option(WHAT, "--bump", metavar="VERSION",
-        help="Report what must change for another version, or for the newest.")  # fmt: skip
+        help="List the changes that another version (or newest) needs.")  # fmt: skip
 @option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER",
-        help="Upstream's files, unpacked: what its CI says is read there.")  # fmt: skip
+        help="Unpacked source of upstream, for its CI pins.")  # fmt: skip
 @option(LOCAL, "--pinning", type=click.Path(exists=True, path_type=Path), metavar="PATH",
-        help="conda-forge-pinning: a conda_build_config.yaml, or a folder with it and migrations.")  # fmt: skip
+        help="conda-forge-pinning: a conda_build_config.yaml, or its folder with migrations.")  # fmt: skip
 @json_option(SHOWN)
 @option(SHOWN, "--write", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-        help="Put the Markdown between <!-- audit:begin --> and <!-- audit:end --> of a file.")  # fmt: skip
+        help="Replace the text between <!-- audit:begin --> and <!-- audit:end --> in FILE.")  # fmt: skip
 @option(SHOWN, "--snapshot", is_flag=True,
-        help="Write what was read into the committed facts: scripts/pin_audit/releases.")  # fmt: skip
+        help="Renew the committed facts in scripts/pin_audit/releases.")  # fmt: skip
 @option(SHOWN, "--fail-on", metavar="STATUS[,STATUS]", shell_complete=status_names,
-        help="Fail when a row has one of these; see below.")  # fmt: skip
-@option(HOW, "--offline", is_flag=True, help="Only the cache, however old, and local files.")
+        help="Exit with 14 if a row has one of these statuses.")  # fmt: skip
+@option(HOW, "--offline", is_flag=True, help="Use only the cache and local files.")
 @option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
-        help="For the whole audit; what has not answered by then is a value in its cells.")  # fmt: skip
+        help="Time limit of the whole audit.")  # fmt: skip
 @version("audit-pins")
 @click.pass_context
 def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result:
-    """Compare what upstream, the recipe and conda-forge say of every dependency.
+    """Compare every dependency: upstream, the recipe, conda-forge.
 
-    Upstream's submodules, its wheel's requirements and its CI's pins; the constraint that each variant of the recipe
-    really has; conda-forge's pins, migrations and newest versions; the GPU architectures. Nothing is cloned or
-    downloaded whole. A source that cannot be read is a value in its cells.
+    Reads upstream's submodules, wheel requirements and CI pins, each variant of the recipe, conda-forge's pins,
+    migrations and newest versions, and GPU architectures. A source that fails is a sentence in its cells.
     """
     from pin_audit.bump_command import bump
     from pin_audit.command import AuditOptions

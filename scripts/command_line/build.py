@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from megabuild.plan.options import Options
 
 EXAMPLES = """
-{prog} linux_64_cpu --rehearse              all of it, in minutes
-{prog} linux_64_cpu_debian --plan           what would be built
+{prog} linux_64_cpu --rehearse              the whole pipeline on a small model
+{prog} linux_64_cpu_debian --plan           show the plan
 {prog} linux_64_cpu_debian -p 3.12 -p 3.13  two Pythons only
 {prog} linux_64_cuda132_wheel -e scatter    one extension only
 {prog} linux_64_cuda130_wheel --torch 2.14.1  another release
-{prog} 'linux_64_*' --provider conda-forge  several, one by one
-{prog} --all --plan                         what they take together
-{prog} linux_64_cpu --deadline 5h30m        in time; again goes on
-{prog} --root ../zstd-feedstock linux_64_   another feedstock's
+{prog} 'linux_64_*' --provider conda-forge  several configs
+{prog} --all --plan                         plans of all configs
+{prog} linux_64_cpu --deadline 5h30m        stop in time; run again to resume
+{prog} --root ../zstd-feedstock linux_64_   a config of another feedstock
 """
-CHOICE = "Choosing what is built"
-SHOW = "Only showing"
-HOW = "How it is built"
+CHOICE = "Select"
+SHOW = "Show"
+HOW = "Build"
 PYG = "PyTorch Geometric's extensions"
 #: Options that the run takes as they are.
 _TAKEN = (
@@ -49,54 +49,66 @@ _TAKEN = (
 @option(CHOICE, "--all", "every", is_flag=True,
         help="Every config of this machine's platform.")  # fmt: skip
 @option(CHOICE, "--provider", type=click.Choice(["conda-forge", "debian", "wheel", "local"]),
-        help="Only configs whose build environments come from there. Another feedstock's (--root) belong to none: "
-        "'local' builds them with this machine's compilers and Pythons, and PyPI's wheels.")  # fmt: skip
+        help="Only configs of this provider. With --root, 'local' builds with this machine's compilers and Pythons and "
+        "with PyPI's wheels.")  # fmt: skip
 @option(CHOICE, "--root", metavar="FEEDSTOCK", type=click.Path(),
-        help="Another feedstock, with a recipe in the v1 format.  [default: this repository]")  # fmt: skip
+        help="Folder of another feedstock with a recipe.yaml.  [default: this repository]")  # fmt: skip
 @option(CHOICE, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
-        help="Only this Python; may be repeated.")  # fmt: skip
-@option(CHOICE, "--torch", metavar="X.Y.Z", help="Another release of PyTorch, or for wheels a nightly.")
+        help="Only this Python, repeatable.  [default: all of the config]")  # fmt: skip
+@option(
+    CHOICE, "--torch", metavar="X.Y.Z", help="Another release of PyTorch; for wheel configs also a nightly."
+)
 @option(CHOICE, "--torch-source", type=click.Path(path_type=Path), metavar="DIR|TARBALL",
-        help="PyTorch's source, submodules included, in place of the provider's.")  # fmt: skip
-@option(CHOICE, "--rehearse", is_flag=True, help="A scaled model of PyTorch's tree: minutes, not hours.")
-@option(SHOW, "--plan", "plan_only", is_flag=True, help="Show packages, order, disk and memory, and end.")
+        help="Source of PyTorch with submodules, instead of the provider's.")  # fmt: skip
+@option(CHOICE, "--rehearse", is_flag=True, help="Build a small model of PyTorch: minutes, not hours.")
+@option(
+    SHOW,
+    "--plan",
+    "plan_only",
+    is_flag=True,
+    help="Show packages, order, disk, memory and hours; build nothing.",
+)
 @option(SHOW, "--verbose", "-v", is_flag=True,
-        help="Every line that the builds print, too; the log has them anyway.")  # fmt: skip
+        help="Also print every line of the builds; the log always has them.")  # fmt: skip
 @json_option(SHOW)
 @option(HOW, "--engine", type=click.Choice(["auto", "host", "docker", "podman", "bubblewrap"]), default="auto",
-        show_default=True, help="Where the build runs; auto is what the config's provider needs.")  # fmt: skip
+        show_default=True, help="Where the build runs; auto follows the provider.")  # fmt: skip
 @option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
-        help="Compile jobs; without it CPU_COUNT, or what cores and memory allow.")  # fmt: skip
+        help="Compile jobs.  [default: CPU_COUNT, or by cores and memory]")  # fmt: skip
 @option(HOW, "--optimization", type=click.Choice(["0", "2"]),
-        help="2 as released, 0 for a quick proof of the pipeline.  [default: the config's, 2]")  # fmt: skip
+        help="Optimization level: 2 as released, 0 for a quick trial.  [default: 2]")  # fmt: skip
 @option(HOW, "--upstream-tests", is_flag=True,
-        help="Also the package pytorch-tests: PyTorch's own tests of its numerics, run for one Python.")  # fmt: skip
+        help="Also build pytorch-tests, PyTorch's own tests of numerics, and run it once.")  # fmt: skip
 @option(HOW, "--keep-going", "-k", is_flag=True,
-        help="After a failed package, build those that do not need it.")  # fmt: skip
+        help="After a failure, build the packages that do not need the failed one.")  # fmt: skip
 @option(HOW, "--deadline", metavar="TIME",
-        help="End within this time ('5h30m', '90m'), all kept: the next run goes on. Exit code 28.")  # fmt: skip
+        help="Stop after this time (5h30m, 90m) with exit code 28; run again to resume.")  # fmt: skip
 @option(HOW, "--remove-trees", is_flag=True,
-        help="Once a config is done, remove what it was compiled in: 4 to 30 GB. Packages, logs and the object cache "
-        "stay.")  # fmt: skip
+        help="Delete each config's build tree (4 to 30 GB) after success.")  # fmt: skip
 @option(HOW, "--output", "-o", metavar="DIR",
-        help="Packages, logs and work trees.  [default: output/ in the repository or FEEDSTOCK]")  # fmt: skip
+        help="Folder for packages, logs and trees.  [default: output/ in the repository or FEEDSTOCK]")  # fmt: skip
 @option(PYG, "--pyg", type=click.Choice(["auto", "source", "prebuilt", "none"]), default="auto", show_default=True,
-        help="auto: a wheel where one fits and passes verification, else compile.")  # fmt: skip
+        help="auto: a verified wheel of the index, else compile.")  # fmt: skip
 @option(PYG, "--extension", "-e", "extensions", multiple=True, metavar="NAME",
-        help="Only this one and what it needs; may be repeated.")  # fmt: skip
+        help="Only this extension and those it needs, repeatable.")  # fmt: skip
 @option(PYG, "--pyg-index", metavar="URL|DIR",
-        help="Where wheels are looked for.  [default: the official index]")  # fmt: skip
-@option(PYG, "--pyg-sources", metavar="URL|DIR", help="Where source archives lie.  [default: PyPI's]")
-@option(PYG, "--arch-list", metavar="LIST", help="CUDA architectures in place of the config's: '9.0;12.0'.")
+        help="Index of wheels.  [default: the official one]")  # fmt: skip
+@option(PYG, "--pyg-sources", metavar="URL|DIR", help="Source archives.  [default: PyPI]")
+@option(
+    PYG,
+    "--arch-list",
+    metavar="LIST",
+    help="CUDA architectures, such as '9.0;12.0'.  [default: the config's]",
+)
 @option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
-        help="Most memory for compilers together, PyTorch's as well.  [default: what is free]")  # fmt: skip
+        help="Memory for all compilers together, in GB.  [default: the free memory]")  # fmt: skip
 @version("build-locally.py")
 @click.pass_context
 def build(context: click.Context, /, **given: Any) -> Result:
     """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
 
-    Without CONFIG you are asked for one; patterns ('linux_64_*', in quotes) mean all that match. A second run continues
-    where the first one ended: finished packages are skipped, and an unfinished compile goes on.
+    A quoted pattern ('linux_64_*') selects several configs. Without CONFIG, a terminal asks for one. Run the same
+    command again to resume: it skips finished packages and continues the compile.
     """
     invocation: Invocation = context.obj
     invocation.verbose = given["verbose"]

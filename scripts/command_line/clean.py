@@ -16,24 +16,25 @@ from groundwork.text import plain, size, table
 from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
 
 EXAMPLES = """
-{prog}                                        what there is, and what it costs
-{prog} linux_64_cpu --kind tree --kind work   what would go
-{prog} --kind objects --apply                 remove it
+{prog}                                        list kinds and sizes
+{prog} linux_64_cpu --kind tree --kind work   list what --apply would remove
+{prog} --kind objects --apply                 remove all object caches
 """
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...")
 @option("What goes", "--kind", "kinds", multiple=True, type=click.Choice(list(COSTS)), metavar="KIND",
-        help=f"This kind; may be repeated: {', '.join(COSTS)}.")  # fmt: skip
-@option("What goes", "--apply", is_flag=True, help="Remove it.")
+        help=f"Only this kind, repeatable: {', '.join(COSTS)}.  [default: all]")  # fmt: skip
+@option(
+    "What goes", "--apply", is_flag=True, help="Remove the kinds named with --kind.  [default: list only]"
+)
 @option("Where", "--output", "-o", metavar="DIR",
-        help="The builds'.  [default: output/ in the repository]")  # fmt: skip
+        help="Output folder of the builds.  [default: output/ in the repository]")  # fmt: skip
 def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output: str | None) -> Result:
-    """Show what builds have left on the disk, and remove some of it with --apply.
+    """List the files of builds by kind and size, and remove some with --apply.
 
-    Everything that a running build uses stays, and so do channels that a published package needs, and all files that
-    this program has not made.
+    Files of active builds, channels of published packages, and files that megabuild did not make are kept.
     """
     if apply and not kinds:
         raise UsageError("--apply needs to know what goes", f"name it: --kind {'|'.join(COSTS)}")

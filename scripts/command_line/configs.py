@@ -20,9 +20,14 @@ from megabuild.configs.config import available, list_configs, select
 @click.option(
     "--write", "action", flag_value="write", help="Regenerate .ci_support from conda_build_config.yaml."
 )
-@click.option("--check", "action", flag_value="check", help="Fail when .ci_support is not in step with it.")
+@click.option(
+    "--check",
+    "action",
+    flag_value="check",
+    help="Exit with 3 if .ci_support is out of step.",
+)
 def configs(action: str | None) -> Result:
-    """List the configs, or keep them in step with conda_build_config.yaml."""
+    """List the configs, or regenerate them from conda_build_config.yaml."""
     if action is None:
         return list_configs(repository(), available(repository()))
     from megabuild.configs.matrix import compared  # the engine takes a moment to import

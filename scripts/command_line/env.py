@@ -23,18 +23,24 @@ WHAT = "What it consists of"
 
 @click.group()
 def env() -> None:
-    """Make environments of what was built."""
+    """Make environments from built packages, without conda."""
 
 
 @env.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
 @option(WHAT, "--from", "config", metavar="CONFIG", required=True,
-        help="The config that was built, with what its run added: linux_64_cpu-rehearsal.")  # fmt: skip
-@option(WHAT, "--python", "-p", metavar="X.Y", help="Its Python.  [default: the newest that fits]")
+        help="Folder of output/packages: a config, with -rehearsal or the version of --torch.")  # fmt: skip
+@option(WHAT, "--python", "-p", metavar="X.Y", help="Python version.  [default: the newest that fits]")
 @option(WHAT, "--channel", "-c", "channels", multiple=True, metavar="URL|NAME|DIR",
-        help="A further channel, after the built one; may be repeated.")  # fmt: skip
-@option(WHAT, "--output", "-o", metavar="DIR", help="The build's.  [default: output/ in the repository]")
+        help="Further channel after the built one, repeatable.")  # fmt: skip
+@option(
+    WHAT,
+    "--output",
+    "-o",
+    metavar="DIR",
+    help="Output folder of the build.  [default: output/ in the repository]",
+)
 def create(
     folder: Path,
     packages: tuple[str, ...],
@@ -43,9 +49,9 @@ def create(
     channels: tuple[str, ...],
     output: str | None,
 ) -> Result:
-    """Make an environment in DIR, a new or empty folder, with PACKAGEs of a build, and what they need.
+    """Install PACKAGEs of a build and their dependencies into DIR, a new or empty folder.
 
-    No conda takes part. Where the machine has no GPU that the packages ask for, CONDA_OVERRIDE_CUDA stands in.
+    Without an NVIDIA driver, set CONDA_OVERRIDE_CUDA=X.Y to install packages for CUDA.
     """
     from command_line.progress_display import Screen
     from groundwork import in_use

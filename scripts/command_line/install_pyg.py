@@ -22,34 +22,34 @@ from groundwork.text import wrapped
 from pyg_extensions.table import EXTENSIONS, describe_retired
 
 EXAMPLES = """
-{prog}                        all, into the active environment
-{prog} pyg-lib                without what upstream retires
+{prog}                        all five, into the active environment
+{prog} pyg-lib                only the one that upstream continues
 {prog} -p ~/venv torch_scatter torch_sparse
 {prog} pyg-lib --pyg source --arch-list "9.0;12.0"
-{prog} --plan                 what would be done
-{prog} --pyg-index ./index --pyg-sources ./sources   no network
+{prog} --plan                 show the plan
+{prog} --pyg-index ./index --pyg-sources ./sources   without a network
 """
-WHERE = "Where to"
+WHERE = "Environment"
 WHAT = "Wheels and sources"
-HOW = "How they are compiled"
+HOW = "Compile"
 
 
 @click.command("install-pyg", cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
 @click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...")
 @option(WHERE, "--python", "-p", "python", metavar="PATH",
-        help="An interpreter or an environment's folder; the active environment without it.")  # fmt: skip
+        help="Interpreter or folder of the environment.  [default: the active one]")  # fmt: skip
 @option(WHERE, "--plan", "only_plan", is_flag=True,
-        help="Say what would be done, try the compilers, change nothing.")  # fmt: skip
+        help="Show the plan and try the compilers; install nothing.")  # fmt: skip
 @option(WHAT, "--pyg", "mode", type=click.Choice(["auto", "source", "prebuilt"]), default="auto", show_default=True,
-        help="auto: a wheel if one fits and passes a look inside, else compile.")  # fmt: skip
+        help="auto: a verified wheel of the index, else compile.")  # fmt: skip
 @option(WHAT, "--pyg-index", "index", metavar="URL|DIR", default=PYG_INDEX, show_default=True,
-        help="Where wheels are looked for.")  # fmt: skip
+        help="Index of wheels.")  # fmt: skip
 @option(WHAT, "--pyg-sources", "sources", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="Source archives (and wheels of build tools), taken before pip's index is asked.")  # fmt: skip
+        help="Source archives and wheels of build tools, used before pip's index.")  # fmt: skip
 @option(HOW, "--arch-list", metavar="LIST|native",
-        help='CUDA archs: "9.0;12.0+PTX". native: the GPUs here. Default: those, else PyTorch\'s.')  # fmt: skip
+        help='CUDA architectures, such as "9.0;12.0+PTX".  [default: the GPUs here, else PyTorch\'s]')  # fmt: skip
 @option(HOW, "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
-        help="Compile jobs; without it CPU_COUNT, or what fits into memory.")  # fmt: skip
+        help="Compile jobs.  [default: CPU_COUNT, or by memory]")  # fmt: skip
 @json_option()
 @version("install-pyg")
 @click.pass_context
@@ -65,11 +65,10 @@ def install_pyg(
     arch_list: str | None,
     jobs: int | None,
 ) -> Result:
-    """Install PyTorch Geometric's extensions beside an installed PyTorch.
+    """Install PyTorch Geometric's extensions next to an installed PyTorch.
 
-    Each extension on its own: what was compiled here earlier, or a wheel, else its sources are compiled for this very
-    PyTorch. What was installed is looked into and imported; a CPU build beside a CUDA PyTorch does not pass, nor does
-    one that was there before.
+    Each extension is a wheel compiled here earlier, a wheel of the index, or compiled for this PyTorch. Installed
+    extensions are inspected and imported; a CPU build next to a CUDA PyTorch is replaced.
     """
     # not before: other commands need none of it
     from pyg_extensions.install.compile_wheel import choose_jobs

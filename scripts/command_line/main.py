@@ -12,19 +12,19 @@ from command_line.run_command import Invocation, run
 
 #: Commands, with how their own helps begin. Each stands in the module of its name, beside this one.
 HELPS = {
-    "audit": "Compare what upstream, the recipe and conda-forge say of every dependency.",
+    "audit": "Compare every dependency: upstream, the recipe, conda-forge.",
     "build": "Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.",
-    "clean": "Show what builds have left on the disk, and remove some of it with --apply.",
-    "configs": "List the configs, or keep them in step with conda_build_config.yaml.",
-    "env": "Make environments of what was built.",
-    "install-pyg": "Install PyTorch Geometric's extensions beside an installed PyTorch.",
-    "sizes": "Say where the bytes of an installation go.",
+    "clean": "List the files of builds by kind and size, and remove some with --apply.",
+    "configs": "List the configs, or regenerate them from conda_build_config.yaml.",
+    "env": "Make environments from built packages, without conda.",
+    "install-pyg": "Install PyTorch Geometric's extensions next to an installed PyTorch.",
+    "sizes": "List the sizes of packages, and of GPU code, symbols, headers and tests in them.",
     "slim": "Make an environment or a package smaller, and list what still works.",
-    "status": "Show the status of each CONFIG's last run, while it goes on and afterwards.",
-    "upload": "Show what CONFIG built in the order of uploading, and upload it with --apply.",
-    "verify": "Read built packages, wheels or an environment, without a GPU.",
+    "status": "Show the progress or the result of each CONFIG's last run.",
+    "upload": "List the packages of CONFIG in upload order, and upload them with --apply.",
+    "verify": "Inspect packages, wheels or an environment, without a GPU.",
     "verify-gpu": "Try an environment's torch and extensions on this machine's GPUs.",
-    "wheels": "Make wheels of what CONFIG built, and an index of them for pip, uv and poetry.",
+    "wheels": "Make wheels of CONFIG's packages, and an index of them for pip, uv and poetry.",
 }
 _ELSEWHERE = {"verify-gpu": "verify"}
 

@@ -63,10 +63,10 @@ def json_option(group: str = _OTHERS) -> Callable[[Decorated], Decorated]:
         if context.obj is not None:  # not while a shell completes
             context.obj.json = given
 
-    text = "One JSON document on standard output, nothing else."
+    text = "Print one JSON document instead of text."
     return option(group, "--json", is_flag=True, expose_value=False, is_eager=True, callback=note, help=text)
 
 
 def version(name: str) -> Callable[[Decorated], Decorated]:
     """Declare ``--version``."""
-    return click.version_option(VERSION, prog_name=name, help="Show the version and end.")
+    return click.version_option(VERSION, prog_name=name, help="Print the version.")

@@ -12,13 +12,12 @@ from groundwork.result import Result
 
 @click.command()
 @click.argument("subject", metavar="ENVIRONMENT|PACKAGE", type=click.Path(path_type=Path))
-@click.option("--all", "everything", is_flag=True, help="Every row, however small.")
+@click.option("--all", "everything", is_flag=True, help="Show every row.  [default: rows from 1 %]")
 @json_option()
 def sizes(subject: Path, everything: bool) -> Result:
-    """Say where the bytes of an installation go.
+    """List the sizes of packages, and of GPU code, symbols, headers and tests in them.
 
-    Measures the folder of an environment (venv or conda), or a .conda, .tar.bz2 or .whl file. Nothing is imported or
-    run.
+    Reads an environment (venv or conda), or a .conda, .tar.bz2 or .whl file; imports and runs nothing.
     """
     from gpu_tools.sizes import report
     from gpu_tools.sizes.measure import measure

@@ -12,35 +12,32 @@ from groundwork.errors import UsageError
 from groundwork.result import Result
 
 EXAMPLES = """
-{prog} ~/venv --arch-list native   the plan, for this machine's GPUs
+{prog} ~/venv --arch-list native   show the plan for this machine's GPUs
 {prog} ~/venv --arch-list 12.0 --keep compile,extensions --apply
 {prog} ~/venv --undo               restore the original files
 {prog} ~/venv --forget             delete the originals; no way back
 {prog} torch_scatter-2.1.2-*.whl --arch-list 9.0 --output wheels
 """
-WHAT = "What to keep"
-DO = "What to do"
+WHAT = "Keep"
+DO = "Change"
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("subject", metavar="ENVIRONMENT|PACKAGE", type=click.Path(exists=True, path_type=Path))
 @option(WHAT, "--arch-list", "gpus", multiple=True, metavar="LIST|native",
-        help="Keep code for these GPUs: 12.0, or 8.6,12.0; native: those of this machine. Without it, all code "
-        "stays.")  # fmt: skip
+        help="Keep code for these GPUs: 12.0, or 8.6,12.0, or native.  [default: keep all code]")  # fmt: skip
 @option(WHAT, "--keep", multiple=True, metavar="LIST",
-        help="Leave out steps that cost a feature (compile, compile-cpu, compile-gpu, extensions, distributed, "
-        "profiler), or a step by its name.")  # fmt: skip
+        help="Keep features (compile, compile-cpu, compile-gpu, extensions, distributed, profiler), or skip a step by "
+        "name.")  # fmt: skip
 @option(DO, "--apply", is_flag=True,
-        help="Slim an environment in place, import its modules, and undo it if one fails. Originals are "
-        "kept.")  # fmt: skip
+        help="Slim in place, import all modules, restore if one fails. Keeps the originals.")  # fmt: skip
 @option(DO, "--check", "checks", multiple=True, metavar="COMMAND",
-        help="With --apply: a command that must succeed afterwards, such as 'python -c \"import foo.bar\"'. "
-        "Repeatable.")  # fmt: skip
-@option(DO, "--no-check", is_flag=True, help="With --apply: import and run nothing.")
+        help="With --apply: also run COMMAND afterwards, repeatable: 'python -c \"import foo.bar\"'.")  # fmt: skip
+@option(DO, "--no-check", is_flag=True, help="With --apply: skip the imports.")
 @option(DO, "--output", "-o", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-        help="Write a smaller copy of a package into this folder.")  # fmt: skip
+        help="Write a smaller copy of a package into DIR.")  # fmt: skip
 @option(DO, "--undo", is_flag=True, help="Restore the original files.")
-@option(DO, "--forget", is_flag=True, help="Delete the originals; with --apply, right afterwards.")
+@option(DO, "--forget", is_flag=True, help="Delete the originals; with --apply, after the imports.")
 @json_option()
 def slim(
     subject: Path,
@@ -55,8 +52,8 @@ def slim(
 ) -> Result:
     """Make an environment or a package smaller, and list what still works.
 
-    Removes GPU code for other GPUs, symbol tables, Triton, headers, static libraries and unused libraries of NVIDIA's.
-    Without --apply or --output, it only lists what each step gives and costs.
+    Removes code for other GPUs, symbol tables, Triton, headers, static libraries and NVIDIA's unused libraries. Without
+    --apply or --output, it shows the plan: what each step saves and breaks.
     """  # fmt: skip
     from gpu_tools.slim import commands
     from gpu_tools.slim.steps import SlimRequest, parse_gpus, parse_keep

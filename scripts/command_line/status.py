@@ -22,22 +22,24 @@ from megabuild.status.reading import LastRun, read_last_run, run_names
 from megabuild.status.show import status_result
 
 EXAMPLES = """
-{prog}                         every config that was run
-{prog} linux_64_cpu_debian     its runs, with rehearsals and other releases
+{prog}                         every config that was built
+{prog} linux_64_cpu_debian     with its rehearsals and other releases
 {prog} linux_64_cpu --follow   until it ends, with its exit code
-{prog} linux_64_cpu --page run.html   what took how long
+{prog} linux_64_cpu --page run.html   durations of tasks and steps
 """
 SHOW = "Showing"
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...")
-@option(SHOW, "--follow", "-f", is_flag=True, help="Continue until the runs have ended.")
+@option(
+    SHOW, "--follow", "-f", is_flag=True, help="Wait until the runs have ended; exit with the run's code."
+)
 @json_option(SHOW)
 @option(SHOW, "--page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-        help="Write an HTML page on the last run of one CONFIG that has ended: what took how long.")  # fmt: skip
+        help="Write an HTML page with the durations of one CONFIG's last run.")  # fmt: skip
 @option("Where", "--output", "-o", "folder", metavar="DIR",
-        help="The builds'.  [default: output/ in the repository]")  # fmt: skip
+        help="Output folder of the builds.  [default: output/ in the repository]")  # fmt: skip
 @click.pass_context
 def status(
     context: click.Context,
@@ -46,11 +48,10 @@ def status(
     page: Path | None,
     folder: str | None,
 ) -> Result:
-    """Show the status of each CONFIG's last run, while it goes on and afterwards.
+    """Show the progress or the result of each CONFIG's last run.
 
-    The command shows what the run is doing and how far it is, or how it ended, or where it died. Without CONFIG, it
-    shows every run that has left a record; patterns are possible. It locks and writes nothing: it works beside a run,
-    as another user, and after kill -9. The exit code is 0 however a run ended; with --follow it is the run's.
+    Without CONFIG, it shows every run; patterns work. It locks and writes nothing, so it works during a run, for other
+    users, and after kill -9.
     """
     output = output_folder(folder)
     folders = [output / name for name in run_names(output, configs)]

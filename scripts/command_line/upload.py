@@ -10,7 +10,7 @@ from groundwork.result import Result
 from groundwork.text import UNICODE, counted, size
 
 EXAMPLES = """
-{prog} linux_64_cuda130                     the packages, in order
+{prog} linux_64_cuda130                     list the packages in upload order
 {prog} linux_64_cuda130 --user me --apply   upload them to your channel
 """
 WHERE = "Where it goes"
@@ -18,15 +18,17 @@ WHERE = "Where it goes"
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("config")
-@option(WHERE, "--user", metavar="CHANNEL", help="The channel on anaconda.org.")
-@option(WHERE, "--label", default="cfep03", show_default=True, help="The label of the packages there.")
-@option(WHERE, "--apply", is_flag=True, help="Upload. ANACONDA_API_KEY has the token.")
+@option(WHERE, "--user", metavar="CHANNEL", help="Channel on anaconda.org.")
+@option(WHERE, "--label", default="cfep03", show_default=True, help="Label of the packages.")
+@option(
+    WHERE, "--apply", is_flag=True, help="Upload, with the token in ANACONDA_API_KEY.  [default: list only]"
+)
 @option("What is uploaded", "--output", "-o", metavar="DIR",
-        help="The build's.  [default: output/ in the repository]")  # fmt: skip
+        help="Output folder of the build.  [default: output/ in the repository]")  # fmt: skip
 def upload(config: str, user: str | None, label: str, apply: bool, output: str | None) -> Result:
-    """Show what CONFIG built in the order of uploading, and upload it with --apply.
+    """List the packages of CONFIG in upload order, and upload them with --apply.
 
-    CONFIG is what its run was called. Of several builds of a package the newest is taken.
+    CONFIG is a folder of output/packages. Of several builds of a package, the newest is uploaded.
     """
     from megabuild import upload as uploading
 

@@ -17,18 +17,18 @@ from groundwork.result import Result
     "subjects", nargs=-1, required=True, metavar="PACKAGE... | ENVIRONMENT", type=click.Path(path_type=Path)
 )
 @click.option("--beside", metavar="ENVIRONMENT", type=click.Path(path_type=Path),
-              help="The environment whose torch they must fit.")  # fmt: skip
-@click.option("--accelerator", default="", metavar="cpu|cudaNNN", help="What they must be built for.")
+              help="Environment whose torch the libraries must fit.")  # fmt: skip
+@click.option(
+    "--accelerator", default="", metavar="cpu|cudaNNN", help="Accelerator the libraries must be built for."
+)
 @click.option("--arch-list", "archs", default="", metavar="LIST",
-              help='GPUs that must run them: "9.0;12.0" or sm_120; +PTX: with PTX of it.')  # fmt: skip
+              help='GPUs that must run the libraries: "9.0;12.0", sm_120, "12.0+PTX".')  # fmt: skip
 @json_option()
 def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, archs: str) -> Result:
-    """Read built packages, wheels or an environment, without a GPU.
+    """Inspect packages, wheels or an environment, without a GPU.
 
-    Says of every library which GPUs it has code for, what it links to, and against which torch, CUDA and Python it
-    was built. What lies in a published channel must be what was published (exit code 6). Exit code 14: something is not
-    what is expected, or does not fit the torch beside it; 19: nothing is wrong as far as can be told, but a question
-    cannot be answered.
+    Lists for every library its GPU code and the torch, CUDA and Python it was built for. Exit codes: 6 a published
+    package has changed; 14 a library is wrong; 19 a question has no answer.
     """
     from gpu_tools.verify import report
     from gpu_tools.verify.check import verify as check
@@ -51,9 +51,8 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, ar
 def verify_gpu(environment: Path) -> Result:
     """Try an environment's torch and extensions on this machine's GPUs.
 
-    Compares the versions of driver and torch, each GPU with the code that every library carries, and one operation of
-    torch and of each installed extension on the GPU with the same on the CPU. Exit code 14: something is wrong;
-    19: there is no GPU here, so nothing was tried.
+    Compares driver and torch, each GPU with the code in every library, and one operation of torch and of each extension
+    on the GPU with the same on the CPU. Exit codes: 14 a fault; 19 no GPU.
     """
     from gpu_tools.verify import report
     from gpu_tools.verify.gpu import examine

@@ -12,9 +12,9 @@ from command_line.root import is_checkout, output_folder, repository
 from groundwork.result import Result
 
 EXAMPLES = """
-{prog} linux_64_cpu_debian                torch, and extensions
+{prog} linux_64_cpu_debian                torch and the extensions
 {prog} linux_64_cpu_debian torch -p 3.12  one of them
-{prog} linux_64_cpu_wheel torch_scatter   for upstream's own torch
+{prog} linux_64_cpu_wheel torch_scatter   one extension, for upstream's torch
 """
 WHAT = "What becomes a wheel"
 
@@ -23,16 +23,21 @@ WHAT = "What becomes a wheel"
 @click.argument("config")
 @click.argument("packages", metavar="[PACKAGE]...", nargs=-1)
 @option(WHAT, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
-        help="Only for this Python; may be repeated.")  # fmt: skip
-@option(WHAT, "--output", "-o", metavar="DIR", help="The build's.  [default: output/ in the repository]")
+        help="Only this Python, repeatable.  [default: all]")  # fmt: skip
+@option(
+    WHAT,
+    "--output",
+    "-o",
+    metavar="DIR",
+    help="Output folder of the build.  [default: output/ in the repository]",
+)
 @json_option()
 def wheels(config: str, packages: tuple[str, ...], pythons: tuple[str, ...], output: str | None) -> Result:
-    """Make wheels of what CONFIG built, and an index of them for pip, uv and poetry.
+    """Make wheels of CONFIG's packages, and an index of them for pip, uv and poetry.
 
-    CONFIG is what its run was called: linux_64_cpu_debian, linux_64_cpu-rehearsal. A PyTorch that was compiled becomes
-    torch, complete with the libraries that it links to, of which NVIDIA's come from NVIDIA's wheels; extensions become
-    wheels for the PyTorch that they were compiled for. Wheels of former calls stay in the index while their packages
-    are published.
+    CONFIG is a folder of output/packages. A compiled PyTorch becomes torch with all libraries it links to, except
+    NVIDIA's, which come from NVIDIA's wheels. Extensions become wheels for the PyTorch they were compiled for. The
+    index keeps earlier wheels while their packages are published.
     """
     from command_line.progress_display import Screen
     from conda_wheels.make_wheels import Request, make

@@ -51,7 +51,7 @@ def exclusive_lock(cache: Path, name: str) -> Iterator[bool]:
                 raise
             raise PreflightError(
                 f"{cache} is on a file system without locks: nobody can tell whether it is in use",
-                "delete by hand what docs/places.md says, while nothing runs",
+                "delete by hand what docs/files.md says, while nothing runs",
             ) from error
         yield True
 

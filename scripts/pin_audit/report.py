@@ -101,8 +101,7 @@ def insert(path: Path, text: str) -> bool:
     Raises UsageError: The file cannot be read or written, or does not have each marker once, alone on its line.
     """
     try:
-        content = path.read_bytes().decode("utf-8")
-        old = content.replace("\r\n", "\n")
+        old = path.read_bytes().decode("utf-8")
         between = _BETWEEN.search(old)
         if [line for line in old.split("\n") if line in (BEGIN, END)] != [BEGIN, END] or between is None:
             hint = f"put lines with {BEGIN} and {END} there"
@@ -110,8 +109,7 @@ def insert(path: Path, text: str) -> bool:
         new = "\n".join(["", *text.strip("\n").split("\n"), "", ""])
         if between[0] == new:
             return False
-        end_of_line = "\r\n" if "\r\n" in content else "\n"
-        files.write(path.resolve(), _BETWEEN.sub(lambda _: new, old).replace("\n", end_of_line))
+        files.write(path.resolve(), _BETWEEN.sub(lambda _: new, old))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path} cannot be read or written: {error}", "name a file with the markers"

@@ -51,8 +51,6 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
 
     Raises ConfigError, UsageError: The channel has nothing to make wheels of, or not what was requested.
     Raises BuildError: A package needs a library that a wheel cannot contain.
-    Raises BusyError: Another process is making this config's wheels.
-    Raises PreflightError: auditwheel or patchelf is missing.
     """
     channel = environments.find_channel(request.output, request.config)
     packages = find(channel, request.pythons, request.names)
@@ -87,12 +85,7 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
             results.append(WheelResult(wheel=wheel, kept=False, torch_pin=package.torch_pin))
         if {*wheels} != {*indexed}:
             simple_index.publish(folder, wheels)
-    return WheelIndex(
-        config=request.config,
-        folder=folder / simple_index.SIMPLE,
-        made=tuple(results),
-        others=len(wheels) - len(results),
-    )
+    return WheelIndex(folder=folder / simple_index.SIMPLE, made=tuple(results))
 
 
 def _inputs(package: BuiltPackage, root: DebianRoot | None, channel: Path, more: Sequence[object]) -> str:

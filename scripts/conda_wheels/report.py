@@ -32,10 +32,8 @@ class WheelResult:
 class WheelIndex:
     """The index of a config's wheels after a call."""
 
-    config: str
     folder: Path
     made: tuple[WheelResult, ...]
-    others: int  #: earlier wheels that are also in it
 
 
 def result(index: WheelIndex, seconds: float) -> Result:
@@ -49,14 +47,13 @@ def result(index: WheelIndex, seconds: float) -> Result:
         )
         for item in index.made
     ]
-    others = f", beside {counted(index.others, 'other')} in the index" if index.others else ""
     newest = index.made[-1].wheel.python
     chosen = {item.wheel.project: item.wheel for item in index.made if item.wheel.python in (None, newest)}
     exact = [f"{wheel.project}=={wheel.version}" for wheel in chosen.values()]
     command = shlex.join(["pip", "install", "--extra-index-url", index.folder.as_uri(), *exact])
     lines = [
         *table(("", "wheel", "size", "runs from"), rows, right=frozenset({2})),
-        f"{counted(len(rows), 'wheel')}{others}, {duration(seconds)}: {display(index.folder)}",
+        f"{counted(len(rows), 'wheel')}, {duration(seconds)}: {display(index.folder)}",
         "",
         command,
     ]
@@ -71,5 +68,5 @@ def result(index: WheelIndex, seconds: float) -> Result:
         }
         for item in index.made
     ]
-    document = {"index": index.folder.as_uri(), "wheels": wheels, "others": index.others, "use": command}
+    document = {"index": index.folder.as_uri(), "wheels": wheels, "use": command}
     return Result(format="wheels", document=document, lines=lines)

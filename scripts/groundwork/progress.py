@@ -33,11 +33,6 @@ class Preparing:
     total: int = 0  #: 0 where nobody knows
     unit: str = ""  #: ``bytes``, ``packages``
 
-    @property
-    def over(self) -> bool:
-        """Whether it is done."""
-        return 0 < self.total <= self.done
-
     def __str__(self) -> str:
         return f"{self.what} ({size(self.total)})" if self.total and self.unit == "bytes" else self.what
 
@@ -68,10 +63,6 @@ class Phases:
     def __init__(self) -> None:
         self._phase = ""
         self._side_by_side: dict[str, int] = {}
-
-    def script_began(self) -> None:
-        """Forget the phase: another script announces its own."""
-        self._phase = ""
 
     def feed(self, line: str) -> Step | None:
         """Return what a line says, if anything."""

@@ -31,7 +31,6 @@ def write(state: Path, heavy_jobs: int = 0) -> Path:
         state,
         inside=str(state),
         folder=f"{state}/objects",
-        stats=f"{state}/stats",
         heavy_jobs=heavy_jobs,
     )
     return state / COMPILER_LAUNCHER
@@ -101,10 +100,12 @@ def test_the_slots_are_no_part_of_the_cache_s_key_and_its_hits_wait_for_none(
 ) -> None:
     (tmp_path / "flash_att.c").write_text("int a;\n")
     words = ["gcc", "-c", "flash_att.c", "-o", "flash_att.cu.o"]
+    environ = {**os.environ, "CCACHE_STATSLOG": str(tmp_path / "stats")}
     held = subprocess.Popen(["flock", tmp_path / "tmp" / "heavy-1", "sleep", "60"], start_new_session=True)
     try:
-        subprocess.run([launcher, *words], cwd=tmp_path, check=True, timeout=30)
-        subprocess.run([write(tmp_path, heavy_jobs=1), *words], cwd=tmp_path, check=True, timeout=30)
+        for heavy_jobs in (0, 1):
+            command = [write(tmp_path, heavy_jobs), *words]
+            subprocess.run(command, cwd=tmp_path, env=environ, check=True, timeout=30)
     finally:
         os.killpg(held.pid, signal.SIGKILL)
         held.wait()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from groundwork.names import PackageId
 from megabuild.engine.logs import ScriptLine
-from megabuild.run.build_output import STATS, BuildStep, Parser, count_cache_answers
+from megabuild.run.build_output import BuildStep, Parser
 
 
 class Clock:
@@ -97,21 +94,3 @@ def test_swaps_are_told_and_kept() -> None:
         "Python 3.12 -> 3.11: 163 steps to run, 0 core objects among them"
     ]
     assert parser.swaps == {"3.11": {"steps": 163, "core": 0}}
-
-
-@pytest.mark.parametrize("kind", ["file", "link", "pipe"])
-def test_answers_of_the_object_cache_are_counted(tmp_path: Path, kind: str) -> None:
-    answers = tmp_path / "answers"
-    answers.write_text(
-        "# a.cpp\ndirect_cache_hit\nlocal_storage_hit\n"
-        "# b.cpp\npreprocessed_cache_hit\nremote_storage_hit\n# c.cpp\ncache_miss\ndirect_cache_miss\n"
-    )
-    stats = tmp_path / STATS
-    stats.parent.mkdir()
-    assert count_cache_answers(tmp_path) == {}
-    if kind == "file":
-        answers.rename(stats)
-        assert count_cache_answers(tmp_path) == {"hits": 2, "misses": 1, "shared": 1}
-        return
-    stats.symlink_to(answers) if kind == "link" else os.mkfifo(stats)
-    assert count_cache_answers(tmp_path) == {}

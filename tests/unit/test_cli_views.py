@@ -140,9 +140,7 @@ def test_the_closing_table_fits_80_columns_and_comes_last() -> None:
     assert "swap to Python 3.12: 163 steps, 0 core" in lines
 
 
-def test_the_summary_says_what_was_reused_and_what_failed() -> None:
-    lines = replace(a_summary(), object_cache={"hits": 30, "misses": 3, "shared": 12}).figure_lines()
-    assert any(line.startswith("30 of 33 objects reused from ccache, 12 ") for line in lines)
+def test_the_summary_says_what_failed() -> None:
     failed = list(a_summary(ok=False, error="the linker gave up").result("").lines)
     assert any("✗ failed" in line for line in failed)
     assert "✗ the linker gave up" in failed

@@ -16,7 +16,6 @@ def test_a_new_phase_counts_anew_and_a_new_script_has_none() -> None:
         "::megabuild:: swap to=3.12",
     )
     steps = [phases.feed(line) for line in said]
-    phases.script_began()
     assert steps == [
         Step(phase="compile"),
         Step(phase="compile", done=1, total=5),
@@ -25,5 +24,5 @@ def test_a_new_phase_counts_anew_and_a_new_script_has_none() -> None:
         Step(phase="install", done=1, total=5),
         None,
     ]
-    assert phases.feed("[1/2 1.0s] c++") == Step(phase="", done=1, total=2)
+    assert Phases().feed("[1/2 1.0s] c++") == Step(phase="", done=1, total=2)
     assert title("pytorch", "3.12", "python") == "pytorch 3.12: Python side"

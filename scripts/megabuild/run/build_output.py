@@ -7,20 +7,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
-from groundwork import files
-from groundwork.errors import IntegrityError
 from groundwork.progress import MARKER, Phases
 from groundwork.text import counted
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import UNKNOWN, ScriptLine
 
 STAGING = "staging"
-#: What ccache writes its results into, below the state folder.
-STATS = "tmp/ccache-stats.log"
-_STATS_BYTES = 64 << 20
 #: In a failed build, other jobs of ninja's go on and print after the error.
 _REMEMBERED_LINES, _LONGEST_LINE = 2000, 100_000
 
@@ -44,9 +38,8 @@ class Parser:
     """Turns log lines into steps, and keeps what a run's summary needs of them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.swaps: dict[
-            str, dict[str, int]
-        ] = {}  #: per Python: ninja's steps after the swap, core objects among them
+        #: per Python: ninja's steps after the swap, core objects among them
+        self.swaps: dict[str, dict[str, int]] = {}
         self.staging_seconds = 0.0
         self._clock = clock
         self._phases = Phases()
@@ -60,7 +53,7 @@ class Parser:
             if self._script == ("build", "", ""):
                 self.staging_seconds = self.seconds()
             self._script, self._began = line.script, self._clock()
-            self._phases.script_began()
+            self._phases = Phases()  # another script announces its own
             if line.kind == "test":
                 yield BuildStep(kind="test", package=package)
             elif package:
@@ -126,17 +119,3 @@ class LogTail:
         if wanted == "test" and built:  # a check of a package's contents, which prints nothing
             return Culprit(built[1], built[2], f"test of {built[1]} {built[2]}", engine)
         return Culprit("", "", "the engine", engine)
-
-
-def count_cache_answers(state: Path) -> dict[str, int]:
-    """Return what the object cache answered: ``hits``, of them ``shared`` by others, and ``misses``; nothing if unused.
-
-    By ccache's log, to which a build may write as well.
-    """
-    words: list[bytes] = []
-    with contextlib.suppress(OSError, IntegrityError), files.open_regular(state / STATS, below=state) as file:
-        words = file.read(_STATS_BYTES).split()
-    hits = words.count(b"direct_cache_hit") + words.count(b"preprocessed_cache_hit")
-    misses = words.count(b"cache_miss")
-    shared = words.count(b"remote_storage_hit")
-    return {"hits": hits, "misses": misses, "shared": shared} if hits or misses else {}

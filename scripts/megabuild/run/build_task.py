@@ -1,8 +1,4 @@
-"""A task that builds packages: prepares its folder, runs the engine, and checks what that has made.
-
-:mod:`megabuild.run.pytorch` and :mod:`megabuild.run.extension` say what is special about libtorch with every Python's
-pytorch, and about each extension.
-"""
+"""A task that builds packages: prepares its folder, runs the engine, and checks what that has made."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from megabuild.engine.job import Job, Outcome
 from megabuild.engine.output_folder import FINISHED, prepare_output
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
-from megabuild.run.build_output import STATS, BuildStep, count_cache_answers
+from megabuild.run.build_output import BuildStep
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
 from megabuild.run.work import BROKEN, RunContext, TaskResult, Work
@@ -42,7 +38,6 @@ class BuildTask(Work):
         self._seen: set[str] = set()
         self._missing: dict[str, PlannedPackage] = {}  # by file name
         self.seconds: dict[str, float] = {}  #: by file name: how long the build script took
-        self.object_cache: dict[str, int] = {}  #: its answers, see :func:`count_cache_answers`
 
     @property
     @abstractmethod
@@ -85,11 +80,9 @@ class BuildTask(Work):
         for name in untested:
             self.keep_built(self._out / name)
         seen, job = self.describe(jobs)
-        (self._state / STATS).unlink(missing_ok=True)
         with self.log() as log:
             self.prepare(seen, job, log)
             outcome = self.follow(seen, replace(job, planned=list(self._missing)), log)
-            self.object_cache = count_cache_answers(self._state)
             return self.collect(outcome, jobs, log.path)
 
     def take(self, step: BuildStep) -> None:

@@ -36,9 +36,8 @@ case "${{program##*/}}" in
 esac
 CCACHE_DIR={folder}
 CCACHE_REMOTE_STORAGE={storage}
-CCACHE_STATSLOG={stats}
 CCACHE_MAXSIZE={size}
-export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_STATSLOG CCACHE_MAXSIZE CCACHE_PREFIX
+export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_MAXSIZE CCACHE_PREFIX
 exec "$program" "$@"
 """
 _GATE = """\
@@ -61,18 +60,17 @@ done
 """
 
 
-def write_launcher(state: Path, *, inside: str, folder: str, stats: str, heavy_jobs: int = 0) -> None:
+def write_launcher(state: Path, *, inside: str, folder: str, heavy_jobs: int = 0) -> None:
     """Write the files into a state folder, which builds see at ``inside``; the engine gives scripts no environment.
 
-    ``folder`` has the config's own objects, ``stats`` is the cache's log. So many compilers of heavy objects as
-    ``heavy_jobs`` says run at a time; where that is 0, all of them.
+    ``folder`` has the config's own objects. So many compilers of heavy objects as ``heavy_jobs`` says run at a time;
+    where that is 0, all of them.
     """
     values = {
         "program": os.environ.get("TORCH_CCACHE", "") or "ccache",
         "gate": f"{inside}/{HEAVY_GATE}",
         "folder": folder,
         "storage": os.environ.get(REMOTE_STORAGE, ""),
-        "stats": stats,
         "size": os.environ.get("CCACHE_MAXSIZE", "") or "40G",
         "slots": " ".join(str(number + 1) for number in range(heavy_jobs)),
         "locks": f"{inside}/tmp",

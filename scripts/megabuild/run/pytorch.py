@@ -97,12 +97,8 @@ class PyTorchWork(BuildTask):
         if not tree_dates.is_file() or not plan.options.own:  # nothing of another's is run here
             return
         if seconds := runpy.run_path(str(tree_dates))["mend"](self._tree).seconds:
-            logger.warning(
-                "the clock was set back: dates in %s were in the future, and are set back by %d s; "
-                "otherwise ninja would not see changes",
-                self._tree,
-                seconds,
-            )
+            said = "the clock was set back: dates in %s were in the future, and are set back by %d s"
+            logger.warning(said, self._tree, seconds)
 
     def run(self, jobs: int) -> TaskResult:
         """Build what is missing; nothing that an attempt before this one has published is made again."""
@@ -160,5 +156,4 @@ class PyTorchWork(BuildTask):
             "staging": self._plan.staging_decision.decision,
             "staging_seconds": round(self._parser.staging_seconds, 1),
             "swaps": self._parser.swaps,
-            "object_cache": self.object_cache,
         }

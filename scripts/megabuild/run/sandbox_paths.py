@@ -20,7 +20,6 @@ from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.plan.options import INSIDE
 from megabuild.plan.plan import Plan
-from megabuild.run.build_output import STATS
 from megabuild.run.launcher import COMPILER_LAUNCHER, LAUNCHER_FILES, write_launcher
 
 VARIANT = "variant.yaml"
@@ -38,9 +37,8 @@ class View(Place):
     channels: tuple[str, ...]  #: URLs, as the engine needs them
     source: str | None  #: the provider's source tree inside, or None
     environment: Mapping[str, str]  #: the engine's: its caches, and the machine to build for
-    more: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: further folders that were asked for, by name: paths inside
+    #: further folders that were asked for, by name: paths inside
+    more: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def launcher(self) -> str:
@@ -94,7 +92,6 @@ def view(
         state,
         inside=state_inside,
         folder=mount("ccache", cache / "objects" / options.cache_name, writable=True),
-        stats=f"{state_inside}/{STATS}",
         heavy_jobs=heavy_jobs,
     )
     seen = View(
@@ -134,10 +131,8 @@ def job(
     """
     config = plan.options.config
     variant = chosen(config, overrides)
-    document = {
-        **variant.as_written(variant.variant),
-        "zip_keys": [list(group) for group in variant.zip_keys],
-    }
+    zip_keys = [list(group) for group in variant.zip_keys]
+    document = {**variant.as_written(variant.variant), "zip_keys": zip_keys}
     files.write(seen.state / VARIANT, json.dumps(document, indent=1))  # JSON is YAML
     return Job(
         recipe=seen.recipe,

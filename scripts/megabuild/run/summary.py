@@ -70,8 +70,6 @@ class Summary:
     staging_seconds: float = 0.0  #: duration of libtorch's compile, 0 where it was reused
     #: per Python: ninja steps after the swap and core objects among them
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    #: what the object cache answered PyTorch's compilers: ``hits``, of them ``shared`` by others, ``misses``
-    object_cache: Mapping[str, int] = field(default_factory=dict)
     #: seconds of the ten steps of ninja's that took longest, by what they made
     slowest_steps: Mapping[str, float] = field(default_factory=dict)
     error: str = ""  #: what went wrong, empty when nothing did
@@ -110,11 +108,6 @@ class Summary:
         for python, figures in self.swaps.items():
             counts = f"{counted(figures['steps'], 'step')}, {figures['core']} core"
             lines.append(f"swap to Python {python}: {counts}")
-        if hits := self.object_cache.get("hits", 0):
-            shared = self.object_cache.get("shared", 0)
-            others = f", {shared} of them from what others share" if shared else ""
-            asked = counted(hits + self.object_cache.get("misses", 0), "object")
-            lines.append(f"{hits} of {asked} reused from ccache{others}")
         slow = [(name, took) for name, took in self.slowest_steps.items() if took >= _SLOW_SECONDS]
         lines += ["slowest steps:", *(f"{duration(took):>10}  {name}" for name, took in slow)] if slow else []
         lines += [f"{UNICODE.failed} {self.error}"] if self.error else []
@@ -162,9 +155,8 @@ def package_results(plan: Plan, failed: Mapping[str, MegabuildError]) -> tuple[P
             notes[name] = ""
         for error in failed.values():
             # the build of one package failed: "build of pytorch cuda130_py312_0"
-            if str((error.failure or {}).get("what", "")).endswith(
-                f" of {package.name} {package.build_string}"
-            ):
+            what = str((error.failure or {}).get("what", ""))
+            if what.endswith(f" of {package.name} {package.build_string}"):
                 notes[name] = error.message.splitlines()[0]
     for task in plan.extensions.tasks:
         if task.name in failed:
@@ -204,9 +196,8 @@ def install_line(plan: Plan, summary: Summary) -> str:
         return ""
     order = options.config.pythons
     python = max(pythons, key=lambda name: (not name.endswith("t"), order.index(name))) if pythons else None
-    extensions = [
-        package.name for package in packages if package.name in own and package.python in (None, python)
-    ]
+    fitting = [package for package in packages if package.python in (None, python)]
+    extensions = [package.name for package in fitting if package.name in own]
     chosen = (None, python) if foreign else (python,)
     names = dict.fromkeys(extensions or (package.name for package in packages if package.python in chosen))
     program, here = Path(megabuild.__file__).resolve().parent, Path.cwd()

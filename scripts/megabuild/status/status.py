@@ -184,7 +184,7 @@ class Status:
             task = self._preparing.setdefault(what.what, self.task(what.what, level=PHASE))
         if is_new:
             task.phase(what.what, total=what.total, unit=what.unit)
-        if what.over:
+        if 0 < what.total <= what.done:
             self._preparing.pop(what.what).idle()
             logger.debug("%s: done", what.what)
         else:

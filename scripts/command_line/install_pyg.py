@@ -14,12 +14,11 @@ from command_line.run_command import Invocation, run
 from groundwork import in_use
 from groundwork.errors import UnknownError
 from groundwork.files import cache_folder
+from groundwork.jobs import bytes_per_compile, compile_jobs
 from groundwork.machine import measure
 from groundwork.names import cuda_archs
 from groundwork.network.index import PYG_INDEX
 from groundwork.result import Result
-from groundwork.text import wrapped
-from pyg_extensions.table import EXTENSIONS, describe_retired
 
 EXAMPLES = """
 {prog}                        all five, into the active environment
@@ -71,7 +70,6 @@ def install_pyg(
     extensions are inspected and imported; a CPU build next to a CUDA PyTorch is replaced.
     """
     # not before: other commands need none of it
-    from pyg_extensions.install.compile_wheel import choose_jobs
     from pyg_extensions.install.installation import InstallOptions, parse_requests
     from pyg_extensions.install.installer import install, plan
     from pyg_extensions.install.report import environment_lines, install_result
@@ -87,9 +85,9 @@ def install_pyg(
     environment = look(interpreter(python, os.environ))
     if native and not environment.devices:
         raise UnknownError("PyTorch sees no GPU here", "name those to compile for: --arch-list 12.0")
-    fitting = choose_jobs(environment, measure(), jobs)
+    per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
+    fitting = compile_jobs(measure(), bytes_per_job=per_job, requested=jobs, environ=os.environ)
     lines = environment_lines(environment, environment.archs(archs), fitting)
-    lines += [] if extensions else wrapped(describe_retired(EXTENSIONS), rest="")
     click.echo("\n".join(lines), err=True)
     with Screen() as shown:
         options = InstallOptions(

@@ -32,7 +32,6 @@ def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured 
     Raises IntegrityError: An archive is not the one that the matrix names.
     """
     folder = cache / "sdists"
-
     for release in wanted:
         path = folder / release.archive
         if not path.is_file() or files.sha256(path) != release.sha256:
@@ -77,9 +76,6 @@ def unpack_sources(
 
     An archive or a checkout in the user's folder, if any, comes first; then pip's indexes, or a clone of an extension
     without archives, of which ``only_try`` asks for the tag alone.
-
-    Raises ProviderError: The sources are not available.
-    Raises IntegrityError: An archive is not the one that the matrix names, or it has nothing to compile.
     """
     archive = wanted.within(folder) if folder else None
     if folder and archive is None and (checkout := extension.checkout_within(folder)):
@@ -118,19 +114,16 @@ def _clone(extension: Extension, version: str, target: Path, lacking: str, *, on
     if not only_try:
         words = ["clone", "--quiet", "--depth", "1", "--branch", version]
         words += ["--recurse-submodules", "--shallow-submodules", extension.git, str(target)]
-    _git(extension, lacking, *words, timeout=_ASK_SECONDS if only_try else _CLONE_SECONDS)
-    return target
-
-
-def _git(extension: Extension, what: str, *words: str, timeout: float) -> None:
     where = f"put a checkout with its submodules into a folder as {extension.conda}/"
     remedy = f"{where} and name it: --pyg-sources FOLDER"
     git = shutil.which("git")
     if git is None:
-        raise ProviderError(f"{what}: git is not installed", remedy)
+        raise ProviderError(f"{lacking}: git is not installed", remedy)
     environ = {**os.environ, "LC_ALL": "C.UTF-8", "GIT_TERMINAL_PROMPT": "0"}
+    timeout = _ASK_SECONDS if only_try else _CLONE_SECONDS
     done = run([git, "-c", "advice.detachedHead=false", *words], timeout=timeout, environ=environ)
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith(("fatal: ", "error: "))]
         last = (errors or done.stderr.splitlines() or ["git gave no reason"])[-1]
-        raise ProviderError(f"{what}: {last.removeprefix('fatal: ')}", remedy)
+        raise ProviderError(f"{lacking}: {last.removeprefix('fatal: ')}", remedy)
+    return target

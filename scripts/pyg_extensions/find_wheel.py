@@ -115,9 +115,6 @@ def fetch(
     """Copy a file from an ``http:``, ``https:`` or ``file:`` address, reached as an index is, to ``target``.
 
     It appears complete and with the right hash, if one is known, or not at all. ``limit``: bytes.
-
-    Raises ProviderError: No answer, no such file, or the connection broke three times.
-    Raises IntegrityError: The file has another hash.
     """
     try:
         with files.scratch(target.parent) as empty:
@@ -182,10 +179,7 @@ def find_fault(path: Path, wanted: WheelRequirements) -> str:
 def check_package(
     package: Path, *, accelerator: str, archs: tuple[str, ...], python: str | None, torch_version: str
 ) -> None:
-    """Verify a built extension's package, for one Python or with None for all, before it is published.
-
-    Raises IntegrityError: A library in it does not fit.
-    """
+    """Verify a built extension's package, for one Python or with None for all, before it is published."""
     from gpu_tools.verify.check import verify
     from gpu_tools.verify.expectation import Expectation
 

@@ -25,7 +25,6 @@ from groundwork.user_folders import expanded
 
 _TIMEOUTS = Timeouts(read=20.0, total=20.0)
 _BUILT_FOR = re.compile(r"pt(?P<major>\d)(?P<minor>\d+)(?P<tag>cpu|cu\d{2,4})")
-_MACHINES = {"64": "x86_64", "aarch64": "aarch64", "ppc64le": "ppc64le", "arm64": "arm64"}
 #: The oldest glibc of a manylinux tag, per machine (PEP 600); names of the older scheme (PEP 599 and before).
 _OLDEST_GLIBC = {"x86_64": 5}
 _LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
@@ -44,7 +43,7 @@ class WheelTarget:
     @property
     def tag(self) -> str:
         """``cpu`` or ``cu130``."""
-        return cuda_tag(self.cuda_version)
+        return "cu" + "".join(self.cuda_version.split(".")[:2]) if self.cuda_version else "cpu"
 
     @property
     def torch_minor(self) -> str:
@@ -64,11 +63,6 @@ class Fit:
 
     wheels: tuple[File, ...]
     reason: str = ""
-
-
-def cuda_tag(cuda_version: str | None) -> str:
-    """Return ``cu130`` for ``13.0``, and ``cpu`` for None."""
-    return "cu" + "".join(cuda_version.split(".")[:2]) if cuda_version else "cpu"
 
 
 def parse_local_version(wheel: File) -> tuple[str, str] | None:
@@ -121,10 +115,7 @@ class PygIndex:
 
 
 def read_page(address: str) -> str | None:
-    """Return a page's text, or None if it does not exist.
-
-    Raises ProviderError: No answer within 20 seconds, or a refusal.
-    """
+    """Return a page's text, or None if it does not exist."""
     try:
         if urlsplit(address).scheme == "file":
             return local_path(address).read_text(encoding="utf-8", errors="replace")
@@ -187,7 +178,7 @@ def _misfit(
 def _platforms(platform: str, glibc: str) -> Iterator[str]:
     """Platform tags of wheels for a conda platform, the best first."""
     system, _, word = platform.partition("-")
-    machine = _MACHINES.get(word, word)
+    machine = "x86_64" if word == "64" else word
     if system == "linux":
         newest = int(glibc.split(".")[1])
         for minor in range(newest, _OLDEST_GLIBC.get(machine, 17) - 1, -1):
@@ -197,7 +188,5 @@ def _platforms(platform: str, glibc: str) -> Iterator[str]:
         yield f"linux_{machine}"
     elif system == "osx":
         yield from mac_platforms((15, 0), machine)
-    elif system == "win":
-        yield "win_amd64" if machine == "x86_64" else f"win_{machine}"
     else:
         raise UsageError(f"no wheels are known for '{platform}'", "use --pyg source")

@@ -36,16 +36,11 @@ class Sources:
     folders: dict[str, Path] = field(default_factory=dict)  #: local folders that are compiled, by extension
 
 
-def answers(address: str) -> str:
-    """Return an empty string if an address answers within a few seconds, else the reason why not."""
-    return why_unreachable(address, _ASKING)
-
-
 def find(
     recipes: Collection[str],
     variant: Variant,
     given: str | None,
-    ask: Callable[[str], str] = answers,
+    ask: Callable[[str], str] = lambda address: why_unreachable(address, _ASKING),
     download: Download | None = None,
 ) -> Sources:
     """Find the sources of extensions, by conda's names; the engine fetches what it can.
@@ -92,7 +87,7 @@ class _Search:
             found.overrides[BASE] = (folder.as_uri(),)
             lacking = wanted.keys() - there
             found.left_out.update(
-                {name: f"{folder} has no {wanted[name].archive}" for name in sorted(lacking)}
+                (name, f"{folder} has no {wanted[name].archive}") for name in sorted(lacking)
             )
             return
         if self._url:
@@ -113,10 +108,8 @@ class _Search:
                 found.notes.update(dict.fromkeys(wanted, note))
                 return
         if reason:
-            for name, lacking_release in wanted.items():
-                found.left_out[name] = (
-                    f"{lacking_release.name}'s source is not available ({reason}): {_REMEDY}"
-                )
+            for name in wanted:
+                found.left_out[name] = f"its source is not available ({reason}): {_REMEDY}"
 
     def commit(self, extension: Extension) -> None:
         """Take the commit that an archive was made from, where no index has the archive any more."""
@@ -143,8 +136,6 @@ class _Search:
         elif reason := self._why(about.repository):
             if extension.has_sdist:
                 found.overrides[METIS] = ("none",)
-                found.notes[name] = (
-                    f"METIS's sources are not available ({reason}): {name} is built without METIS"
-                )
+                found.notes[name] = f"METIS's sources are not available ({reason}): built without METIS"
             else:
                 found.left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"

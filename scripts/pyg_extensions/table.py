@@ -10,7 +10,7 @@ run of ``linux_64_cuda130_wheel``; a .cu file took 80 s for two GPU architecture
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +25,6 @@ _SECONDS_PER_CUDA_FILE = 30
 _SECONDS_PER_ARCH = 25
 
 Variant = Mapping[str, tuple[str, ...]]
-
-
-def _number(arch: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", arch))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +54,6 @@ class Extension:
     checkout: Checkout | None = None
 
     @property
-    def successor(self) -> str:
-        """The project for which upstream retires it, or an empty string."""
-        return KERNELS[self.name].successor
-
-    @property
     def has_sdist(self) -> bool:
         """Whether upstream publishes source archives; otherwise only a checkout has the sources."""
         return self.conda != "pyg-lib"
@@ -79,7 +70,8 @@ class Extension:
 
     def able(self, archs: Sequence[str]) -> tuple[str, ...]:
         """Return those GPU architectures that it can be compiled for."""
-        return tuple(arch for arch in archs if _number(arch) >= _number(KERNELS[self.name].oldest))
+        oldest = float(KERNELS[self.name].oldest)
+        return tuple(arch for arch in archs if float(arch.partition("+")[0].rstrip("af")) >= oldest)
 
     def cpu_seconds(self, archs: int) -> int:
         """Return the CPU seconds of compiling it for one Python and that many GPU architectures, 0 for the CPU."""
@@ -163,23 +155,8 @@ class ExtensionRelease:
         return next((folder / place for place in places if (folder / place).is_file()), None)
 
 
-def describe_retired(extensions: Collection[Extension]) -> str:
-    """Return a sentence on those that upstream retires; an empty string where none of them is such a one."""
-    retired = [extension for extension in extensions if extension.successor]
-    if not retired:
-        return ""
-    names = ", ".join(extension.name for extension in retired)
-    return (
-        f"upstream retires {names} in favour of {retired[0].successor}, which can be had alone by naming it "
-        "(pytorch_geometric #10716)"
-    )
-
-
 def find(name: str) -> Extension:
-    """Return the extension of a name: conda's or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
-
-    Raises UsageError: No extension has that name.
-    """
+    """Return the extension of a name: conda's or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``."""
     word = re.sub(r"[-_.]+", "_", name.strip().lower())
     for extension in EXTENSIONS:
         if word in (extension.name, extension.conda.replace("-", "_"), extension.key.removeprefix("pyg_")):
@@ -211,9 +188,8 @@ def recipes(root: Path) -> dict[str, Path]:
 def archs_of(variant: Variant) -> tuple[str, ...]:
     """Return the CUDA architectures of a config, none for a CPU build."""
     key = "torch_cuda_arch_list"
-    if (
-        key not in variant
-    ):  # conda-smithy's configs have a list for each version of CUDA, among which recipes choose
+    # conda-smithy's configs have a list for each version of CUDA, among which recipes choose
+    if key not in variant:
         key += f"_{accelerator(variant.get('cuda_compiler_version', ('None',))[0])}"
     listed = variant.get(key, ("",))[0]
     return tuple(arch for arch in re.split(r"[;, ]", listed) if arch not in ("", "None"))

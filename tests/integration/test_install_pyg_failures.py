@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,24 +106,6 @@ def test_a_torch_that_cannot_be_imported_is_told_from_none(code: str, said: str,
     assert said in error.message
     shutil.rmtree(package)
     assert "its files are missing" in problem(lambda: look(venv / "bin" / "python")).message
-
-
-@pytest.fixture
-def read_only(venv: Path) -> Iterator[Path]:
-    """The environment, on a disk that is read-only."""
-    done = subprocess.run(["mount", "--bind", venv, venv], check=False, capture_output=True)
-    if done.returncode != 0:
-        pytest.skip("only root may mount")
-    subprocess.run(["mount", "-o", "remount,ro,bind", venv], check=True)
-    yield venv
-    subprocess.run(["umount", "-l", venv], check=True)
-
-
-def test_an_environment_that_cannot_be_written_to_is_said_to_be(read_only: Path) -> None:
-    error = problem(look(read_only / "bin" / "python").check_writable)
-    assert "site-packages cannot be written to: Read-only file system" in error.message
-    managed = problem(there(read_only, managed=True).check_writable)
-    assert "belongs to the system" in managed.message
 
 
 def test_sources_that_are_read_only_are_copied_to_be_written_to(tmp_path: Path) -> None:

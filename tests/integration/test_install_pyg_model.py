@@ -193,31 +193,6 @@ def test_a_cpu_build_beside_a_cuda_torch_is_found_and_replaced(place: Place) -> 
     assert place.libraries("torch_spline_conv")[0] == "_basis_cuda.so"
 
 
-def test_without_a_network_every_extension_gets_its_reason(place: Place) -> None:
-    environment = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
-    words = ["--json", "--arch-list", "9.0", "--pyg-index", "http://127.0.0.1:9/whl"]
-    words += asked("torch_scatter", "torch_cluster")
-    code, rows, said = place.install(*words, **environment)
-    assert code == 5, said
-    for row in rows.values():
-        assert row["notes"][0].startswith("no wheel: 127.0.0.1:9 cannot be used")
-        assert row["error"].startswith(("no build tools", "no sources"))
-        assert "--pyg-sources" in row["remedy"]
-    assert len(rows) == 2
-
-
-def test_in_place_of_a_wheel_that_does_not_import_its_sources_are_compiled(place: Place) -> None:
-    wheel = place.offer("torch_spline_conv")
-    files = torch_model.libraries("torch_spline_conv", place.folder / "again", place.site / "torch", ("9.0",))
-    files["torch_spline_conv/__init__.py"] = b"import a_module_that_nobody_has\n"
-    make_wheel(wheel.parent, wheel.name, files)
-    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
-    code, rows, said = place.install("--json", "--arch-list", "9.0", *asked("torch_spline_conv"))
-    assert code == 0, said
-    assert rows["torch_spline_conv"]["how"] == "source"
-    assert rows["torch_spline_conv"]["notes"][0].startswith("wheel: it was installed, and removed again")
-
-
 def test_what_was_there_is_tried_again_beside_what_was_installed(place: Place) -> None:
     """torch_sparse imports torch_scatter: one that is there may fail with another torch_scatter than it had."""
     wheel = place.offer("torch_sparse")

@@ -61,9 +61,3 @@ def test_an_archive_that_goes_on_and_on_is_cut_short(
         monkeypatch.setattr(archives, "_LARGEST", len(CONTENT))
         assert download([RELEASE], tmp_path / "cache", served)
         server.shutdown()
-
-
-def test_an_index_without_that_version_is_told(index: Path, tmp_path: Path) -> None:
-    newer = ExtensionRelease(name="torch_scatter", version="9.9", sha256="0" * 64)
-    with pytest.raises(ProviderError, match=r"no torch_scatter-9\.9\.tar\.gz"):
-        download([newer], tmp_path / "cache", where(index))

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from wheel_files import make_page
 
-from groundwork.errors import UsageError
 from groundwork.network.index import File
 from pyg_extensions.pyg_index import PygIndex, WheelTarget, fitting, parse_local_version
 
@@ -51,11 +50,6 @@ def test_a_patch_release_of_torch_is_served_by_the_page_of_the_first(tmp_path: P
     assert PygIndex(str(tmp_path)).wheels("2.14.0", "cpu") == ()
 
 
-def test_a_folder_that_is_not_there_is_a_mistake_of_the_user(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist"):
-        PygIndex(str(tmp_path / "indx")).wheels("2.13.0", "cpu")
-
-
 def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
     offered = wheels(
         tmp_path,
@@ -74,10 +68,8 @@ def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
     ("file", "changes", "reason"),
     [
         ("torch_scatter-2.1.2%2Bpt213cu126-cp312-cp312-linux_x86_64.whl", {}, "is for torch 2.13 cu126"),
-        ("torch_scatter-2.1.2%2Bpt212cu130-cp312-cp312-linux_x86_64.whl", {}, "is for torch 2.12 cu130"),
         ("torch_scatter-2.1.2%2Bpt213cu130-cp311-cp311-linux_x86_64.whl", {}, "is for cp311-cp311"),
         ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-win_amd64.whl", {}, "win_amd64"),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_aarch64.whl", {}, "linux_aarch64"),
         (
             "torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-manylinux_2_34_x86_64.whl",
             {"glibc": "2.28"},
@@ -110,7 +102,6 @@ def test_the_reason_says_what_does_not_fit(
         ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_aarch64.whl", {"platform": "linux-aarch64"}),
         ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-macosx_11_0_arm64.whl", {"platform": "osx-arm64"}),
         ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-macosx_10_9_universal2.whl", {"platform": "osx-64"}),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-win_amd64.whl", {"platform": "win-64"}),
     ],
 )
 def test_what_fits(tmp_path: Path, file: str, changes: dict[str, str]) -> None:

@@ -32,10 +32,6 @@ def silent(url: str) -> str:
     return "no such host"
 
 
-def everything(url: str) -> str:
-    return ""
-
-
 def test_without_one_every_extension_is_left_out_with_the_reason_and_the_remedy(
     repository: Path, variant: Variant
 ) -> None:
@@ -85,15 +81,6 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
     assert len(asked) == 4
     assert found.overrides["pyg_source_base"] == (tmp_path.as_uri(),)
     assert set(found.left_out) == {"pyg-lib"}
-
-
-def test_a_folder_of_checkouts_alone_leaves_the_archives_to_the_index(
-    repository: Path, variant: Variant, tmp_path: Path
-) -> None:
-    (tmp_path / "pyg-lib").mkdir()
-    found = sources.find(recipes(repository), variant, str(tmp_path), everything)
-    assert not found.left_out
-    assert found.overrides == {"pyg_lib_source_path": (str(tmp_path / "pyg-lib"),)}
 
 
 def test_archives_that_no_index_has_any_more_come_from_their_repository(

@@ -18,8 +18,7 @@ from packaging.version import Version
 
 from groundwork import files
 from groundwork.errors import BuildError, OutOfMemoryError, PreflightError
-from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
-from groundwork.machine import Machine, MemoryWatch, lacked_memory, was_killed
+from groundwork.machine import MemoryWatch, lacked_memory, was_killed
 from groundwork.process import run, start_guarded
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from pyg_extensions.install.user_environment import Pip, UserEnvironment, clean
@@ -34,12 +33,6 @@ _ERROR = re.compile(r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-
 _REMEDY = "fix what the log reports and start again"
 _LOOK_SECONDS = 0.2  # between two looks at a log
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
-
-
-def choose_jobs(environment: UserEnvironment, machine: Machine, asked: int | None) -> Jobs:
-    """Return how many compile jobs fit into the machine."""
-    per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
-    return compile_jobs(machine, bytes_per_job=per_job, requested=asked, environ=os.environ)
 
 
 def log_folder(usual: Path, cache: Path) -> Path:
@@ -115,10 +108,7 @@ class Builder:
         }
 
     def check(self, environ: Mapping[str, str], archs: Sequence[str]) -> None:
-        """Try the compilers.
-
-        Raises PreflightError: One is missing, does not compile, or does not fit PyTorch.
-        """
+        """Try the compilers."""
         check_cpp(environ, self.folder)
         if self.environment.cuda_version is not None:
             check_cuda(self.environment, Path(environ["CUDA_HOME"]), archs, environ, self.folder)
@@ -147,10 +137,7 @@ class Builder:
             )
 
     def ask(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
-        """Run setup.py without compiling.
-
-        Raises BuildError: It fails; the message has its last error.
-        """
+        """Run setup.py without compiling."""
         status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
             errors = _errors(log.read_text(errors="replace")) or [f"exit status {status}"]
@@ -163,11 +150,7 @@ class Builder:
         environ: Mapping[str, str],
         seen: Callable[[str], None] = lambda line: None,
     ) -> Path:
-        """Compile, and return the wheel; ``seen`` takes the lines of the log while it grows.
-
-        Raises BuildError: It failed or was killed; the message has the first error of the log.
-        Raises OutOfMemoryError: A compiler ran out of memory, or was killed for want of it.
-        """
+        """Compile, and return the wheel; ``seen`` takes the lines of the log while it grows."""
         memory, out = MemoryWatch(), source.parent / "wheels"
         argv = [str(self.environment.interpreter), str(self.wrapper), str(out)]
         status = _logged(argv, source, log, environ, seen)

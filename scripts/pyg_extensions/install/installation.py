@@ -32,9 +32,8 @@ class InstallOptions:
     logs: Path  #: where each run makes a folder for its logs
     jobs: int  #: compile jobs at a time
     report: Callable[[str], None]  #: gets a sentence for each slow step
-    progress: Callable[
-        [str, int, int], None
-    ]  #: gets what is compiled, and how far it is: steps done, and in all
+    #: gets what is compiled, and how far it is: steps done, and in all
+    progress: Callable[[str, int, int], None]
 
 
 @dataclass(kw_only=True)
@@ -87,8 +86,6 @@ def parse_requests(words: Sequence[str], variant: Variant) -> list[Installation]
     """Return what each of the words asks for, ``torch_scatter`` or ``torch_scatter==2.1.2``; without any, all.
 
     Each appears once, in the order of their dependencies.
-
-    Raises UsageError: A name is not an extension, or a version is not valid.
     """
     asked: dict[str, str] = {}
     for word in words or [extension.name for extension in EXTENSIONS]:

@@ -102,10 +102,7 @@ class _Installer:
         return True
 
     def _choose(self, request: Installation) -> None:
-        """Choose what was compiled earlier, a wheel of the index, or the sources, and get these ready.
-
-        Raises ProviderError: No wheel fits, and compiling is not allowed.
-        """
+        """Choose what was compiled earlier, a wheel of the index, or the sources, and get these ready."""
         request.archs = request.extension.able(self._environment.archs(self._options.archs))
         if self._options.mode != "prebuilt":
             request.wheel = next(
@@ -172,10 +169,7 @@ class _Installer:
             return ""
 
     def _get_ready(self, request: Installation) -> None:
-        """Get everything that compiling needs, and try it; for a plan, ask whether it can be had.
-
-        Raises ProviderError: Compiling is not allowed.
-        """
+        """Get everything that compiling needs, and try it; for a plan, ask whether it can be had."""
         if self._options.mode == "prebuilt":
             raise ProviderError(request.notes[-1], "allow compiling it: --pyg auto")
         request.how, request.wheel, archs = "source", None, request.archs
@@ -252,10 +246,7 @@ class _Installer:
         return kept
 
     def _install(self, request: Installation, wheel: Path) -> None:
-        """Install a wheel and its requirements, keeping PyTorch, and verify it.
-
-        Raises IntegrityError: The wheel is at fault; it is not installed any more.
-        """
+        """Install a wheel and its requirements, keeping PyTorch, and verify it."""
         self._report(f"{request.name}: installing {wheel.name}")
         subject = f"pip does not install {wheel.name}"
         try:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from gpu_tools.verify.build_target import other_accelerator
 from groundwork.jobs import Jobs
 from groundwork.result import Result
 from groundwork.text import UNICODE, counted, display, duration, table, to_dict, wrapped
 from pyg_extensions.install.installation import Installation
 from pyg_extensions.install.user_environment import UserEnvironment
 
-#: What other guides tell to set for a compile.
-_UNUSED = ("TORCH_CUDA_ARCH_LIST", "FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 _FROM = {"prebuilt": "wheel", "kept": "compiled earlier", "source": "source", "there": "was there"}
 
 
-def environment_lines(
-    environment: UserEnvironment, archs: Sequence[str], jobs: Jobs, environ: Mapping[str, str] = os.environ
-) -> list[str]:
+def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: Jobs) -> list[str]:
     """Return what was found, for people."""
     cuda = f"CUDA {environment.cuda_version}" if environment.cuda_version else "CPU"
-    if other := other_accelerator(environment.torch_version):
-        cuda = f"{other}: the extensions are for the CPU alone"
     lines = [
         f"{display(environment.prefix)}: Python {environment.python}, {environment.platform}",
         f"PyTorch {environment.torch_version}, {cuda}",
@@ -31,8 +23,6 @@ def environment_lines(
     if archs:
         gpus = "GPUs here: " + ", ".join(environment.devices) if environment.devices else "no GPU here"
         lines += wrapped(f"compiling for {' '.join(archs)} ({gpus})", rest="")
-    if unused := [name for name in _UNUSED if environ.get(name)]:
-        lines += wrapped(f"not used: {', '.join(unused)} (PyTorch and --arch-list decide)", rest="")
     return [*lines, f"{counted(jobs.count, 'compile job')} ({jobs.reason})"]
 
 

@@ -36,8 +36,6 @@ def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
     """Compile and link a few lines with the C++ compiler that PyTorch will call, and with ``CC`` where it is set.
 
     ``environ`` are the environment variables of the build, ``folder`` is to work in.
-
-    Raises PreflightError: A compiler is missing, or does not compile.
     """
     source = folder / "trial.cpp"
     source.write_text(_CPP)
@@ -62,8 +60,6 @@ def cuda_home(
     """Return the folder of the CUDA toolkit: ``CUDA_HOME``, NVIDIA's wheels in the environment, or nvcc on PATH.
 
     Last comes the ``usual`` folder of NVIDIA's installer, first with a version appended.
-
-    Raises PreflightError: It was not found.
     """
     version = environment.cuda_version or ""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
@@ -75,12 +71,10 @@ def cuda_home(
     homes = [environment.site / "nvidia" / f"cu{version.partition('.')[0]}", environment.prefix]
     if on_path := shutil.which("nvcc", path=environ.get("PATH")):
         home = Path(on_path).resolve().parent.parent
-        if not (
-            home / "include" / "cuda_runtime.h"
-        ).is_file():  # a script, such as Debian's, that prints its home
-            dry = run(
-                [on_path, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"], timeout=_SECONDS
-            )
+        # a script, such as Debian's, that prints its home
+        if not (home / "include" / "cuda_runtime.h").is_file():
+            words = [on_path, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"]
+            dry = run(words, timeout=_SECONDS)
             top = re.search(r"^#\$ TOP=(.+)$", dry.stdout + dry.stderr, re.MULTILINE)
             home = Path(top[1].strip()).resolve() if top else home
         homes.append(home)
@@ -97,8 +91,6 @@ def check_cuda(
 
     ``home`` is the toolkit's folder; architectures are as in ``TORCH_CUDA_ARCH_LIST``, the rest as for
     :func:`check_cpp`.
-
-    Raises PreflightError: nvcc does not run, is for another CUDA than PyTorch, lacks headers, or does not compile.
     """
     version, nvcc = environment.cuda_version or "", str(home / "bin" / "nvcc")
     source = folder / "trial.cu"

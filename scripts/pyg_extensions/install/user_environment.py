@@ -47,8 +47,8 @@ compiled = "%d.%d" % (found // 1000, found % 1000 // 10)
 if wanted is not None and compiled.split(".")[0] != wanted.split(".")[0]:
     sys.exit("it was compiled with CUDA %s, PyTorch here is for CUDA %s" % (compiled, wanted))
 """
-_PLATFORM = re.compile(r"(?P<system>linux|macosx|win)(?:[-_][\d.]+)?[-_](?P<machine>\w+)")
-_SYSTEMS = {"linux": "linux", "macosx": "osx", "win": "win"}
+_PLATFORM = re.compile(r"(?P<system>linux|macosx)(?:[-_][\d.]+)?[-_](?P<machine>\w+)")
+_SYSTEMS = {"linux": "linux", "macosx": "osx"}
 _HARMFUL = ("PYTHONPATH", "PYTHONHOME", "LANGUAGE")
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
 _REFUSED = re.compile(r"Permission denied|Read-only file system|\[Errno (?:13|30)\]")
@@ -71,10 +71,7 @@ class UserEnvironment(WheelTarget):
     managed: bool = False  #: its distributor forbids installing with pip
 
     def check_writable(self) -> None:
-        """Check that packages can be installed into it.
-
-        Raises PreflightError: They cannot.
-        """
+        """Check that packages can be installed into it."""
         remedy = "name an environment of your own: python3 -m venv DIR, and --python DIR"
         if self.managed:
             raise PreflightError(f"{self.prefix} belongs to the system: pip installs nothing into it", remedy)
@@ -100,20 +97,13 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
 
     It is named by its interpreter, a program on PATH, or its folder; None is the active environment, that of
     ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
-
-    Raises UsageError: It has no Python.
     """
     folder = next((environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)), "")
     for word in [named] if named else [folder] if folder else ["python3", "python"]:
         path = expanded(word)
         try:
             if path.is_dir():
-                pythons = (
-                    path / "bin/python",
-                    path / "bin/python3",
-                    path / "Scripts/python.exe",
-                    path / "python.exe",
-                )
+                pythons = (path / "bin/python", path / "bin/python3")
                 if python := next((python for python in pythons if python.is_file()), None):
                     return python
                 raise UsageError(f"{path} has no Python", _OTHER)
@@ -131,10 +121,7 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def look(python: Path) -> UserEnvironment:
-    """Inspect an interpreter's environment.
-
-    Raises PreflightError: It does not run, has no PyTorch, or one that does not import or is not for CUDA or the CPU.
-    """
+    """Inspect an interpreter's environment."""
     facts = _query(python)
     torch, problem = facts["torch"], facts["torch_problem"]
     if facts["implementation"] != "cpython":
@@ -159,8 +146,8 @@ def look(python: Path) -> UserEnvironment:
         raise PreflightError(reason, "install a released PyTorch") from error
     platform = _PLATFORM.fullmatch(facts["platform"])
     if platform is None:
-        raise PreflightError(f"no wheels are known for '{facts['platform']}'", "use Linux, macOS or Windows")
-    machine = platform["machine"].replace("x86_64", "64").replace("amd64", "64")
+        raise PreflightError(f"no wheels are known for '{facts['platform']}'", "use Linux or macOS")
+    machine = platform["machine"].replace("x86_64", "64")
     return UserEnvironment(
         interpreter=python,
         prefix=Path(facts["prefix"]),
@@ -201,11 +188,7 @@ def parse_arch_flags(flags: list[str]) -> tuple[str, ...]:
 
 
 def find_import_fault(extension: Extension, environment: UserEnvironment) -> str:
-    """Import an installed extension with its PyTorch and check it; return why it does not work, or an empty string.
-
-    Raises PreflightError: It takes too long.
-    Raises BuildError: It was killed.
-    """
+    """Import an installed extension with its PyTorch and check it; return why it does not work, or an empty string."""
     done = _run(environment.interpreter, "-I", "-c", _CHECK, extension.name)
     if done.returncode == TIMED_OUT:
         raise PreflightError(f"`import {extension.name}` takes more than {_SECONDS:.0f} s", "try again")
@@ -253,10 +236,6 @@ class Pip:
         """Install or uninstall; never with pip's cache of built wheels, which knows nothing of how they were built.
 
         ``what`` is the subject of a message.
-
-        Raises OutOfSpaceError: The disk is full.
-        Raises PreflightError: A folder cannot be written to.
-        Raises ProviderError: It failed otherwise; the message has pip's own words.
         """
         environment, site = self.environment, self.environment.site
         if "pip" in environment.distributions:

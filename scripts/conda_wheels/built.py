@@ -68,9 +68,6 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
 
     The channel is named like its run: ``linux_64_cpu_debian``, ``linux_64_cpu-rehearsal``. Pythons and names (projects,
     or conda packages) filter them; empty means all.
-
-    Raises ConfigError: It has no such package.
-    Raises UsageError: A Python or a name has not been built.
     """
     every = _newest(_read(channel, record) for record in published.records(channel).values())
     # upstream's own wheel is on upstream's index already

@@ -57,8 +57,6 @@ def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecor
 
     ``cuda`` is the release that PyTorch was compiled for (``12.4``); versions come from ``records``, of an environment
     with these libraries.
-
-    Raises BuildError: One of NVIDIA's libraries is not in any known wheel.
     """
     major = int(cuda.partition(".")[0])
     extras, requires, folders = set(), set(), set()

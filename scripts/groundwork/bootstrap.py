@@ -70,8 +70,6 @@ def ensure(root: Path, use: str) -> Path:
     """Return the Python of a complete environment, which is made first if there is none.
 
     `use`: ``run``, or ``dev`` for an environment that has the test tools too.
-
-    Raises MegabuildError: Somebody else could have changed it, or venv and pip could not make it.
     """
     lock = root / _LOCKS[use]
     try:

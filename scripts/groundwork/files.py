@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -25,8 +24,6 @@ from groundwork.errors import LOCKLESS, IntegrityError, OutOfSpaceError, Preflig
 from groundwork.user_folders import cache_folder as cache_folder
 
 _SCRATCH = ".scratch-"
-#: Linux's ioctl that makes a file share the blocks of another one until either is written to (ioctl_ficlone(2)).
-_FICLONE = 0x40049409
 #: The first date that a zip file can hold: 1980-01-01, in seconds since 1970.
 OLDEST_IN_ZIP = 315532800
 
@@ -102,13 +99,10 @@ def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a regular file with its date into place atomically; it shares blocks, never the inode, where it can."""
+    """Copy a regular file with its date into place atomically."""
     with replacing(target) as beside:
         with open_regular(source) as old, beside.open("xb") as new:
-            try:
-                fcntl.ioctl(new, _FICLONE, old.fileno())
-            except OSError:  # another file system, or one that cannot share blocks
-                shutil.copyfileobj(old, new, 1 << 20)
+            shutil.copyfileobj(old, new, 1 << 20)
             dated = os.fstat(old.fileno())
         os.utime(beside, ns=(dated.st_atime_ns, dated.st_mtime_ns))
 
@@ -215,9 +209,8 @@ def scratch(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for rest in folder.glob(f"{_SCRATCH}*-*"):
         owner = rest.name.removeprefix(_SCRATCH).partition("-")[0]
-        if owner.isdecimal() and not psutil.pid_exists(
-            int(owner)
-        ):  # a folder of somebody's may be called like that
+        # a folder of somebody's may be called like that
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(rest, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=f"{_SCRATCH}{os.getpid()}-") as name:
         yield Path(name)

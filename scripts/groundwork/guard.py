@@ -95,10 +95,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run ``argv`` until it ends, or until standard input closes or a signal asks for the end.
-
-    Returns: The command's exit code, 128 + n where signal n killed it.
-    """
+    """Run ``argv`` until it ends, standard input closes or a signal comes; return its exit code as a shell has it."""
     asked: list[int] = []
 
     def ask(number: int, frame: FrameType | None) -> None:

@@ -24,10 +24,7 @@ _RESERVE_SECONDS, _RESERVE_SHARE = 60.0, 0.1
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise a KeyboardInterrupt that names them, for as long as the context lasts.
-
-    Not an error: whoever catches errors in order to explain them would explain the signal away and go on.
-    """
+    """Have SIGTERM and SIGHUP raise a KeyboardInterrupt that names them: no error, which others would explain away."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
@@ -67,10 +64,7 @@ class Deadline:
 
 
 def parse_deadline(text: str) -> Deadline:
-    """Read what a user gives, counted from the start of this process.
-
-    Raises UsageError: It is no duration.
-    """
+    """Read what a user gives, counted from the start of this process."""
     match = _FORM.fullmatch(text.strip().lower())
     hours, minutes, seconds = (float(group or 0) for group in match.groups()) if match else (0.0, 0.0, 0.0)
     whole = hours * 3600 + minutes * 60 + seconds

@@ -37,8 +37,6 @@ def compile_jobs(
     """Choose the number of compile jobs; the user's choice, also as ``CPU_COUNT`` or ``MAX_JOBS``, is never changed.
 
     All jobs together may take ``most`` bytes, or all that is free where that is None.
-
-    Raises UsageError: A choice that is not a positive number.
     """
     if requested is not None:
         return Jobs(count=requested, reason="as asked for")
@@ -58,17 +56,10 @@ def compile_jobs(
 class Budget:
     """A number of jobs that tasks share, chosen when the first one asks for some; to be used from one thread.
 
-    A task gets its share when it starts and keeps it. Three extensions at a time with a third of the jobs each take
-    little longer than with a jobserver that moves single jobs between them: "Jobs of the extensions" in
-    docs/lab/measurements.md. ``tasks`` is how many run at a time.
+    A task gets its share when it starts and keeps it. ``tasks`` is how many run at a time.
     """
 
-    def __init__(
-        self,
-        choose: Callable[[], Jobs],
-        *,
-        tasks: int = 1,
-    ) -> None:
+    def __init__(self, choose: Callable[[], Jobs], *, tasks: int = 1) -> None:
         self._choose, self._tasks = choose, tasks
         self.count = 0  #: how many there are, 0 before they are chosen
         self._taken = 0

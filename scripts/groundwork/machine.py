@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
 import re
@@ -22,8 +21,6 @@ _PROC, _VMSTAT = Path("/proc"), Path("/proc/vmstat")
 _LEAST_BYTES, _LEAST_FILES = 50_000_000, 100
 #: Between the starts of two processes with one id: a clock that is set moves both.
 _SAME_SECONDS = 60.0
-#: Of <malloc.h>.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 #: Free memory is sampled once a second, for half a minute.
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 30
 #: Share of memory that is free when daemons such as earlyoom and systemd-oomd, whom the kernel does not count, kill.
@@ -128,10 +125,7 @@ def is_running(pid: int, since: float) -> bool:
 
 
 def tree_memory(root: int) -> int:
-    """Return the resident bytes of a process and of all below it; 0 where there is no /proc.
-
-    By the kernel's lists of children (proc(5)): asking every process takes a hundred times as long.
-    """
+    """Return the resident bytes of a process and of all below it, by proc(5); 0 where there is no /proc."""
     queue, pages = [str(root)], 0
     while queue:
         process = _PROC / queue.pop()
@@ -140,18 +134,6 @@ def tree_memory(root: int) -> int:
             for thread in os.listdir(process / "task"):
                 queue += (process / "task" / thread / "children").read_text().split()
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def give_back_memory() -> None:
-    """Have freed memory returned to the system from now on, where this C library can be told to; see mallopt(3).
-
-    Packing and indexing packages in threads otherwise leaves hundreds of MB with a driver that waits for hours.
-    """
-    with contextlib.suppress(OSError, AttributeError):  # not glibc
-        library = ctypes.CDLL(None)
-        for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-            library.mallopt(parameter, 128 << 10)
-        library.mallopt(_M_ARENA_MAX, 2)
 
 
 def lacked_memory(text: str) -> bool:

@@ -49,8 +49,6 @@ def cuda_archs(text: str) -> tuple[str, ...]:
     """Return CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``("9.0", "12.0+PTX")`` for ``sm_90;120+ptx``.
 
     The text has them with ``;``, ``,`` or blanks in between, with or without ``sm_`` and the dot.
-
-    Raises UsageError: The text holds something else.
     """
     archs: dict[str, None] = {}
     for word in filter(None, re.split(r"[;,\s]+", text)):

@@ -88,10 +88,7 @@ def plain_lines(text: str) -> str:
 
 
 def suggest(word: str, names: Iterable[str], *, otherwise: str = "") -> str:
-    """Return which of a closed list's names somebody may have meant, ``did you mean scatter?``, else all of them.
-
-    ``otherwise`` takes the place of all of them where there are too many.
-    """
+    """Return which of a list's names is meant, ``did you mean scatter?``, else ``otherwise``, or all of them."""
     by_lower = {name.lower(): name for name in names}
     if close := get_close_matches(word.lower(), by_lower, n=2):
         return f"did you mean {' or '.join(by_lower[name] for name in by_lower if name in close)}?"

@@ -17,10 +17,7 @@ def home_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder for what configs share: ``MEGABUILD_CACHE``, or the user's cache folder.
-
-    Raises PreflightError: This user has none.
-    """
+    """Return the folder for what configs share: ``MEGABUILD_CACHE``, or the user's cache folder."""
     if named := environ.get("MEGABUILD_CACHE", ""):
         return Path(named).absolute()
     caches, home = environ.get("XDG_CACHE_HOME", ""), home_folder(environ)
@@ -35,10 +32,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def replace_home(environ: MutableMapping[str, str]) -> None:
-    """Where this user has no home folder, have libraries and programs keep below ``MEGABUILD_CACHE`` what they cache.
-
-    Some end without such a folder, others would make one named after a HOME that is no absolute path.
-    """
+    """Where this user has no home folder, have libraries and programs keep their caches below ``MEGABUILD_CACHE``."""
     if home_folder(environ) is None and (named := environ.get("MEGABUILD_CACHE", "")):
         environ.pop("HOME", None)
         environ.setdefault("XDG_CACHE_HOME", os.path.join(os.path.abspath(named), "others"))

@@ -87,7 +87,8 @@ def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None
     lines = [
         f"Version: {version}" if line.startswith("Version: ") else line
         for line in head.splitlines()
-        if not (line.startswith("Requires-Dist: ") and _requirement_name(line) in new)
+        if not line.startswith("Requires-Dist: ")
+        or canonicalize_name(Requirement(line.removeprefix("Requires-Dist: ")).name) not in new
     ]
     lines += [f"Requires-Dist: {requirement}" for requirement in requires]
     (folder / "METADATA").write_text("\n".join(lines) + (separator or "\n") + body, encoding="utf-8")
@@ -98,10 +99,6 @@ def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None
             r"^__version__ = .*$", f"__version__ = '{version}'", module.read_text(), flags=re.MULTILINE
         )
         module.write_text(text)
-
-
-def _requirement_name(line: str) -> str:
-    return canonicalize_name(Requirement(line.removeprefix("Requires-Dist: ")).name)
 
 
 def why_broken(path: Path) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 import time
 from pathlib import Path
 
@@ -73,14 +71,6 @@ def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
         assert "credentials" in caught.value.remedy
 
 
-def test_a_server_that_asks_for_a_long_pause_is_given_up_at_once(tmp_path: Path) -> None:
-    with serving({"/": lambda handler: handler.reply(429, b"", Retry_After="3600")}) as site:
-        start = time.monotonic()
-        with pytest.raises(NetworkError, match="429"):
-            Client(timeouts=PATIENT).get(f"{site.url}/")
-        assert time.monotonic() - start < 2.0
-
-
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
@@ -110,13 +100,6 @@ def test_offline_asks_nobody(tmp_path: Path) -> None:
     with serving({"/": b"x"}) as site:
         with pytest.raises(NetworkError, match="--offline"):
             Client(offline=True).get(f"{site.url}/")
-        assert not site.asked
-
-
-def test_nothing_is_asked_when_the_time_is_over(tmp_path: Path) -> None:
-    with serving({"/": b"x"}) as site:
-        with pytest.raises(NetworkError, match="no time left"):
-            Client(seconds=0.0).get(f"{site.url}/")
         assert not site.asked
 
 
@@ -150,36 +133,6 @@ def test_a_redirect_does_not_leave_encryption() -> None:
     response.next_request = httpx.Request("GET", "https://other/simple")
     client._no_downgrade(response)
     assert Client()._open.event_hooks["response"] == [client._no_downgrade]
-
-
-def test_a_connection_is_used_again() -> None:
-    callers: list[int] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            callers.append(self.client_address[1])
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        one = Client(timeouts=PATIENT)
-        try:
-            for _ in range(3):
-                one.get(f"http://127.0.0.1:{server.server_port}/")
-        finally:
-            del one  # closes what is open, which the server waits for
-            server.shutdown()
-            thread.join()
-    assert len(callers) == 3
-    assert len(set(callers)) == 1
 
 
 def test_credentials_do_not_follow_to_another_host(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from netrc import NetrcParseError
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from groundwork import redact
@@ -23,9 +22,7 @@ from groundwork.errors import ProviderError
 from groundwork.network import certificates
 
 if TYPE_CHECKING:
-    # at run time not before something is fetched: it brings a command line of its own, a tenth of a second, and most
-    # plans need nothing that is not in the cache
-    import httpx
+    import httpx  # at run time not before something is fetched: it takes a tenth of a second
 
 _ATTEMPTS = 3
 _CHANNEL_SECONDS = 5.0
@@ -51,11 +48,7 @@ class NotFound(NetworkError):
 
 
 class _TransientError(Exception):
-    """A failure worth a retry; ``pause`` is the server's Retry-After, in seconds."""
-
-    def __init__(self, reason: str, pause: float) -> None:
-        super().__init__(reason)
-        self.pause = pause
+    """A failure worth a retry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +122,10 @@ class Client:
         seconds = min(self._timeouts.total, self.remaining())
         if seconds <= 0:
             raise NetworkError(f"{shown}: no time left", "allow more: --timeout SECONDS")
-        most = 2 * self._timeouts.pause
-        at_random = tenacity.wait_random_exponential(multiplier=self._timeouts.pause, max=most)
+        pause = self._timeouts.pause
         retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(_ATTEMPTS) | tenacity.stop_before_delay(seconds),
-            wait=lambda state: max(at_random(state), _pause_asked(state.outcome)),
+            wait=tenacity.wait_random_exponential(multiplier=pause, max=2 * pause),
             retry=tenacity.retry_if_exception(_passes),
             reraise=True,
         )
@@ -187,11 +179,6 @@ class Client:
         return opened
 
 
-def _pause_asked(outcome: Future[Any] | None) -> float:
-    error = outcome.exception() if outcome else None
-    return error.pause if isinstance(error, _TransientError) else 0.0
-
-
 def _passes(error: BaseException) -> bool:
     import httpx
 
@@ -217,8 +204,7 @@ def _check(response: httpx.Response, shown: str, wanted: int) -> None:
     if wanted == 206 and status in NO_PARTS:
         raise NetworkError(f"{shown}: the server does not give parts of files ({reason})", status=status)
     if status in _TRANSIENT:
-        asked = response.headers.get("retry-after", "")
-        raise _TransientError(reason, float(asked) if asked.isdigit() else 0.0)
+        raise _TransientError(reason)
     if status in (404, 410):
         raise NotFound(f"{shown}: there is no such page ({reason})", status=status)
     remedy = "check the credentials of that server" if status in (401, 403, 407) else _REMEDY

@@ -81,8 +81,10 @@ def configured(environ: Mapping[str, str] | None = None) -> Configured:
     settings = _settings(environment)
     indexes: list[str] = []
     if settings.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
-        main = settings.get("index-url") or settings.get("pypi-url") or _default(environment)
-        indexes = [main, *settings.get("extra-index-url", "").split()]
+        main = settings.get("index-url") or settings.get("pypi-url")
+        if not main and (default := _DEFAULT.search(_run_pip(environment, "download", "--help"))):
+            main = default[1]
+        indexes = [main or "", *settings.get("extra-index-url", "").split()]
     named = (settings.get("cert"), *(environment.get(f"{name}_CA_BUNDLE") for name in ("REQUESTS", "CURL")))
     certificates, proxy = Path(next(filter(None, named), "")), settings.get("proxy", "")
     return Configured(
@@ -128,11 +130,6 @@ def _settings(environment: Mapping[str, str]) -> dict[str, str]:
     return settings | {name.lower().replace("_", "-"): value for name, value in variables.items()}
 
 
-def _default(environment: Mapping[str, str]) -> str:
-    match = _DEFAULT.search(_run_pip(environment, "download", "--help"))
-    return match[1] if match else ""
-
-
 def _run_pip(environment: Mapping[str, str], *arguments: str) -> str:
     """Return pip's output, or nothing where pip fails; it may hold credentials: neither shown nor logged."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -143,10 +140,7 @@ def _run_pip(environment: Mapping[str, str], *arguments: str) -> str:
 def offered(
     project: str, where: Configured, fetch: Callable[[str], Answer]
 ) -> tuple[tuple[File, ...], tuple[str, ...]]:
-    """Return all wheels and source archives of a project, and why some of the indexes could not be read.
-
-    Raises NetworkError: No index answers; NotFound: None has anything of it.
-    """
+    """Return all wheels and source archives of a project, and why some of the indexes could not be read."""
     files: dict[str, File] = {}
     troubles: list[str] = []
     name = canonicalize_name(project)

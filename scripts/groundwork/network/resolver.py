@@ -1,8 +1,4 @@
-"""Resolves requirements to wheels for one Python with uv, which reads index pages and metadata only.
-
-pip resolves them too, but where an index has no metadata beside its wheels it downloads every candidate, even with
-``--dry-run`` (pip 26.3): 2.5 GB for PyTorch with CUDA.
-"""
+"""Resolves requirements to wheels for one Python with uv, which reads index pages and metadata only."""
 
 from __future__ import annotations
 
@@ -72,8 +68,6 @@ def resolve(
     """Return the wheels that meet some requirements (``numpy==2.*``), ordered by name, with their dependencies.
 
     An unreachable index is skipped if there are others. uv caches pages and metadata in ``cache``, or nowhere.
-
-    Raises ProviderError: There is no such wheel, they do not fit together, no index answers, or uv failed.
     """
     command = _command(target, cache, dependencies=dependencies)
     try:

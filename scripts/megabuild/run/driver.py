@@ -176,11 +176,7 @@ class Driver:
                 make_torch_channel(plan, work.shelf)
 
     def _tick(self) -> None:
-        """Publish the status, and end the run where it is time to.
-
-        Raises DeadlineError: It is.
-        Raises OutOfSpaceError: The disk is full.
-        """
+        """Publish the status, and end the run where it is time to."""
         self.status.publish()
         if is_full(self._plan.options.state):
             raise OutOfSpaceError(

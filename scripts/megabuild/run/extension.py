@@ -37,9 +37,7 @@ class ExtensionWork(BuildTask):
         self.needs = (PYTORCH, *task.needs, *(name_of_test(package.file_name) for package in ours))
         self.cpu_seconds = task.cpu_seconds
         if task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache"):
-            self.alone = (
-                task.extension
-            )  # what one Python's build compiles, the next finds in the object cache
+            self.alone = task.extension  # the next Python's build finds its objects in the cache
         self._task = task
         self.labels = tuple(package.id.label for package in task.packages)
 

@@ -95,9 +95,8 @@ class Failure:
         error = first_error(of_last_phase(self.lines))
         if error is None:
             return None
-        state = "|".join(
-            re.escape(str(folder).rstrip("/")) for folder in (self.inside, self.state) if str(folder)
-        )
+        folders = (str(folder).rstrip("/") for folder in (self.inside, self.state) if str(folder))
+        state = "|".join(map(re.escape, folders))
         file = re.sub(rf"^(?:{state})/out/bld/[^/]+/host[^/]*/", "$PREFIX/", error.file)
         file = re.sub(rf"^(?:{state})/out/bld/[^/]+/buil[^/]*/", "$BUILD_PREFIX/", file)
         file = re.sub(rf"^(?:{state})/(?:tree|out/bld/[^/]+/work)/|^(?:\.\./)+", "", file)
@@ -158,9 +157,8 @@ class Failure:
         outcome, first, shown = self.outcome, self.first, self._shown()
         cause = f": {first.headline}" if first else ""
         if first and first.outputs and first.file.rpartition("/")[2] not in first.outputs:
-            cause += (
-                f" ({first.outputs.split()[0]})"  # a header's or a linker's line does not name its object
-            )
+            # a header's or a linker's line does not name its object
+            cause += f" ({first.outputs.split()[0]})"
         said = of_last_phase([*self.lines, *outcome.message.splitlines()])
         if outcome.kind in ("test", "solve", "other") and (line := network_failed(said)):
             return "network", ProviderError(

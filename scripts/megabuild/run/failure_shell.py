@@ -99,9 +99,8 @@ def _find_ninja_folder(state: Path, work: Path, outputs: str) -> Path | None:
     first = outputs.split()[0]
     if first.startswith("/") or ".." in first.split("/"):
         return None
-    for path in (
-        path for top in (state / "tree", work) for pattern in _NINJA for path in sorted(top.glob(pattern))
-    ):
+    tops = (state / "tree", work)
+    for path in (path for top in tops for pattern in _NINJA for path in sorted(top.glob(pattern))):
         if (path.parent / first).parent.is_dir() and not path.is_symlink():
             return path.parent
     return None

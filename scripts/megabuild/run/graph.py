@@ -15,7 +15,6 @@ from megabuild.status.status import Status, logger
 #: For what comes without a message; a message ends the wait at once.
 _POLL_SECONDS = 0.25
 
-
 #: What threads put in: a task with how it ended, or the name of something that tasks may need and that is available.
 Inbox: TypeAlias = "queue.SimpleQueue[str | tuple[Work, TaskResult | BaseException]]"
 

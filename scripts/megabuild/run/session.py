@@ -13,7 +13,6 @@ from filelock import Timeout
 from groundwork import files, in_use, interrupts
 from groundwork.errors import BuildError, BusyError, DeadlineError, Interrupted, MegabuildError
 from groundwork.files import FileLock
-from groundwork.machine import give_back_memory
 from groundwork.redact import Mask
 from megabuild.cleaning import size_of
 from megabuild.plan.options import Options
@@ -44,7 +43,6 @@ def execute(
     in_use.mark(options.output)
     in_use.mark(options.state)
     files.writable(options.state, "choose another folder with --output")
-    give_back_memory()
     with (
         locked(options),
         interrupts.stop_on_signals(),
@@ -106,10 +104,7 @@ def _logging_to(log: LogFile) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(options: Options) -> Iterator[None]:
-    """Hold the config's lock; the process that has it is named in a file beside it.
-
-    Raises BusyError: Another process has it.
-    """
+    """Hold the config's lock; the process that has it is named in a file beside it."""
     holder = options.state / "lock.pid"
     lock = FileLock(options.state / "lock", timeout=0)
     try:

@@ -87,7 +87,6 @@ def _fetch_file(store: Store, record: Record, target: Path, what: str, status: S
     file = record.files.get(target.name)
     if file is None:
         raise IntegrityError(f"{store.shown}: {target.name} is not in its record", "remove the record there")
-
     store.fetch(file, target, _follow(status, what, file.size))
 
 

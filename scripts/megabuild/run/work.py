@@ -61,9 +61,8 @@ class RunContext:
     isolation: Isolation
     status: Status
     log: LogFile  #: the run's own
-    announce: Callable[
-        [str], None
-    ]  #: takes the name of something that tasks may need and that is available now
+    #: takes the name of something that tasks may need and that is available now
+    announce: Callable[[str], None]
     stop: threading.Event  #: set when everything is to end
 
 
@@ -114,9 +113,8 @@ class Work(ABC):
     def mend(self, error: MegabuildError) -> str:
         """Have a task tried once more where another attempt can help; return how, or nothing.
 
-        A network that failed may be back soon. A program that somebody killed gets a second chance; who kills again
-        means it. So does an environment that was solved and could not be made: two engines may have met over a package
-        that both were unpacking.
+        A network that failed may be back soon, a program may have been killed by mistake, and two engines may have met
+        over a package that both were unpacking.
         """
         kind = error.failure["kind"] if error.failure else ""
         if self._retried or kind not in ("network", "killed", "environment"):

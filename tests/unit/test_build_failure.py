@@ -18,7 +18,7 @@ from groundwork.names import PackageId
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import ScriptLine
 from megabuild.run.build_output import LogTail
-from megabuild.run.failure import EXCERPT_LINES, Failure, excerpt
+from megabuild.run.failure import Failure
 from megabuild.run.first_error import first_error
 
 FAILURES = Path(__file__).resolve().parent.parent / "data" / "failures"
@@ -89,12 +89,6 @@ def test_a_full_disk_is_one_even_if_the_compiler_dies_of_it(tmp_path: Path) -> N
 
 def test_a_build_that_fails_in_the_swap_is_a_refused_swap(tmp_path: Path) -> None:
     assert isinstance(explained(tmp_path, "c10.o is dirty", phase="swap"), SwapRefused)
-
-
-def test_an_excerpt_has_a_few_lines_around_the_first_error_and_an_end() -> None:
-    lines = ["[1/9 1s] fine", "x.cpp:1: error: no", *(f"note {number}" for number in range(100))]
-    assert excerpt(lines) == lines[:10]
-    assert len(excerpt(["fine"] * 100)) == EXCERPT_LINES, "where nothing tells, the last lines"
 
 
 def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it() -> None:

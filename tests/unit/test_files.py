@@ -17,7 +17,6 @@ from tiny import wait_for
 
 from groundwork import files
 from groundwork.errors import IntegrityError, PreflightError
-from megabuild.providers import command
 
 START = """
 import sys
@@ -57,10 +56,6 @@ def test_a_folder_that_is_only_called_like_a_temporary_one_stays(tmp_path: Path)
     with files.scratch(tmp_path):
         pass
     assert sorted(tmp_path.iterdir()) == sorted(mine)
-
-
-def test_a_guarded_program_s_answer_is_its_own() -> None:
-    assert command.run(["sh", "-c", "echo fine; cat"], what="asking", guarded=True) == "fine\n"
 
 
 def test_a_file_is_written_in_one_step_or_not_at_all(tmp_path: Path) -> None:

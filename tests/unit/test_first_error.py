@@ -21,7 +21,6 @@ def lines(name: str) -> list[str]:
     ("name", "kind", "headline"),
     [
         ("ninja-error", "compiler", "/src/error.cpp:2: error: #error broken on purpose"),
-        ("ninja-several", "compiler", "/src/error.cpp:2: error: #error broken on purpose"),
         ("ninja-werror", "compiler", "/src/werror.cpp:2: error: unused variable "),
         ("ninja-header", "compiler", "/src/inner.h:3: fatal error: nosuch/header.h: No such file or directory"),
         ("ninja-link", "linker", "link.cpp: undefined reference to `missing()'"),
@@ -33,7 +32,6 @@ def lines(name: str) -> list[str]:
         ("python-syntax", "python", "/src/syn.py:1: SyntaxError: invalid syntax"),
         ("python-chained", "python", "/src/ch.py:2: ModuleNotFoundError: No module named 'nosuch'"),
         ("nvcc-bad", "compiler", 'bad.cu:3: error: identifier "undefined_thing" is undefined'),
-        ("nvcc-inc", "compiler", "inc.cu:1: fatal error: nosuch.h: No such file or directory"),
         ("nvcc-ext", "compiler", "ptxas fatal : Unresolved extern function '_Z5otherf'"),
         ("nvcc-arch", "compiler", "nvcc fatal : Unsupported gpu architecture 'compute_10'"),
         ("crash-segv", "other", "/w/test/test_torch.py:88: Fatal Python error: Segmentation fault"),
@@ -45,7 +43,6 @@ def lines(name: str) -> list[str]:
         ("step-exec-format", "other", "/bin/sh: 1: /src/build/bin/protoc: Exec format error"),
         ("step-ld-format", "linker", "/opt/arm/lib/libprotobuf.so: error adding symbols: file in wrong format"),
         ("step-ld-nosuch", "linker", "cannot open linker script file /src/cmake/linker_script.ld: No such file"),
-        ("step-ld-unrec", "linker", "unrecognized option '--no-foo'"),
         ("step-loadlib2", "other", "/opt/env/bin/protoc: error while loading shared libraries: libprotoc.so.29.3.0"),
         ("tool-autoconf", "other", "configure: error: in `/w':"),
         ("tool-cargo", "compiler", "src/lib.rs:3: error[E0433]: failed to resolve"),

@@ -43,21 +43,13 @@ def family() -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
     process.wait()
 
 
-def test_everything_ends_when_standard_input_closes(
-    family: tuple[subprocess.Popen[str], list[psutil.Process]],
+@pytest.mark.parametrize("asked", [True, False])
+def test_everything_ends_when_the_guard_is_asked_to_or_standard_input_closes(
+    family: tuple[subprocess.Popen[str], list[psutil.Process]], asked: bool
 ) -> None:
     process, below = family
     assert process.stdin is not None
-    process.stdin.close()
-    assert process.wait(timeout=10) == 128 + signal.SIGTERM
-    assert not [one for one in below if one.is_running()]
-
-
-def test_everything_ends_when_the_guard_is_asked_to(
-    family: tuple[subprocess.Popen[str], list[psutil.Process]],
-) -> None:
-    process, below = family
-    process.terminate()
+    process.terminate() if asked else process.stdin.close()
     assert process.wait(timeout=10) == 128 + signal.SIGTERM
     assert not [one for one in below if one.is_running()]
 

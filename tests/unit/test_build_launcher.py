@@ -104,7 +104,7 @@ def test_the_slots_are_no_part_of_the_cache_s_key_and_its_hits_wait_for_none(
     held = subprocess.Popen(["flock", tmp_path / "tmp" / "heavy-1", "sleep", "60"], start_new_session=True)
     try:
         for heavy_jobs in (0, 1):
-            command = [write(tmp_path, heavy_jobs), *words]
+            command = [str(write(tmp_path, heavy_jobs)), *words]
             subprocess.run(command, cwd=tmp_path, env=environ, check=True, timeout=30)
     finally:
         os.killpg(held.pid, signal.SIGKILL)

@@ -25,6 +25,18 @@ def test_an_index_names_exactly_the_packages_that_are_there(out: Path) -> None:
     assert sorted(repodata["packages.conda"]) == ["pyg-2-0.conda", "torch-1-1.conda"]
 
 
+def test_an_index_changes_no_mode_but_those_of_a_channel(out: Path) -> None:
+    program = out / "build_cache" / "staging_x" / "prefix" / "bin" / "program"
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    program.chmod(0o750)
+    (out / "linux-64" / "torch-1-0.conda").chmod(0o600)
+    channel_folder.index(out, "linux-64")
+    assert program.stat().st_mode & 0o777 == 0o750
+    assert (out / "linux-64" / "torch-1-0.conda").stat().st_mode & 0o777 == 0o644
+    assert (out / "linux-64" / "repodata.json").stat().st_mode & 0o777 == 0o644
+
+
 def test_a_link_in_place_of_a_folder_of_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(tmp_path / "nowhere")
     with pytest.raises(IntegrityError, match="symbolic link, which a build may have made"):

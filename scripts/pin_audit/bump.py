@@ -193,7 +193,6 @@ def _requirements(context: BumpContext) -> Iterator[Change]:
 def _requirement(
     context: BumpContext, row: str, was: str, now: Requirement, line: Line, spec: str
 ) -> Iterator[Change]:
-    """Yield what one line that asks for something must say of it now."""
     source, exact, old = place_of(now.where), now.value.lstrip("=~<>!"), was.lstrip("=~<>!")
     if expression := re.fullmatch(r"[=~<>!]*\s*\$?\{\{\s*(\w+)\s*\}\}.*", spec):
         lines = context.values(expression[1], old)

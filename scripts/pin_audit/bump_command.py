@@ -22,7 +22,7 @@ from pin_audit.repositories import Repositories
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.targets import find, packages, target
 
-_WITHOUT_EFFECT = ("release", "every", "write", "fail_on", "snapshot")
+_WITHOUT_EFFECT = ("release", "write", "fail_on", "snapshot")
 
 
 def bump(
@@ -30,8 +30,7 @@ def bump(
 ) -> Result:
     """Return what must change in a repository for another version of its package."""
     if given := [name for name in _WITHOUT_EFFECT if getattr(options, name)]:
-        word = {"every": "package all"}.get(given[0], given[0].replace("_", "-"))
-        raise UsageError(f"--{word} has no effect with --bump", "leave it out")
+        raise UsageError(f"--{given[0].replace('_', '-')} has no effect with --bump", "leave it out")
     try:
         changes = _collect(options, root, progress)
     except KeyboardInterrupt:

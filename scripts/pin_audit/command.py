@@ -41,11 +41,6 @@ class AuditOptions:
     snapshot: bool = False  #: commit what is read
     bump: str | None = None  #: the version for which to say what must change
 
-    @property
-    def every(self) -> bool:
-        """Whether all packages of this repository are meant."""
-        return "all" in self.package_words
-
 
 def audit(
     options: AuditOptions, root: Path, *, tell: Callable[[str], None], progress: Callable[[str], None]
@@ -100,7 +95,7 @@ def make(
     options: AuditOptions, root: Path, *, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[Report, tuple[str, ...]]:
     """Make a report on a repository; returns it with warnings about the cache."""
-    if options.release and (options.every or len(options.package_words) > 1):
+    if options.release and ("all" in options.package_words or len(options.package_words) > 1):
         raise UsageError("--release is about one package", "name one package with --package")
     foreign = not feedstock.is_own(root)
     everything = feedstock.configs(root) if foreign else (load(root, name) for name in available(root))
@@ -120,7 +115,7 @@ def make(
         targets = [feedstock.target(root, configs, version=version)]
     else:
         words = options.package_words or ("pytorch",)
-        chosen = packages() if options.every else tuple(dict.fromkeys(map(find, words)))
+        chosen = packages() if "all" in words else tuple(dict.fromkeys(map(find, words)))
         targets = [target(package, configs, root, version=version) for package in chosen]
     repos = Repositories(services)
     requests = [make_request(audited, configs, services, repos, root, foreign=foreign) for audited in targets]

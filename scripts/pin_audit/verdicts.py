@@ -117,7 +117,6 @@ def _against_wheel(row: AuditRow, request: Constraint, need: Constraint) -> Verd
 
 
 def _against_known(row: AuditRow, request: Constraint, need: Constraint) -> Verdict | None:
-    """Compare with what upstream vendors or tests with."""
     shipped = isinstance(need.fact, CiPin) and need.fact.shipped
     what = "upstream's wheels have" if shipped else "upstream's CI has"
     what = "upstream vendors" if isinstance(need.fact, Submodule) else what

@@ -167,17 +167,16 @@ async def _members(path: Path) -> tuple[dict[str, bytes], str]:
 
 
 def _classified(members: Mapping[str, bytes], where: str) -> _Files:
-    configs, migrations = [], {}
-    for name, content in sorted(members.items(), key=lambda item: (item[0].count("/"), item[0])):
-        text = content.decode("utf-8", errors="replace")
-        match = _MEMBER.fullmatch(name)
+    config, migrations = "", {}
+    for name, content in sorted(members.items()):
+        text, match = content.decode("utf-8", errors="replace"), _MEMBER.fullmatch(name)
         if match and match["migration"]:
             migrations[match["migration"]] = text
         else:
-            configs.append(text)
-    if not configs:
+            config = config or text
+    if not config:
         raise AuditError(f"{where} has no {_CONFIG}", _REMEDY)
-    return _Files(config=configs[0], migrations=dict(sorted(migrations.items())))
+    return _Files(config=config, migrations=migrations)
 
 
 def read_feedstock(request: AuditRequest) -> SourceOutcome:

@@ -113,7 +113,6 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Nee
 
 
 def _of_meta_yaml(text: str, request: AuditRequest) -> _Needs:
-    """Yield the requirements of a meta.yaml, whose own outputs are no requirements."""
     own = set(re.findall(r"^\s*(?:- )?name:\s*([\w.-]+)\s*$", text, re.MULTILINE))
     for config in request.configs:
         for need in needs(text, config):

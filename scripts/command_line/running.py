@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,16 +14,15 @@ from rich.console import Console
 from command_line.progress_display import Screen, show
 from command_line.run_command import Invocation, outcome
 from groundwork import in_use
-from groundwork.errors import DeadlineError, Interrupted, MegabuildError
+from groundwork.errors import Interrupted, MegabuildError
 from groundwork.progress import Notes
 from groundwork.result import Result
-from groundwork.text import UNICODE, display, duration, plain, size, table
+from groundwork.text import UNICODE, display, duration, size, table
 from megabuild.plan import published
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
 from megabuild.plan.report import plan_result
-from megabuild.run.summary import PackageResult
 from megabuild.status.status import Status
 
 
@@ -77,10 +75,8 @@ def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, re
                 return result
             show(console, result.lines)
             result = _build(plan, console, invocation)
-        except MegabuildError as error:
-            if not plan_only:
-                end = "to be continued" if isinstance(error, DeadlineError) else "failed"
-                _write_step_summary(options, end, _show_packages(options, console, invocation), error.message)
+        except MegabuildError:
+            _show_packages(options, console, invocation)
             raise
         if remove_trees and result.exit_code == 0:
             from megabuild.run.session import remove_trees as remove
@@ -96,7 +92,7 @@ def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
     from megabuild.run.session import execute
     from megabuild.run.summary import install_line
 
-    options, plans = plan.options, [plan]
+    plans = [plan]
     try:
         with Screen(console, verbose=invocation.verbose) as screen:
 
@@ -111,44 +107,18 @@ def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
             summary = execute(plan, follow, prepare)
     finally:
         with suppress(OSError, MegabuildError):  # a full disk
-            show(console, [f"packages and their hashes: {display(published.write_sums(options.output))}"])
-    end = f"{'done' if summary.ok else 'failed'} in {duration(summary.seconds)}"
-    _write_step_summary(options, end, summary.packages, summary.error)
-    return summary.result(install_line(plans[-1], summary), rehearsal=options.rehearse)
+            show(
+                console, [f"packages and their hashes: {display(published.write_sums(plan.options.output))}"]
+            )
+    return summary.result(install_line(plans[-1], summary), rehearsal=plan.options.rehearse)
 
 
-def _show_packages(options: Options, console: Console, invocation: Invocation) -> Sequence[PackageResult]:
-    """Show the packages of a run that failed, and return them; none where no run has begun."""
-    if invocation.log is None:
-        return ()
-    from megabuild.run.summary import package_lines, packages_of_last_run
+def _show_packages(options: Options, console: Console, invocation: Invocation) -> None:
+    """Show the packages of a run that failed, where one has begun."""
+    if invocation.log is not None:
+        from megabuild.run.summary import package_lines, packages_of_last_run
 
-    rows = packages_of_last_run(options.state)
-    show(console, ["", *package_lines(rows)])
-    return rows
-
-
-def _write_step_summary(options: Options, end: str, rows: Sequence[PackageResult], error: str) -> None:
-    """Append a table of packages to the summary of a workflow's step on GitHub."""
-    path = os.environ.get("GITHUB_STEP_SUMMARY", "")
-    if not path:
-        return
-    lines = [
-        f"### {options.run_name}: {end}",
-        "",
-        "| package | status | size | time |",
-        "|---|---|---:|---:|",
-    ]
-    for row in rows:
-        label = plain(row.package.label).replace("|", r"\|").replace("<", "&lt;")
-        lines.append(f"| {label} | {row.status} | {size(row.size)} | {duration(row.seconds)} |")
-    lines += [
-        "",
-        *(f"    {plain(line)}" for line in error.splitlines()),
-        "",
-    ]  # a block of code: nothing is markup
-    with Path(path).open("a", encoding="utf-8") as file:
-        file.write("\n".join([*lines, ""]))
+        show(console, ["", *package_lines(packages_of_last_run(options.state))])
 
 
 def _console(invocation: Invocation) -> Console:

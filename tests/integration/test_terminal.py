@@ -104,11 +104,9 @@ def test_a_second_run_prepares_nothing_and_a_run_without_a_terminal_says_it_in_l
         )
         return done.stdout
 
-    summary = tmp_path / "summary.md"
-    first = run(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary))
+    first = run(GITHUB_ACTIONS="true")
     assert re.search(r"(?m)^\[0:\d\d:\d\d\] packing wheels", first)
     assert "tiny-build: compile" in first
-    assert "| tinylib 1.0 | built |" in summary.read_text()
     log = next((tmp_path / "output" / "tiny-rehearsal" / "logs").glob("tiny*.log")).read_text()
     of_driver = [line.split(None, 2)[2] for line in log.splitlines() if line.split()[1] == "driver"]
     assert "packing wheels: done" in of_driver

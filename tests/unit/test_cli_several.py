@@ -18,7 +18,7 @@ from click.testing import Result as CliResult
 from command_line import running
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
-from groundwork.errors import BuildError, DeadlineError, ProviderError
+from groundwork.errors import BuildError, ProviderError
 from groundwork.names import PackageId
 from groundwork.result import Result
 from megabuild.plan.options import Options
@@ -124,15 +124,6 @@ def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocat
     assert "[1/1]" not in alone.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "count"), [(("linux_64_cpu", "--rehearse"), 1), (("linux_64_cpu",), 0)]
-)
-def test_a_rehearsal_ends_with_a_line_that_its_packages_are_a_model(
-    runs: Runs, invocation: Invocation, arguments: tuple[str, ...], count: int
-) -> None:
-    assert build(invocation, *arguments).stdout.count("not PyTorch") == count
-
-
 def test_a_failure_is_told_and_does_not_stop_the_others(
     runs: Runs, invocation: Invocation, tmp_path: Path
 ) -> None:
@@ -154,13 +145,6 @@ def test_a_failed_build_shows_the_packages_there_are_and_hashes_those(
     result = build(invocation, "linux_64_cpu")
     assert "libtorch 2.13.0" in result.stdout
     assert (tmp_path / "out" / "SHA256SUMS").is_file()
-
-
-def test_what_does_not_fit_one_config_fails_that_one(runs: Runs, invocation: Invocation) -> None:
-    result = build(invocation, "linux_64_cpu", "linux_64_cpu_wheel", "--torch-source", "x.tar.gz")
-    assert runs.names() == ["linux_64_cpu"]
-    assert result.stderr.count("compiles no PyTorch") == 1
-    assert result.exit_code == 2
 
 
 def test_a_signal_ends_it_with_the_table(runs: Runs, invocation: Invocation) -> None:
@@ -192,23 +176,6 @@ def test_plans_of_several_build_nothing(runs: Runs, invocation: Invocation) -> N
     assert [entry["result"]["config"] for entry in document["configs"]] == list(NAMES[:2])
 
 
-def test_the_summary_of_a_step_on_github_grows_by_a_table_of_packages(
-    runs: Runs, invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "summary.md"
-    path.write_text("before\n")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
-    runs.acts["linux_64_cuda130"] = fail(BuildError("no\x1b[2J luck\n# no heading"))
-    runs.acts["linux_64_cuda129"] = fail(DeadlineError("the deadline has come"))
-    build(invocation, *NAMES)
-    text = path.read_text()
-    assert text.startswith("before\n### linux_64_cpu: done in 1 s\n")
-    assert text.count("| libtorch 2.13.0 | built |") == 3
-    assert "\n    # no heading\n" in text
-    assert "linux_64_cuda129: to be continued" in text
-    assert "\x1b" not in text
-
-
 @pytest.mark.parametrize(
     ("arguments", "left"),
     [
@@ -222,22 +189,6 @@ def test_configs_are_chosen_by_provider(
 ) -> None:
     result = build(invocation, *arguments)
     assert set(runs.names()) == left, result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("linux_64_cpu", "--provider", "debian"), "linux_64_cpu is for the provider conda-forge"),
-        (("osx_*", "--provider", "debian"), "no config matches 'osx_*'"),
-    ],
-)
-def test_a_choice_that_leaves_nothing_is_a_mistake(
-    runs: Runs, invocation: Invocation, arguments: tuple[str, ...], complaint: str
-) -> None:
-    result = build(invocation, *arguments)
-    assert (result.exit_code, runs.names()) == (2, [])
-    assert complaint in result.stderr
-    assert not Path("out").exists()
 
 
 def test_an_unknown_config_is_refused_before_anything_is_built(runs: Runs, invocation: Invocation) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
-from wheel_files import make_wheel
 
 from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, UsageError
 from groundwork.files import sha256
@@ -24,38 +23,11 @@ from megabuild.plan.torch_version import TorchRelease, read_release, with_torch
 from megabuild.providers.environment import Environment
 from megabuild.providers.pypi import torch
 
-#: As in the wheels of the index.
-CUDA = {
-    "2.14.1": (">=3.10", 'triton~=3.8.0; platform_system == "Linux" and python_version < "3.15"'),
-    "2.15.0": (">=3.11", 'triton~=3.9.0; platform_system == "Linux" and python_version < "3.16"'),
-}
-REFUSED = {"3.10": "PyTorch 2.15.0 requires Python >=3.11"}
 GITMODULES = "[submodule 'a']\n\tpath = third_party/fmt\n[submodule 'b']\n    path = third_party/ideep\n"
 
 
 def silent(text: object) -> None:
     """Report nothing."""
-
-
-@pytest.fixture(autouse=True)
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index that has wheels of two releases for CUDA, and one for CPUs that names no Triton."""
-    folder = tmp_path / "wheels"
-
-    def wheel(version: str, tag: str, pythons: str, *requires: str) -> None:
-        lines = ["Metadata-Version: 2.1", "Name: torch", f"Version: {version}", f"Requires-Python: {pythons}"]
-        lines += [f"Requires-Dist: {requirement}" for requirement in requires]
-        make_wheel(folder, f"torch-{version}-{tag}.whl", {}, metadata="\n".join([*lines, ""]).encode())
-
-    for version, (pythons, requirement) in CUDA.items():
-        wheel(version, "cp312-cp312-macosx_14_0_arm64", pythons)
-        wheel(version, "cp313-cp313-manylinux_2_28_x86_64", pythons, requirement)
-    wheel("2.15.1+cpu", "cp312-cp312-manylinux_2_28_x86_64", ">=3.11")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setattr(torch, "UPSTREAM", str(tmp_path / "upstream"))
-    for version in ("2.15.0", "2.15.1", "9.9.9"):
-        monkeypatch.setitem(TARBALLS, version, ("ab" * 32, "this test"))
 
 
 @pytest.fixture
@@ -116,19 +88,6 @@ def test_the_matrix_s_own_release_and_a_rehearsal_read_nothing(ask: Ask) -> None
     assert read_release(ask("9.9.9", rehearse=True), pytest.fail) == TorchRelease()
 
 
-@pytest.mark.parametrize(("version", "triton"), [("2.14.1", "3.8.0"), ("2.15.0", "3.9.0")])
-def test_triton_and_pythons_are_those_of_the_official_wheel(
-    ask: Ask, plan: Callable[[Options], Plan], monkeypatch: pytest.MonkeyPatch, version: str, triton: str
-) -> None:
-    monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
-    made = plan(ask(version))
-    pytorch = [item.package for item in made.items if item.package.name == "pytorch"]
-    assert all(f"triton ~={triton}" in package.run for package in pytorch)
-    assert made.left_out == (REFUSED if version == "2.15.0" else {})
-    assert {package.python for package in pytorch} == set(made.config.pythons) - set(made.left_out)
-    assert pytorch[0].python == "3.12", "staging's own comes first"
-
-
 def test_a_free_threaded_python_that_the_channel_is_not_ready_for_is_left_out_unless_asked_for(
     ask: Ask, plan: Callable[[Options], Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,31 +105,26 @@ def test_a_free_threaded_python_that_the_channel_is_not_ready_for_is_left_out_un
 
 
 def test_a_python_that_the_release_refuses_is_refused_with_the_reason(
-    ask: Ask, plan: Callable[[Options], Plan]
+    ask: Ask, plan: Callable[[Options], Plan], tree: Path
 ) -> None:
-    with pytest.raises(ProviderError, match=r"3\.10: PyTorch 2\.15\.0 requires Python >=3\.11") as caught:
-        plan(ask("2.15.0", pythons=("3.10",)))
-    assert "3.11, 3.12, 3.13, 3.14" in caught.value.remedy
+    with pytest.raises(ProviderError, match=r"3\.10: PyTorch 2\.15\.2 requires Python >=3\.12") as caught:
+        plan(ask("2.15.2", source=tree, pythons=("3.10",)))
+    assert "3.12, 3.13, 3.14" in caught.value.remedy
 
 
-def test_where_neither_source_nor_wheel_says_the_config_s_values_are_taken(ask: Ask) -> None:
-    release = read_release(ask("9.9.9"), silent)
-    assert not release.triton
-    assert "9.9.9" in release.notes[0]
-    of_cpu_wheel = read_release(ask("2.15.1"), silent)
-    assert (of_cpu_wheel.triton, list(of_cpu_wheel.left_out), len(of_cpu_wheel.notes)) == (None, ["3.10"], 1)
-    for_cpu = read_release(ask("2.15.1", "linux_64_cpu"), silent)
-    assert (list(for_cpu.left_out), for_cpu.notes) == (["3.10"], ())
-
-
-def test_the_users_source_is_asked_first(ask: Ask, tree: Path) -> None:
-    release = read_release(ask("2.15.2", source=tree), silent)
-    assert (release.source, release.triton, list(release.left_out)) == (tree, "3.9.1", ["3.10", "3.11"])
-    (tree / "version.txt").write_text("2.15.0\n")
-    (tree / "pyproject.toml").write_text("[build-system]\n")
+def test_triton_and_pythons_are_those_of_the_source_else_the_configs(
+    ask: Ask, plan: Callable[[Options], Plan], tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
+    made = plan(ask("2.15.2", source=tree))
+    pytorch = [item.package for item in made.items if item.package.name == "pytorch"]
+    assert all("triton ~=3.9.1" in package.run for package in pytorch)
+    assert list(made.left_out) == ["3.10", "3.11"]
+    assert pytorch[0].python == "3.12", "staging's own comes first"
     (tree / ".ci" / "docker" / "triton_version.txt").unlink()
-    release = read_release(ask("2.15.0", source=tree), silent)
-    assert (release.triton, release.left_out) == ("3.9.0", REFUSED)
+    release = read_release(ask("2.15.2", source=tree), silent)
+    assert (release.source, release.triton, list(release.left_out)) == (tree, None, ["3.10", "3.11"])
+    assert "2.15.2" in release.notes[-1]
 
 
 def test_a_tarball_is_unpacked_once_and_its_sha256_told(ask: Ask, tarball: Path) -> None:
@@ -230,7 +184,7 @@ def test_another_source_than_the_one_meant_is_refused(
     ("name", "version", "source", "says"),
     [
         ("linux_64_cpu_wheel", None, "tree", "compiles no PyTorch"),
-        ("linux_64_cpu", "2.14.0", None, "pytorch-v2.14.0.tar.gz"),
+        ("linux_64_cpu", "2.14.1", None, "pytorch-v2.14.1.tar.gz"),
         ("linux_64_cpu_debian", "2.14.1", None, "--torch-source"),
         ("linux_64_cpu", "2.14.1", "nosuch", "there is no"),
         ("linux_64_cpu", "2.14", "tree", "not a release"),
@@ -254,17 +208,12 @@ def test_a_nightly_build_comes_as_a_wheel(repository: Path) -> None:
     assert torch.upstream(changed) == f"{torch.UPSTREAM}/nightly/cpu"
 
 
-def test_another_release_changes_the_version_everywhere(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = load(repository, "linux_64_cpu")
-    assert with_torch(config, "2.6.0", Path("pytorch")).variant["torch_sha256"] == ("None",)
-    monkeypatch.setitem(TARBALLS, "2.6.0", ("ab" * 32, "this test"))
-    config = with_torch(config, "2.6.0", None)
-    assert config.variant["torch_sha256"] == ("ab" * 32,)
-    packages = [
-        package for package in render(config, repository / "recipe" / "recipe.yaml") if not package.skipped
-    ]
+def test_another_release_changes_the_version_everywhere(repository: Path) -> None:
+    config = with_torch(load(repository, "linux_64_cpu"), "2.6.0", Path("pytorch"))
+    assert config.variant["torch_sha256"] == ("None",)
+    source = {"torch_source_path": ("/pytorch",)}
+    rendered = render(config, repository / "recipe" / "recipe.yaml", overrides=source)
+    packages = [package for package in rendered if not package.skipped]
     assert {package.version for package in packages} == {"2.6.0"}
     # requirements follow the version, whoever provides them
     pytorch = next(package for package in packages if package.name == "pytorch")

@@ -14,8 +14,6 @@ from typing import IO
 from urllib.parse import urlsplit
 
 import msgspec
-from packaging.metadata import parse_email
-from packaging.requirements import InvalidRequirement, Requirement
 
 from groundwork import files, redact
 from groundwork.errors import ProviderError
@@ -189,19 +187,3 @@ def noted(folder: Path, sha256: str) -> Content | None:
 
 def _note_file(folder: Path, sha256: str) -> Path:
     return folder / "contents" / f"{sha256}.json"
-
-
-def required(content: Content) -> list[Requirement]:
-    """Return the requirements in a wheel's metadata, malformed ones left out."""
-    requirements = []
-    for line in parse_email(content.metadata)[0].get("requires_dist", []):
-        try:
-            requirements.append(Requirement(line))
-        except InvalidRequirement:
-            continue
-    return requirements
-
-
-def requires_python(content: Content) -> str:
-    """Return Requires-Python of a wheel's metadata: ``>=3.10``; empty for all."""
-    return parse_email(content.metadata)[0].get("requires_python", "")

@@ -82,8 +82,8 @@ def chosen(config: Config, overrides: Mapping[str, Sequence[str]]) -> Config:
     return replace(config, variant={**config.variant, **complete(config, overrides)})
 
 
-def other_torch(config: Config, version: str, digest: str | None) -> Config:
-    """Return a config for another version of PyTorch, with the sha256 of its tarball where one is downloaded.
+def other_torch(config: Config, version: str) -> Config:
+    """Return a config for another version of PyTorch, whose source is not downloaded.
 
     Raises UsageError: That is no release, nor a nightly build where wheels are taken.
     """
@@ -91,7 +91,7 @@ def other_torch(config: Config, version: str, digest: str | None) -> Config:
     if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
         example = "'2.15.0'" + (", or '2.16.0.dev20261120' for a nightly build" if nightly else "")
         raise UsageError(f"'{version}' is not a release of PyTorch", f"write it like {example}")
-    changed = {"torch_version": (version,), "torch_sha256": (digest or "None",)}
+    changed = {"torch_version": (version,), "torch_sha256": ("None",)}
     return replace(config, torch_version=version, variant={**config.variant, **changed})
 
 

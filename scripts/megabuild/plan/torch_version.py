@@ -13,12 +13,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from groundwork import files
-from groundwork.errors import IntegrityError, PreflightError, ProviderError, UsageError
-from groundwork.network.wheel_contents import required, requires_python
+from groundwork.errors import IntegrityError, PreflightError, UsageError
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import TARBALLS, other_torch
 from megabuild.plan.options import Options
-from megabuild.providers.pypi import torch
 
 _RELEASE = "take a release's pytorch-v tarball, or a clone made with `git clone --recursive`"
 _TARBALL = "https://github.com/pytorch/pytorch/releases/download/v{0}/pytorch-v{0}.tar.gz"
@@ -54,14 +52,11 @@ def with_torch(config: Config, version: str | None, source: Path | None) -> Conf
         )
     if version is None or version == config.torch_version:
         return config
-    downloads = config.provider == "conda-forge" and source is None
-    return other_torch(config, version, TARBALLS[version][0] if downloads and version in TARBALLS else None)
+    return other_torch(config, version)
 
 
 def read_release(options: Options, report: Callable[[str], None]) -> TorchRelease:
-    """Check the source that the user names, and read what the release needs from it or from the official wheels.
-
-    Where neither says so, the config's Triton and Pythons count.
+    """Check the source that the user names, and read the release's Triton and Pythons from it, else keep the config's.
 
     Raises UsageError: There is no such source, or none for this release.
     Raises IntegrityError: A tarball is not the official one, or it is damaged.
@@ -79,23 +74,15 @@ def read_release(options: Options, report: Callable[[str], None]) -> TorchReleas
         _check_tree(tree, version, submodules=config.provider == "conda-forge" and not options.rehearse)
         triton = _text(tree / ".ci" / "docker" / "triton_version.txt").strip()
         pythons = "".join(_REQUIRES_PYTHON.findall(_text(tree / "pyproject.toml"))[:1])
-    elif is_other and (config.provider != "conda-forge" or version not in TARBALLS):
+        if is_other and (not pythons or (config.cuda_version is not None and not triton)):
+            notes.append(
+                f"the source of PyTorch {version} names no Triton or Pythons: the config's are taken"
+            )
+    elif is_other:
         raise UsageError(
-            f"{config.name} knows no source of PyTorch {version}",
+            f"{config.name} has no source of PyTorch {version}",
             f"get {_TARBALL.format(version)} and name the file with --torch-source",
         )
-    lacking = not pythons or (config.cuda_version is not None and not triton)
-    if is_other and lacking:
-        report(f"reading what PyTorch {version} requires")
-        reason = "neither its source nor its wheel names both"
-        try:
-            content = torch.of_release(config, options.cache / "wheels")
-            triton = triton or torch.named_triton(required(content)) or ""
-            pythons = pythons or requires_python(content) or ""
-        except ProviderError as error:
-            reason = error.message
-        if not pythons or (config.cuda_version is not None and not triton):
-            notes.append(f"the config's Triton and Pythons are taken for PyTorch {version}: {reason}")
     return TorchRelease(
         source=tree,
         triton=triton if triton and config.cuda_version else None,

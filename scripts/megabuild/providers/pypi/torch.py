@@ -17,8 +17,6 @@ from groundwork.files import FileLock, link
 from groundwork.network.client import NetworkError
 from groundwork.network.index import HEADERS, Configured, File, offered, places
 from groundwork.network.resolver import PAGE_TIMEOUTS
-from groundwork.network.resolver import REMEDY as INDEX_REMEDY
-from groundwork.network.wheel_contents import Content, Contents
 from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.providers.command import each
@@ -90,35 +88,6 @@ def find(
         )
     more = tuple({source for _, source in answers.values() if source})
     return TorchWheels(locks=locks, left_out=left_out, more=more, notes=tuple(notes))
-
-
-def of_release(config: Config, folder: Path) -> Content:
-    """Return the content of a Linux wheel of the config's version, for any Python and processor.
-
-    A wheel for CUDA, if there is one: those for CPUs name no Triton.
-
-    Raises ProviderError: No index answers, or none has such a wheel.
-    """
-    reasons: list[str] = []
-    for address in (None, upstream(config)):
-        where = places(index=address)
-        try:
-            wheels = _wheels(where)
-        except NetworkError as error:
-            reasons.append(error.message)
-            continue
-        fitting = [
-            wheel
-            for wheel in wheels
-            if wheel.version.public == config.torch_version and "linux" in wheel.name
-        ]
-        if fitting:
-            best = min(fitting, key=lambda file: (file.version.local is not None, "x86_64" not in file.name))
-            return Contents(where, folder / "locks").of(best)
-        reasons.append(
-            f"no wheel of it for Linux on {redact.address(address) if address else 'the indexes of pip'}"
-        )
-    raise ProviderError("; ".join(reasons), INDEX_REMEDY)
 
 
 def _why_silent(index: str) -> str:

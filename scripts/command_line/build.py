@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from command_line.configs import choose, config_names, person_present
+from command_line.configs import choose, config_names
 from command_line.options import SETTINGS, GroupedCommand, json_option, option, version
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
@@ -55,9 +55,8 @@ _TAKEN = (
         help="Folder of another feedstock with a recipe.yaml.  [default: this repository]")  # fmt: skip
 @option(CHOICE, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
         help="Only this Python, repeatable.  [default: all of the config]")  # fmt: skip
-@option(
-    CHOICE, "--torch", metavar="X.Y.Z", help="Another release of PyTorch; for wheel configs also a nightly."
-)
+@option(CHOICE, "--torch", metavar="X.Y.Z",
+        help="Another release, with --torch-source. For wheel configs: any wheel, also a nightly.")  # fmt: skip
 @option(CHOICE, "--torch-source", type=click.Path(path_type=Path), metavar="DIR|TARBALL",
         help="Source of PyTorch with submodules, instead of the provider's.")  # fmt: skip
 @option(CHOICE, "--rehearse", is_flag=True, help="Build a small model of PyTorch: minutes, not hours.")
@@ -107,8 +106,8 @@ _TAKEN = (
 def build(context: click.Context, /, **given: Any) -> Result:
     """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
 
-    A quoted pattern ('linux_64_*') selects several configs. Without CONFIG, a terminal asks for one. Run the same
-    command again to resume: it skips finished packages and continues the compile.
+    A quoted pattern ('linux_64_*') selects several configs. Run the same command again to resume: it skips finished
+    packages and continues the compile.
     """
     invocation: Invocation = context.obj
     invocation.verbose = given["verbose"]
@@ -121,9 +120,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
     # a named config speaks for itself
     if given["provider"] and not set(names) >= set(given["configs"] or "?"):
         names = of_provider(root, names, given["provider"])
-    may_ask = person_present() and not invocation.json
-    all_of = machine_platform() if given["every"] else ""
-    chosen = choose(names, given["configs"], all_of=all_of, may_ask=may_ask)
+    chosen = choose(names, given["configs"], all_of=machine_platform() if given["every"] else "")
     given["deadline"] = parse_deadline(given["deadline"]) if given["deadline"] else None
     options = {name: partial(options_of, load(root, name), root, folder, given) for name in chosen}
     from command_line.running import run_configs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import click
@@ -35,13 +34,12 @@ def configs(action: str | None) -> Result:
     return compared(repository(), mend=action == "write")
 
 
-def choose(names: Sequence[str], words: Sequence[str], *, all_of: str = "", may_ask: bool) -> tuple[str, ...]:
+def choose(names: Sequence[str], words: Sequence[str], *, all_of: str = "") -> tuple[str, ...]:
     """Return the names of the configs to build, each once: ``words`` are names, or patterns that match several.
 
-    Without any, the only config there is; else the user is asked, where a person sits at the terminal. With ``all_of``,
-    all of that platform (conda's name of it).
+    Without any, the only config there is. With ``all_of``, all of that platform (conda's name of it).
 
-    Raises UsageError: Nothing matches, or there is nobody to ask.
+    Raises UsageError: Nothing matches, or none of several is named.
     """
     if all_of:
         if words:
@@ -57,14 +55,7 @@ def choose(names: Sequence[str], words: Sequence[str], *, all_of: str = "", may_
     if len(names) == 1:
         click.echo(f"{names[0]} is the only config", err=True)
         return tuple(names)
-    if not may_ask:
-        raise UsageError("which config?", f"name one: {', '.join(names)}")
-    return (click.prompt("Which config?", type=click.Choice(names), err=True),)
-
-
-def person_present() -> bool:
-    """Tell whether questions can be asked: input comes from a terminal, and so do answers."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
+    raise UsageError("which config?", f"name one: {', '.join(names)}")
 
 
 def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

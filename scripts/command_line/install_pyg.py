@@ -78,7 +78,6 @@ def install_pyg(
     from pyg_extensions.table import matrix
 
     invocation: Invocation = context.obj
-    invocation.after_stop = "what was installed or compiled by then stays; run again for the rest"
     requests = parse_requests(extensions, matrix())
     native = arch_list == "native"
     archs = () if native else cuda_archs(arch_list or "")

@@ -52,7 +52,6 @@ class Invocation:
     json: bool = False  #: stdout belongs to one JSON document
     verbose: bool = False  #: every line of the builds is shown
     log: Path | None = None  #: the log of the run in progress, named beside an error
-    after_stop: str = ""  #: what an interrupted command leaves, and how to go on
     show: Callable[[object], None] = _print  #: takes the JSON document
 
 
@@ -98,23 +97,19 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:
-        expected = _expected_error(error, invocation)
+        expected = _expected_error(error)
         _report(expected or _crash(error, invocation), type(expected or error).__name__, invocation)
-        if os.environ.get("MEGABUILD_TRACEBACK"):
-            traceback.print_exception(error)
         return expected.exit_code if expected else CRASHED
     if isinstance(result, Result):
         return result.exit_code
     return result if isinstance(result, int) else 0
 
 
-def _expected_error(error: Exception | KeyboardInterrupt, invocation: Invocation) -> MegabuildError | None:
+def _expected_error(error: Exception | KeyboardInterrupt) -> MegabuildError | None:
     """Return what the user can act on; None for a fault of this program."""
     stop = error.__cause__ if isinstance(error, click.Abort) else error
     if isinstance(stop, KeyboardInterrupt):
-        return Interrupted(f"interrupted by {str(stop) or 'Ctrl-C'}", invocation.after_stop)
-    if isinstance(error, click.Abort):
-        return Interrupted("nothing was chosen")
+        return Interrupted(f"interrupted by {str(stop) or 'Ctrl-C'}")
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         return UsageError(error.format_message(), f"see {context.command_path} --help" if context else "")

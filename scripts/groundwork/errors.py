@@ -27,7 +27,7 @@ class MegabuildError(Exception):
 
 
 class UsageError(MegabuildError):
-    """An argument that does not fit: an option, a filter that matches nothing, an answer at a prompt."""
+    """An argument that does not fit: an option, a filter that matches nothing."""
 
     exit_code = 2
 

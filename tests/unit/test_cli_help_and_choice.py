@@ -10,10 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 from calling import call
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from command_line.configs import choose
 from command_line.main import HELPS, load
@@ -30,14 +29,6 @@ def invoke(*arguments: str, invocation: Invocation) -> Result:
     return call(invocation, *arguments)
 
 
-def ask(answers: str, names: tuple[str, ...] = NAMES) -> Result:
-    @click.command()
-    def command() -> None:
-        click.echo("\n".join(choose(names, (), may_ask=True)))
-
-    return CliRunner().invoke(command, input=answers)
-
-
 def test_the_list_of_configs_tells_what_they_are(invocation: Invocation) -> None:
     lines = invoke("configs", invocation=invocation).stdout.splitlines()
     assert "linux_64_cuda130" in [line.split()[0] for line in lines]
@@ -46,12 +37,6 @@ def test_the_list_of_configs_tells_what_they_are(invocation: Invocation) -> None
     found = {entry["name"]: entry for entry in document["configs"]}
     assert found["linux_64_cuda130"]["cuda_version"] == "13.0"
     assert found["linux_64_cpu_debian"]["pythons"] == ["3.10", "3.11", "3.12", "3.13"]
-
-
-def test_configs_check_passes_here(invocation: Invocation) -> None:
-    result = invoke("configs", "--check", "--json", invocation=invocation)
-    document = {"format": "megabuild/configs", "format_version": 1, "outdated": {}}
-    assert (result.exit_code, json.loads(result.stdout)) == (0, document)
 
 
 def test_configs_out_of_step_are_named_and_written(tmp_path: Path, repository: Path) -> None:
@@ -101,14 +86,10 @@ def test_config_names_are_completed() -> None:
     assert names == ["osx_64_cpu", "osx_64_cpu_generic", "osx_arm64_cpu"]
 
 
-def test_a_name_chooses_and_nonsense_is_asked_again() -> None:
-    assert ask("0\nhello\nosx_64_cpu\n").stdout == "osx_64_cpu\n"
-
-
 def test_the_only_config_is_taken_and_of_several_one_must_be_named() -> None:
-    assert ask("", names=NAMES[2:]).stdout == "osx_64_cpu\n"
+    assert choose(NAMES[2:], ()) == ("osx_64_cpu",)
     with pytest.raises(UsageError) as caught:
-        choose(NAMES, (), may_ask=False)
+        choose(NAMES, ())
     assert "osx_64_cpu" in caught.value.remedy
 
 
@@ -121,40 +102,21 @@ def test_the_only_config_is_taken_and_of_several_one_must_be_named() -> None:
     ],
 )
 def test_names_and_patterns_are_each_config_once(words: list[str], chosen: list[str]) -> None:
-    assert list(choose(NAMES, words, may_ask=False)) == chosen
+    assert list(choose(NAMES, words)) == chosen
 
 
 def test_a_pattern_that_matches_nothing_is_refused_and_names_come_first() -> None:
     with pytest.raises(UsageError, match=r"no config matches 'windows_\*'"):
-        choose(NAMES, ["windows_*"], may_ask=False)
+        choose(NAMES, ["windows_*"])
     names = ("odd[1]", "odd1", "star*", "stars")
-    assert choose(names, ["odd[1]", "star*"], may_ask=False) == ("odd[1]", "star*")
-    assert choose(names, ["odd[[]1]"], may_ask=False) == ("odd[1]",)
+    assert choose(names, ["odd[1]", "star*"]) == ("odd[1]", "star*")
+    assert choose(names, ["odd[[]1]"]) == ("odd[1]",)
 
 
 def test_all_is_this_machines_platform() -> None:
-    assert choose(NAMES, (), all_of="linux-64", may_ask=False) == NAMES[:2]
+    assert choose(NAMES, (), all_of="linux-64") == NAMES[:2]
     with pytest.raises(UsageError, match="--all takes no names"):
-        choose(NAMES, ["linux_64_cpu"], all_of="linux-64", may_ask=False)
-
-
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (("build", "linux_64_cpu", "--engine", "dokcer"), "docker"),
-        (("build", "linux_64_cpu", "--pyg", "prebuild"), "prebuilt"),
-        (("build", "linux_64_cpu", "--pyg", "zzz"), "prebuilt"),
-        (("install-pyg", "scater"), "did you mean scatter"),
-        (("install-pyg", "torch_sprase"), "did you mean sparse"),
-        (("build", "linux_64_cpu", "--rehearze"), "--rehearse"),
-    ],
-)
-def test_a_slip_in_a_closed_list_is_answered_with_what_was_meant(
-    words: tuple[str, ...], meant: str, invocation: Invocation
-) -> None:
-    found = invoke(*words, invocation=invocation)
-    assert found.exit_code == 2
-    assert meant in found.stderr
+        choose(NAMES, ["linux_64_cpu"], all_of="linux-64")
 
 
 @pytest.mark.parametrize("name", ["build", "audit", "install-pyg"])

@@ -115,23 +115,12 @@ def test_another_image_can_be_named_and_one_must_be(programs: Path, monkeypatch:
     assert (found.image, found.made_here) == ("mine:1", "")
 
 
-def test_a_channel_and_an_engine_that_are_both_missing_are_told_at_once(
-    programs: Path, options: Options
-) -> None:
-    error = unreachable(ProviderError("no channel", "Set X"), options)
-    assert "no channel" in error.message
-    assert "docker is not installed" in error.message
-    assert "Set X" in error.remedy
-    assert "linux_64_cpu --rehearse, linux_64_cpu_debian" in error.remedy
-
-
-def test_only_configs_for_this_machine_are_named(
-    programs: Path, options: Options, repository: Path, tmp_path: Path
-) -> None:
+def test_only_configs_for_this_machine_are_named(programs: Path, repository: Path, tmp_path: Path) -> None:
     others = independent_configs(load(repository, "linux_aarch64_cpu"))
     assert others
     assert all(name.startswith("linux_64_") and "--rehearse" not in name for name in others)
     (tmp_path / ".ci_support").mkdir()
     (tmp_path / ".ci_support" / "linux_64_.yaml").write_text("target_platform: [linux-64]\n")
-    foreign = replace(options, config=load(tmp_path, "linux_64_"), root=tmp_path)
-    assert "linux_64_ --provider local" in unreachable(ProviderError("no channel", "Set X"), foreign).remedy
+    error = ProviderError("no channel", "Set X")
+    assert "linux_64_ --provider local" in unreachable(error, load(tmp_path, "linux_64_")).remedy
+    assert "linux_64_cpu --rehearse, linux_64_cpu_debian" in unreachable(error, config()).remedy

@@ -65,12 +65,6 @@ class Config:
         }
 
 
-def config_name(platform: str, cuda_version: str | None, suffix: str = "") -> str:
-    """Put a config's name together; a suffix distinguishes it from its siblings: ``generic``, or a provider."""
-    parts = [platform.replace("-", "_"), accelerator(cuda_version)]
-    return "_".join([*parts, suffix] if suffix else parts)
-
-
 def available(root: Path) -> tuple[str, ...]:
     """Return the names of all configs in the repository or feedstock ``root``, sorted.
 
@@ -147,11 +141,6 @@ def load(root: Path, name: str) -> Config:
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(names)}"
-        paths = (root / CONFIG_FOLDER / f"{other}.yaml" for other in names)
-        if (root / MATRIX_FILE).is_file() and not any(map(config_file.is_ours, paths)):
-            hint = (
-                f"a rerender of conda-smithy deletes generated configs; {config_file.WRITE} brings them back"
-            )
         raise ConfigError(f"there is no config '{name}'", hint)
     path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", root.absolute() / RECIPES
     if path.is_file():

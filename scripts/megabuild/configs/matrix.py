@@ -18,7 +18,7 @@ from groundwork.errors import ConfigError
 from groundwork.names import accelerator
 from groundwork.result import Result
 from megabuild.configs import config_file
-from megabuild.configs.config import CONFIG_FOLDER, RECIPES, config_name, python_version
+from megabuild.configs.config import CONFIG_FOLDER, RECIPES, python_version
 from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
 from megabuild.configs.config_file import as_text
 
@@ -179,8 +179,14 @@ def _name(row: Values, *, plain_blas: str) -> str:
     cuda, provider, blas = (row[key][0] for key in (_CUDA, "provider", "blas_impl"))
     suffix = provider if provider != "conda-forge" else "" if blas == plain_blas else blas
     arm = row.get("arm_variant_type", [_USUAL_ARM])[0]
-    suffixes = filter(None, (suffix, "" if arm == _USUAL_ARM else arm))
-    return config_name(row["target_platform"][0], None if cuda == "None" else cuda, "_".join(suffixes))
+    platform = row["target_platform"][0].replace("-", "_")
+    parts = (
+        platform,
+        accelerator(None if cuda == "None" else cuda),
+        suffix,
+        "" if arm == _USUAL_ARM else arm,
+    )
+    return "_".join(filter(None, parts))
 
 
 def _config_text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:

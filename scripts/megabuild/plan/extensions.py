@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from groundwork.errors import PreflightError, UsageError
+from groundwork.errors import PreflightError
 from groundwork.files import sha256
 from groundwork.network.index import PYG_INDEX
 from megabuild.configs.config import Config, python_version
@@ -53,10 +53,6 @@ class ExtensionPlanner:
         """
         available, config = recipes(options.root), options.config
         named = {find(name).conda for name in options.extensions}
-        for name in sorted(named - available.keys()):
-            raise UsageError(
-                f"there is no recipe for '{name}'", f"there are: {', '.join(available) or 'none'}"
-            )
         wanted = tuple(name for name in available if not named or name in named)
         reason = why_not(config, pyg=options.pyg, rehearse=options.rehearse)
         if not available:
@@ -76,7 +72,7 @@ class ExtensionPlanner:
 
     def packages(self, overrides: Overrides) -> tuple[PlannedPackage, ...]:
         """Return what they would make, for the provider, which must have what that takes."""
-        return tuple(package for task in self._tasks(overrides)[0] for package in task.packages)
+        return tuple(package for task in self._tasks(overrides) for package in task.packages)
 
     def plan(
         self, environment: Environment, pytorch: Sequence[PlanItem], report: Callable[[str], None]
@@ -86,7 +82,7 @@ class ExtensionPlanner:
         if self.reason:
             return Extensions(reason=self.reason)
         config = chosen(options.config, environment.overrides)
-        rendered, left_out = self._tasks(environment.overrides)
+        rendered = self._tasks(environment.overrides)
         own = {package.name for task in rendered for package in task.packages}
         own |= {item.package.name for item in pytorch}
         solver = Solver(environment, config.platform, own)
@@ -96,17 +92,13 @@ class ExtensionPlanner:
             lacking = self.sources.left_out.get(task.extension, "")
             task = choose_source(task, options.pyg, lacking, choose_wheel)
             tasks.append(self._add_fingerprint(task, pytorch, solver))
-        return Extensions(tasks=tuple(tasks), left_out=left_out)
+        return Extensions(tasks=tuple(tasks))
 
-    def _tasks(self, overrides: Overrides) -> tuple[tuple[Task, ...], dict[str, str]]:
-        """Render the recipes; returns the tasks, and the extensions without any with the reason."""
+    def _tasks(self, overrides: Overrides) -> tuple[Task, ...]:
         config = self.options.config
         values = {**overrides, **self.sources.overrides}
-        rendered = {name: render_tasks(config, name, recipe, values) for name, recipe in self.recipes.items()}
-        tasks = _needed([task for tasks in rendered.values() for task in tasks], self.wanted)
-        reason = f"its recipe leaves it out for {config.name}"
-        left_out = {name: reason for name in self.wanted if name in rendered and not rendered[name]}
-        return tasks, left_out
+        rendered = (render_tasks(config, name, recipe, values) for name, recipe in self.recipes.items())
+        return _needed([task for tasks in rendered for task in tasks], self.wanted)
 
     def _add_fingerprint(self, task: Task, pytorch: Sequence[PlanItem], solver: Solver) -> Task:
         """Add the fingerprint; a task whose environments cannot be solved is not built."""
@@ -140,8 +132,6 @@ def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
     """Return why a run builds no extensions, or an empty string where it does."""
     if pyg == "none":
         return "left out, as asked for (--pyg none)"
-    if "python" not in config.variant:
-        return f"{config.name} names no Python"
     if rehearse:
         return "a rehearsal leaves them out: they need a real PyTorch"
     if not config.platform.startswith("linux"):

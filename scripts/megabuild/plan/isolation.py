@@ -97,15 +97,10 @@ def rehearsal_image() -> str:
     return f"megabuild-rehearsal:{facts.get('VERSION_CODENAME') or facts.get('VERSION_ID') or 'unknown'}"
 
 
-def unreachable(error: ProviderError, options: Options) -> ProviderError:
-    """Return the error of a channel that does not answer with all that is missing, and what needs no channel."""
-    message, remedy, config = error.message, error.remedy, options.config
-    isolation = isolation_of(options, Environment(channels=(), pythons=()))
-    if isinstance(isolation, IsolationError):
-        message += f"; {isolation.message}"
-        remedy += " and install or start docker or podman"
+def unreachable(error: ProviderError, config: Config) -> ProviderError:
+    """Return the error of a channel that does not answer, with the configs that need no channel."""
     others = ", ".join(independent_configs(config)) or f"{config.name} --provider local"
-    return ProviderError(message, f"{remedy}, or use a config that needs no channel: {others}.")
+    return ProviderError(error.message, f"{error.remedy}, or use a config that needs no channel: {others}.")
 
 
 def independent_configs(config: Config) -> list[str]:

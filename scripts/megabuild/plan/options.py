@@ -104,15 +104,8 @@ def check_path(path: str) -> None:
 
     Raises PreflightError: It is too long, or holds a character that they cannot handle, a space for one.
     """
-    bad = sorted(set(_SAFE_PATH.sub("", path)))
-    if bad:
-        shown = " ".join(repr(character) for character in bad)
+    if len(path) > _LONGEST_PATH or not _SAFE_PATH.fullmatch(path):
         raise PreflightError(
-            f"the output folder's path {path} holds {shown}, which compilers and build scripts cannot handle",
-            "choose another one with --output",
-        )
-    if len(path) > _LONGEST_PATH:
-        raise PreflightError(
-            f"the output folder's path is {len(path)} characters long, {_LONGEST_PATH} are possible: {path}",
-            "choose a shorter one with --output",
+            f"compilers and build scripts cannot handle the output folder's path {path}",
+            f"choose one of at most {_LONGEST_PATH} letters, digits and _./+@=- with --output",
         )

@@ -83,8 +83,6 @@ class Extensions:
 
     tasks: tuple[Task, ...] = ()  #: in the order of their names
     reason: str = ""  #: why there are none
-    #: extensions that are not built for this config, with the reason
-    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> tuple[Task, ...]:

@@ -21,7 +21,7 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
 from megabuild.plan.recipe_parts import Part, part_of, parts
 from megabuild.plan.source_date import source_date
-from megabuild.plan.torch_version import TorchRelease, read_release
+from megabuild.plan.torch_version import read_release
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import ChannelError, provide
@@ -43,7 +43,12 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
     in_use.mark(options.cache)
     files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")
     release = read_release(options, report)
-    overrides, refused = _leave_out(options, _with_release(options, release), release.left_out)
+    overrides = overrides_from_options(options)
+    if release.source is not None:
+        overrides["torch_source_path"] = (str(release.source),)
+    if release.triton:
+        overrides["triton_version"] = (release.triton,)
+    overrides, refused = _leave_out(options, overrides, release.left_out)
     planner = ExtensionPlanner.find(options, report)
     request = ProviderRequest(
         config=options.config,
@@ -56,7 +61,7 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
     try:
         environment = provide(request)
     except ChannelError as error:
-        raise unreachable(error, options) from error
+        raise unreachable(error, options.config) from error
     environment, left_out = _narrow(options, environment, overrides)
     isolation = isolation_of(options, environment)
     packages = [package for package in render_recipe(options, environment.overrides) if not package.skipped]
@@ -133,15 +138,6 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
         raise UsageError(
             f"{config.name} compiles no PyTorch, so there is nothing to rehearse", "leave out --rehearse"
         )
-    return overrides
-
-
-def _with_release(options: Options, release: TorchRelease) -> dict[str, tuple[str, ...]]:
-    overrides = overrides_from_options(options)
-    if release.source is not None:
-        overrides["torch_source_path"] = (str(release.source),)
-    if release.triton:
-        overrides["triton_version"] = (release.triton,)
     return overrides
 
 

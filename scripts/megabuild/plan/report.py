@@ -98,10 +98,7 @@ def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> lis
         for item in task.items:
             state = _state(item, how, fetched)
             rows.append((item.package.id.label, state, task.reason if state == how else ""))
-    lines = table(("extension", "state", "why"), rows) if rows else []
-    return lines + [
-        f"{UNICODE.warning} {name} is left out: {why}" for name, why in extensions.left_out.items()
-    ]
+    return table(("extension", "state", "why"), rows) if rows else []
 
 
 def _left_out_notes(left_out: Mapping[str, str]) -> list[str]:
@@ -131,7 +128,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "rehearsal": plan.options.rehearse,
         **to_dict(config, "platform torch_version"),
         "packages": [{**to_dict(item.package, _PACKAGE), "exists": item.exists} for item in plan.items],
-        "extensions": {"reason": extensions.reason, "left_out": dict(extensions.left_out), "tasks": tasks},
+        "extensions": {"reason": extensions.reason, "tasks": tasks},
         "left_out": dict(plan.left_out),
         "notes": list(plan.notes),
         "overrides": {key: list(values) for key, values in plan.overrides.items()},

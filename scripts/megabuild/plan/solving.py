@@ -77,11 +77,6 @@ class Solver:
         self._given, self._platform, self._own = given, platform, own
         self._lines: dict[tuple[str, ...], list[str]] = {}
 
-    @property
-    def count(self) -> int:
-        """Number of environments solved so far."""
-        return len(self._lines)
-
     def built_with(self, package: PlannedPackage) -> list[str]:
         """Solve all environments of a package; return a line for everything that it is built with.
 

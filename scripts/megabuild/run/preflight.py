@@ -41,7 +41,7 @@ def checks(plan: Plan, isolation: Isolation) -> Iterator[tuple[str, str]]:
     solver = Solver(plan.environment, plan.options.config.platform, {package.name for package in packages})
     for package in packages:
         solver.built_with(package)
-    yield "packages", f"{counted(solver.count, 'environment')} can be solved"
+    yield "packages", "all environments can be solved"
 
 
 def check_disk(plan: Plan) -> str:

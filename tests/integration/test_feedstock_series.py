@@ -36,14 +36,6 @@ def test_a_patch_applies_alone(release: str, tmp_path: Path) -> None:
         subprocess.run(["bash", "-n", str(script)], check=True)
 
 
-def test_the_patch_for_2_14_calls_what_the_swap_has() -> None:
-    called = re.findall(r"^\+ +swap (\w+)", PATCHES["2.14"].read_text(), re.MULTILINE)
-    command = ["python3", str(ROOT / "recipe/swap/cmake_python_swap"), "--help"]
-    known = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert sorted(called) == ["apply", "configure", "wheel"]
-    assert all(re.search(rf"^ +{word}\b", known, re.MULTILINE) for word in called)
-
-
 @pytest.mark.parametrize(
     ("more", "refused"),
     [

@@ -110,14 +110,12 @@ def test_only_gpu_packages_need_a_gpu_driver(config: Config, packages: tuple[Pla
         )
 
 
-def test_processor_types_exclude_each_other(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
+def test_libtorch_excludes_the_other_processor_type_and_openblas_without_openmp(
+    config: Config, packages: tuple[PlannedPackage, ...]
+) -> None:
     other = "pytorch-cpu" if config.cuda_version else "pytorch-gpu"
     (libtorch,) = of(packages, "libtorch")
     assert f"{other} <0.0a0" in libtorch.constraints
-
-
-def test_openblas_has_openmp_where_it_is_used(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
-    (libtorch,) = of(packages, "libtorch")
     assert ("libopenblas * openmp_*" in libtorch.constraints) == (config.blas == "generic")
 
 

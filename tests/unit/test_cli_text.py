@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from groundwork.text import duration, printable, size, table
+from groundwork.text import duration, printable, size
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,3 @@ def test_signs_are_ascii_where_the_stream_is() -> None:
     ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     assert printable("✓ a\n✗ b…", ascii_stream) == "+ a\nx b~"
     assert printable("✓", io.TextIOWrapper(io.BytesIO(), encoding="UTF-8")) == "✓"
-
-
-def test_table_columns_line_up() -> None:
-    assert table(("name", "size"), [("a", "1 B"), ("longer", "10 kB")], right=frozenset({1})) == [
-        "name     size",
-        "a         1 B",
-        "longer  10 kB",
-    ]

@@ -20,7 +20,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Estimate, Plan, PlanItem
 from megabuild.plan.report import plan_document, plan_lines
 from megabuild.plan.tree_reuse import Decision
-from megabuild.providers.environment import Download, Environment
+from megabuild.providers.environment import Environment
 from megabuild.run.summary import PackageResult, Summary
 from megabuild.status.record import Activity, RunRecord
 from megabuild.status.status import PHASE, Status, logger, script_lines
@@ -107,19 +107,6 @@ def test_a_plan_has_few_warnings(options: Options) -> None:
     assert "libcublas-dev" not in "\n".join(lines)
 
 
-def test_a_plan_of_wheels_compiles_nothing(repository: Path, tmp_path: Path) -> None:
-    config = load(repository, "linux_64_cuda130_wheel")
-    plan = a_plan(Options(config=config, root=repository, output=tmp_path, cache=tmp_path))
-    downloads = (Download(what="wheels", count=42, size=2_900_000_000),)
-    text = "\n".join(plan_lines(replace(plan, environment=replace(plan.environment, downloads=downloads))))
-    assert "takes apart the wheels of PyTorch 2.13.0" in text
-    assert "downloads first: 42 wheels (2.9 GB)" in text
-    assert "libtorch is taken out of its wheel" in text
-    assert "build\n" not in text
-    assert "BLAS" not in text
-    assert "compile job" not in text
-
-
 def test_a_plan_is_json(options: Options) -> None:
     document = json.loads(json.dumps(plan_document(a_plan(options))))
     assert document["config"] == "linux_64_cuda130"
@@ -145,19 +132,6 @@ def test_the_summary_says_what_failed() -> None:
     assert any("✗ failed" in line for line in failed)
     assert "✗ the linker gave up" in failed
     assert any("not everything was built in 11:06 h" in line for line in failed)
-
-
-@pytest.mark.parametrize(
-    ("name", "build", "expected"),
-    [
-        ("pytorch", "cpu_generic_py310_h613bcb5_0", "pytorch 2.6.0 py3.10"),
-        ("pytorch", "cpu_generic_py314t_h613bcb5_0", "pytorch 2.6.0 py3.14t"),
-        ("libtorch-cuda-linalg", "cuda130_mkl_magma_h91a7cd6_350", "libtorch-cuda-linalg 2.6.0 magma"),
-        ("libtorch", "cpu_generic_h151f1a5_0", "libtorch 2.6.0"),
-    ],
-)
-def test_packages_have_short_names(name: str, build: str, expected: str) -> None:
-    assert PackageId(name, "2.6.0", build).label == expected
 
 
 def a_run(screen: Screen, folder: Path) -> None:
@@ -209,16 +183,6 @@ def test_the_moving_lines_fit_the_terminal(width: int) -> None:
     assert "building, 3:20 min so far" in texts[0]
     assert "libtorch: compile" in texts[1]
     assert "1:09 min left" in texts[1] or width == 40
-
-
-def test_no_color_means_no_color(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    stream = io.StringIO()
-    with Screen(Console(file=stream, force_terminal=True, width=80)) as screen:
-        a_run(screen, tmp_path)
-    assert "built in 1:01 min" in stream.getvalue()
-    assert "\x1b[32m" not in stream.getvalue()
-    assert "\x1b[33m" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("terminal", [False, True])

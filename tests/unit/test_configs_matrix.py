@@ -9,7 +9,7 @@ import pytest
 
 from groundwork.errors import ConfigError
 from megabuild.configs import matrix
-from megabuild.configs.config import CONFIG_FOLDER, available, load, select
+from megabuild.configs.config import CONFIG_FOLDER, available, load
 from megabuild.configs.config_file import stamped
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,18 +106,6 @@ def test_anothers_file_in_the_place_of_a_generated_one_is_kept_and_named(copy: P
     assert not (copy / CONFIG_FOLDER / "osx_64_cpu.yaml").exists()
 
 
-def test_after_a_rerender_it_is_said_how_the_generated_configs_come_back(copy: Path) -> None:
-    for path in (copy / CONFIG_FOLDER).glob("*.yaml"):
-        path.unlink()
-    (copy / CONFIG_FOLDER / "linux_64_blas_implmkl.yaml").write_text(SMITHY)
-    with pytest.raises(ConfigError, match="there is no config 'linux_64_cpu'") as caught:
-        load(copy, "linux_64_cpu")
-    assert "conda-smithy" in caught.value.remedy
-    assert "configs --write" in caught.value.remedy
-    matrix.write(copy)
-    assert set(available(copy)) == {*available(ROOT), "linux_64_blas_implmkl"}
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [("  - 2.28   ", "  # - 2.28   "), ("\nc_stdlib_version:", "\nanother_key:")],
@@ -143,12 +131,6 @@ def test_a_config_is_typed(repository: Path) -> None:
     assert load(repository, "linux_64_cpu_debian").pythons == ("3.10", "3.11", "3.12", "3.13")
 
 
-def test_an_unknown_config_gets_a_suggestion(repository: Path) -> None:
-    with pytest.raises(ConfigError, match="linux_64_cud130") as caught:
-        load(repository, "linux_64_cud130")
-    assert "linux_64_cuda130" in caught.value.remedy
-
-
 def test_broken_yaml_is_located(copy: Path) -> None:
     path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
     path.write_text("blas_impl:\n- mkl\n  c: [unclosed\n")  # as whoever made it left it
@@ -172,29 +154,9 @@ def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: s
         load(copy, "linux_64_cpu")
 
 
-def test_two_values_where_one_is_needed_are_refused(copy: Path) -> None:
-    path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
-    path.write_text(path.read_text().replace("blas_impl:\n- mkl\n", "blas_impl:\n- mkl\n- generic\n"))
-    with pytest.raises(ConfigError, match="'blas_impl' has 2 values"):
-        load(copy, "linux_64_cpu")
-
-
 def test_an_empty_matrix_deletes_no_config(copy: Path) -> None:
     before = available(copy)
     (copy / matrix.MATRIX_FILE).write_text("")
     with pytest.raises(ConfigError, match="no row"):
         matrix.write(copy)
     assert available(copy) == before
-
-
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        ("linux_64*", {name for name in available(ROOT) if name.startswith("linux_64")}),
-        ("linux_*_cpu", {"linux_64_cpu", "linux_aarch64_cpu"}),
-        ("*cuda130", {"linux_64_cuda130", "linux_aarch64_cuda130"}),
-        ("osx_arm64_cpu.yaml", {"osx_arm64_cpu"}),
-    ],
-)
-def test_globs_select_configs(repository: Path, pattern: str, expected: set[str]) -> None:
-    assert set(select(available(repository), pattern)) == expected

@@ -22,26 +22,10 @@ def test_narrowing_the_pythons_narrows_their_partners(repository: Path) -> None:
     }
 
 
-def test_a_python_the_config_lacks_is_refused(repository: Path) -> None:
-    with pytest.raises(UsageError, match=r"no Python 3\.14") as caught:
-        python_pins(load(repository, "linux_64_cpu_debian"), ["3.14"])
-    assert "3.13" in caught.value.remedy
-
-
 def test_a_new_number_of_values_in_a_zip_is_refused(repository: Path) -> None:
     config = load(repository, "linux_64_cuda130")
     with pytest.raises(UsageError, match="zipped"):
         complete(config, {"c_stdlib_version": ["2.28", "2.36"]})
-
-
-def test_a_whole_group_may_change_its_length(repository: Path) -> None:
-    config = load(repository, "linux_64_cpu")
-    group = {
-        "python": ["3.15.* *_cp315", "3.16.* *_cp316"],
-        "is_python_min": ["true", "false"],
-        "further_python": ["true", "true"],
-    }
-    assert complete(config, group) == {key: tuple(values) for key, values in group.items()}
 
 
 @pytest.mark.parametrize("text", ["9.0;12.0+PTX", " 9.0 12.0+PTX;", "sm_90,120+ptx", "90;sm_90 12.0+PTX"])

@@ -94,11 +94,9 @@ class Torch:
     prefix: Path
     site_packages: Path
 
-    def build(
-        self, name: str, *flags: str, linked: Iterable[Path] = (), source: Path = SOURCES / "operator.cpp"
-    ) -> Path:
-        """Compile a source against this torch, link it to more, and return the library."""
-        more = list(linked)
+    def build(self, name: str, *flags: str, linked: Iterable[Path] = ()) -> Path:
+        """Compile operator.cpp against this torch, link it to more, and return the library."""
+        source, more = SOURCES / "operator.cpp", list(linked)
         texts = [*_CXX, *flags, *(str(path) for path in more), str(self.site_packages)]
         made = _cached(f"libraries/{name}.so", source, texts)
         if not made.exists():

@@ -11,7 +11,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from gpu_library import FOR_FAMILY, FOR_ONE, MACHINE_CODE, PTX, entry, fatbin
 
-from cuda_code.cuda_archs import fatbins, runs_on, wanted
+from cuda_code.cuda_archs import fatbins, runs_on
 from cuda_code.elf_file import NotElf, opened
 
 
@@ -55,7 +55,6 @@ def test_what_is_not_understood_is_refused_rather_than_passed_over(data: bytes, 
         ("sm_90", ["sm_90"], [], "native"),
         ("sm_89", ["sm_80"], [], "native"),  # a higher minor number of the same major one
         ("sm_80", ["sm_86"], [], "missing"),  # never the other way
-        ("sm_120", ["sm_90"], [], "missing"),
         ("sm_120", ["sm_90"], ["compute_90"], "PTX-only"),
         ("sm_90", ["sm_80"], ["compute_120"], "missing"),
         ("sm_90", ["sm_90a"], [], "native"),
@@ -66,22 +65,10 @@ def test_what_is_not_understood_is_refused_rather_than_passed_over(data: bytes, 
         ("sm_87", ["sm_86", "sm_80"], [], "missing"),  # Jetson runs no desktop GPU's code
         ("sm_87", ["sm_86"], ["compute_86"], "PTX-only"),
         ("sm_89", ["sm_87"], [], "missing"),
-        ("sm_72", ["sm_70"], [], "missing"),
-        ("sm_101", ["sm_100"], [], "missing"),
-        ("sm_87", ["sm_87"], [], "native"),
     ],
 )
 def test_what_runs_on_a_gpu(device: str, sm: list[str], ptx: list[str], answer: str) -> None:
     assert runs_on(device, sm, ptx) == answer
-
-
-def test_an_arch_list_means_machine_code_and_ptx_where_it_says_so() -> None:
-    assert wanted(["7.5", "9.0a", "12.0+PTX"]) == (
-        frozenset({"sm_75", "sm_90a", "sm_120"}),
-        frozenset({"compute_120"}),
-    )
-    with pytest.raises(ValueError, match="Hopper"):
-        wanted(["Hopper"])
 
 
 def test_the_elf_reader_agrees_with_pyelftools() -> None:

@@ -115,12 +115,7 @@ def test_what_is_wrong_with_driver_and_torch_is_said(answer: dict[str, Any], fau
     assert not report["ok"]
 
 
-def has_gpu() -> bool:
-    """Whether this machine has one."""
-    return bool(gpu_probe.driver().get("count"))
-
-
-@pytest.mark.skipif(has_gpu(), reason="this machine has a GPU")
+@pytest.mark.skipif(bool(gpu_probe.driver().get("count")), reason="this machine has a GPU")
 def test_without_a_gpu_it_says_so_with_a_code_of_its_own(
     tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 from gpu_library import MACHINE_CODE, entry, fatbin
 from test_sizes_cli import call
+from tiny import make_package
 from wheel_files import make_wheel
 
+import verify_package
 from command_line.run_command import Invocation
 
 GOOD = Path(_ctypes.__file__).read_bytes()
 VERSION_FILE = "__version__ = '2.13.0'\ncuda = None\n"
 STEMS = ("basis", "version", "weighting")
+IN_CONDA = ["pytorch 2.13.0 cpu_generic_py312_h1_0", "python_abi 3.12.* *_cp312"]
 
 Verify = Callable[..., tuple[int, str]]
 
@@ -60,6 +63,12 @@ def linked(folder: Path, *libraries: str, code: bytes = b"") -> bytes:
     words += [f"-l:{name}" for name in libraries]
     subprocess.run([*words, "-o", str(folder / "made.so")], input=source, text=True, check=True)
     return (folder / "made.so").read_bytes()
+
+
+def compiled(path: Path, source: str) -> bytes:
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
+    subprocess.run(command, input=source, text=True, check=True)
+    return path.read_bytes()
 
 
 def environment(folder: Path) -> Path:
@@ -179,7 +188,9 @@ def test_overwritten_device_code_is_called_so(verify: Verify, tmp_path: Path) ->
     [
         ("12.1", 0, "sm_121 runs it as sm_120"),
         ("12.0", 0, ""),
-        ("10.0", 14, "no code for sm_100"),
+        ("sm_120", 0, ""),
+        ("120", 0, ""),
+        ("12.0;sm_90", 14, "no code for sm_90"),
         ("12.0+PTX", 14, "PTX for compute_120"),
     ],
 )
@@ -189,6 +200,80 @@ def test_an_arch_list_asks_what_such_gpus_run(
     path = wheel(tmp_path, cuda(tmp_path, fatbin(entry(MACHINE_CODE, 120, size=16))))
     result, shown = verify(path, "--arch-list", asked)
     assert (result, said in shown) == (code, True), shown
+
+
+def test_the_test_of_every_package_fails_for_a_cpu_library_in_a_cuda_package(tmp_path: Path) -> None:
+    files = cuda(tmp_path, fatbin(entry(MACHINE_CODE, 90, size=16), entry(MACHINE_CODE, 120, size=16)))
+    (tmp_path / "torch_spline_conv").mkdir()
+    for weighting, said in (
+        (files["_weighting_cuda.so"], []),
+        (GOOD, ["torch_spline_conv/_weighting_cuda.so"]),
+    ):
+        for name, content in {**files, "_weighting_cuda.so": weighting}.items():
+            (tmp_path / "torch_spline_conv" / name).write_bytes(content)
+        faults = verify_package.check(tmp_path, "torch_spline_conv", "cuda130", ["9.0", "12.0"], "3.12")
+        assert [fault.partition(": compiled without CUDA")[0] for fault in faults] == said
+
+
+@pytest.mark.parametrize("arch", ["12.0", "sm_120", "12.0+PTX"])
+@pytest.mark.parametrize("kind", ["wheel", "package", "environment"])
+def test_a_build_for_the_cpu_is_none_for_an_architecture(
+    kind: str, arch: str, verify: Verify, tmp_path: Path
+) -> None:
+    files = {f"lib/python3.12/site-packages/torch_spline_conv/{name}": data for name, data in cpu().items()}
+    subject = {
+        "wheel": lambda: wheel(tmp_path, cpu(), "1.2.2+pt213cpu"),
+        "package": lambda: make_package(tmp_path, "pytorch_spline_conv", "1.2.2", "cpu_0", files, IN_CONDA),
+        "environment": lambda: environment(tmp_path).parents[2],
+    }[kind]()
+    assert verify(subject)[0] == 0
+    code, shown = verify(subject, "--arch-list", arch)
+    assert (code, "compiled without CUDA" in shown) == (14, True), shown
+    assert verify(subject, "--arch-list", arch, "--accelerator", "cpu")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [(("--accelerator", "cuda130"), 0), (("--accelerator", "cpu"), 14), (("--arch-list", "9.0"), 14)],
+)
+def test_a_module_that_nothing_is_known_of_is_unknown(
+    question: tuple[str, str], answer: int, verify: Verify, tmp_path: Path
+) -> None:
+    name = "other-1.0-py3-none-linux_x86_64.whl"
+    silent = make_wheel(tmp_path / "silent", name, {"other/_c.so": GOOD})
+    assert (verify(silent)[0], verify(silent, *question)[0]) == (0, 19)
+    library = linked(tmp_path, "libcudart.so.13", code=fatbin(entry(MACHINE_CODE, 120, size=16)))
+    assert verify(make_wheel(tmp_path / "cuda", name, {"other/_c.so": library}), *question)[0] == answer
+
+
+# ---- torch's stable ABI ---------------------------------------------------------------------------------------------
+CALL = "void {0}(void); void call_{0}(void) {{ {0}(); }} "
+STABLE = CALL.format("aoti_torch_new_tensor_handle")
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_only_a_library_of_the_stable_abi_goes_with_every_later_torch(
+    stable: bool, verify: Verify, tmp_path: Path
+) -> None:
+    planted = "" if stable else CALL.format("_ZN3c106detail14torchCheckFailEPKcS2_jS2_")
+    (tmp_path / "pyg_lib").mkdir()
+    library = compiled(tmp_path / "pyg_lib/libpyg.so", STABLE + planted)
+    fault = "not for every later torch: it needs c10::detail::torchCheckFail"
+    files = {"lib/python3.12/site-packages/pyg_lib/libpyg.so": library}
+    for number, (pin, ok) in enumerate((("", stable), (",<2.14.0a0", True))):
+        depends = ["python >=3.10", "pytorch * cpu*", f"pytorch >=2.13.0{pin}"]
+        package = make_package(tmp_path / str(number), "pyg-lib", "0.8.0", "cpu_mkl_0", files, depends)
+        code, shown = verify(package)
+        assert (code, fault in shown) == (0 if ok else 14, not ok), shown
+        torch_pin = "minor" if pin else "stable"
+        faults = verify_package.check(tmp_path, "pyg_lib", "cpu", (), "3.12", torch_pin=torch_pin)
+        assert [fault in line for line in faults] == ([] if ok else [True])
+    torch = environment(tmp_path / "later") / "torch"
+    (torch / "version.py").write_text(VERSION_FILE.replace("2.13.0", "2.14.1"))
+    compiled(torch / "lib/libtorch_cpu.so", "void aoti_torch_new_tensor_handle(void) {}")
+    own = make_wheel(tmp_path, "own_ops-1.0+pt213-cp310-abi3-linux_x86_64.whl", {"own_ops/ops.so": library})
+    code, shown = verify(own, "--beside", tmp_path / "later")
+    assert (code, "built for torch 2.13" in shown) == ((0, False) if stable else (14, True)), shown
 
 
 # ---- environments ---------------------------------------------------------------------------------------------------
@@ -223,19 +308,53 @@ def test_of_two_torches_the_one_that_python_loads_counts(verify: Verify, tmp_pat
     site = environment(tmp_path)
     own, shared = site / "torch/lib/libtorch_cpu.so", tmp_path / "lib/libtorch_cpu.so"
     for path, function in ((own, "_ZN2at3newEv"), (shared, "_ZN2at3oldEv")):
-        words = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
-        subprocess.run(words, input=f"void {function}(void) {{}}", text=True, check=True)
+        compiled(path, f"void {function}(void) {{}}")
     for symbol, expected in (("new", 0), ("old", 14)):
-        library = str(site / "torch_spline_conv/_basis_cpu.so")
-        words = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
         source = f"void _ZN2at3{symbol}Ev(void); void f(void) {{ _ZN2at3{symbol}Ev(); }}"
-        subprocess.run(words, input=source, text=True, check=True)
+        compiled(site / "torch_spline_conv/_basis_cpu.so", source)
         code, shown = verify(tmp_path)
         assert (code, "two PyTorches" in shown) == (expected, True), shown
     own.unlink()
     own.symlink_to(shared)  # as conda packages have it
     code, shown = verify(tmp_path)
     assert (code, "two PyTorches" in shown) == (0, False), shown
+
+
+@pytest.mark.parametrize(
+    ("cuda", "question", "said"),
+    [
+        ("None", "cuda130", "torch was built without CUDA"),
+        ("'13.0'", "cpu", "torch was built with CUDA"),
+        ("'13.0'", "cuda132", "torch was built for CUDA 13.0, not for CUDA 13.2"),
+    ],
+)
+def test_an_environments_torch_is_asked_too(
+    cuda: str, question: str, said: str, verify: Verify, tmp_path: Path
+) -> None:
+    torch = environment(tmp_path) / "torch"
+    (torch / "lib/libtorch_python.so").write_bytes(GOOD)
+    (torch / "version.py").write_text(VERSION_FILE.replace("None", cuda))
+    code, shown = verify(tmp_path, "--accelerator", question)
+    assert (code, said in shown) == (14, True), shown
+
+
+@pytest.mark.parametrize(
+    ("build", "python", "reason"),
+    [
+        ("pt213cpu", "cp312", ""),
+        ("pt212cpu", "cp312", "built for torch 2.12"),
+        ("pt213cu129", "cp312", "built for CUDA 12.9"),
+        ("pt213cpu", "cp311", "built for Python 3.11"),
+    ],
+)
+def test_a_wheel_for_something_else_is_refused_beside_an_environment(
+    build: str, python: str, reason: str, verify: Verify, tmp_path: Path
+) -> None:
+    environment(tmp_path)
+    name = f"torch_spline_conv-1.2.2+{build}-{python}-{python}-linux_x86_64.whl"
+    files = {f"torch_spline_conv/{name}": content for name, content in cpu().items()}
+    code, shown = verify(make_wheel(tmp_path / "wheel", name, files), "--beside", tmp_path)
+    assert (code, reason in shown) == (14 if reason else 0, True), shown
 
 
 def test_a_venv_that_uses_its_bases_torch_says_that_none_was_seen(verify: Verify, tmp_path: Path) -> None:

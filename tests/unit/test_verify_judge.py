@@ -9,7 +9,7 @@ import pytest
 
 from cuda_code.cuda_archs import Unit
 from cuda_code.judge import Wanted, judge
-from cuda_code.kernels import KERNELS, split
+from cuda_code.kernels import split
 from cuda_code.library_facts import LibraryFacts
 
 PLAIN = LibraryFacts(
@@ -118,10 +118,3 @@ def test_pyg_lib_is_not_asked_for_what_upstream_cannot_compile() -> None:
 )
 def test_names_of_libraries_are_split(name: str, expected: tuple[str, str]) -> None:
     assert split(name) == expected
-
-
-def test_the_table_is_what_upstream_sources_say() -> None:
-    """The sources that the recipes name: a library with device code where there is a .cu file."""
-    assert {name: len(module.kernels) for name, module in KERNELS.items()} == {
-        "torch_scatter": 3, "torch_sparse": 4, "torch_cluster": 7, "torch_spline_conv": 2, "pyg_lib": 1,
-    }  # fmt: skip

@@ -146,18 +146,6 @@ def test_a_wheel_says_torch_cuda_and_python(version: str, tag: str, expected: tu
     assert (found.torch, found.cuda, found.python) == expected
 
 
-def test_what_an_expectation_leaves_open_is_filled() -> None:
-    known = Expectation(accelerator="cuda130", archs=("9.0",), python="3.12", exact_archs=False)
-    found = Expectation(accelerator="", archs=("12.0",)).filled(known)
-    assert (found.accelerator, found.archs, found.python, found.exact_archs) == (
-        "cuda130",
-        ("12.0",),
-        "3.12",
-        True,
-    )
-    assert (found.cuda, found.cuda_version) == (True, "13.0")
-
-
 @pytest.mark.parametrize(("name", "archs"), [("gpu", ()), ("cuda130", ("Hopper",))])
 def test_an_expectation_that_means_nothing_is_refused(name: str, archs: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):

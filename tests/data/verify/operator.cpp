@@ -7,14 +7,7 @@
 void twice_cuda(float* out, const float* in, long count);
 #endif
 
-#ifdef OF_ANOTHER_TORCH
-namespace c10 { void of_another_torch(); }
-#endif
-
 static at::Tensor twice(const at::Tensor& x) {
-#ifdef OF_ANOTHER_TORCH
-  c10::of_another_torch();
-#endif
 #ifdef WITH_CUDA
   if (x.is_cuda()) twice_cuda(x.mutable_data_ptr<float>(), x.const_data_ptr<float>(), x.numel());
 #else

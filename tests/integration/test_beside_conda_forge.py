@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import neighbour_channels
@@ -119,24 +118,6 @@ def test_with_strict_priority_the_first_channel_decides(
     assert {place.partition("/")[0] for place in first.values()} == {OURS}
     second = solution(["pytorch", SCATTER], [theirs, ours])
     assert {place.partition("/")[0] for place in second.values()} == {THEIRS}
-
-
-def test_without_priorities_the_later_one_is_taken_and_a_lower_number_loses(
-    packages: OurPackages, theirs: Path, tmp_path: Path
-) -> None:
-    """What these numbers are for: with those of build 0, no one could get ours without naming them."""
-
-    def chosen(lower: int, later: int) -> str:
-        own = [
-            replace(line, number=line.number - lower, timestamp=line.timestamp + later)
-            for line in packages.pytorch
-        ]
-        ours = channel(tmp_path / f"{OURS}{lower}{later}", own)
-        return solution(["pytorch"], [ours, theirs], strict=False)["pytorch"].partition("/")[0]
-
-    assert chosen(0, 1000) == f"{OURS}01000"
-    assert chosen(0, -1000) == THEIRS
-    assert chosen(2, 1000) == THEIRS
 
 
 def test_conda_forge_s_libtorch_does_not_get_a_second_linalg_library(theirs: Path, ours: Path) -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
-import platformdirs
 import pytest
-from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, solve
+from debian_inputs import debian_cache
 
 from cuda_code.elf_file import opened
 from gpu_tools.slim import tables
 from groundwork.errors import ProviderError
-from megabuild.providers import local_channel
 from megabuild.providers.debian import apt, libraries, root
 from megabuild.providers.debian.root import DebianRoot, enter
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local.compilers import probe
-from megabuild.providers.local.interpreters import some_of
 
 pytestmark = [
     pytest.mark.long,
@@ -30,24 +25,16 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def cache() -> Path:
-    """The user's own cache: a root takes minutes and gigabytes, and the build wants it anyway."""
-    return Path(os.environ.get("MEGABUILD_CACHE") or platformdirs.user_cache_path("megabuild"))
-
-
-@pytest.fixture(scope="module")
-def debian(cache: Path) -> DebianRoot:
+def debian() -> DebianRoot:
     """The root with PyTorch's build dependencies."""
     try:
         apt.debian_lines(root.SUITE)
     except ProviderError as error:
         pytest.skip(error.message)
-    return root.make(cache / "debian", lambda _: None)
+    return root.make(debian_cache() / "debian", lambda _: None)
 
 
-def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(
-    debian: DebianRoot, cache: Path
-) -> None:
+def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(debian: DebianRoot) -> None:
     assert (debian.source / "setup.py").is_file()
     assert (debian.source / "debian" / "patches" / "series").is_file()
     toolchain = probe(root=debian.path, enter=enter(debian.path))
@@ -57,7 +44,7 @@ def test_the_root_has_pytorch_its_compilers_and_its_build_dependencies(
         [*enter(debian.path), "dpkg-checkbuilddeps", control], capture_output=True, text=True, check=False
     )
     assert "libonnx-dev" not in done.stderr
-    assert root.make(cache / "debian", lambda _: None) == debian
+    assert root.make(debian_cache() / "debian", lambda _: None) == debian
 
 
 def test_the_libraries_are_complete_without_the_c_library(debian: DebianRoot) -> None:
@@ -89,48 +76,3 @@ def _contents(path: Path) -> dict[str, int]:
         for name, section in zip(found.names, found.sections, strict=True)
         if section.kind == 1 and section.flags & tables.ALLOC  # SHT_PROGBITS
     }
-
-
-def test_environments_work_inside_the_root(debian: DebianRoot, cache: Path, tmp_path: Path) -> None:
-    toolchain = probe(root=debian.path, enter=enter(debian.path))
-    pythons = some_of(["3.10", "3.11", "3.12", "3.13"], print)
-    made = local_channel.make(
-        ["python", "numpy 2.*", "gxx_linux-64 14.*", "debian-torch-libs"],
-        platform="linux-64",
-        interpreters=pythons,
-        cache=cache,
-        stand_ins=False,
-        report=lambda _: None,
-        toolchain=toolchain,
-        extra=[libraries.package(debian, toolchain.glibc, "linux-64")],
-    )
-    python = next(iter(pythons))
-    specs = [f"python {python}.*", "numpy", "gxx_linux-64", "debian-torch-libs"]
-
-    async def work() -> None:
-        virtual = VirtualPackage.detect(VirtualPackageOverrides.from_env())
-        records = await solve([Channel(made.path.as_uri())], specs, virtual_packages=virtual)
-        await install(
-            records, target_prefix=tmp_path / "env", cache_dir=tmp_path / "packages", show_progress=False
-        )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONDA_OVERRIDE_GLIBC", toolchain.glibc)
-        asyncio.run(work())
-    script = """
-    python=/mnt/bin/python
-    $python -c 'import ssl, ctypes, sqlite3, zlib, numpy, glob
-for library in glob.glob("/mnt/lib/lib*.so.*"): ctypes.CDLL(library)'
-    export CONDA_PREFIX=/mnt
-    for file in /mnt/etc/conda/activate.d/*.sh; do . "$file"; done
-    echo 'int main() { return 0; }' > /tmp/x.cpp
-    $CXX $CXXFLAGS /tmp/x.cpp $LDFLAGS -o /tmp/x
-    /tmp/x
-    """
-    done = subprocess.run(
-        [*enter(debian.path), "--bind", str(tmp_path / "env"), "/mnt", "sh", "-euc", script],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr

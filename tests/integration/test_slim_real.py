@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -67,13 +66,7 @@ def works(env: Path, feature: str, cache: Path) -> bool:
 def test_what_is_said_to_work_does(
     env: Path, before: Mapping[str, tuple[object, ...]], keep: str, at_most: float, tmp_path: Path
 ) -> None:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     applied = slim(env, "--arch-list", "12.0", "--keep", keep, "--apply")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
-    print(keep, applied["before"], applied["after"], f"{seconds:.1f} s of CPU")
-    print({step["name"]: step["saves"] for step in applied["steps"]})
-    assert seconds <= 60
     assert applied["after"] <= at_most * GIB
     files = (path for path in env.rglob("*") if path.is_file() and not path.is_symlink())
     there = sum(path.stat().st_size for path in files if ".megabuild-slim" not in path.parts)

@@ -1,4 +1,4 @@
-"""The system's compilers as packages: activation, stand-ins that need them, refusals."""
+"""The system's compilers as packages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.providers import specs
-from megabuild.providers.local import compilers, placeholder_packages
+from megabuild.providers.local import compilers
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.package import LocalPackage
 
@@ -79,39 +78,3 @@ def test_versions_are_those_of_the_compiler_and_a_changed_compiler_changes_the_b
     other = compilers.packages(replace(toolchain, digest="other"), "linux-64")
     changed = {package.name: package.build_string for package in other}
     assert changed["gcc_linux-64"] != packages["gcc_linux-64"].build_string
-
-
-def test_stand_ins_satisfy_what_is_asked_and_say_what_they_are(toolchain: Toolchain) -> None:
-    asked = specs.parse(["libcblas * *_mkl", "mkl-devel 2025.*", "libmagma-devel 2.9.0.*"])
-    made = placeholder_packages.packages(asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64")
-    assert [package.name for package in made] == ["libcblas", "libmagma-devel", "libmagma", "mkl-devel"]
-    for package in made:
-        wanted = asked.get(package.name, ())
-        assert specs.satisfied(wanted, package.id)
-        assert "rehearsal stand-in" in package.summary
-
-
-def test_the_stand_in_for_magma_compiles_and_links(toolchain: Toolchain, tmp_path: Path) -> None:
-    asked = specs.parse(["libmagma-devel 2.9.0.*"])
-    for package in placeholder_packages.packages(
-        asked, {"libmagma-devel": ["libmagma"]}, toolchain, "linux-64"
-    ):
-        staged = tmp_path / package.name
-        staged.mkdir()
-        package.fill(staged)
-        shutil.copytree(staged, tmp_path / "env", dirs_exist_ok=True)
-    (tmp_path / "x.c").write_text(
-        "#include <magma.h>\nint main(void) { return MAGMA_VERSION_MINOR == 9 ? 0 : 1; }\n"
-    )
-    env = tmp_path / "env"
-    argv = [
-        toolchain.cc,
-        "x.c",
-        f"-I{env}/include",
-        f"-L{env}/lib",
-        "-Wl,--no-as-needed",
-        "-lmagma",
-        f"-Wl,-rpath,{env}/lib",
-    ]
-    subprocess.run([*argv, "-o", "x"], cwd=tmp_path, check=True)
-    assert subprocess.run([tmp_path / "x"], check=False).returncode == 0

@@ -65,17 +65,3 @@ def test_a_config_for_another_processor_is_refused(tmp_path: Path, repository: P
     config = load(repository, "linux_aarch64_cpu_debian")
     with pytest.raises(ProviderError, match="not linux-aarch64"):
         provide(ProviderRequest(config=config, planned=[], cache=tmp_path, report=lambda _: None, plan=True))
-
-
-@pytest.mark.parametrize(
-    ("user", "programs", "begins"),
-    [(0, (), "apt-get"), (1000, ("sudo",), "sudo apt-get"), (1000, (), "su -c 'apt-get")],
-)
-def test_the_command_is_one_that_this_user_can_run(
-    monkeypatch: pytest.MonkeyPatch, user: int, programs: tuple[str, ...], begins: str
-) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: user)
-    monkeypatch.setattr("shutil.which", lambda name: name if name in programs else None)
-    assert root.install_command().startswith(
-        f"{begins} install --no-install-recommends bubblewrap mmdebstrap"
-    )

@@ -66,13 +66,6 @@ def test_files_are_dated_alike_whenever_they_were_packed(tmp_path: Path) -> None
         assert {member.name: member.mtime for member in archive} == {"share/file": 1_000_000_000}
 
 
-def flip(path: Path) -> None:
-    """Change one bit in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Path) -> None:
     def fail(_: Path) -> None:
         raise KeyboardInterrupt
@@ -104,7 +97,9 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
     index, before = made / "linux-64" / "repodata.json", made.stat().st_ino
     assert (store.whole(packages), store.channel(packages, "linux-64")) == (made, made)
     assert made.stat().st_ino == before, "not made again"
-    flip(file)  # where it is linked, the store's, too
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)  # where it is linked, the store's, too
     assert store.whole(packages) is None
     store.ensure(packages, said.append)
     assert ("was damaged" in str(said[:1])) == linked

@@ -87,18 +87,6 @@ def test_libtorch_without_fault_passes_and_a_program_that_cannot_be_executed_is_
     assert judged(repository, libtorch).returncode == 1
 
 
-def linalg_tested(repository: Path, tmp_path: Path, *, flavour: str, has_magma: bool, code: str) -> int:
-    """Run the linalg library's test beside a torch that knows nothing but whether it has MAGMA."""
-    library = tmp_path / "torch" / "lib" / "libtorch_cuda_linalg.so"
-    library.parent.mkdir(parents=True)
-    command = ["gcc", "-shared", "-fPIC", "-xc", "-", "-o", str(library)]
-    subprocess.run(command, input=code, text=True, check=True)
-    (tmp_path / "torch" / "__init__.py").write_text(f"class cuda:\n    has_magma = {has_magma}\n")
-    script = repository / "recipe" / "tests" / "linalg_flavour.py"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    return subprocess.run([sys.executable, script, flavour], env=environment, check=False).returncode
-
-
 @pytest.mark.parametrize(
     ("flavour", "has_magma", "code", "ends"),
     [
@@ -112,7 +100,14 @@ def linalg_tested(repository: Path, tmp_path: Path, *, flavour: str, has_magma: 
 def test_a_linalg_library_that_lacks_a_symbol_or_is_the_other_flavour_is_refused(
     repository: Path, tmp_path: Path, flavour: str, has_magma: bool, code: str, ends: int
 ) -> None:
-    assert linalg_tested(repository, tmp_path, flavour=flavour, has_magma=has_magma, code=code) == ends
+    library = tmp_path / "torch" / "lib" / "libtorch_cuda_linalg.so"
+    library.parent.mkdir(parents=True)
+    command = ["gcc", "-shared", "-fPIC", "-xc", "-", "-o", str(library)]
+    subprocess.run(command, input=code, text=True, check=True)
+    (tmp_path / "torch" / "__init__.py").write_text(f"class cuda:\n    has_magma = {has_magma}\n")
+    script = repository / "recipe" / "tests" / "linalg_flavour.py"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert subprocess.run([sys.executable, script, flavour], env=environment, check=False).returncode == ends
 
 
 @pytest.mark.parametrize(

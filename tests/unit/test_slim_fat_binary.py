@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cuda_code.cuda_archs import Member
-from gpu_tools.slim.fat_binary import code_for, code_name, find_needed
+from gpu_tools.slim.fat_binary import code_name, find_needed
 
 KINDS = {"sm": 2, "compute": 1, "lto": 8, "new": 64}
 USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
@@ -14,10 +14,8 @@ USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
 @pytest.mark.parametrize(
     ("there", "gpus", "stays"),
     [
-        (USUAL, "sm_120", "sm_120"),
         (USUAL, "sm_90", "sm_90"),
         (USUAL, "sm_89", "sm_86"),  # the highest below, of the same major number
-        (USUAL, "sm_121", "sm_120"),
         (USUAL, "sm_70", ""),
         (USUAL, "sm_130", "compute_120"),
         (USUAL, "sm_80 sm_120", "sm_80 sm_120"),
@@ -44,10 +42,3 @@ def test_what_stays(there: str, gpus: str, stays: str) -> None:
     positions = find_needed(members, gpus.split())
     kept = " ".join(code_name(members[at]).replace("kind64", "new") for at in sorted(positions))
     assert kept == stays
-
-
-@pytest.mark.parametrize(
-    ("code", "answer"), [("sm_86", "none"), ("sm_86 compute_86", "ptx"), ("sm_87", "own")]
-)
-def test_the_table_calls_desktop_code_no_code_for_jetson(code: str, answer: str) -> None:
-    assert code_for("sm_87", code.split()) == answer

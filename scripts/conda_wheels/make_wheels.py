@@ -48,9 +48,6 @@ def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
     """Make the wheels that are asked for and not indexed yet, and publish them together with the earlier ones.
 
     ``report`` gets a line for each step.
-
-    Raises ConfigError, UsageError: The channel has nothing to make wheels of, or not what was requested.
-    Raises BuildError: A package needs a library that a wheel cannot contain.
     """
     channel = environments.find_channel(request.output, request.config)
     packages = find(channel, request.pythons, request.names)

@@ -25,10 +25,7 @@ def versions() -> dict[str, str]:
 
 
 def patchelf(path: Path, arguments: Sequence[str]) -> None:
-    """Change a library in place.
-
-    Raises BuildError, OutOfSpaceError: patchelf fails.
-    """
+    """Change a library in place."""
     program = shutil.which("patchelf", path=f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}") or "patchelf"
     _run([program, *arguments, str(path)], {}, f"patchelf cannot change {path.name}")
 

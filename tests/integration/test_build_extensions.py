@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import logging
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import tiny_pyg
-from tiny import PACKAGES, driver, make_channel, provider, wait_for
+from tiny import PACKAGES, make_channel, provider
 from tiny_pyg import TinyPyg
 
 from groundwork.errors import IntegrityError, IsolationError, UsageError
@@ -173,18 +172,6 @@ def test_a_file_that_a_published_package_owns_is_refused_in_another_one(tiny: Ti
     (refused,) = (row.note for row in summary.packages if row.note)
     assert "share/pyg/common (pytorch_cluster, pytorch_scatter)" in refused
     assert len(list((tiny.options().packages / "linux-64").glob("pytorch_*"))) == 1
-
-
-def test_a_driver_that_is_stopped_leaves_no_compiler_and_the_next_run_has_all_jobs(tiny: TinyPyg) -> None:
-    state = tiny.options().state
-    with driver(tiny, TINY_SECONDS="0.5") as process:
-        assert wait_for(lambda: len(tiny.compiles()) >= 5)
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
-    assert wait_for(lambda: not strays(state), seconds=20)
-    (tiny.output.parent / tiny_pyg.LOG).unlink()
-    assert tiny.run().ok
-    assert tiny.most_compilers() == 3
 
 
 def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_are_not_lost(

@@ -264,17 +264,6 @@ def test_a_refused_swap_has_an_error_of_its_own_and_other_pythons_are_built_if_a
     assert [row["status"] for row in summary["packages"]][1:] == ["missing", "built"]
 
 
-def test_a_failing_package_test_is_no_package_and_what_passed_is_published(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TINY_FAIL", "wrong")
-    with pytest.raises(PackageTestError, match="test of tinypy"):
-        tiny.run()
-    assert [name.split("-")[0] for name in published(tiny)] == ["tinylib"]
-    monkeypatch.delenv("TINY_FAIL")
-    assert statuses(tiny) == ["skipped", "built", "built"]
-
-
 @pytest.mark.parametrize("keep_going", [False, True])
 def test_a_failed_test_ends_the_builds_unless_they_are_to_go_on(tiny: Tiny, keep_going: bool) -> None:
     with_test(tiny, "echo broken\nexit 1\n")

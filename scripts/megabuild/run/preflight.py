@@ -18,10 +18,7 @@ from megabuild.plan.solving import Solver
 
 
 def checks(plan: Plan, isolation: Isolation) -> Iterator[tuple[str, str]]:
-    """Run all checks that need no compiler, cheapest first; each gives its name and what it found.
-
-    Raises MegabuildError: The first check that fails.
-    """
+    """Run all checks that need no compiler, cheapest first; each gives its name and what it found."""
     check_path(plan.options.state_inside(isolation))
     yield "path", str(plan.options.state)
     yield "disk", check_disk(plan)

@@ -36,8 +36,6 @@ def execute(
 
     The summary is also written into a record of its own below the state folder's ``runs``, whatever happened, and to
     ``run.json``, which a run that had nothing to do leaves as it is.
-
-    Raises MegabuildError: What stopped the run; everything finished is kept.
     """
     options = plan.options
     in_use.mark(options.output)

@@ -95,11 +95,7 @@ class Work(ABC):
 
     @abstractmethod
     def run(self, jobs: int) -> TaskResult:
-        """Do it with so many compile jobs.
-
-        Raises MegabuildError: It failed before anything was made, or a package is not what it should be.
-        Raises Stopped: The run ends.
-        """
+        """Do it with so many compile jobs; raises :class:`Stopped` where the run ends."""
 
     def go(self, jobs: int) -> TaskResult:
         """Run it, as a row of the status."""

@@ -22,16 +22,7 @@ def test_recipes_choose_the_arch_list_that_the_matrix_has(
     """conda-smithy's configs say nothing of it: a list zipped with CUDA comes out of a rerender as None."""
     known = load(repository, config)
     (expected,) = known.variant["torch_cuda_arch_list"]
-    made = {key: list(values) for key, values in known.variant.items()}
-    for key in ("torch_cuda_arch_list", "torch_source_path", "is_python_min"):
-        del made[key]
-    for key in [key for key in made if key.startswith("pyg_")]:
-        del made[key]
-    (tmp_path / ".ci_support").mkdir()
-    shutil.copytree(repository / "recipe", tmp_path / "recipe")
-    with (tmp_path / ".ci_support" / "linux_a.yaml").open("w") as file:
-        YAML(typ="safe", pure=True).dump(made, file)
-    smithy = load(tmp_path, "linux_a")
+    smithy = smithy_config(repository, tmp_path, config)
     assert archs_of(smithy.variant) == archs_of(known.variant)
     for recipe in (repository / "recipe/recipe.yaml", repository / "recipe/pyg/pytorch_scatter/recipe.yaml"):
         told = scripts_are_told(smithy, recipe)
@@ -56,12 +47,13 @@ def scripts_are_told(config: Config, recipe: Path) -> set[str]:
     }
 
 
-def smithy_config(repository: Path, root: Path, **changed: str) -> Config:
+def smithy_config(repository: Path, root: Path, name: str = "linux_64_cuda130", **changed: str) -> Config:
     """Make a clone with a config as conda-smithy writes it: no list of GPU architectures."""
-    known = load(repository, "linux_64_cuda130")
+    known = load(repository, name)
     (root / ".ci_support").mkdir()
     shutil.copytree(repository / "recipe", root / "recipe")
-    made = {key: list(values) for key, values in known.variant.items() if not key.startswith("torch_cuda")}
+    left_out = ("torch_cuda", "torch_source_path", "is_python_min", "pyg_")
+    made = {key: list(values) for key, values in known.variant.items() if not key.startswith(left_out)}
     with (root / ".ci_support" / "linux_64_a.yaml").open("w") as file:
         YAML(typ="safe", pure=True).dump(made | {key: [value] for key, value in changed.items()}, file)
     return load(root, "linux_64_a")

@@ -147,20 +147,13 @@ def test_wheels_taken_apart_ask_for_what_a_compile_asks_for() -> None:
         assert set(wheel) - own == set(compiled) - own, version
 
 
-def test_where_torch_source_lies_is_not_part_of_the_names() -> None:
+def test_the_place_of_the_source_and_the_fingerprint_of_staging_are_not_part_of_the_names() -> None:
     config = load(ROOT, "linux_64_cpu_debian")
+    names = [package.file_name for package in render(config, RECIPE)]
     elsewhere = render(config, RECIPE, overrides={"torch_source_path": ("/somewhere/else",)})
-    assert [package.file_name for package in elsewhere] == [
-        package.file_name for package in render(config, RECIPE)
-    ]
-
-
-def test_the_fingerprint_of_staging_is_not_part_of_the_names() -> None:
-    config = load(ROOT, "linux_64_cpu")
     salted = render(config, RECIPE, env={"STAGING_FINGERPRINT": "0" * 64, "TORCH_TREE": "/tree"})
-    assert [package.file_name for package in salted] == [
-        package.file_name for package in render(config, RECIPE)
-    ]
+    assert [package.file_name for package in elsewhere] == names
+    assert [package.file_name for package in salted] == names
 
 
 def test_narrowing_the_pythons_changes_no_other_name() -> None:

@@ -68,13 +68,6 @@ def test_a_recipe_for_conda_build_is_named_with_what_converts_it(make: Make) -> 
     assert answer.exit_code == ConfigError.exit_code
 
 
-@pytest.mark.parametrize("name", ["nowhere", "empty"])
-def test_a_folder_without_a_recipe_is_none(tmp_path: Path, name: str) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match=r"there is no .*recipe\.yaml"):
-        check_feedstock(tmp_path / name)
-
-
 # ------------------------------------------------------------------------------------------------ its configs
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from tiny import ROOT
 
-import cmake_python_swap
 from groundwork.errors import ConfigError, IntegrityError, PreflightError
 from groundwork.files import sha256
 from megabuild.engine import output_folder
@@ -98,15 +97,6 @@ def test_official_wheels_depend_on_their_own_scripts_and_on_what_these_share_wit
     assert set(packages["pytorch"].files) - tests == {"wheel/build_pytorch.sh"} | taking_apart | shared
     (umbrella,) = (part for name, part in packages.items() if name.startswith("pytorch-${{"))
     assert set(umbrella.files) == {"LICENSE"}
-
-
-def test_the_python_swap_is_a_script_that_ninja_looks_at_and_no_dependency() -> None:
-    staging, _ = parts(ROOT.parents[2] / "recipe" / "recipe.yaml")
-    assert staging is not None
-    folder = Path(cmake_python_swap.__file__).parent
-    modules = {f"swap/{folder.name}/{path.name}" for path in folder.glob("*.py")}
-    assert len(modules) > 10
-    assert modules <= set(staging.files)
 
 
 def test_a_package_that_two_outputs_make_depends_on_both(tmp_path: Path) -> None:

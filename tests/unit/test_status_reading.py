@@ -88,13 +88,6 @@ def test_what_is_no_file_is_not_followed_nor_waited_for(tmp_path: Path, how: str
     assert read_last_run(tmp_path).standing == "unreadable"
 
 
-def test_a_driver_that_is_there_runs(tmp_path: Path) -> None:
-    found = read_last_run(put(tmp_path, a_state()))
-    assert found.standing == "running"
-    (heading, *_) = run_lines(found, 80, time.time())
-    assert f"process {os.getpid()}" in heading
-
-
 def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
     pid, began = ended_process()
     found = read_last_run(put(tmp_path, a_state(pid=pid, process_began=began)))

@@ -29,6 +29,7 @@ EXAMPLES = f"""
 {{prog}} --package all --json > audit.json  all packages, with the source of every value
 {{prog}} --offline --fail-on conflict       in CI, from the cache: exit code {VerdictError.exit_code}
 {{prog}} --root FEEDSTOCK                   any feedstock: recipe.yaml or meta.yaml
+{{prog}} --upstream https://github.com/faiss/faiss.git --ref v1.14.3
 {{prog}} --bump 2.14.1                      list the changes for PyTorch 2.14.1
 {{prog}} --package pyg-lib --bump 0.9.0     an extension; --root FEEDSTOCK: any recipe
 
@@ -39,6 +40,7 @@ Exit codes: 0 done; {VerdictError.exit_code} --fail-on found a row;
 {AuditError.exit_code} no data; 2, 3 wrong option or config; 130 interrupted
 """
 WHAT = "Select"
+LOCAL = "Local stand-ins"
 SHOWN = "Output"
 HOW = "Network"
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -64,9 +66,16 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(WHAT, "--root", type=_FOLDER, metavar="DIR",
         help="Repository with a recipe.  [default: the current one]")  # fmt: skip
 @option(WHAT, "--release", metavar="X",
-        help="Release.  [default: the recipe's]")  # fmt: skip
+        help="Release, or newest.  [default: the recipe's]")  # fmt: skip
+@option(WHAT, "--upstream", metavar="URL",
+        help="Another project's repository, with --ref; needs no recipe.")  # fmt: skip
+@option(WHAT, "--ref", metavar="TAG", help="Tag or commit of upstream's repository.")
 @option(WHAT, "--bump", metavar="VERSION",
         help="List the changes that another version (or newest) needs.")  # fmt: skip
+@option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER",
+        help="Unpacked source of upstream, for its CI pins.")  # fmt: skip
+@option(LOCAL, "--pinning", type=click.Path(exists=True, path_type=Path), metavar="PATH",
+        help="conda-forge-pinning: a conda_build_config.yaml, or its folder with migrations.")  # fmt: skip
 @json_option(SHOWN)
 @option(SHOWN, "--write", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
         help="Replace the text between <!-- audit:begin --> and <!-- audit:end --> in FILE.")  # fmt: skip

@@ -15,6 +15,8 @@ from command_line.options import GroupedCommand, json_option, option
 from command_line.progress_display import moves, moving_lines, show_records
 from command_line.root import output_folder
 from command_line.run_command import Invocation
+from groundwork import files
+from groundwork.errors import UsageError
 from groundwork.result import Result
 from megabuild.status.reading import LastRun, read_last_run, run_names
 from megabuild.status.show import status_result
@@ -23,6 +25,7 @@ EXAMPLES = """
 {prog}                         every config that was built
 {prog} linux_64_cpu_debian     with its rehearsals and other releases
 {prog} linux_64_cpu --follow   until it ends, with its exit code
+{prog} linux_64_cpu --page run.html   durations of tasks and steps
 """
 SHOW = "Showing"
 
@@ -33,6 +36,8 @@ SHOW = "Showing"
     SHOW, "--follow", "-f", is_flag=True, help="Wait until the runs have ended; exit with the run's code."
 )
 @json_option(SHOW)
+@option(SHOW, "--page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+        help="Write an HTML page with the durations of one CONFIG's last run.")  # fmt: skip
 @option("Where", "--output", "-o", "folder", metavar="DIR",
         help="Output folder of the builds.  [default: output/ in the repository]")  # fmt: skip
 @click.pass_context
@@ -40,6 +45,7 @@ def status(
     context: click.Context,
     configs: tuple[str, ...],
     follow: bool,
+    page: Path | None,
     folder: str | None,
 ) -> Result:
     """Show the progress or the result of each CONFIG's last run.
@@ -49,6 +55,15 @@ def status(
     """
     output = output_folder(folder)
     folders = [output / name for name in run_names(output, configs)]
+    if page is not None:
+        from megabuild.status.trace import run_page  # not before: nothing else needs Jinja2
+
+        if len(folders) != 1:
+            names = ", ".join(path.name for path in folders)
+            raise UsageError(f"--page is for one run, there are {len(folders)}", f"name one of: {names}")
+        files.write(page, run_page(folders[0]), mode=0o644)
+        lines = [f"page of {folders[0].name}: {page}"]
+        return Result(format="status", format_version=2, document={"page": str(page)}, lines=lines)
     runs = _follow(folders, configs, context.obj) if follow else [read_last_run(path) for path in folders]
     width = max(40, shutil.get_terminal_size().columns)
     return status_result(runs, width, time.time(), followed=follow)

@@ -5,13 +5,19 @@ Nothing is written: a value is certain where somebody published it, and a person
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from msgspec import Struct
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from pin_audit.facts import Requirement
+from groundwork.errors import ConfigError
+from megabuild.configs.config import CONFIG_FOLDER, python_version
+from megabuild.configs.matrix import PROVIDERS
+from pin_audit.facts import Requirement, Submodule, UpstreamArchs
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import Line
 from pin_audit.release import Release, SourcedValue, find_sha256, place_of
@@ -20,13 +26,24 @@ from pin_audit.rows import cuda_of_wheel, is_optional
 from pin_audit.versions import Spec
 
 CERTAIN, PERSON = "certain", "for a person"
-_BUILD = re.compile(r"""^\s*(?:build|number|build_number):\s*["']?([1-9]\d*)["']?\s*(?:#|$)""")
+_BUILD = re.compile(
+    r"""^\s*(?:\{%\s*set\s+)?(?:build|number|build_number)\s*[:=]\s*["']?([1-9]\d*)["']?\s*(?:%\}|#|$)"""
+)
+_PATCH = re.compile(r"^\s*-\s+(\S+\.patch)\b")
 _URL = re.compile(r"""^\s*(?:-\s+)?(?:url:\s*)?["']?(https?://.*?|\$\{\{.*\}\}/.*?)["']?\s*(?:\s#.*)?$""")
 _SHA256 = re.compile(r"\b[0-9a-f]{64}\b")
 _SHA256_OF = re.compile(r"""^\s*(?:-\s+)?sha256:\s*["']?(\S+.*?)["']?\s*(?:#.*)?$""")
-_REVISION = re.compile(r"""^\s*(?:-\s+)?rev:\s*["']?(\S.*?)["']?\s*(?:\s#.*)?$""")
+_REVISION = re.compile(r"""^\s*(?:-\s+)?(?:rev|git_rev):\s*["']?(\S.*?)["']?\s*(?:\s#.*)?$""")
 _COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
-_VARIABLE = re.compile(r"\$\{\{\s*(\w+)\s*\}\}")
+_VARIABLE = re.compile(r"\$?\{\{\s*(\w+)\s*\}\}")
+_RENDERED = "scripts/test tests/integration/test_render_*.py -k kept --renew-names"
+#: What a command makes from the recipes and the matrix.
+_GENERATED = {
+    CONFIG_FOLDER: "python scripts/megabuild configs --write",
+    "tests/data/rendered.json": _RENDERED,
+    "tests/data/rendered_pyg.json": _RENDERED,
+    "docs/dependencies.md": "python scripts/megabuild audit --write docs/dependencies.md",
+}
 
 
 class Change(Struct, frozen=True):
@@ -39,7 +56,7 @@ class Change(Struct, frozen=True):
     old: str = ""
     new: str = ""  #: empty where it cannot be known: the note says why
     source: str = ""  #: who says so
-    note: str = ""  #: for whoever has to decide
+    note: str = ""  #: for whoever has to decide; or the command that writes it
 
 
 class Bump(Struct, frozen=True, kw_only=True):
@@ -61,6 +78,7 @@ def change(
 
 
 def _provider(line: Line) -> str:
+    """Return the one provider that a line is for, or an empty string."""
     match = re.search(r'provider == "([\w-]+)"', line.selector)
     return match[1] if match else ""
 
@@ -69,12 +87,13 @@ def _provider(line: Line) -> str:
 class BumpContext:
     """Both releases, and the lines that may have to change."""
 
+    root: Path
     request: AuditRequest  #: of the new release
     old: Release
     new: Release
     recipe: tuple[Line, ...]  #: of the package's recipes, the main one first
-    matrix: tuple[Line, ...]
-    key: str  #: of conda_build_config.yaml, which has the version
+    matrix: tuple[Line, ...] = ()
+    key: str = ""  #: of conda_build_config.yaml, where that has the version
 
     def requirements(self, row: str) -> list[tuple[Line, str]]:
         """Return the recipe's lines that ask for a row of name_map.yaml, each with the constraint."""
@@ -86,14 +105,17 @@ class BumpContext:
     def values(self, key: str, value: str) -> list[Line]:
         """Return the lines where a key has a value: in conda_build_config.yaml, else where the recipe sets it."""
         items = [line for line in self.matrix if (line.key, line.value) == (key, value)]
-        setting = re.compile(rf"""^\s*{re.escape(key)}:\s*["']?{re.escape(value)}["']?\s*(?:#|$)""")
+        word, text = re.escape(key), re.escape(value)
+        setting = re.compile(
+            rf"""^\s*(?:\{{%-?\s*set\s+)?{word}\s*[:=]\s*["']?{text}["']?\s*(?:-?%\}}|#|$)"""
+        )
         return items or [line for line in self.recipe if setting.match(line.text)]
 
     def definitions(self, line: Line, text: str) -> list[Line]:
         """Return the lines that say what a value of a line is: itself, or where its variable is set."""
         if not (variable := _VARIABLE.fullmatch(text)):
             return [line]
-        setting = re.compile(rf"^\s*{variable[1]}:")
+        setting = re.compile(rf"^\s*{variable[1]}\s*[:=]")
         lines = (*self.matrix, *self.recipe)
         return [other for other in lines if other.key == variable[1] or setting.match(other.text)]
 
@@ -113,7 +135,7 @@ class BumpContext:
 
 def collect(context: BumpContext) -> Bump:
     """Return everything that the new version concerns."""
-    steps = (_versions, _hashes, _commits, _requirements)
+    steps = (_versions, _hashes, _commits, _requirements, _pythons, _cuda, _patches, _submodules, _generated)
     changes = [change for step in steps for change in step(context)]
     return Bump(
         package=context.request.target.package,
@@ -126,7 +148,7 @@ def collect(context: BumpContext) -> Bump:
 
 
 def _versions(context: BumpContext) -> Iterator[Change]:
-    lines = context.values(context.key, context.old.version)
+    lines = context.values(context.key or "version", context.old.version)
     new = SourcedValue(context.new.version, "--bump")
     yield from context.set_value("version", lines, context.old.version, new)
     for line in context.recipe:
@@ -145,7 +167,7 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
         elif urls and (match := _SHA256_OF.match(line.text)):
             values = {"version": new, context.key: new, "name": package}
             urls = [_VARIABLE.sub(lambda word: values.get(word[1], word[1]), url) for url in urls]  # noqa: B023
-            urls = [re.sub(r"\$\{\{\s*name\b.*?\}\}", package, url) for url in urls]
+            urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", package, url) for url in urls]
             urls = [url.replace(context.old.version, new) for url in urls]
             for place in context.definitions(line, match[1]) if any(new in url for url in urls) else ():
                 if old := _SHA256.search(place.text):
@@ -156,13 +178,19 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
 
 
 def _commits(context: BumpContext) -> Iterator[Change]:
+    """Yield the commits that a recipe takes from git: upstream's own, and those of its submodules."""
+    now = {fact.name: fact.commit for fact in context.new.all(Submodule)}
+    moved = {
+        fact.commit: SourcedValue(now.get(fact.name, ""), fact.name) for fact in context.old.all(Submodule)
+    }
+    moved[context.old.commit] = SourcedValue(context.new.commit, f"the tag of {context.new.version}")
     for line in context.recipe:
         if taken := _REVISION.match(line.text):
             for place in context.definitions(line, taken[1]):
                 if commit := _COMMIT.search(place.text):
-                    new = context.new.commit if commit[0] == context.old.commit else ""
-                    who = f"the tag of {context.new.version}" if new else "no tag with this commit was read"
-                    yield from context.set_value("commit", [place], commit[0], SourcedValue(new, who))
+                    new = moved.get(commit[0], SourcedValue(""))
+                    new = new if new.value else SourcedValue("", f"{context.new.version}'s was not read")
+                    yield from context.set_value("commit", [place], commit[0], new)
 
 
 def _requirements(context: BumpContext) -> Iterator[Change]:
@@ -177,7 +205,7 @@ def _requirements(context: BumpContext) -> Iterator[Change]:
     )
     for row in dict.fromkeys((*new, *old)) if old and new else ():
         was, now = old.get(row), new.get(row)
-        if row == "cuda-version" or (was and now and was.value == now.value):
+        if row in ("python", "cuda-version") or (was and now and was.value == now.value):
             continue
         asked = context.requirements(row)
         if was and now:
@@ -193,6 +221,7 @@ def _requirements(context: BumpContext) -> Iterator[Change]:
 def _requirement(
     context: BumpContext, row: str, was: str, now: Requirement, line: Line, spec: str
 ) -> Iterator[Change]:
+    """Yield what one line that asks for something must say of it now."""
     source, exact, old = place_of(now.where), now.value.lstrip("=~<>!"), was.lstrip("=~<>!")
     if expression := re.fullmatch(r"[=~<>!]*\s*\$?\{\{\s*(\w+)\s*\}\}.*", spec):
         lines = context.values(expression[1], old)
@@ -203,3 +232,77 @@ def _requirement(
         return
     elif spec and spec != now.value:
         yield change(line, row, PERSON, spec, now.value, source, f"the wheel required {was}")
+
+
+def _pythons(context: BumpContext) -> Iterator[Change]:
+    """Yield what Requires-Python and the wheels' tags change."""
+    new, old = context.new.requires_python, context.old.requires_python
+    for line, spec in context.requirements("python"):
+        if new.value and spec == old.value != new.value:
+            yield change(line, "python", CERTAIN, spec, new.value, new.source)
+    here: dict[str, Line] = {}
+    for line in context.matrix:
+        if line.key == "python" and _provider(line) != "debian" and line.value:
+            with contextlib.suppress(ConfigError):
+                here[python_version(line.value)] = line
+    for python, line in here.items():
+        with contextlib.suppress(InvalidSpecifier):
+            if not SpecifierSet(new.value).contains(f"{python.removesuffix('t')}.99"):
+                note = "leave it out for conda-forge, with what is zipped with python"
+                yield change(line, "python", PERSON, line.value, "", f"{new.source}: {new.value}", note)
+
+
+def _cuda(context: BumpContext) -> Iterator[Change]:
+    """Yield the CUDA versions that upstream's wheels come and go with."""
+    old, new = (cuda_of_wheel(release.all(Requirement)) for release in (context.old, context.new))
+    here = {
+        line.value: line
+        for line in context.matrix
+        if line.key == "cuda_compiler_version" and re.match(r"\d", line.value)
+        if _provider(line) not in ("debian", "wheel")
+    }
+    if old and new and old != new and here and new not in here:
+        note = f"of upstream's wheels; here {', '.join(here)}: conda-forge's pinning decides"
+        yield change(next(reversed(here.values())), "CUDA", PERSON, old, new, "", note)
+    shipped = sorted({cuda for fact in context.new.all(UpstreamArchs) for cuda in fact.holds.cuda})
+    for cuda, line in here.items():
+        if shipped and cuda not in shipped:
+            note = f"upstream ships {', '.join(shipped)}; conda-forge's pinning decides"
+            yield change(line, "CUDA", PERSON, cuda, "", "", note)
+
+
+def _patches(context: BumpContext) -> Iterator[Change]:
+    """Yield the patches of conda-forge's builds, which a person has to try."""
+    lines = {}
+    for line in context.recipe:
+        match = _PATCH.match(line.text)
+        if match and not {*PROVIDERS[1:]} & {*Path(match[1]).parts}:
+            lines[Path(match[1]).name] = line
+    if lines:
+        first = next(iter(lines.values()))
+        yield change(
+            first, "patches", PERSON, f"{len(lines)} patches", note=f"do they apply? {', '.join(lines)}"
+        )
+
+
+def _submodules(context: BumpContext) -> Iterator[Change]:
+    """Yield the submodules that moved; those that only one release is known to have say nothing."""
+    was, now = (
+        {fact.name: fact for fact in release.all(Submodule)} for release in (context.old, context.new)
+    )
+    moved = [
+        f"{name} {was[name].text} -> {now[name].text}"
+        for name in sorted(was.keys() & now.keys())
+        if was[name].commit != now[name].commit
+    ]
+    if moved:
+        recipe = Line(context.recipe[0].file, 0, "")
+        yield change(recipe, "submodules", PERSON, f"{len(moved)} moved", "", "", "; ".join(moved))
+
+
+def _generated(context: BumpContext) -> Iterator[Change]:
+    """Yield what a command makes from the recipes and the matrix."""
+    commands = _GENERATED if context.key else {CONFIG_FOLDER: "conda smithy rerender"}
+    for name, command in commands.items():
+        if (context.root / name).exists():
+            yield change(Line(name, 0, ""), "generated", CERTAIN, note=command)

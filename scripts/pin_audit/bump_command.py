@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,18 +12,20 @@ import msgspec
 
 from groundwork.errors import Interrupted, UsageError
 from groundwork.result import Result
-from megabuild.configs.config import available, load
+from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit import feedstock, release, repositories
 from pin_audit.bump import Bump, BumpContext, Change, collect
 from pin_audit.command import AuditOptions, make_request, make_services
-from pin_audit.recipe_lines import read_lines
+from pin_audit.recipe_lines import Line, read_lines
 from pin_audit.report import FORMAT, FORMAT_VERSION, escape, table
 from pin_audit.repositories import Repositories
+from pin_audit.request import AuditRequest
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.targets import find, packages, target
 
-_WITHOUT_EFFECT = ("release", "write", "fail_on", "snapshot")
+_WITHOUT_EFFECT = ("release", "every", "write", "fail_on", "upstream", "ref", "snapshot")
+_VERSION = re.compile(r"""^\s*(?:\{%-?\s*set\s+)?version\s*[:=]\s*["']?(\d[\w.+-]*)["']?""")
 
 
 def bump(
@@ -30,7 +33,8 @@ def bump(
 ) -> Result:
     """Return what must change in a repository for another version of its package."""
     if given := [name for name in _WITHOUT_EFFECT if getattr(options, name)]:
-        raise UsageError(f"--{given[0].replace('_', '-')} has no effect with --bump", "leave it out")
+        word = {"every": "package all"}.get(given[0], given[0].replace("_", "-"))
+        raise UsageError(f"--{word} has no effect with --bump", "leave it out")
     try:
         changes = _collect(options, root, progress)
     except KeyboardInterrupt:
@@ -70,32 +74,29 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
     if len(options.package_words) > 1:
         raise UsageError("--bump is about one package", "name it with --package")
     package = find(options.package_words[0]) if options.package_words else packages()[0]
-    if not (feedstock.is_own(root) and (root / package.recipe).is_file()):
-        hint = "audit --release VERSION compares any feedstock with another release"
-        raise UsageError(f"{root}: --bump is for this repository's recipes", hint)
-    kept = tuple(
-        config
-        for config in (load(root, name) for name in available(root))
-        if config.provider == "conda-forge"
-    )
-    main = packages()[0].recipe
-    names = (main, "recipe/wheel/recipe.yaml") if package.recipe == main else (package.recipe,)
-    recipe = tuple(
-        line for name in names if (root / name).is_file() for line in read_lines(root / name, root)
-    )
-    old = target(package, kept, root).version
+    own = feedstock.is_own(root) and (root / package.recipe).is_file()
+    configs = tuple(load(root, name) for name in available(root)) if own else feedstock.configs(root)
+    kept = tuple(config for config in configs if config.provider == "conda-forge")
+    recipe, matrix = _lines(root, package.recipe if own else "")
+    old = _built_version(recipe, kept if own else (), package.key)
+
+    def make(version: str | None, local: AuditOptions) -> AuditRequest:
+        if own:
+            audited = target(package, kept, root, version=version)
+        else:
+            audited = feedstock.target(root, kept, upstream=None, ref=None, version=version)
+        return make_request(audited, local, kept, services, repos, root, foreign=not own)
+
     version = options.bump or ""
     if version == "newest":
+        named = make(None, options).target
         torch = next((config.torch_version for config in kept), "")
-        version = newest_version(package.wheel, package.index, torch, services)
+        version = newest_version(named.wheel, named.index, torch, services)
         if version == old:
-            return Bump(package=package.name, old=old, new=old)
+            return Bump(package=named.package, old=old, new=old)
     elif version == old:
         raise UsageError(f"{recipe[0].file} has {old} already", "name another version")
-    requests = [
-        make_request(target(package, kept, root, version=name), kept, services, repos, root, foreign=False)
-        for name in (old, version)
-    ]
+    requests = make(old, AuditOptions(timeout=options.timeout)), make(version, options)
     try:
         with ThreadPoolExecutor() as pool:
             before, after = pool.map(release.read, requests)
@@ -103,7 +104,32 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
         repositories.stop()
     return collect(
         BumpContext(
-            request=requests[1], old=before, new=after, recipe=recipe,
-            matrix=read_lines(root / MATRIX_FILE, root), key=package.key,
+            root=root, request=requests[1], old=before, new=after, recipe=recipe, matrix=matrix,
+            key=package.key if own else "",
         )
     )  # fmt: skip
+
+
+def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+    """Return the lines of the recipes that a bump concerns, and of the file with the matrix."""
+    wheel = "recipe/wheel/recipe.yaml"
+    foreign = ("recipe/recipe.yaml", "recipe/meta.yaml", "recipe.yaml", "meta.yaml")
+    names = ((own, wheel) if own == packages()[0].recipe else (own,)) if own else foreign
+    recipes = [root / name for name in names if (root / name).is_file()]
+    if not recipes:
+        raise UsageError(f"{root} has no recipe", "name a repository with a recipe: --root DIR")
+    if not own:
+        del recipes[1:]
+    matrix = root / MATRIX_FILE if own else recipes[0].with_name(MATRIX_FILE)
+    lines = tuple(line for path in recipes for line in read_lines(path, root))
+    return lines, read_lines(matrix, root) if matrix.is_file() else ()
+
+
+def _built_version(recipe: tuple[Line, ...], configs: tuple[Config, ...], key: str) -> str:
+    """Return the version that a recipe is at: that of most configs, or as it is written."""
+    if configs:
+        return Counter(config.variant.get(key, ("",))[0] for config in configs).most_common(1)[0][0]
+    for line in recipe:
+        if match := _VERSION.match(line.text):
+            return match[1]
+    raise UsageError(f"{recipe[0].file} names no version", "write it in context:, or with {% set version %}")

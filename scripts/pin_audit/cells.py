@@ -50,11 +50,7 @@ class CellPart:
 def cells(row: AuditRow) -> Mapping[str, Sequence[CellPart]]:
     """Return a row's cells: ``upstream``, ``recipe`` and ``conda-forge``."""
     if row.all(UpstreamArchs, RecipeArchs):
-        recipe = [
-            CellPart(text=" ".join(fact.archs), scope=", ".join(fact.holds.platforms))
-            for fact in row.all(RecipeArchs)
-        ]
-        return {"upstream": _upstream_archs(row), "recipe": recipe, "conda-forge": ()}
+        return {"upstream": _upstream_archs(row), "recipe": _recipe_archs(row), "conda-forge": ()}
     return {
         "upstream": _upstream(row),
         "recipe": _recipe(row),
@@ -73,6 +69,7 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
         if fact.trouble:  # of a submodule the commit is known even where nothing describes it
             (parts if commit else unread).append(CellPart(text=commit or "not read", notes=(*notes,)))
         elif any(map(fact.holds.matches, row.builds)):
+            notes += [commit] if row.all(RecipeCommit) else []
             notes += fact.holds.words(row.builds).split(", ") if isinstance(fact, CiPin) else []
             # a header in the wheel is the release's own
             notes += ["inferred"] if fact.where.inferred and not fact.where.index else []
@@ -103,8 +100,9 @@ def _recipe(row: AuditRow) -> Sequence[CellPart]:
         text = _shorten(", ".join(fact.value for fact in pins)) if row.name == "python" else text
         parts.append(CellPart(text=text, scope=scope if len(values) > 1 else ""))
     for commit in row.all(RecipeCommit):
-        scope = config_words(commit.holds.configs, row.builds)
-        parts.append(CellPart(text=short_revision(commit.value) or "any", scope=scope))
+        whose = commit.recipe if commit.recipe != row.name else ""
+        words = filter(None, (whose, config_words(commit.holds.configs, row.builds)))
+        parts.append(CellPart(text=short_revision(commit.value) or "any", scope=", ".join(words)))
     return parts
 
 
@@ -150,14 +148,22 @@ def _newest(row: AuditRow) -> list[CellPart]:
 def _upstream_archs(row: AuditRow) -> Sequence[CellPart]:
     parts = []
     for fact in row.all(UpstreamArchs):
-        if fact.archs and not fact.trouble:
-            source = "wheel" if fact.where.index else "CI"
+        if (fact.archs or fact.value) and not fact.trouble:
+            source = ("wheel" if fact.where.index else "CI") if fact.archs else ""
             notes = (source, *fact.holds.platforms, "inferred" if fact.where.inferred else "")
-            parts.append(CellPart(text=" ".join(fact.archs), notes=notes, url=fact.where.url))
+            parts.append(CellPart(text=" ".join(fact.archs) or fact.value, notes=notes, url=fact.where.url))
     return parts
 
 
+def _recipe_archs(row: AuditRow) -> Sequence[CellPart]:
+    return [
+        CellPart(text=" ".join(fact.archs), scope=", ".join(fact.holds.platforms))
+        for fact in row.all(RecipeArchs)
+    ]
+
+
 def _merge(parts: Iterable[CellPart]) -> list[CellPart]:
+    """Merge parts with the same text."""
     merged: dict[str, CellPart] = {}
     for part in parts:
         other = merged.get(part.text, part)

@@ -1,7 +1,7 @@
-"""Where PyTorch's CI writes down what it builds with and ships. Read by the audit, never executed.
+"""Where upstream's CI writes down what it builds with and ships. Read by the audit, never executed.
 
 A rule that no longer fits is reported, not left out: look the file up at the new version and add a rule before the old
-one. Rules of one name are ways in which upstream writes the same thing: the first that yields
+one. Rules of one name, sense and package are ways in which upstream writes the same thing: the first that yields
 something counts. Checked by hand against upstream's files from 2.11 to 2.13.
 """
 
@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 _UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
@@ -25,7 +26,9 @@ class CiValue:
 
     text: str  #: ``9.20.0.48``, ``7.5, 9.0``
     line: int  #: counted from 1
-    groups: Mapping[str, str] = field(default_factory=dict)  #: conditions: ``cuda``, ``machine``
+    groups: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: conditions: ``cuda``, ``machine``, ``torch_version``
 
 
 Reader = Callable[[str], Sequence[CiValue]]
@@ -33,21 +36,36 @@ Reader = Callable[[str], Sequence[CiValue]]
 
 @dataclass(frozen=True)
 class CiRule:
-    """Where one dependency's version is written."""
+    """Where one dependency's version is written in one respect."""
 
     name: str  #: of the dependency, as in name_map.yaml
+    what: str  #: what the value is to upstream, for people: ``in the image of tests``
     file: str  #: path in upstream's tree
     read: Reader
+    packages: tuple[str, ...] = ("pytorch",)  #: those in whose trees the rule holds
 
 
-def lines(pattern: str) -> Reader:
-    """Read every line that matches a pattern: its group ``value``."""
+def lines(pattern: str, *, under: str = "") -> Reader:
+    """Read every line that matches a pattern, comments left out: its group ``value``, without quotes.
+
+    Other groups are conditions of the value; so are those of the nearest line above that matches `under`.
+    """
+
+    def groups_of(match: re.Match[str]) -> dict[str, str]:
+        return {name: text for name, text in match.groupdict().items() if text is not None}
 
     def read(text: str) -> Sequence[CiValue]:
-        matches = [
-            (number, re.search(pattern, line)) for number, line in enumerate(text.splitlines(), start=1)
-        ]
-        values = [CiValue(text=match["value"], line=number) for number, match in matches if match]
+        values: list[CiValue] = []
+        heading: dict[str, str] = {}
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.lstrip().startswith("#"):
+                continue
+            if under and (above := re.search(under, line)):
+                heading = groups_of(above)
+            if match := re.search(pattern, line):
+                groups = {**heading, **groups_of(match)}
+                value = re.sub(r"[\"']", "", groups.pop("value", match[0]))
+                values.append(CiValue(text=value, line=number, groups=groups))
         if not values:
             raise NotInFile(f"has no line that fits {pattern!r}")
         return values
@@ -62,27 +80,34 @@ def literal(variable: str, *keys: str) -> Reader:
     which ``cuda`` takes versions only. A list or a set of plain values is one value, with commas between.
     """
 
+    def evaluate(node: ast.expr) -> Any:
+        try:
+            return ast.literal_eval(node)
+        except _UNREADABLE as error:
+            raise NotInFile(f"computes {variable} instead of writing it down (line {node.lineno})") from error
+
     def leaves(node: ast.expr, groups: dict[str, str], names: tuple[str, ...]) -> Iterator[CiValue]:
         if not isinstance(node, ast.Dict):
-            value = ast.literal_eval(node)
+            value = evaluate(node)
             items = sorted(value) if isinstance(value, set) else value
             items = items if isinstance(items, (list, tuple)) else [items]
             yield CiValue(text=", ".join(map(str, items)), line=node.lineno, groups=groups)
             return
         for key, item in zip(node.keys, node.values, strict=True):
-            text = str(ast.literal_eval(key)) if key is not None else ""
+            text = str(evaluate(key)) if key is not None else ""
             if text and (names[:1] != ("cuda",) or re.fullmatch(r"\d+\.\d+", text)):  # others are xpu, cpu
                 yield from leaves(item, {**groups, **dict.fromkeys(names[:1], text)}, names[1:])
 
     def read(text: str) -> Sequence[CiValue]:
         try:
-            for statement in reversed(ast.parse(text).body):
-                if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-                    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                    if any(isinstance(target, ast.Name) and target.id == variable for target in targets):
-                        return tuple(leaves(statement.value, {}, keys))
+            module = ast.parse(text)
         except _UNREADABLE as error:
-            raise NotInFile(f"does not write {variable} down as plain Python ({error})") from error
+            raise NotInFile(f"cannot be read as Python ({error})") from error
+        for statement in reversed(module.body):
+            if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                if any(isinstance(target, ast.Name) and target.id == variable for target in targets):
+                    return tuple(leaves(statement.value, {}, keys))
         raise NotInFile(f"assigns nothing to {variable}")
 
     return read
@@ -91,21 +116,35 @@ def literal(variable: str, *keys: str) -> Reader:
 _MATRIX = ".github/scripts/generate_binary_build_matrix.py"
 _TRITON = ".ci/docker/triton_version.txt"
 _REQUIREMENTS = ".ci/docker/requirements-ci.txt"
+_PYG_MATRIX = ".github/workflows/utils/full_matrix_linux.json"
+_EXTENSION_MATRIX = ".github/workflows/building.yml"
+_PYG = ("pyg-lib",)
+_EXTENSIONS = ("pytorch_scatter", "pytorch_sparse", "pytorch_cluster", "pytorch_spline_conv")
+_SHIPPED, _REQUIRED = "of the wheels", "required by the wheels"
+_TESTED, _BUILT_FOR = "in the image of tests", "wheels are built for"
 _NUMBERS = r"(?P<value>\d+(?:\.\d+)+)"
+_LIST = r"\[(?P<value>[^\]]+)\]"
+_PYG_CUDA = lines(rf'"cuda-version":\s*{_LIST}', under=r'"torch-version":\s*"(?P<torch_version>[^"]+)"')
 _TOOLS = ("cmake", "ninja", "packaging", "setuptools")
 
 PINS = (
-    CiRule("cuda", _MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda")),
-    CiRule("triton", _TRITON, lines(rf"^{_NUMBERS}\s*$")),
-    CiRule("python", _MATRIX, literal("FULL_PYTHON_VERSIONS")),
-    CiRule("eigen", "third_party/eigen_pin.txt", lines(rf"^{_NUMBERS}\s*$")),
-    *(CiRule(tool, _REQUIREMENTS, lines(rf"^{tool}=={_NUMBERS}")) for tool in _TOOLS),
+    CiRule("cuda", _SHIPPED, _MATRIX, literal("CUDA_ARCHES_FULL_VERSION", "cuda")),
+    CiRule("triton", _REQUIRED, _TRITON, lines(rf"^{_NUMBERS}\s*$")),
+    CiRule("python", _BUILT_FOR, _MATRIX, literal("FULL_PYTHON_VERSIONS")),
+    CiRule("eigen", "fetched for the build", "third_party/eigen_pin.txt", lines(rf"^{_NUMBERS}\s*$")),
+    *(CiRule(tool, _TESTED, _REQUIREMENTS, lines(rf"^{tool}=={_NUMBERS}")) for tool in _TOOLS),
+    CiRule("cuda", _SHIPPED, _PYG_MATRIX, _PYG_CUDA, _PYG),
+    CiRule("pytorch", _BUILT_FOR, _PYG_MATRIX, lines(rf'"torch-version":\s*"{_NUMBERS}"'), _PYG),
+    CiRule("python", _BUILT_FOR, "pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"'), _PYG),
+    CiRule("cuda", _SHIPPED, _EXTENSION_MATRIX, lines(rf"^\s+cuda-version:\s*{_LIST}"), _EXTENSIONS),
+    CiRule("pytorch", _BUILT_FOR, _EXTENSION_MATRIX, lines(rf"^\s+torch-version:\s*{_LIST}"), _EXTENSIONS),
+    CiRule("python", _BUILT_FOR, _EXTENSION_MATRIX, lines(rf"^\s+python-version:\s*{_LIST}"), _EXTENSIONS),
 )
 NAMED = frozenset(rule.name for rule in PINS)
 
 _ARCHS, _ARCHS_FILE = "gpu-architectures", ".ci/manywheel/build_env_setup.py"
 #: The GPU architectures that upstream ships. Up to 2.12 a script computed them: those are not read.
 ARCH_LISTS = (
-    CiRule(_ARCHS, _ARCHS_FILE, literal("TORCH_CUDA_ARCH_LIST_TABLE", "cuda", "machine")),
-    CiRule(_ARCHS, _MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
+    CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, literal("TORCH_CUDA_ARCH_LIST_TABLE", "cuda", "machine")),
+    CiRule(_ARCHS, _SHIPPED, _MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),
 )

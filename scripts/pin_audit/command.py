@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import structs
+
 from groundwork.errors import AuditError, Interrupted, UnknownError, UsageError, VerdictError
 from groundwork.files import cache_folder
 from groundwork.network.cache import now
 from groundwork.result import Result
-from groundwork.text import suggest
+from groundwork.text import counted, suggest
 from megabuild.configs.config import Config, available, load
 from pin_audit import feedstock, repositories, snapshots
-from pin_audit.facts import AuditTarget
+from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.meta_yaml import names_of
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import names_in, read_text, requirement_lines
@@ -22,10 +24,14 @@ from pin_audit.report import FORMAT, FORMAT_VERSION, Report, insert, markdown, t
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.rows import STATUSES, Status
-from pin_audit.run_sources import OWN, gather, sources
+from pin_audit.run_sources import gather, sources
 from pin_audit.services import Services
+from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
 from pin_audit.targets import find, packages, target
+
+#: Sources that local files stand in for.
+_LOCAL = {"ci_pins": "local_tree", "upstream_archs": "local_tree", "pinning": "local_pinning"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +40,21 @@ class AuditOptions:
 
     package_words: tuple[str, ...] = ()
     release: str | None = None
+    upstream: str | None = None  #: of another project; with `ref`
+    ref: str | None = None
+    tree: Path | None = None
+    pinning: Path | None = None
     offline: bool = False
     timeout: float = 300.0  #: seconds
     write: Path | None = None
     fail_on: str | None = None  #: statuses with commas between them
     snapshot: bool = False  #: commit what is read
     bump: str | None = None  #: the version for which to say what must change
+
+    @property
+    def every(self) -> bool:
+        """Whether all packages of this repository are meant."""
+        return "all" in self.package_words
 
 
 def audit(
@@ -81,11 +96,13 @@ def _judge(report: Report, wanted: Sequence[Status], tell: Callable[[str], None]
     if rows:
         tell(f"--fail-on found {', '.join(rows)}")
         return VerdictError.exit_code
-    outcomes = (outcome for audit in report.audits for outcome in audit.outcomes)
-    if unread := dict.fromkeys(item.source for item in outcomes if item.source not in OWN and item.unread):
+    unknown = sum(len(audit.with_status([Status.UNKNOWN])) for audit in report.audits)
+    if unknown and Status.UNKNOWN not in wanted:
+        tell(f"--fail-on: {counted(unknown, 'row')} could not be judged")
+    if unread := dict.fromkeys(name for audit in report.audits for name in audit.not_read()):
         tell(
             f"error: --fail-on found nothing, but these were not read: {', '.join(unread)}\n"
-            "  run it once with a network"
+            "  run it once with a network, or name local files instead (--help)"
         )
         return UnknownError.exit_code
     return 0
@@ -95,9 +112,10 @@ def make(
     options: AuditOptions, root: Path, *, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[Report, tuple[str, ...]]:
     """Make a report on a repository; returns it with warnings about the cache."""
-    if options.release and ("all" in options.package_words or len(options.package_words) > 1):
-        raise UsageError("--release is about one package", "name one package with --package")
-    foreign = not feedstock.is_own(root)
+    for name in ("release", "tree", "upstream"):
+        if getattr(options, name) and (options.every or len(options.package_words) > 1):
+            raise UsageError(f"--{name} is about one package", "name one package with --package")
+    foreign = options.upstream is not None or not feedstock.is_own(root)
     everything = feedstock.configs(root) if foreign else (load(root, name) for name in available(root))
     # those that build with conda-forge's packages are the ones to compare
     configs = tuple(config for config in everything if config.provider == "conda-forge")
@@ -110,15 +128,20 @@ def make(
             progress(text)
 
     services = make_services(options, report)
-    version = options.release
+    version, release = options.release, {"upstream": options.upstream, "ref": options.ref}
     if foreign:
-        targets = [feedstock.target(root, configs, version=version)]
+        targets = [feedstock.target(root, configs, version=version, **release)]
     else:
         words = options.package_words or ("pytorch",)
-        chosen = packages() if "all" in words else tuple(dict.fromkeys(map(find, words)))
+        chosen = packages() if options.every else tuple(dict.fromkeys(map(find, words)))
+        if version == "newest":
+            torch = next((config.torch_version for config in configs), "")
+            version = newest_version(chosen[0].wheel, chosen[0].index, torch, services)
         targets = [target(package, configs, root, version=version) for package in chosen]
     repos = Repositories(services)
-    requests = [make_request(audited, configs, services, repos, root, foreign=foreign) for audited in targets]
+    requests = [
+        make_request(audited, options, configs, services, repos, root, foreign=foreign) for audited in targets
+    ]
     try:
         outcomes_of = gather(requests, sources())
     finally:
@@ -129,12 +152,29 @@ def make(
         if options.snapshot:
             saved = [snapshots.save(new) for new in snapshots.of(request.target, outcomes, now())]
             warnings |= dict.fromkeys(f"written: {path}" for path in saved)
-        # committed facts stand in for what was not read
-        release = snapshots.load(request.target.package, request.target.version)
-        committed = release, snapshots.load(snapshots.CHANNEL, "")
-        filled = [snapshots.fill(outcome, committed) for outcome in outcomes]
-        audits.append(tabulate(request.target, filled, names()))
+        audits.append(tabulate(request.target, _fill(outcomes, request), names()))
     return Report(made=now(), audits=tuple(audits)), tuple(warnings)
+
+
+def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[SourceOutcome]:
+    """Let committed facts stand in for what was not read of upstream itself, and say where local files did."""
+    audited = request.target
+    upstreams = any(
+        (package.name, package.repository, package.tag.format(version=audited.version))
+        == (audited.package, audited.repository, audited.tag)
+        for package in packages()
+    )
+    release = snapshots.load(audited.package, audited.version) if upstreams else None
+    committed = (release, snapshots.load(snapshots.CHANNEL, ""))
+    filled = []
+    for outcome in outcomes:
+        local = getattr(request, _LOCAL.get(outcome.source, ""), None)
+        if local is None:
+            filled.append(snapshots.fill(outcome, committed))
+        else:
+            trouble = "; ".join(filter(None, (outcome.trouble, "read from local files, not at the release")))
+            filled.append(structs.replace(outcome, trouble=trouble))
+    return filled
 
 
 def make_services(options: AuditOptions, report: Callable[[str, str], None]) -> Services:
@@ -145,6 +185,7 @@ def make_services(options: AuditOptions, report: Callable[[str, str], None]) -> 
 
 def make_request(
     audited: AuditTarget,
+    options: AuditOptions,
     configs: Sequence[Config],
     services: Services,
     repos: Repositories,
@@ -169,6 +210,8 @@ def make_request(
             config for config in configs if config.name in {build.name for build in audited.builds}
         ),
         root=root,
+        local_tree=options.tree,
+        local_pinning=options.pinning,
         foreign=foreign,
         names=names().wanted(audited.package, recipe, submodules=foreign),
     )

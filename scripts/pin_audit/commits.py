@@ -1,4 +1,4 @@
-"""The commit that a recipe takes from upstream's repository, held against the one of upstream's tag."""
+"""Commits that recipes take from git, held against upstream's: of the tag, or of a library that upstream vendors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from groundwork.errors import AuditError
-from pin_audit.facts import AnyFact, AuditTarget, RecipeCommit, TagCommit
+from pin_audit.facts import AnyFact, AuditTarget, RecipeCommit, Submodule, TagCommit
+from pin_audit.name_map import Names
 from pin_audit.repositories import parse_address
 from pin_audit.rows import AuditRow, Status, Verdict
 from pin_audit.targets import packages
@@ -21,27 +22,49 @@ def short_revision(revision: str) -> str:
     return revision[:10] if _COMMIT.fullmatch(revision) else revision
 
 
-def compared_commits(facts: Sequence[AnyFact], target: AuditTarget) -> list[AnyFact]:
-    """Return the recipe's commits of upstream's repository, and the tag's; nothing where the recipe pins none."""
-    # as packages.yaml has it, and the mirror that is asked, if there is one
-    addresses = [package.repository for package in packages() if package.name == target.package]
-    own = {_repository(address) for address in (*addresses, target.repository)} - {""}
-    pinned = [fact for fact in facts if isinstance(fact, RecipeCommit) and _repository(fact.address) in own]
-    return [*pinned, *(fact for fact in facts if isinstance(fact, TagCommit))] if pinned else []
+def assign_rows(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[tuple[str, AnyFact]]:
+    """Return what goes into which row: a row's name and a fact, in the order of the facts.
+
+    Commits that other packages' recipes pin count where upstream's repository is theirs, or where upstream vendors the
+    same library.
+    """
+    vendored = {
+        (_repository(fact.address), names.by_submodule(fact.name))
+        for fact in facts
+        if isinstance(fact, Submodule)
+    }
+    assigned: list[tuple[str, AnyFact]] = []
+    for fact in (fact for fact in facts if isinstance(fact, RecipeCommit)):
+        repository = _repository(fact.address)
+        if repository in _own(target):
+            assigned.append((target.package, fact))
+        elif rows := sorted(row for address, row in vendored if address == repository):
+            assigned += [(row, fact) for row in rows]
+        elif fact.recipe == target.package:
+            assigned.append((names.by_conda(fact.name), fact))
+    if any(row == target.package for row, _ in assigned):
+        assigned += [(target.package, fact) for fact in facts if isinstance(fact, TagCommit)]
+    return assigned
 
 
 def judge_commits(row: AuditRow, target: AuditTarget) -> Verdict | None:
-    """Return the gravest verdict on the commits of a row, or None where the recipe pins none."""
+    """Return the gravest verdict on the commits of a row, or None where no recipe pins one."""
     verdicts = [_judge(fact, row, target) for fact in row.all(RecipeCommit)]
     return min(verdicts, key=lambda verdict: verdict.gravity, default=None)
 
 
 def _judge(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdict:
-    pins = f"the recipe pins {short_revision(pinned.value) or 'no commit'}"
-    commits = [fact.value for fact in row.all(TagCommit) if fact.value]
+    repository, own = _repository(pinned.address), _own(target)
+    pins = "the recipe" if pinned.recipe == target.package else f"{pinned.recipe}'s recipe"
+    pins += f" pins {short_revision(pinned.value) or 'no commit'}"
+    submodules = [fact.commit for fact in row.all(Submodule) if _repository(fact.address) == repository]
+    tags = [fact.value for fact in row.all(TagCommit)]
+    commits = list(filter(None, tags if repository in own else submodules))
+    as_tag = repository in own and pinned.value == f"refs/tags/{target.tag}"
     if not commits:
-        return Verdict(Status.UNKNOWN, f"upstream's commit was not read, {pins}")
-    as_tag = pinned.value == f"refs/tags/{target.tag}"
+        unread = repository in own or (row.entry.submodules and "submodules" in row.troubles)
+        status = Status.UNKNOWN if unread else Status.UNPINNED
+        return Verdict(status, f"upstream's commit {'was not read' if unread else 'is its own'}, {pins}")
     if as_tag or (pinned.value and any(commit.startswith(pinned.value.lower()) for commit in commits)):
         return Verdict(Status.IN_STEP, f"{pins}, as upstream does")
     sentence = f"upstream has {', '.join(map(short_revision, commits))}, {pins}"
@@ -53,6 +76,12 @@ def _judge(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdict:
     # of two versions of upstream: as old as these
     status = Status.OLDER if Spec(f"<{target.version}").admits(pinned.version) else Status.NEWER
     return Verdict(status, f"{sentence} for {pinned.version}", todo)
+
+
+def _own(target: AuditTarget) -> set[str]:
+    """Return upstream's repository as packages.yaml has it, and the mirror of it that is asked, if there is one."""
+    repositories = [package.repository for package in packages() if package.name == target.package]
+    return {_repository(address) for address in (*repositories, target.repository)} - {""}
 
 
 def _repository(address: str) -> str:

@@ -45,6 +45,7 @@ class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     configs: tuple[str, ...] = ()
     platforms: tuple[str, ...] = ()  #: by conda's names
     cuda: tuple[str, ...] = ()  #: ``13.0``, ``13`` for all that begin so, or ``None`` for builds without CUDA
+    torch: str = ""  #: the version of PyTorch
     marker: str = ""  #: of PEP 508
 
     def words(self, builds: Sequence[Build] = ()) -> str:
@@ -54,13 +55,14 @@ class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
             "CPU" if "None" in self.cuda else "",
             f"CUDA {', '.join(with_cuda)}" if with_cuda else "",
             ", ".join(self.platforms),
+            f"PyTorch {self.torch}" if self.torch else "",
             self.marker,
             config_words(self.configs, builds),
         ]
         return ", ".join(filter(None, parts))
 
     def matches(self, build: Build) -> bool:
-        """Whether a fact holds for a config, apart from markers."""
+        """Whether a fact holds for a config, apart from markers and PyTorch's version."""
         cuda = {build.cuda or "None", build.cuda.partition(".")[0] or "None"}
         return (
             (not self.configs or build.name in self.configs)
@@ -168,9 +170,11 @@ class Requirement(Fact, frozen=True, kw_only=True, tag="requirement"):
 
 
 class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
-    """What upstream's CI builds and tests with."""
+    """What upstream's CI builds and tests with; ``what`` the value is to it: ``of the wheels``."""
 
     who = "CI"
+
+    what: str = ""
 
     @property
     def shipped(self) -> bool:
@@ -186,9 +190,10 @@ class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
 
 
 class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
-    """What the recipe takes from git."""
+    """What a recipe of this repository takes from git."""
 
     address: str = ""  #: of the repository
+    recipe: str = ""  #: the package whose recipe that is
     version: str = ""  #: of the audited package, as this repository builds it
 
 
@@ -214,11 +219,12 @@ class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
 
 
 class UpstreamArchs(Fact, frozen=True, kw_only=True, tag="upstream-archs"):
-    """GPU architectures of upstream's wheels: ``9.0``, ``12.0+PTX``."""
+    """GPU architectures of upstream's wheels, ``9.0``, ``12.0+PTX``; where they are not a list, ``value`` says what."""
 
     who = "CI"
 
     archs: tuple[str, ...] = ()
+    what: str = ""
 
 
 class RecipeArchs(Fact, frozen=True, kw_only=True, tag="recipe-archs"):

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from groundwork import redact
 from groundwork.errors import AuditError, UsageError
 from groundwork.names import accelerator
 from megabuild.configs.config import CONFIG_FOLDER, RECIPES, Config
@@ -88,13 +89,16 @@ def configs(root: Path) -> tuple[Config, ...]:
     return tuple(configs)
 
 
-def target(root: Path, configs: tuple[Config, ...], *, version: str | None) -> AuditTarget:
-    """Return what is audited of a feedstock; raises UsageError if it has no recipe."""
+def target(
+    root: Path, configs: tuple[Config, ...], *, upstream: str | None, ref: str | None, version: str | None
+) -> AuditTarget:
+    """Return what is audited of a feedstock, or of a project without one, whose address and tag are then given.
+
+    Raises UsageError: Neither a recipe nor the options say whose dependencies are meant.
+    """
     recipes = [root / RECIPES / name for name in (_V1, _V0)]
     recipe = next((path for path in recipes if path.is_file()), None)
-    if recipe is None:
-        raise UsageError(f"{root} has no recipe", "name a repository with a recipe: --root DIR")
-    text = read_text(recipe, root)
+    text = read_text(recipe, root) if recipe is not None and upstream is None else ""
     fields = _fields(text)
     name = fields.get("name", "").lower()
     package = next(
@@ -107,16 +111,20 @@ def target(root: Path, configs: tuple[Config, ...], *, version: str | None) -> A
         tag = package.tag.format(version=released)
     elif version is not None and fields.get("version"):
         tag = tag.replace(fields["version"], version)
+    repository, tag = upstream or repository, ref or tag
+    if not text and not (upstream and ref):
+        raise UsageError(f"{root} has no recipe", "name what to look at: --upstream URL --ref TAG")
+    shown = redact.address(repository) if "://" in repository else repository
     nothing = Build(name="", platform="linux-64", accelerator="cpu", cuda="", blas="", provider="conda-forge")
     return AuditTarget(
-        package=name,
+        package=name if text else re.sub(r"\.git$", "", shown.rstrip("/")).rpartition("/")[2],
         version=released or re.sub(r"^\D*", "", tag) or tag,
         repository=repository,
         tag=tag,
         wheel=wheel,
         index=package.index if package else "pip",
-        recipe=recipe,
-        builds=tuple(map(Build.of, configs)) or (nothing,),
+        recipe=recipe if text else None,
+        builds=(tuple(map(Build.of, configs)) if text else ()) or (nothing,),
     )
 
 

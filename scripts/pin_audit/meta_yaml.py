@@ -109,6 +109,7 @@ def _spec(text: str, values: Mapping[str, str], config: Config) -> str:
 
 
 def _choose(selectors: Mapping[str, str], config: Config) -> set[str]:
+    """Return the names of those selectors that hold."""
     lines = [
         f'l{name}:\n  - "{name}"' + (f"  # [{text}]" if text else "") for name, text in selectors.items()
     ]

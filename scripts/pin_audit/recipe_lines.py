@@ -131,6 +131,7 @@ def _is_about(text: str, name: str, keys: Keys) -> bool:
 
 
 def _keys_in(text: str) -> list[str]:
+    """Return what may be keys in a requirement's expressions."""
     if compiler := _COMPILER.search(text):
         return [f"{compiler[2]}_{compiler[1]}_version"]
     return [word for match in _EXPRESSION.findall(text) for word in re.findall(r"[A-Za-z_]\w*", match)]

@@ -13,7 +13,7 @@ import msgspec
 from groundwork.errors import MegabuildError
 from megabuild.configs.overrides import TARBALLS
 from pin_audit import snapshots
-from pin_audit.facts import Fact, SourceOutcome, TagCommit, Where
+from pin_audit.facts import Fact, Requirement, SourceOutcome, TagCommit, Where
 from pin_audit.request import AuditRequest
 from pin_audit.run_sources import gather, sources
 from pin_audit.sources.wheel_metadata import files_of
@@ -52,6 +52,12 @@ class Release:
     def commit(self) -> str:
         """The commit of its tag, or an empty string."""
         return next((fact.value for fact in self.all(TagCommit)), "")
+
+    @property
+    def requires_python(self) -> SourcedValue:
+        """The Pythons that it is for: ``>=3.11``."""
+        facts = (fact for fact in self.all(Requirement) if fact.name == "python")
+        return next((SourcedValue(fact.value, place_of(fact.where)) for fact in facts), SourcedValue(""))
 
 
 def read(request: AuditRequest) -> Release:

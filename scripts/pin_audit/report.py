@@ -101,7 +101,8 @@ def insert(path: Path, text: str) -> bool:
     Raises UsageError: The file cannot be read or written, or does not have each marker once, alone on its line.
     """
     try:
-        old = path.read_bytes().decode("utf-8")
+        content = path.read_bytes().decode("utf-8")
+        old = content.replace("\r\n", "\n")
         between = _BETWEEN.search(old)
         if [line for line in old.split("\n") if line in (BEGIN, END)] != [BEGIN, END] or between is None:
             hint = f"put lines with {BEGIN} and {END} there"
@@ -109,7 +110,8 @@ def insert(path: Path, text: str) -> bool:
         new = "\n".join(["", *text.strip("\n").split("\n"), "", ""])
         if between[0] == new:
             return False
-        files.write(path.resolve(), _BETWEEN.sub(lambda _: new, old))
+        end_of_line = "\r\n" if "\r\n" in content else "\n"
+        files.write(path.resolve(), _BETWEEN.sub(lambda _: new, old).replace("\n", end_of_line))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path} cannot be read or written: {error}", "name a file with the markers"

@@ -42,6 +42,11 @@ _SETTINGS = (
     "transfer.bundleURI=false", "http.lowSpeedLimit=1", "http.lowSpeedTime=30",
 )  # fmt: skip
 _QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "GIT_NO_REPLACE_OBJECTS": "1"}
+#: git hands an address to its helpers as an argument, which everybody can read; the environment is private.
+_PASSWORD_FROM_ENVIRONMENT = (
+    "credential.helper=",
+    'credential.helper=!f() { printf "username=%s\\npassword=%s\\n" "$AUDIT_USER" "$AUDIT_PASSWORD"; }; f',
+)
 #: Of git's variables those of a caller's repository, in place of settings, proxies and certificates.
 _OF_A_REPOSITORY = re.compile(r"GIT_(?!CONFIG_|SSH|SSL_|PROXY_|HTTP_|PYTHON_).*")
 _SECONDS = 240.0  # for one command
@@ -148,9 +153,10 @@ class Repository:
 
     def __init__(self, address: str, services: Services, only: str) -> None:
         parts = urlsplit(address)
-        # without a password: git hands an address to its helpers as an argument, which everybody can read
+        self.given = address  #: with user and password
         self.address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         self.fetched = ""
+        self._login = unquote(parts.username or ""), unquote(parts.password or "")
         self._services, self._only = services, only
         name = re.sub(r"\W", "_", parts.path.rstrip("/").removesuffix(".git").rpartition("/")[2])[:60]
         digest = hashlib.sha256(f"{self.address}\n{only}".encode()).hexdigest()[:16]
@@ -284,13 +290,15 @@ class Repository:
         settings = [
             f"remote.origin.url={self.address}", "remote.origin.promisor=true",
             f"remote.origin.partialclonefilter={self._filter}",
+            *(_PASSWORD_FROM_ENVIRONMENT if any(self._login) else ()),
         ]  # fmt: skip
         options = [word for setting in settings for word in ("-c", setting)]
+        environ = dict(zip(("AUDIT_USER", "AUDIT_PASSWORD"), self._login, strict=True))
+        environ |= {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
         with self._lock:
             try:
                 seconds = min(_SECONDS, self._services.remaining())
-                allowed = "file:git:http:https:ssh"
-                return self._git(*options, *words, seconds=seconds, GIT_ALLOW_PROTOCOL=allowed)
+                return self._git(*options, *words, seconds=seconds, **environ)
             except AuditError as error:
                 host = urlsplit(self.address).hostname or "git"
                 raise AuditError(f"{host}: {error.message}", error.remedy) from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,32 @@ from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget
 from pin_audit.repositories import Repositories, Repository
 from pin_audit.services import Services
+
+
+class LocalTree:
+    """A folder's files, such as an unpacked source archive; links are not followed."""
+
+    commit = ""  #: a folder's files need not be those of a commit
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+
+    def names(self) -> Sequence[str]:
+        """Return the paths of all regular files, sorted."""
+        paths = (Path(top, name) for top, _, names in os.walk(self._folder) for name in names)
+        regular = (path for path in paths if path.is_file() and not path.is_symlink())
+        return sorted(path.relative_to(self._folder).as_posix() for path in regular)
+
+    def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the contents of those files that exist."""
+        try:
+            return {path: (self._folder / path).read_bytes() for path in {*self.names()}.intersection(paths)}
+        except OSError as error:
+            raise AuditError(f"cannot read {self._folder}: {error}", "check its permissions") from error
+
+    def url(self, path: str, line: int | None = None) -> str:
+        """Return nothing: there is no page of it."""
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +50,21 @@ class AuditRequest:
     repositories: Repositories
     configs: tuple[Config, ...]  #: those whose variants are audited
     root: Path  #: this repository
+    local_tree: Path | None = None  #: a folder with upstream's files
+    local_pinning: Path | None = None  #: a ``conda_build_config.yaml``, or a folder with it and migrations
     foreign: bool = False  #: whether that is another feedstock, whose files are not laid out like this one's
     names: tuple[str, ...] = ()  #: conda names whose newest version and global pin are wanted
 
     def repository(self) -> Repository:
         """Return upstream's repository at the target's tag; raises AuditError."""
         if not self.target.repository or not self.target.tag:
-            raise AuditError("the recipe names no upstream repository with a tag", "add it to about:")
+            lacking = "the recipe names no upstream repository with a tag"
+            raise AuditError(lacking, "name them: --upstream URL --ref TAG")
         return self.repositories.open(self.target.repository, self.target.tag)
+
+    def tree(self) -> Repository | LocalTree:
+        """Return upstream's files: the repository's, or a local folder's; raises AuditError."""
+        return LocalTree(self.local_tree) if self.local_tree is not None else self.repository()
 
     def shown(self, path: Path) -> str:
         """Return a file's path in this repository, or its name alone where it lies elsewhere."""

@@ -25,6 +25,7 @@ from pin_audit.facts import (
 from pin_audit.name_map import Dependency
 from pin_audit.versions import Spec, described, newest, pin
 
+_CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
 _MACHINES = {"64": "x86_64", "aarch64": "aarch64", "arm64": "arm64"}
 
 
@@ -72,6 +73,7 @@ class AuditRow:
     use: str = ""
     decided_by: str = ""  #: the row that decides this one's version
     wheel_cuda: str = ""  #: the CUDA version that upstream's wheels are for
+    torch: str = ""  #: the PyTorch that an extension's recipe asks for
     troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it has no facts
     status: Status = Status.UNKNOWN
     sentence: str = ""
@@ -128,7 +130,7 @@ def constraints_of(row: AuditRow) -> list[Constraint]:
     named = []
     for fact in row.all(*UPSTREAM):
         configs = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
-        if fact.trouble or not configs:
+        if fact.trouble or not configs or (row.torch and fact.holds.torch not in ("", row.torch)):
             continue
         hard = isinstance(fact, Requirement)
         if hard or re.match(r"\s*[<>=!~]", fact.value):
@@ -137,7 +139,7 @@ def constraints_of(row: AuditRow) -> list[Constraint]:
                 named.append(Constraint(fact, spec, configs, fact.value, spec.exact, hard))
         elif not (isinstance(fact, Submodule) and fact.commit and fact.commit.startswith(fact.value)):
             for word in fact.value.split(", "):
-                if tag := described(word):
+                if tag := described(_CUDA_TAG.sub(r"\1.\2", word)):
                     version = row.entry.release(tag)
                     text = fact.value if version == tag else f"{fact.value} ({version})"
                     named.append(Constraint(fact, Spec(f"=={version}"), configs, text, version))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pin_audit.archs import arch_rows
-from pin_audit.commits import compared_commits, judge_commits
+from pin_audit.commits import assign_rows, judge_commits
 from pin_audit.facts import (
     UPSTREAM,
     AnyFact,
@@ -24,8 +24,9 @@ from pin_audit.facts import (
 )
 from pin_audit.name_map import Dependency, Names
 from pin_audit.rows import GRAVITY, AuditRow, Status, cuda_of_wheel, excludes
-from pin_audit.run_sources import SOURCES
+from pin_audit.run_sources import OWN, SOURCES
 from pin_audit.verdicts import judge
+from pin_audit.versions import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,10 @@ class Audit:
         """Return the names of the rows that have one of some statuses."""
         among = set(wanted)
         return [row.name for row in (*self.rows, *self.archs) if row.status in among]
+
+    def not_read(self) -> list[str]:
+        """Return the sources outside this repository of which nothing could be read."""
+        return [outcome.source for outcome in self.outcomes if outcome.source not in OWN and outcome.unread]
 
     def findings(self) -> dict[tuple[Status, str], list[str]]:
         """Return the sentences about rows that are not in step, the gravest first, each with the names of its rows."""
@@ -73,9 +78,12 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
         troubles.pop(outcome.source, None)
         if outcome.applies and outcome.trouble and all(fact.trouble for fact in outcome.facts):
             troubles[outcome.source] = outcome.trouble
+    torch = (
+        Spec(fact.value).exact for fact in facts if isinstance(fact, RecipePin) and fact.name == "pytorch"
+    )
     row = AuditRow(
         name="", facts=(), builds=target.builds, entry=Dependency(name=""), troubles=troubles,
-        wheel_cuda=cuda_of_wheel(facts),
+        wheel_cuda=cuda_of_wheel(facts), torch=next(filter(None, torch), ""),
     )  # fmt: skip
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
@@ -104,8 +112,8 @@ def _assign(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> dict
     for fact in facts:
         if isinstance(fact, (*UPSTREAM, RecipePin)) and not excludes(fact):
             drafts.setdefault(_row_of(fact, names), []).append(fact)
-    for fact in compared_commits(facts, target):
-        drafts.setdefault(target.package, []).append(fact)
+    for row, fact in assign_rows(facts, target, names):
+        drafts.setdefault(row, []).append(fact)
     for fact in facts:  # packages that nobody requires have no row
         if isinstance(fact, (GlobalPin, FeedstockPin, Newest)) or excludes(fact):
             rows = {_row_of(fact, names), *names.by_key(fact.name, fact.holds.platforms)}

@@ -59,8 +59,7 @@ def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constr
     if hard and not asked:
         texts = ", ".join(dict.fromkeys(constraint.spec.text for constraint in hard))
         sentence = f"upstream's wheel needs {texts}, and the recipe does not ask for it"
-        cuda = " to run, where CUDA is used" if any(map(of_nvidia, row.all(Requirement))) else ""
-        yield Verdict(Status.MISSING, sentence, f"add {texts}{cuda}"), None, frozenset()
+        yield Verdict(Status.MISSING, sentence, f"add {texts}{_to_cuda(row)}"), None, frozenset()
     for need in hard:
         pinned = [pin(value) for value in pins(row, need.configs)]
         if pinned and all(common([need.spec, spec]) is None for spec in pinned):
@@ -117,6 +116,7 @@ def _against_wheel(row: AuditRow, request: Constraint, need: Constraint) -> Verd
 
 
 def _against_known(row: AuditRow, request: Constraint, need: Constraint) -> Verdict | None:
+    """Compare with what upstream vendors or tests with."""
     shipped = isinstance(need.fact, CiPin) and need.fact.shipped
     what = "upstream's wheels have" if shipped else "upstream's CI has"
     what = "upstream vendors" if isinstance(need.fact, Submodule) else what
@@ -184,6 +184,7 @@ def _against_pins(row: AuditRow, request: Constraint, values: Sequence[str]) -> 
 
 
 def _beyond_channel(row: AuditRow, need: Constraint, text: str) -> Verdict | None:
+    """Return a conflict if the channel has nothing new enough."""
     best = best_for(row, need.configs)
     if best and not is_floor(row, best) and side(need.spec, best) == "newer":
         sentence = f"{text}, conda-forge has nothing newer than {best}"
@@ -198,6 +199,10 @@ def _conflict(text: str, todo: str) -> Verdict:
 def _keep(need: Constraint) -> str:
     wanted = need.spec.text if need.hard else f"{need.version}.*"
     return f"keep it if build and tests pass, else ask for {wanted}"
+
+
+def _to_cuda(row: AuditRow) -> str:
+    return " to run, where CUDA is used" if any(map(of_nvidia, row.all(Requirement))) else ""
 
 
 # ---- rows without a problem, or that cannot have one ------------------------------------------------

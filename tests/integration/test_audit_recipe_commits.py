@@ -52,12 +52,14 @@ def test_the_real_recipes_pin_commits_by_keys_of_the_matrix(
 ) -> None:
     outcome = recipe_pins.read_commits(request(repository, configs, "pyg-lib", tmp_path))
     assert outcome.trouble == ""
-    (pinned,) = commits(outcome)
-    assert (pinned.name, pinned.where.file, pinned.holds) == ("pyg-lib", "conda_build_config.yaml", Scope())
-    assert pinned.where.line is not None
-    line = (repository / pinned.where.file).read_text().splitlines()[pinned.where.line - 1]
-    assert line.strip() == f"- {pinned.value}"
-    assert pinned.version == configs[0].variant["pyg_lib_version"][0]
+    found = {(one.name, one.recipe): one for one in commits(outcome)}
+    assert set(found) == {("pyg-lib", "pyg-lib"), ("METIS", "pytorch_sparse")}
+    for one in found.values():
+        assert (one.where.file, one.holds) == ("conda_build_config.yaml", Scope())
+        assert one.where.line is not None
+        line = (repository / one.where.file).read_text().splitlines()[one.where.line - 1]
+        assert line.strip() == f"- {one.value}"
+        assert one.version == configs[0].variant["pyg_lib_version"][0]
 
 
 def test_only_sources_whose_condition_holds_count(
@@ -79,7 +81,7 @@ def test_only_sources_whose_condition_holds_count(
         "    target_directory: z\n"
     )
     outcome = recipe_pins.read_commits(request(repository, configs, "pyg-lib", tmp_path / "cache", own))
-    ours = commits(outcome)
+    ours = [one for one in commits(outcome) if one.recipe == "pyg-lib"]
     commit = configs[0].variant["pyg_lib_commit"][0]
     found = {(one.name, one.value): (one.holds.configs, one.where.file, one.where.line) for one in ours}
     assert found.pop(("x", commit))[:2] == (("linux_64_cpu", "osx_arm64_cpu"), "conda_build_config.yaml")

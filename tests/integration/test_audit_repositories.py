@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import gzip
+import os
+import subprocess
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bad_servers import server
 from git_world import Repo, daemon, git, modules, status, without_settings
 
 from groundwork.errors import AuditError
-from pin_audit import repositories
 from pin_audit.facts import AuditTarget, SourceOutcome, Submodule
 from pin_audit.repositories import Repositories, parse_address, run_git
 from pin_audit.request import AuditRequest
@@ -31,7 +35,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def audit(
     repository: str, cache: Path, *, tag: str = "v1", seconds: float = 60.0, offline: bool = False,
-    age: float = 3600.0, reports: list[str] | None = None,
+    age: float = 3600.0, reports: list[str] | None = None, tree: Path | None = None,
 ) -> SourceOutcome:  # fmt: skip
     told: list[str] = [] if reports is None else reports
     services = Services(
@@ -40,6 +44,7 @@ def audit(
     target = AuditTarget(package="p", version="1", repository=repository, tag=tag, wheel="", builds=())
     request = AuditRequest(
         target=target, services=services, repositories=Repositories(services), configs=(), root=cache,
+        local_tree=tree,
     )  # fmt: skip
     return outcome_of(request, "submodules", submodules.read)
 
@@ -228,24 +233,99 @@ def test_an_older_answer_serves(world: tuple[Path, tuple[str, ...]], tmp_path: P
     assert "not in the cache" in troubles(audit(f"{base}super.git", tmp_path / "empty", offline=True))
 
 
-def test_a_password_in_an_address_is_nowhere_to_be_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class _Handler(BaseHTTPRequestHandler):
+    """git's smart protocol as git-http-backend(1) speaks it; everything below ``locked`` wants a password."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """List branches and tags, or what the server can do."""
+        version = str(self.headers.get("Git-Protocol", ""))
+        head = b"" if "version=2" in version else b"001e# service=git-upload-pack\n0000"
+        self._answer(["--advertise-refs"], b"", head, "application/x-git-upload-pack-advertisement")
+
+    def do_POST(self) -> None:
+        """Send a pack."""
+        body = b""
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+        self._answer([], body, b"", "application/x-git-upload-pack-result")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def _answer(self, more: list[str], body: bytes, head: bytes, kind: str) -> None:
+        name = (
+            self.path.partition("?")[0].removesuffix("/info/refs").removesuffix("/git-upload-pack").strip("/")
+        )
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                self.server.running.add(path.read_bytes())  # type: ignore[attr-defined]
+        login = f"Basic {base64.b64encode(b'user:hunter2').decode()}"
+        status, out = 200, head
+        if name.startswith("locked/") and self.headers.get("Authorization") != login:
+            status, out = 401, b""
+        else:
+            environ = {"GIT_PROTOCOL": str(self.headers.get("Git-Protocol", "")), "PATH": os.environ["PATH"]}
+            folder = self.server.folder / name.removeprefix("locked/")  # type: ignore[attr-defined]
+            argv = ["git", "upload-pack", "--stateless-rpc", *more, str(folder)]
+            out += subprocess.run(argv, input=body, env=environ, capture_output=True, check=False).stdout
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(out)))
+        if status == 401:
+            self.send_header("WWW-Authenticate", 'Basic realm="x"')
+        self.end_headers()
+        self.wfile.write(out)
+        self.server.sent.append(len(out))  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
+    """A server of the repositories in ``world``."""
+    made = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    made.folder, made.sent, made.running = tmp_path / "world", [], set()  # type: ignore[attr-defined]
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def test_a_password_opens_a_repository_and_is_nowhere_to_be_seen(
+    site: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody on a machine can read other processes' arguments."""
-    real, words = repositories.run_git, list[str]()
-
-    def watched(folder: Path, *asked: str, **options: Any) -> str:
-        words.extend(asked)
-        return real(folder, *asked, **options)
-
-    monkeypatch.setattr(repositories, "run_git", watched)
+    """Everybody on a machine can read other processes' arguments. The history comes without its files."""
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "credential.helper")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", '!f() { printf "username=user\\npassword=old\\n"; }; f')
+    repo = Repo(tmp_path / "world" / "lib.git")
+    repo.commit(files={"large": os.urandom(1 << 20)})
+    repo.tag("v3", repo.commits(3), annotated=True)
+    made = repo.make()
+    top = Repo(tmp_path / "world" / "super.git")
+    links = {"lib": made[4], "closed": made[4]}
+    texts = modules({"lib": "../lib.git", "closed": f"http://127.0.0.1:{site.server_port}/locked/other.git"})
+    top.tag("v1", top.commit(files={".gitmodules": texts}, gitlinks=links))
+    top.make()
     reports: list[str] = []
-    outcome = audit("http://user:hunter2@127.0.0.1:9/x.git", tmp_path / "cache", reports=reports)
-    assert outcome.trouble
-    assert any("127.0.0.1:9" in word for word in words)
-    assert "hunter2" not in repr((outcome, reports, words))
+    url = f"http://user:hunter2@127.0.0.1:{site.server_port}/locked/super.git"
+    outcome = audit(url, tmp_path / "cache", reports=reports)
+    found = {one.name: (one.value, one.trouble) for one in outcome.facts}
+    assert found["lib"] == ("v3", "")
+    assert found["closed"][1]
+    assert any(b"remote-http" in line for line in site.running)  # type: ignore[attr-defined]
+    assert not any(b"hunter2" in line for line in site.running)  # type: ignore[attr-defined]
+    assert "hunter2" not in repr((outcome, reports))
     kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert not any(b"hunter2" in path.read_bytes() for path in kept)
+    assert sum(site.sent) < 200_000  # type: ignore[attr-defined]
 
 
 def test_ssh_is_asked_over_https_and_a_users_rewriting_is_followed(

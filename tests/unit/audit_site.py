@@ -185,6 +185,7 @@ def request(
     *,
     version: str = "1.2",
     wheel: str = "thing",
+    pinning: Path | None = None,
     configs: tuple[Config, ...] = (),
     names: tuple[str, ...] = (),
     index: str = "pip",
@@ -199,6 +200,7 @@ def request(
         repositories=Repositories(given),
         configs=configs,
         root=Path("."),
+        local_pinning=pinning,
         names=names,
     )
 

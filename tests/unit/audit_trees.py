@@ -44,7 +44,7 @@ class TreeRequest(AuditRequest):
 
     memory: MemoryTree
 
-    def repository(self) -> Any:
+    def tree(self) -> Any:
         """Return it."""
         return self.memory
 
@@ -82,9 +82,9 @@ def request(
     )  # fmt: skip
 
 
-def about(outcome: SourceOutcome, name: str) -> list[AnyFact]:
-    """Return the findings on one dependency."""
-    return [fact for fact in outcome.facts if fact.name == name]
+def about(outcome: SourceOutcome, name: str, what: str = "") -> list[AnyFact]:
+    """Return the findings on one dependency, in one respect if that is named."""
+    return [f for f in outcome.facts if f.name == name and what in getattr(f, "what", "")]
 
 
 def values(facts: Sequence[AnyFact]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from audit_trees import MATRIX, NEW, MemoryTree, about, request, values
 
-from pin_audit.ci_rules import NotInFile, literal
+from pin_audit.ci_rules import NotInFile, Reader, lines, literal
 from pin_audit.facts import SourceOutcome, UpstreamArchs
 from pin_audit.sources import ci_pins
 
@@ -45,7 +45,7 @@ def test_a_rule_that_no_longer_fits_is_trouble_that_names_file_and_rules(tmp_pat
     assert "no line that fits" in triton.trouble
     computed = {**NEW, MATRIX: NEW[MATRIX].replace('["3.12", "3.13", "3.13t"]', "sorted(os.environ)")}
     (python,) = about(pins(computed, tmp_path), "python")
-    assert "FULL_PYTHON_VERSIONS" in python.trouble
+    assert "computes FULL_PYTHON_VERSIONS" in python.trouble
     (lists,) = archs({MATRIX: NEW[MATRIX]}, tmp_path).facts
     assert "build_env_setup.py" in lists.trouble
     nonsense = pins(dict.fromkeys(NEW, "\x00{[(\"'$(\n" * 50), tmp_path)
@@ -68,11 +68,50 @@ def test_a_table_of_numbers_becomes_arch_lists_per_cuda_version_and_platform(tmp
     assert isinstance(outcome.facts[0], UpstreamArchs)
 
 
+def test_extensions_have_a_matrix(tmp_path: Path) -> None:
+    package = "pytorch_scatter"
+    files = {
+        ".github/workflows/building.yml": (
+            "jobs:\n  wheel:\n    strategy:\n      matrix:\n        python-version: [3.8, 3.10]\n"
+            "        torch-version: [2.0.0, 2.1.0]\n        cuda-version: ['cpu', 'cu121']\n"
+        ),
+    }
+    outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package=package, version="2.1.2"))
+    assert {fact.name: (fact.value, fact.where.line) for fact in outcome.facts} == {
+        "cuda": ("cpu, cu121", 7),
+        "pytorch": ("2.0.0, 2.1.0", 6),
+        "python": ("3.8, 3.10", 5),
+    }
+
+
+def test_pyg_lib_has_a_matrix(tmp_path: Path) -> None:
+    files = {
+        ".github/workflows/utils/full_matrix_linux.json": (
+            '[\n  {\n    "torch-version": "2.13.0",\n    "cuda-version": ["cpu", "cu130"]\n  },\n'
+            '  {\n    "torch-version": "2.12.0",\n    "cuda-version": ["cpu"]\n  }\n]\n'
+        ),
+        "pyproject.toml": '[tool.cibuildwheel]\nbuild = "cp3{13,14}-*"\n',
+    }
+    outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package="pyg-lib", version="0.8.0"))
+    assert values(about(outcome, "cuda")) == {"PyTorch 2.13.0": "cpu, cu130", "PyTorch 2.12.0": "cpu"}
+    assert [(f.value, f.where.line) for f in about(outcome, "pytorch")] == [("2.13.0", 3), ("2.12.0", 7)]
+
+
+def read(reader: Reader, text: str) -> list[tuple[str, int | None, dict[str, str]]]:
+    return [(v.text, v.line, dict(v.groups)) for v in reader(text)]
+
+
+def test_lines_leave_comments_out_and_know_what_they_stand_under() -> None:
+    reader = lines(r"numpy==(?P<value>\S+)", under=r"^(?P<python>\w+)\)")
+    text = "numpy==0\ncp31)\n  # numpy==1\n  numpy==2\ncp32)\n  numpy==3\n"
+    assert read(reader, text) == [("0", 1, {}), ("2", 4, {"python": "cp31"}), ("3", 6, {"python": "cp32"})]
+
+
 @pytest.mark.parametrize(("text", "reason"), [
     ("W = 1", "assigns nothing to V"), ("def f():\n    V = 1", "assigns nothing to V"),
-    ("V = f()", "plain Python"), ("V = {'a': os.environ['b']}", "plain Python"),
-    ("V = (", "plain Python"), ("V = " + "[" * 5000, "plain Python"),
+    ("V = f()", "computes V"), ("V = {'a': os.environ['b']}", "computes V"),
+    ("V = (", "cannot be read as Python"), ("V = " + "[" * 5000, "cannot be read as Python"),
 ])  # fmt: skip
 def test_python_that_is_no_literal_is_not_executed(text: str, reason: str) -> None:
     with pytest.raises(NotInFile, match=reason):
-        literal("V", "k")(text)
+        read(literal("V", "k"), text)

@@ -1,12 +1,12 @@
-"""The commit that a recipe pins, held against that of upstream's tag."""
+"""Commits that recipes pin, held against those of upstream's tag and of its submodules."""
 
 from __future__ import annotations
 
 import pytest
-from audit_samples import audit
+from audit_samples import audit, has
 
 from pin_audit.cells import cells
-from pin_audit.facts import AnyFact, RecipeCommit, TagCommit
+from pin_audit.facts import AnyFact, Newest, RecipeCommit, Submodule, TagCommit
 from pin_audit.rows import AuditRow, Status
 
 ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
@@ -14,14 +14,18 @@ PYG, METIS = "https://github.com/pyg-team/pyg-lib.git", "https://github.com/Kary
 TAG = TagCommit(name="pyg-lib", value=ONE)
 
 
-def pins(commit: str, address: str = PYG, version: str = "2.13.0") -> RecipeCommit:
+def pins(commit: str, address: str = PYG, whose: str = "pyg-lib", *, version: str = "2.13.0") -> RecipeCommit:
     """A recipe's commit, where this repository builds some version of what is audited."""
     name = address.rpartition("/")[2].removesuffix(".git")
-    return RecipeCommit(name=name, value=commit, address=address, version=version)
+    return RecipeCommit(name=name, value=commit, address=address, recipe=whose, version=version)
 
 
-def rows(*facts: AnyFact, **troubles: str) -> dict[str, AuditRow]:
-    return {row.name: row for row in audit(*facts, package="pyg-lib", troubles=troubles).rows}
+def vendors(commit: str, url: str = METIS, value: str = "v5.1.1-7-gabc", trouble: str = "") -> Submodule:
+    return Submodule(name="third_party/METIS", value=value, commit=commit, address=url, trouble=trouble)
+
+
+def rows(*facts: AnyFact, package: str = "pyg-lib", **troubles: str) -> dict[str, AuditRow]:
+    return {row.name: row for row in audit(*facts, package=package, troubles=troubles).rows}
 
 
 @pytest.mark.parametrize(("revision", "built", "status"), [
@@ -44,8 +48,24 @@ def test_a_commit_beside_a_tag_that_was_not_read_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", [PYG, "git@github.com:PyG-Team/pyg-lib", "https://github.com/pyg-team/pyg-lib/"]
+    "address", [METIS, "git@github.com:karypislab/METIS", "https://github.com/KarypisLab/METIS/"]
 )
-def test_every_way_to_upstreams_repository_counts(address: str) -> None:
-    assert rows(TAG, pins(ONE, address))["pyg-lib"].status is Status.IN_STEP
-    assert rows(TAG, pins(ONE, METIS)) == {}
+@pytest.mark.parametrize("value", ["v5.1.1-7-gabc", ""])
+def test_another_recipes_commit_is_held_against_the_submodule_of_that_repository(
+    address: str, value: str
+) -> None:
+    submodule = vendors(ONE, address, value, trouble="" if value else "no answer")
+    same = rows(submodule, pins(ONE, METIS, "pytorch_sparse"))["metis"]
+    apart = rows(submodule, pins(OTHER, METIS, "pytorch_sparse"))["metis"]
+    assert "pytorch_sparse's recipe pins 1234567abc" in same.sentence or not value
+    assert apart.status is Status.CONFLICT
+    assert [part.remark for part in cells(same)["recipe"]] == ["[pytorch_sparse]"]
+    assert not same.vendored_only
+
+
+def test_a_commit_of_a_library_that_upstream_does_not_vendor_is_shown_with_its_own_recipe_only() -> None:
+    newest = has("metis", "5.1.0")
+    found = rows(pins(ONE, METIS, "pytorch_sparse"), newest, package="pytorch_sparse")
+    assert found["metis"].status is Status.UNPINNED
+    assert any(isinstance(one, Newest) for one in found["metis"].facts)
+    assert rows(pins(ONE, METIS, "pytorch_sparse"), package="pytorch_cluster") == {}

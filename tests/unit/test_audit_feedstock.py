@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from audit_samples import asks, pinned, row
+from audit_samples import asks, pinned, row, vendors
 from msgspec import structs
 
 from command_line.main import megabuild
@@ -15,13 +15,15 @@ from groundwork.errors import AuditError, ConfigError, UsageError
 from megabuild.configs.config import Config
 from megabuild.configs.render import render
 from pin_audit import feedstock
-from pin_audit.facts import AuditTarget, RecipePin
+from pin_audit.facts import AuditTarget, RecipePin, SourceOutcome
 from pin_audit.meta_yaml import names_of, needs
+from pin_audit.name_map import names
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.rows import Status
 from pin_audit.services import Services
 from pin_audit.sources import recipe_pins
+from pin_audit.table import tabulate
 
 VARIANT = """\
 c_compiler:
@@ -103,19 +105,22 @@ def make(folder: Path, text: str, name: str = "meta.yaml") -> Path:
     return folder
 
 
-def target(root: Path) -> AuditTarget:
-    return feedstock.target(root, feedstock.configs(root), version=None)
+def target(root: Path, upstream: str | None = None, ref: str | None = None) -> AuditTarget:
+    return feedstock.target(root, feedstock.configs(root), upstream=upstream, ref=ref, version=None)
 
 
 def asked(root: Path, config: Config) -> list[tuple[str, str]]:
     return [need[:2] for need in needs((root / "recipe" / "meta.yaml").read_text(encoding="utf-8"), config)]
 
 
-def test_a_recipe_names_package_version_and_upstream(tmp_path: Path) -> None:
+def test_a_meta_yaml_names_package_version_and_upstream(tmp_path: Path) -> None:
     found = target(make(tmp_path, META))
     assert (found.package, found.version, found.tag) == ("thing-lib", "1.2.3", "v1.2.3")
     assert found.repository == "https://github.com/owner/thing.git"
-    found = target(make(tmp_path / "v1", V1, "recipe.yaml"))
+
+
+def test_a_v1_recipe_of_an_index_names_its_distribution(tmp_path: Path) -> None:
+    found = target(make(tmp_path, V1, "recipe.yaml"))
     assert (found.package, found.version, found.wheel, found.tag) == ("thing-split", "2.0", "thing", "v2.0")
     assert found.repository == "https://gitlab.example.org/owner/thing.git"
 
@@ -147,10 +152,15 @@ def test_selectors_are_never_run_as_python(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
-@pytest.mark.parametrize("text", ["[1]", "a: *nothing", "\x00"])
-def test_a_broken_config_or_no_recipe_is_a_sentence(text: str, tmp_path: Path) -> None:
+def test_upstream_and_ref_stand_in_for_a_recipe(tmp_path: Path) -> None:
+    found = target(tmp_path, upstream="https://example.org/faiss.git", ref="v1.14.3")
+    assert (found.package, found.version, found.tag) == ("faiss", "1.14.3", "v1.14.3")
     with pytest.raises(UsageError, match="has no recipe"):
         target(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[1]", "a: *nothing", "\x00"])
+def test_a_broken_config_is_a_sentence(text: str, tmp_path: Path) -> None:
     root = make(tmp_path, META)
     (root / ".ci_support" / "linux_64_.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(AuditError, match=r"linux_64_\.yaml"):
@@ -206,6 +216,17 @@ def test_a_rendering_behind_the_pin_is_no_conflict(name: str) -> None:
     assert found.status is Status.OLDER
     assert "rerender" in found.todo
     assert row(name, asks(name, "14.*"), pinned(key, "15")).status is Status.CONFLICT
+
+
+def test_without_a_recipe_nothing_is_said_to_be_compiled(tmp_path: Path) -> None:
+    project = target(tmp_path, upstream="https://example.org/faiss.git", ref="v1.14.3")
+    vendored = SourceOutcome(
+        source="submodules", facts=(vendors("third_party/fmt", "v12.1.0"), vendors("x", ""))
+    )
+    found = tabulate(project, [vendored], names())
+    assert {one.use for one in found.rows} == {"listed"}
+    assert not [one for one in found.rows if "compiled" in one.sentence]
+    assert {one.name: one.status for one in found.rows}["fmt"] is Status.IN_STEP
 
 
 @pytest.mark.parametrize(

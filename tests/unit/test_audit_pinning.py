@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -66,25 +65,8 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def ask(given: Services) -> SourceOutcome:
-    return heard(pinning_source.read, request(given, configs=CONFIGS, names=NAMES))
-
-
-@pytest.fixture
-def of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SourceOutcome]:
-    """Read a package's files, which a test may replace."""
-
-    def run(**files: str) -> SourceOutcome:
-        members = {"config": PINS, "foo20": MIGRATION} | files
-        names = {name: f"share/migrations/{name}.yaml" for name in members} | {
-            "config": "conda_build_config.yaml"
-        }
-        contents = {names[name]: text.encode() for name, text in members.items()}
-        made = pinning_source._classified(contents, "test")
-        monkeypatch.setattr(pinning_source, "_from_network", lambda _: made)
-        return ask(services(tmp_path))
-
-    return run
+def ask(given: Services, pinning: Path | None = None, names: tuple[str, ...] = NAMES) -> SourceOutcome:
+    return heard(pinning_source.read, request(given, configs=CONFIGS, names=names, pinning=pinning))
 
 
 def values(outcome: SourceOutcome) -> list[tuple[str, str, str, int | None]]:
@@ -108,8 +90,31 @@ MIGRATING = [
 ]
 
 
-def test_a_finding_says_where_it_stands_and_what_it_belongs_to(of: Callable[..., SourceOutcome]) -> None:
-    found = {(one.name, type(one)): one for one in of().facts[::-1]}
+def lay_out(folder: Path, config_file: str, migrations: str) -> Path:
+    for path, text in ((config_file, PINS), (f"{migrations}/foo20.yaml", MIGRATION)):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config_file", "migrations"),
+    [
+        ("conda_build_config.yaml", "migrations"),
+        ("conda-forge-pinning.conda_build_config.yaml", "conda-forge-migrations"),
+    ],
+)
+def test_a_folder_is_read_in_every_usual_form(tmp_path: Path, config_file: str, migrations: str) -> None:
+    folder = lay_out(tmp_path / "pinning", config_file, migrations)
+    outcome = ask(services(tmp_path / "cache", offline=True), folder)
+    assert sorted(values(outcome)) == sorted(EXPECTED + MIGRATING)
+    assert not outcome.trouble
+    assert str(tmp_path) not in repr(outcome.facts)
+
+
+def test_a_finding_says_where_it_stands_and_what_it_belongs_to(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path / "pinning", "conda_build_config.yaml", "migrations")
+    found = {(one.name, type(one)): one for one in ask(services(tmp_path), folder).facts[::-1]}
     pin = found["c_stdlib_version", GlobalPin]
     assert isinstance(pin, GlobalPin)
     assert (pin.values, pin.holds.cuda) == (("2.17",), ("None",))
@@ -120,14 +125,14 @@ def test_a_finding_says_where_it_stands_and_what_it_belongs_to(of: Callable[...,
     assert migration.where.file == "migrations/foo20.yaml"
 
 
-def test_a_migration_to_a_cuda_version_brings_what_is_zipped_with_it(
-    of: Callable[..., SourceOutcome],
-) -> None:
+def test_a_migration_to_a_cuda_version_brings_what_is_zipped_with_it(tmp_path: Path) -> None:
     """As conda-forge's cuda130 and its pins of August 2026 do for gcc."""
+    folder = lay_out(tmp_path / "pinning", "conda_build_config.yaml", "migrations")
     text = (
         "__migrator: {kind: version}\ncuda_compiler_version:\n- 13.1\nc_stdlib_version:\n- 2.34  # [linux]\n"
     )
-    found = [one for one in of(cuda131=text).facts if isinstance(one, Migration)]
+    (folder / "migrations" / "cuda131.yaml").write_text(text)
+    found = [one for one in ask(services(tmp_path), folder).facts if isinstance(one, Migration)]
     (moved,) = [one for one in found if one.name == "c_stdlib_version"]
     assert (moved.values, moved.holds.cuda, moved.holds.platforms) == (("2.34",), ("13.1",), ("linux-64",))
 
@@ -143,15 +148,18 @@ def test_a_migration_to_a_cuda_version_brings_what_is_zipped_with_it(
     ids=["html", "open", "deep", "alias"],
 )
 def test_a_file_that_makes_no_sense_is_told_and_the_migrations_stand(
-    of: Callable[..., SourceOutcome], text: str, told: str
+    tmp_path: Path, text: str, told: str
 ) -> None:
-    outcome = of(config=text)
+    folder = lay_out(tmp_path / "pinning", "conda_build_config.yaml", "migrations")
+    (folder / "conda_build_config.yaml").write_text(text)
+    outcome = ask(services(tmp_path / "cache"), folder)
     assert sorted(values(outcome)) == sorted(MIGRATING)
     assert told in outcome.trouble
 
 
-def test_a_selector_is_not_executed(of: Callable[..., SourceOutcome], tmp_path: Path) -> None:
-    of(config=f"a:\n  - 1  # [open({str(tmp_path / 'made')!r}, 'w')]\n")
+def test_a_selector_is_not_executed(tmp_path: Path) -> None:
+    (tmp_path / "pins.yaml").write_text(f"a:\n  - 1  # [open({str(tmp_path / 'made')!r}, 'w')]\n")
+    ask(services(tmp_path / "cache"), tmp_path / "pins.yaml")
     assert not (tmp_path / "made").exists()
 
 

@@ -108,13 +108,14 @@ def test_json_has_the_origin_of_every_value(
     assert "no answer" in json.dumps(to_document(report(troubles={"channel": "no answer"})))
 
 
-def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_only_what_is_between_the_markers_changes(tmp_path: Path, line_end: str) -> None:
     path = tmp_path / "README.md"
-    path.write_text("\n".join(["a", BEGIN, "old", END, "b", ""]))
+    path.write_bytes(line_end.join(["a", BEGIN, "old", END, "b", ""]).encode())
     (tmp_path / "link").symlink_to("README.md")
     assert insert(tmp_path / "link", "new\n")
     assert (tmp_path / "link").is_symlink()
-    assert path.read_text() == "\n".join(["a", BEGIN, "", "new", "", END, "b", ""])
+    assert path.read_bytes() == line_end.join(["a", BEGIN, "", "new", "", END, "b", ""]).encode()
     assert not insert(path, "new\n")
     for broken in ("none\n", f"{END}\n{BEGIN}\n", f"{BEGIN}\n{BEGIN}\n{END}\n", f"x {BEGIN}\n{END}\n"):
         path.write_text(broken)
@@ -170,18 +171,12 @@ def test_names_of_the_mapping() -> None:
 
 def test_ctrl_c_ends_it_at_once_and_quietly(tmp_path: Path, repository: Path) -> None:
     """A server that takes connections and says nothing stands for a slow network."""
-    recipe = tmp_path / "recipe" / "recipe.yaml"
-    recipe.parent.mkdir()
-    recipe.write_text(
-        "package:\n  name: thing\n  version: '1'\nsource:\n  git: https://github.com/a/thing.git\n  tag: v1\n"
-    )
     program = (
-        "import os, socket, sys, threading\n"
+        "import socket, sys, threading\n"
         "server = socket.create_server(('127.0.0.1', 0)); port = server.getsockname()[1]\n"
         "threading.Thread(target=lambda: (server.accept(), print('asked', flush=True)), daemon=True).start()\n"
-        "os.environ |= {'GIT_CONFIG_COUNT': '1', 'GIT_CONFIG_VALUE_0': 'https://github.com/',\n"
-        "               'GIT_CONFIG_KEY_0': f'url.http://127.0.0.1:{port}/.insteadOf'}\n"
-        f"sys.argv[1:] = ['audit', '--root', {str(tmp_path)!r}]\n"
+        "url = f'http://127.0.0.1:{port}/x.git'\n"
+        "sys.argv[1:] = ['audit', '--upstream', url, '--ref', 'v1']\n"
         "from command_line.main import main\n"
         "main()\n"
     )

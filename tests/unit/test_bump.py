@@ -13,6 +13,42 @@ from audit_wheels import configured_by_the_test
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 
+#: A foreign recipe in both formats.
+META = """\
+{% set version = "2.13.0" %}
+{% set build = 2 %}
+package:
+  name: libtorch
+source:
+  url: https://github.com/pytorch/pytorch/releases/download/v{{ version }}/pytorch-v{{ version }}.tar.gz
+  sha256: 66614a19060f69cfd63cd0295f65a1241bd15df2fa65c60ae51066c11c2ce812
+  patches:
+    - patches/0001-fix.patch
+requirements:
+  run:
+    - typing_extensions >=4.10.0
+    - triton ==3.7.1
+outputs:
+  - name: pytorch
+"""
+V1 = """\
+context:
+  version: "2.13.0"
+  build: 3
+  triton: 3.7.1
+recipe:
+  name: pytorch
+outputs:
+  - source:
+      url: https://github.com/pytorch/pytorch/releases/download/v${{ version }}/pytorch-v${{ version }}.tar.gz
+      sha256: 66614a19060f69cfd63cd0295f65a1241bd15df2fa65c60ae51066c11c2ce812  # published
+    requirements:
+      run:
+        - typing_extensions >=4.10.0
+        - if: linux
+          then: triton ==${{ triton }}
+"""
+
 
 @pytest.fixture
 def call(invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
@@ -57,13 +93,30 @@ def test_this_repository_by_its_snapshots(changes: Callable[..., Any], repositor
         "recipe/wheel/recipe.yaml",
     }
     assert found["sha256"][0]["new"] == ""  # nobody published one: not guessed
-    (sha256, *_) = changes("--root", str(repository), "--bump", "2.14.1")["sha256"]
-    assert sha256["new"] == "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"
+    assert [one["old"] for one in found["python"] if one["old"]] == ["3.10.* *_cpython"]
+    assert "python scripts/megabuild configs --write" in {one["note"] for one in found["generated"]}
+    assert any(
+        "protobuf v3.13.0.1 -> v21.12" in one["note"] for one in found["submodules"]
+    )  # as in the table
+
+
+@pytest.mark.parametrize(("name", "text"), [("meta.yaml", META), ("recipe.yaml", V1)])
+def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp_path: Path) -> None:
+    root = tmp_path / "feedstock"
+    (root / "recipe").mkdir(parents=True)
+    (root / "recipe" / name).write_text(text, encoding="utf-8")
+    found = changes("--root", str(root), "--bump", "2.14.1")
+    expected = {"version": "2.14.1", "build number": "0", "triton": "3.8.0" if name == "recipe.yaml" else "~=3.8.0",
+                "sha256": "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"}  # fmt: skip
+    for topic, new in expected.items():
+        one = found[topic][0]
+        assert (one["kind"], one["new"]) == ("certain", new), topic
+        assert one["old"] in text.splitlines()[one["line"] - 1], topic
+    assert "typing_extensions" not in found
 
 
 @pytest.mark.parametrize(
     "words", [["2.13.0"], ["2.14.1", "--release", "2.14.1"], ["2.14.1", "--fail-on", "conflict"]]
 )
-def test_what_does_not_fit_is_refused(words: list[str], call: Callable[..., int], tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused(words: list[str], call: Callable[..., int]) -> None:
     assert call("--bump", *words) == 2
-    assert call("--bump", "2.14.1", "--root", str(tmp_path)) == 2

@@ -1,21 +1,24 @@
-"""The trace of a run, in Chrome's format: opens in ui.perfetto.dev and chrome://tracing."""
+"""The trace of a run, in Chrome's format (opens in ui.perfetto.dev and chrome://tracing), and one HTML page from it."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from groundwork import files
-from groundwork.errors import IntegrityError
-from groundwork.text import plain
+from groundwork.errors import ConfigError, IntegrityError
+from groundwork.text import duration, plain, size
 from megabuild.status.status import Span
 
 SUFFIX = ".trace.json"
 _NINJA = "ninja"
 _MOST_BYTES, _LONGEST_NAME = 64 << 20, 300
+#: Narrower spans would not be seen.
+_LEAST_PERCENT = 0.05
 
 
 def ninja_steps(build: Path, since: float) -> list[Span]:
@@ -66,3 +69,44 @@ def write_trace(path: Path, spans: Sequence[Span], steps: Sequence[Span], began:
             length = {"ts": round(1e6 * (span.start - began)), "dur": round(1e6 * (span.end - span.start))}
             events.append({**head, "ph": "X", "name": span.what, **length})
     files.write(path, msgspec.json.encode({"traceEvents": events}))
+
+
+def run_page(folder: Path) -> str:
+    """Return the HTML page of the last run that has left a trace in a config's folder.
+
+    Raises ConfigError: There is none.
+    Raises IntegrityError: Its files are damaged.
+    """
+    import jinja2  # not before: nothing else needs it
+
+    traces = sorted((folder / "runs").glob(f"*{SUFFIX}"))
+    if not traces:
+        raise ConfigError(f"{folder}: no run has left a trace", "build something first")
+    record = traces[-1].with_name(traces[-1].name.removesuffix(SUFFIX) + ".json")
+    try:
+        events = json.loads(traces[-1].read_text())["traceEvents"]
+        run = json.loads(record.read_text())
+        spans = [event for event in events if event["ph"] == "X"]
+        whole = max([1e6 * run["seconds"], *(event["ts"] + event["dur"] for event in spans)])
+        lanes = {
+            lane["args"]["name"]: [
+                {
+                    "what": event["name"],
+                    "took": duration(event["dur"] / 1e6),
+                    "left": 100 * max(0, event["ts"]) / whole,
+                    "width": 100 * event["dur"] / whole,
+                }
+                for event in spans
+                if event["tid"] == lane["tid"] and 100 * event["dur"] / whole >= _LEAST_PERCENT
+            ]
+            for lane in events
+            if lane["ph"] == "M"
+        }
+        loader = jinja2.FileSystemLoader(Path(__file__).parent)
+        environment = jinja2.Environment(autoescape=True, loader=loader, undefined=jinja2.StrictUndefined)
+        environment.filters |= {"duration": duration, "size": size}
+        return environment.get_template("page.html.j2").render(run=run, lanes=lanes)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, jinja2.TemplateError) as error:
+        raise IntegrityError(
+            f"{record}: {type(error).__name__}: {error}", "the next run leaves another one"
+        ) from error

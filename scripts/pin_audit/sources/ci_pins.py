@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from pin_audit.archs import split
-from pin_audit.ci_rules import ARCH_LISTS, PINS, CiRule, NotInFile
+from pin_audit.ci_rules import ARCH_LISTS, PINS, CiRule, CiValue, NotInFile
 from pin_audit.facts import CiPin, Scope, SourceOutcome, UpstreamArchs, Where
 from pin_audit.request import AuditRequest
 
@@ -33,15 +33,17 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
 def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield what rules say of a package's tree, which is read in one request: a value, and a fact's other fields.
 
-    Where no rule of a name yields anything, that is the fact's trouble. Raises MegabuildError where the tree
+    Where no rule of a name and sense yields anything, that is the fact's trouble. Raises MegabuildError where the tree
     cannot be opened or read.
     """
-    if request.target.package != "pytorch":
+    ours = [rule for rule in rules if request.target.package in rule.packages]
+    if not ours:
         return
-    tree = request.repository()
-    contents = tree.read(sorted({rule.file for rule in rules}))
-    for name, alike in groupby(rules, key=lambda rule: rule.name):
+    tree = request.tree()
+    contents = tree.read(sorted({rule.file for rule in ours}))
+    for (name, what), alike in groupby(ours, key=lambda rule: (rule.name, rule.what)):
         problems: list[str] = []
+        fields: dict[str, Any] = {"name": name, "what": what}
         for rule in alike:
             try:
                 if rule.file not in contents:
@@ -53,10 +55,18 @@ def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[st
             for value in values:
                 url = tree.url(rule.file, value.line)
                 where = Where(file=rule.file, line=value.line, url=url, commit=tree.commit)
-                platform, cuda = _PLATFORMS.get(value.groups.get("machine", "")), value.groups.get("cuda", "")
-                holds = Scope(platforms=(platform,) if platform else (), cuda=(cuda,) if cuda else ())
-                yield value.text, {"name": name, "holds": holds, "where": where}
+                yield value.text, {**fields, "holds": _scope(value), "where": where}
             break
         else:
             trouble = f"{'; '.join(problems)} (upstream may write it elsewhere: ci_rules.py)"
-            yield "", {"name": name, "where": Where(commit=tree.commit), "trouble": trouble}
+            yield "", {**fields, "where": Where(commit=tree.commit), "trouble": trouble}
+
+
+def _scope(value: CiValue) -> Scope:
+    platform = _PLATFORMS.get(value.groups.get("machine", ""))
+    cuda = value.groups.get("cuda", "")
+    return Scope(
+        platforms=(platform,) if platform else (),
+        cuda=(cuda,) if cuda else (),
+        torch=value.groups.get("torch_version", ""),
+    )

@@ -1,6 +1,6 @@
 """conda-forge's global pins and the migrations in progress, per platform, each with the line of its key.
 
-They come from the newest conda-forge-pinning package.
+They come from the newest conda-forge-pinning package, or from a folder.
 """
 
 from __future__ import annotations
@@ -39,8 +39,12 @@ _CONFIG = "conda_build_config.yaml"
 _PACKAGE = "conda-forge-pinning"
 _RENDERED = re.compile(r"\.ci_support/(?:linux|osx)_[a-z0-9]+_[\w.-]*\.yaml")
 _LARGEST_FILE, _LARGEST_ARCHIVE = 4 << 20, 32 << 20  # bytes
-_MEMBER = re.compile(r"(?:.*/)?(?:conda_build_config\.yaml|migrations/(?P<migration>[^/]+\.ya?ml))")
-_REMEDY = "check the network and the channel"
+#: As the files lie in the package, in the repository, in a checkout of it, or beside each other.
+_MEMBER = re.compile(
+    r"(?:.*/)?(?:[\w.-]*(?P<config>conda_build_config\.yaml)"
+    r"|(?:conda-forge-)?migrations/(?P<migration>[^/]+\.ya?ml))"
+)
+_REMEDY = "name a folder with conda_build_config.yaml and migrations: --pinning FOLDER"
 
 
 @resolve_types
@@ -61,7 +65,8 @@ def read(request: AuditRequest) -> SourceOutcome:
     with several values has them all in one fact; but one that is zipped with ``cuda_compiler_version`` has one for
     each CUDA version, in a migration, too.
     """
-    files = _from_network(request.services)
+    local = request.local_pinning
+    files = _from_local(local) if local is not None else _from_network(request.services)
     platforms = tuple(sorted({config.platform for config in request.configs})) or _PLATFORMS
     wanted = request.wanted_keys()
     facts: list[GlobalPin] = []
@@ -79,6 +84,8 @@ def read(request: AuditRequest) -> SourceOutcome:
             facts += (fact for fact in _facts(text, platforms, where, zipped) if fact.name in wanted)
         except AuditError as error:
             troubles.append(error.message)
+    if local is not None and local.is_file():
+        troubles.append(f"no migrations: {local.name} is a single file")
     return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
 
 
@@ -91,12 +98,12 @@ def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) 
     found: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     migrates = "migrations/" in where.file
     if not lists:
-        raise AuditError(f"{where.file} holds no lists of values")
+        raise AuditError(f"{where.file} holds no lists of values", "check the file named by --pinning")
     for platform in platforms:
         try:
             known, groups = evaluate(lists, platform)
         except AuditError as error:
-            raise AuditError(f"{where.file} {error.message}") from error
+            raise AuditError(f"{where.file} {error.message}", "check the file named by --pinning") from error
         zipped |= {key for group in groups if _CUDA_KEY in group for key in group} - {_CUDA_KEY}
         for key, values in known.items():
             cuda = known.get(_CUDA_KEY, ()) if key in zipped else ()
@@ -130,7 +137,23 @@ def _lists(text: str) -> tuple[str, Mapping[str, int]]:
     return _CUDA.sub('"True"', "".join(parts)), lines
 
 
+def _from_local(path: Path) -> _Files:
+    """Return the pins of a file or a folder; a file has no migrations. Raises AuditError if there are none."""
+    try:
+        if not path.is_dir():
+            return _Files(config=path.read_text(encoding="utf-8"), migrations={})
+        members = {
+            name: file.read_bytes()
+            for file in path.rglob("*.y*ml")
+            if _MEMBER.fullmatch(name := file.relative_to(path).as_posix())
+        }
+    except (OSError, UnicodeError) as error:
+        raise AuditError(f"cannot read {path}: {error}", _REMEDY) from error
+    return _classified(members, str(path))
+
+
 def _from_network(services: Services) -> _Files:
+    """Return what the newest package in the channel has; kept in the cache."""
 
     def make() -> bytes:
         url, packages = newest("noarch", (_PACKAGE,), services)
@@ -167,16 +190,17 @@ async def _members(path: Path) -> tuple[dict[str, bytes], str]:
 
 
 def _classified(members: Mapping[str, bytes], where: str) -> _Files:
-    config, migrations = "", {}
-    for name, content in sorted(members.items()):
-        text, match = content.decode("utf-8", errors="replace"), _MEMBER.fullmatch(name)
+    configs, migrations = [], {}
+    for name, content in sorted(members.items(), key=lambda item: (item[0].count("/"), item[0])):
+        text = content.decode("utf-8", errors="replace")
+        match = _MEMBER.fullmatch(name)
         if match and match["migration"]:
             migrations[match["migration"]] = text
         else:
-            config = config or text
-    if not config:
+            configs.append(text)
+    if not configs:
         raise AuditError(f"{where} has no {_CONFIG}", _REMEDY)
-    return _Files(config=config, migrations=migrations)
+    return _Files(config=configs[0], migrations=dict(sorted(migrations.items())))
 
 
 def read_feedstock(request: AuditRequest) -> SourceOutcome:

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msgspec import structs
-
 from groundwork import redact
-from groundwork.errors import ConfigError
+from groundwork.errors import AuditError, ConfigError
 from megabuild.configs.config import Config
 from megabuild.configs.matrix import MATRIX_FILE
 from megabuild.configs.render import PlannedPackage, render
@@ -87,6 +85,7 @@ def _version(value: str) -> str:
 
 
 def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Needs:
+    """Yield config, section, spec and place."""
     lines, keys = requirement_lines(recipe, request.root), key_lines(request.root)
     variants: list[tuple[Config, tuple[PlannedPackage, ...]]] = []
     for config in request.configs:
@@ -113,6 +112,7 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Nee
 
 
 def _of_meta_yaml(text: str, request: AuditRequest) -> _Needs:
+    """Yield the requirements of a meta.yaml, whose own outputs are no requirements."""
     own = set(re.findall(r"^\s*(?:- )?name:\s*([\w.-]+)\s*$", text, re.MULTILINE))
     for config in request.configs:
         for need in needs(text, config):
@@ -144,14 +144,26 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
 
 
 def read_commits(request: AuditRequest) -> SourceOutcome:
-    """Return what the recipe takes from git, with the configs for which it does."""
-    recipe, outcome = request.target.recipe, SourceOutcome(source="recipe_commits")
-    if (
-        recipe is None
-        or recipe.name != "recipe.yaml"
-        or not (lines := tuple(git_lines(recipe, request.root)))
-    ):
-        return outcome
+    """Render every recipe that takes something from git."""
+    target = request.target
+    recipes = {package.name: request.root / package.recipe for package in packages() if not request.foreign}
+    if target.recipe is not None and target.recipe.name == "recipe.yaml":
+        recipes[target.package] = target.recipe
+    facts: list[RecipeCommit] = []
+    troubles: list[str] = []
+    for name, recipe in recipes.items():
+        try:
+            facts += _commits_of(name, recipe, request) if recipe.is_file() else []
+        except (AuditError, ConfigError) as error:
+            troubles.append(error.message)
+    facts.sort(key=lambda fact: (fact.name, fact.recipe, fact.value))
+    return SourceOutcome(source="recipe_commits", facts=tuple(facts), trouble="; ".join(troubles))
+
+
+def _commits_of(name: str, recipe: Path, request: AuditRequest) -> Iterator[RecipeCommit]:
+    lines = tuple(git_lines(recipe, request.root))
+    if not lines:
+        return
     taken: dict[tuple[str, str], list[Config]] = {}
     built = 0
     for config in request.configs:
@@ -161,17 +173,15 @@ def read_commits(request: AuditRequest) -> SourceOutcome:
             taken.setdefault(source, []).append(config)
     keys = key_lines(request.root)
     key = next((package.key for package in packages() if package.name == request.target.package), "")
-    facts: list[RecipeCommit] = []
-    for (address, revision), configs in sorted(taken.items()):
+    for (address, revision), configs in taken.items():
         shown = redact.address(address) if "://" in address else address
         everywhere = len(configs) == built  # wherever the recipe is built at all
-        fact = RecipeCommit(
+        yield RecipeCommit(
             name=shown.rstrip("/").removesuffix(".git").rpartition("/")[2],
             value=revision,
             holds=Scope() if everywhere else Scope(configs=tuple(config.name for config in configs)),
             where=place(address, revision, lines, keys, request.shown(recipe)),
             address=shown,
+            recipe=name,
             version=configs[0].variant.get(key, ("",))[0],
         )
-        facts.append(fact)
-    return structs.replace(outcome, facts=tuple(facts))

@@ -114,8 +114,8 @@ def _look_up(
             raise AuditError(parent.trouble or ".gitmodules has no address for it")
         if entry.get("update", "").startswith("!"):
             raise AuditError(".gitmodules sets a command as its update: refused")
-        asked = clean(redact.address(parse_address(entry["url"], above.address)))
-        repository = repositories.open(entry["url"], parent=above.address)
+        asked = clean(redact.address(parse_address(entry["url"], above.given)))
+        repository = repositories.open(entry["url"], parent=above.given)
         value, day = repository.describe(commit)
         if entry.get("update") != "none":  # git leaves out what is below
             child = _parent(chain, repository, commit)

@@ -82,7 +82,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     facts: list[Requirement | CiPin] = _facts(found)
     if found and (pythons := _pythons(fitting)):
         where = next(iter(found.values()))[1]
-        facts.append(CiPin(name="python", value=pythons, where=where))
+        facts.append(CiPin(name="python", what="of the wheels", value=pythons, where=where))
     return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join([*problems, *sorted(troubles)]))
 
 
@@ -165,6 +165,8 @@ def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict
 
 
 def _metadata(file: File, request: AuditRequest, client: Client) -> _Metadata:
+    """Return the metadata of a wheel on an index, or on this machine."""
+
     def make() -> bytes:
         beside = file.metadata
         content = metadata_beside(client, file) if beside else read_remote(client, file).metadata.encode()

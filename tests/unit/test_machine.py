@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,7 @@ from groundwork.machine import (
 from megabuild.plan.estimate import GB
 
 NONE = Path("/no/such/list")
+_TREES = {"memory.limit_in_bytes": Path("/sys/fs/cgroup/memory"), "memory.max": Path("/sys/fs/cgroup")}
 LARGE = Machine(cores=16, memory=64 * GB, memory_free=60 * GB)
 
 
@@ -63,6 +68,35 @@ def test_a_number_that_is_none_is_refused(text: str) -> None:
 
 def machine(free: float) -> Machine:
     return Machine(cores=2, memory=1000, memory_free=int(1000 * free))
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with 60 MB of memory."""
+    for limit, tree in _TREES.items():
+        group = tree / f"megabuild-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / limit).write_text("60000000")
+        except OSError:
+            if group.is_dir():
+                group.rmdir()
+            continue
+        yield group
+        group.rmdir()
+        return
+    pytest.skip("no control group can be made here (it takes root)")
+
+
+def test_the_kernel_s_kill_is_counted_and_another_one_is_not(small_group: Path) -> None:
+    script = f"open('{small_group}/cgroup.procs', 'w').write('0'); held = bytearray(10**9)"
+    memory = MemoryWatch()
+    quiet = subprocess.run(["sh", "-c", "kill -9 $$"], check=False)
+    assert quiet.returncode == -9
+    assert not memory.short()
+    greedy = subprocess.run([sys.executable, "-c", script], check=False)
+    assert greedy.returncode == -9
+    assert memory.short()
 
 
 def test_counters_of_the_kernel_and_of_control_groups_are_read(tmp_path: Path) -> None:

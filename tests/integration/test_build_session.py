@@ -236,7 +236,7 @@ def test_what_this_machine_lacks_is_named_before_anything_is_built(
     monkeypatch.setattr(preflight, "disk_free", lambda folder: 10**12)  # enough for a real PyTorch
     with pytest.raises(IntegrityError, match="sha256"):
         tiny.run(rehearse=False, engine="host")
-    with pytest.raises(PreflightError, match="' '"):
+    with pytest.raises(PreflightError, match="my output"):
         replace(tiny, output=tmp_path / "my output").run()
     assert not tiny.options().state.exists()
 

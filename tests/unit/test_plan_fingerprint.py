@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tiny import ROOT
 
 from groundwork.errors import ConfigError, IntegrityError, PreflightError
 from groundwork.files import sha256
+from megabuild.configs.render import PlannedPackage
 from megabuild.engine import output_folder
 from megabuild.plan import fingerprint, tree_reuse
 from megabuild.plan.fingerprint import Fingerprint, differences
@@ -135,6 +137,19 @@ def test_narrowing_to_one_python_does_not_recompile(recipe: Path) -> None:
     )
     many = facts(recipe, variant={"torch_source": ("model",), "python": ("3.11.*", "3.12.*")})
     assert facts(recipe, variant={"torch_source": ("model",), "python": ("3.12.*",)}) == many
+
+
+def test_another_place_takes_the_tree_away_and_another_staging_its_packages(recipe: Path) -> None:
+    here, there = facts(recipe), facts(recipe, place="host:/y")
+    assert differences(here.dependency, there.dependency) == ["place host:/x -> host:/y"]
+    plain = PlannedPackage(
+        name="a", version="1", build_string="0", build_number=0, file_name="a-1-0.conda", subdir="linux-64",
+        python=None, build=(), host=(), run=(), constraints=(), test=(),
+    )  # fmt: skip
+    inheriting = replace(plain, staging_host=("libprotobuf",))
+    for planned, is_other in ((plain, False), (inheriting, True)):
+        digests = {fingerprint.package(planned, None, staged) for staged in (here, there)}
+        assert (len(digests) == 2) == is_other
 
 
 def test_a_patch_is_part_of_the_sources(recipe: Path) -> None:

@@ -56,10 +56,10 @@ def test_spline_conv_is_compiled_for_the_torch_that_is_there(tmp_path: Path, rep
     )
     assert done.returncode == 0
     (row,) = json.loads(done.stdout)["extensions"]
-    assert (row["ok"], row["source"]) == (True, "source")
+    assert (row["how"], row["exit_code"]) == ("source", 0)
     check = subprocess.run([python, "-I", "-c", _CHECK], capture_output=True, text=True)
     assert check.stdout == "computes\n", check.stderr
     again = subprocess.run(
         [*command, "torch_spline_conv"], env=environment, stdout=subprocess.PIPE, text=True
     )
-    assert json.loads(again.stdout)["extensions"][0]["source"] == "there"
+    assert json.loads(again.stdout)["extensions"][0]["how"] == "there"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The front door: builds a config of this repository. `python build-locally.py --help` says how.
+"""Builds configs of this repository; see `python3 build-locally.py --help`.
 
-Needs nothing but Python 3.10 or newer. The first start makes a private environment in .venv; later ones enter it.
-This file keeps to syntax that every Python since 2.7 parses, so that an old one gets a sentence, not a SyntaxError.
+Needs Python 3.10 or newer, no packages. The first start makes a private environment in .venv; later starts use it.
+Python 2.7 and later can parse this file, so that an old Python prints an error message and no SyntaxError.
 """
 
 import os
@@ -10,8 +10,8 @@ import sys
 
 if sys.version_info < (3, 10):
     sys.stderr.write(
-        "build-locally.py needs Python 3.10 or newer, and this is Python %d.%d; start it with a newer one, "
-        "for example: python3.12 build-locally.py\n" % sys.version_info[:2]
+        "error: build-locally.py needs Python 3.10 or newer; this is Python %d.%d\n"
+        "hint: run: python3.12 build-locally.py\n" % sys.version_info[:2]
     )
     sys.exit(4)
 

@@ -16,7 +16,7 @@ from command_line.run_command import Invocation, run
 from groundwork.interrupts import parse_deadline
 from groundwork.machine import machine_platform
 from groundwork.result import Result
-from megabuild.configs.config import Config, available, load, of_provider
+from megabuild.configs.config import Config, available, list_command, load, of_provider
 from megabuild.configs.overrides import use_provider
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ CHOICE = "Select"
 SHOW = "Show"
 HOW = "Build"
 PYG = "PyTorch Geometric's extensions"
-#: Options that the run takes as they are.
+#: Options of the command line that `Options` takes unchanged.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "extensions",
     "arch_list", "upstream_tests", "deadline",
@@ -113,14 +113,15 @@ def build(context: click.Context, /, **given: Any) -> Result:
     invocation.verbose = given["verbose"]
     root = feedstock(given["root"])
     if given["output"] == "":
-        raise click.UsageError("--output names no folder")
+        raise click.UsageError("--output needs a folder", context)
     folder = output_folder(given["output"], root)
     invocation.log_folder = folder / "logs"
     names = available(root)
-    # a named config speaks for itself
+    # config names given in full are not filtered by provider
     if given["provider"] and not set(names) >= set(given["configs"] or "?"):
         names = of_provider(root, names, given["provider"])
-    chosen = choose(names, given["configs"], all_of=machine_platform() if given["every"] else "")
+    platform = machine_platform() if given["every"] else ""
+    chosen = choose(names, given["configs"], all_of=platform, list_all=list_command(root))
     given["deadline"] = parse_deadline(given["deadline"]) if given["deadline"] else None
     options = {name: partial(options_of, load(root, name), root, folder, given) for name in chosen}
     from command_line.running import run_configs
@@ -129,7 +130,7 @@ def build(context: click.Context, /, **given: Any) -> Result:
 
 
 def main() -> None:
-    """Run the command line of `build-locally.py`, the name that conda-smithy gave it, and end the process."""
+    """Run the command line of `build-locally.py` (conda-smithy's name), then end the process with its exit code."""
     run(build, name="build-locally.py", invocation=Invocation(log_folder=log_folder()))
 
 

@@ -1,4 +1,4 @@
-"""`megabuild clean`: what builds have left, what the next run pays for it, and removing it."""
+"""`megabuild clean`: lists the files of builds with the cost of removing them, and removes some."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ EXAMPLES = """
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...")
-@option("What goes", "--kind", "kinds", multiple=True, type=click.Choice(list(COSTS)), metavar="KIND",
+@option("Select", "--kind", "kinds", multiple=True, type=click.Choice(list(COSTS)), metavar="KIND",
         help=f"Only this kind, repeatable: {', '.join(COSTS)}.  [default: all]")  # fmt: skip
-@option(
-    "What goes", "--apply", is_flag=True, help="Remove the kinds named with --kind.  [default: list only]"
-)
+@option("Select", "--apply", is_flag=True, help="Remove the kinds named with --kind.  [default: list only]")
 @option("Where", "--output", "-o", metavar="DIR",
         help="Output folder of the builds.  [default: output/ in the repository]")  # fmt: skip
 def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output: str | None) -> Result:
@@ -37,12 +35,12 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
     Files of active builds, channels of published packages, and files that megabuild did not make are kept.
     """
     if apply and not kinds:
-        raise UsageError("--apply needs to know what goes", f"name it: --kind {'|'.join(COSTS)}")
+        raise UsageError("--apply needs --kind", f"add --kind KIND, repeatable: {', '.join(COSTS)}")
     cache = cache_folder(os.environ)
     items = list(find_items(output_folder(output), cache))
     for word in configs:
         if not any(_belongs(item, word) for item in items):
-            raise ConfigError(f"nothing here belongs to {word}", "without CONFIG, everything is shown")
+            raise ConfigError(f"{word}: no files here", "leave out CONFIG to list the files of all configs")
     sizes: dict[tuple[str, str], int] = {}
     freed, reasons = 0, []
     for item in items:
@@ -55,9 +53,9 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
                 freed += octets
     rows = [(kind, plain(run), size(octets), COSTS[kind]) for (kind, run), octets in sorted(sizes.items())]
     if not rows:
-        return Result(lines=["nothing of it is left here"])
-    lines = table(("kind", "of", "size", "without it"), rows, right=frozenset({2}))
-    end = f"removed {size(freed)}" if apply else f"{size(freed)}; --kind KIND --apply removes it"
+        return Result(lines=["nothing to remove"])
+    lines = table(("kind", "config", "size", "after removal"), rows, right=frozenset({2}))
+    end = f"removed {size(freed)}" if apply else f"{size(freed)}; remove with --kind KIND --apply"
     return Result(lines=[*lines, "", end, *reasons])
 
 

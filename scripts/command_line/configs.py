@@ -1,4 +1,4 @@
-"""`megabuild configs`: the list of configs, and keeping them in step with the matrix; and how some are chosen."""
+"""`megabuild configs`: lists configs and regenerates them from the matrix; and selects the configs to build."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from command_line.options import json_option
 from command_line.root import feedstock, repository
 from groundwork.errors import UsageError
 from groundwork.result import Result
-from megabuild.configs.config import available, list_configs, select
+from megabuild.configs.config import LIST_CONFIGS, available, list_configs, select
 
 
 @click.command()
@@ -29,36 +29,39 @@ def configs(action: str | None) -> Result:
     """List the configs, or regenerate them from conda_build_config.yaml."""
     if action is None:
         return list_configs(repository(), available(repository()))
-    from megabuild.configs.matrix import compared  # the engine takes a moment to import
+    from megabuild.configs.matrix import compared  # imported late: the engine takes a moment
 
     return compared(repository(), mend=action == "write")
 
 
-def choose(names: Sequence[str], words: Sequence[str], *, all_of: str = "") -> tuple[str, ...]:
-    """Return the names of the configs to build, each once: ``words`` are names, or patterns that match several.
+def choose(
+    names: Sequence[str], words: Sequence[str], *, all_of: str = "", list_all: str = LIST_CONFIGS
+) -> tuple[str, ...]:
+    """Return the configs to build, each once; ``words`` are names or patterns.
 
-    Without any, the only config there is. With ``all_of``, all of that platform (conda's name of it).
+    Without words: the only config. With ``all_of``: all configs of that platform, by conda's name.
+    ``list_all`` is the command that lists all configs, for hints.
 
-    Raises UsageError: Nothing matches, or none of several is named.
+    Raises UsageError: A pattern matches nothing, or there are several configs and none is named.
     """
     if all_of:
         if words:
             raise UsageError("--all takes no names", "leave out --all or the names")
-        return select(names, f"{all_of.replace('-', '_')}_*")
+        return select(names, f"{all_of.replace('-', '_')}_*", list_all=list_all)
     chosen: dict[str, None] = {}
     for word in words:
         name = word.removesuffix(".yaml")
         pattern = name not in names and any(sign in name for sign in "*?[")
-        chosen |= dict.fromkeys(select(names, name) if pattern else (name,))
+        chosen |= dict.fromkeys(select(names, name, list_all=list_all) if pattern else (name,))
     if chosen:
         return tuple(chosen)
     if len(names) == 1:
-        click.echo(f"{names[0]} is the only config", err=True)
+        click.echo(f"building {names[0]}, the only config", err=True)
         return tuple(names)
-    raise UsageError("which config?", f"name one: {', '.join(names)}")
+    raise UsageError("CONFIG: missing argument", f"name a config, such as {names[0]}; list all: {list_all}")
 
 
 def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the config names that start with what was typed, of the feedstock that was named before it."""
+    """Complete a config name, of the feedstock that --root names before it."""
     names = available(feedstock(context.params.get("root")))
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

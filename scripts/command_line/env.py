@@ -1,4 +1,4 @@
-"""`megabuild env`: environments of what was built, without conda."""
+"""`megabuild env`: makes environments from built packages, without conda."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES = """
 {prog} ./env pytorch-gpu pytorch_sparse --from linux_64_cuda132_wheel -p 3.12
 {prog} ./env 'pytorch 2.13.*' ipython --from linux_64_cuda130 -c conda-forge
 """
-WHAT = "What it consists of"
+WHAT = "Contents"
 
 
 @click.group()
@@ -73,5 +73,5 @@ def create(
         screen.note(f"{count}, {size(solution.size)} of files")
         environments.create(folder, solution, cache=cache, report=screen.note)
     path = shlex.quote(display(folder.absolute()))
-    activation = f"activate it:  . {path}/{environments.ACTIVATE}"
-    return Result(lines=[f"{UNICODE.done} {count}", activation, f"or just run:  {path}/bin/python"])
+    activation = f"activate:  . {path}/{environments.ACTIVATE}"
+    return Result(lines=[f"{UNICODE.done} {count}", activation, f"or run:  {path}/bin/python"])

@@ -1,4 +1,4 @@
-"""`megabuild install-pyg`, and `scripts/install-pyg`: the extensions for an environment that exists already."""
+"""`megabuild install-pyg` and `scripts/install-pyg`: install the extensions into an existing environment."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def install_pyg(
     Each extension is a wheel compiled here earlier, a wheel of the index, or compiled for this PyTorch. Installed
     extensions are inspected and imported; a CPU build next to a CUDA PyTorch is replaced.
     """
-    # not before: other commands need none of it
+    # imported late: --help needs none of it
     from pyg_extensions.install.installation import InstallOptions, parse_requests
     from pyg_extensions.install.installer import install, plan
     from pyg_extensions.install.report import environment_lines, install_result
@@ -83,7 +83,7 @@ def install_pyg(
     archs = () if native else cuda_archs(arch_list or "")
     environment = look(interpreter(python, os.environ))
     if native and not environment.devices:
-        raise UnknownError("PyTorch sees no GPU here", "name those to compile for: --arch-list 12.0")
+        raise UnknownError("--arch-list native: PyTorch sees no GPU", "name architectures: --arch-list 12.0")
     per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
     fitting = compile_jobs(measure(), bytes_per_job=per_job, requested=jobs, environ=os.environ)
     lines = environment_lines(environment, environment.archs(archs), fitting)
@@ -110,5 +110,5 @@ def install_pyg(
 
 
 def main() -> None:
-    """Run the command line and end the process."""
+    """Run the command line, then end the process with its exit code."""
     run(install_pyg, name="install-pyg", invocation=Invocation(log_folder=log_folder()))

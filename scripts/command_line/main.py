@@ -1,4 +1,4 @@
-"""The `megabuild` command with its sub-commands, of which a start imports only the one that is called."""
+"""The `megabuild` command; a start imports only the sub-command it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from command_line.options import SETTINGS, version
 from command_line.root import log_folder
 from command_line.run_command import Invocation, run
 
-#: Commands, with how their own helps begin. Each stands in the module of its name, beside this one.
+#: Commands, with the first sentence of their help. Each command's module has its name.
 HELPS = {
     "audit": "Compare every dependency: upstream, the recipe, conda-forge.",
     "build": "Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.",
@@ -30,19 +30,19 @@ _ELSEWHERE = {"verify-gpu": "verify"}
 
 
 class LazyGroup(click.Group):
-    """Lists and completes commands without them; imports the one that is called."""
+    """Lists and completes commands without importing them; imports the called one."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what the commands do, as whole sentences."""
+        """List the commands with whole sentences, which click would cut off."""
         with formatter.section("Commands"):
             formatter.write_dl(list(HELPS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is named by the first argument, and the arguments that are its own."""
-        name, listed, rest = super().resolve_command(ctx, args)
-        return name, load(listed.name) if listed and listed.name else None, rest
+        """Import the command that the first argument names; return it with its arguments."""
+        name, listed, arguments = super().resolve_command(ctx, args)
+        return name, load(listed.name) if listed and listed.name else None, arguments
 
 
 def load(name: str) -> click.Command:
@@ -64,5 +64,5 @@ def megabuild() -> None:
 
 
 def main() -> None:
-    """Run the command line and end the process."""
+    """Run the command line, then end the process with its exit code."""
     run(megabuild, name="megabuild", invocation=Invocation(log_folder=log_folder()))

@@ -1,4 +1,4 @@
-"""A click command whose options stand in named groups in the help text, followed by examples."""
+"""Click commands with options in named groups, and with examples at the end of the help text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import click
 
 _OTHERS = "Other options"
-#: The distribution's, as in pyproject.toml: a checkout that runs from its folder is not installed.
+#: The same as in pyproject.toml: a checkout has no installed metadata to read it from.
 VERSION = "0.1.0"
-#: As wide as the terminal, up to what is still read with ease; click's own limit is 80.
+#: Help texts are as wide as the terminal, up to 112 columns; click's own limit is 80.
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 112}
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -24,14 +24,14 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """Shows options group by group, in the order in which they are declared, and then examples as they are."""
+    """Shows options group by group, in the order of declaration, then examples verbatim."""
 
     def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, one section per group."""
+        """Write one section per group."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -43,7 +43,7 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, as they are."""
+        """Write the examples verbatim."""
         super().format_epilog(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
@@ -52,16 +52,16 @@ class GroupedCommand(click.Command):
 
 
 def option(group: str, *names: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
-    """Declare an option in a group; else as for ``click.option``."""
+    """Declare an option in a group; other arguments are those of ``click.option``."""
     return click.option(*names, cls=GroupedOption, group=group, **attributes)
 
 
 def json_option(group: str = _OTHERS) -> Callable[[Decorated], Decorated]:
-    """Declare ``--json``: standard output belongs to one document."""
+    """Declare ``--json``: standard output then holds one JSON document."""
 
-    def note(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-        if context.obj is not None:  # not while a shell completes
-            context.obj.json = given
+    def note(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if context.obj is not None:  # None while a shell completes words
+            context.obj.json = value
 
     text = "Print one JSON document instead of text."
     return option(group, "--json", is_flag=True, expose_value=False, is_eager=True, callback=note, help=text)

@@ -1,4 +1,4 @@
-"""Show what goes on: lines that move on a terminal, sparse lines elsewhere."""
+"""Show progress: redrawn lines on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _QUIET_SECONDS, _NOTE_SECONDS = 60.0, 5.0
 
 
 def show(console: Console, rows: Sequence[str]) -> None:
-    """Print lines that stay, with the signs that the console's stream has."""
+    """Print permanent lines, with the signs that the console's stream can show."""
     console.out(printable("\n".join(rows), console.file), highlight=False)
     sys.stdout.flush()
 
@@ -36,19 +36,19 @@ class _Bar(ProgressColumn):
 
 
 def moves(console: Console) -> bool:
-    """Return whether lines can move on a console."""
+    """Return whether a console can redraw lines."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 def moving_lines(console: Console) -> Progress:
-    """Return an empty display of lines that move."""
+    """Return an empty display of redrawn lines."""
     column = Column(no_wrap=True, overflow="ellipsis")
     text = TextColumn("{task.description}", markup=False, table_column=column)
     return Progress(text, _Bar(), console=console, transient=True, auto_refresh=False)
 
 
 def show_records(lines: Progress, records: Iterable[RunRecord], now: float) -> None:
-    """Show runs in progress, in place of what a display has shown."""
+    """Replace the lines of a display by the state of runs in progress."""
     for row in lines.task_ids:
         lines.remove_task(row)
     for record in records:
@@ -63,10 +63,10 @@ def show_records(lines: Progress, records: Iterable[RunRecord], now: float) -> N
 
 
 class Screen(logging.Handler):
-    """Shows the sentences of ``logging`` and, while there is one, the status of a run.
+    """Shows messages of ``logging`` and the status of a run.
 
-    On a terminal the status moves below the sentences. Elsewhere every sentence and phase is a line with the time since
-    the start, and after a minute without any the status is one.
+    A terminal shows the status below the messages and redraws it. Elsewhere each message and phase is a line with the
+    time since the start; after a minute without a line, the status is printed as one.
     """
 
     def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
@@ -105,7 +105,7 @@ class Screen(logging.Handler):
         self.tell(f"{WARNING}{text}" if warns else text)
 
     def note(self, what: str | Preparing) -> None:
-        """Take what a slow step reports; of many in quick succession only some, but every warning."""
+        """Show a report of a slow step: every warning, but few of many reports in quick succession."""
         text = plain_lines(str(what))
         if isinstance(what, Preparing) and what.done:
             return
@@ -118,7 +118,7 @@ class Screen(logging.Handler):
             self.tell(text)
 
     def tell(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
         self._told = time.monotonic()
         text = printable(text, self._console.file)
         if self._moving:
@@ -130,7 +130,7 @@ class Screen(logging.Handler):
             self._console.out(f"[{clock}] {text}", highlight=False)
 
     def count(self, what: str, done: int, total: int) -> None:
-        """Take how far something is that is no run."""
+        """Show the progress of work outside a run."""
         text = f"{plain(what)} {done}/{total}" if total else plain(what)
         if self._moving:
             self._show_step(text)

@@ -1,4 +1,4 @@
-"""Where things lie."""
+"""The folders of the repository, feedstocks, logs and output; and commands as users type them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def is_checkout() -> bool:
-    """Return whether this runs in the repository, rather than installed in an environment."""
+    """Return whether the program runs from the repository; else it is installed in an environment."""
     return (_ROOT / "build-locally.py").is_file()
 
 
 def repository() -> Path:
-    """Return the repository this package is a part of.
+    """Return the repository this package is part of.
 
-    Raises PreflightError: This is an installed copy: configs and recipes are not in it.
+    Raises PreflightError: The program is installed, without configs and recipes.
     """
     if is_checkout():
         return _ROOT
     raise PreflightError(
-        "this needs the repository with its configs and recipes, which are not installed with the program",
-        "clone the repository; there: python3 build-locally.py",
+        "configs and recipes are not installed with megabuild; this command needs them",
+        "clone the repository and run python3 build-locally.py in it",
     )
 
 
 def feedstock(given: str | None) -> Path:
-    """Return the feedstock to build: the one given, else this repository, which is one.
+    """Return the feedstock to build: ``given``, else this repository.
 
-    Raises ConfigError: There is no recipe in it that can be built.
+    Raises ConfigError: ``given`` has no recipe that can be built.
     """
     if given is None:
         return repository()
@@ -47,29 +47,38 @@ def feedstock(given: str | None) -> Path:
 
 
 def is_own(root: Path) -> bool:
-    """Return whether a feedstock is the repository that this program runs in."""
+    """Return whether a feedstock is the repository this program runs from."""
     return is_checkout() and root.resolve() == _ROOT
 
 
 def lacking_extra(error: ModuleNotFoundError) -> PreflightError | None:
-    """Return what to say of an import that failed because a plain `pip install` leaves out conda's side."""
+    """Return the error for a module that a plain `pip install` leaves out; None if megabuild runs from a checkout."""
     if is_checkout() or not error.name:
         return None
     return PreflightError(
-        f"this needs {error.name.partition('.')[0]}, which comes with the extra 'conda'",
-        "install that, too: pip install 'megabuild[conda]', with the address that megabuild came from",
+        f"{error.name.partition('.')[0]} is not installed; this command needs it",
+        "run: pip install 'megabuild[conda] @ ADDRESS', with the address you installed megabuild from",
     )
 
 
 def log_folder() -> Path:
-    """Return where logs and crash files go: beside what is built, else into the user's folder for logs."""
+    """Return the folder for logs and crash files: output/logs of a checkout, else the user's log folder."""
     if is_checkout():
         return _ROOT / "output" / "logs"
-    if home_folder(os.environ) is None:  # below a null device nothing can be written: it is shown
+    if home_folder(os.environ) is None:  # a crash file below /dev/null fails, so the crash is printed
         return Path(os.environ.get("MEGABUILD_CACHE") or os.devnull).absolute() / "logs"
     return platformdirs.user_log_path("megabuild")
 
 
 def output_folder(given: str | None, root: Path | None = None) -> Path:
-    """Return the output folder of builds: the one given, the feedstock's or repository's, else the current folder's."""
+    """Return the output folder: ``given``, else output/ in the feedstock, the repository or the current folder."""
     return Path(given or (root or (_ROOT if is_checkout() else Path())) / "output").absolute()
+
+
+def typed(command: str) -> str:
+    """Return ``megabuild status`` as users type it: in a checkout, ``python3 scripts/megabuild status``."""
+    program, *words = command.split()
+    if is_checkout():
+        path = _ROOT / program if program == "build-locally.py" else _ROOT / "scripts" / program
+        program = f"python3 {display(path)}"
+    return " ".join((program, *words))

@@ -1,4 +1,4 @@
-"""From exceptions to exit codes: what the user reads, and what a script sees, when something goes wrong."""
+"""Runs a command, prints its result or its error, and turns exceptions into exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TextIO, cast
 
 import click
 
-from command_line.root import lacking_extra
+from command_line.root import lacking_extra, typed
 from groundwork import interrupts
 from groundwork.bootstrap import open_streams
 from groundwork.errors import Interrupted, MegabuildError, UsageError, of_system
@@ -30,14 +30,21 @@ from groundwork.user_folders import replace_home
 
 CRASHED = os.EX_SOFTWARE  # 70
 PIPE_CLOSED = 141
-#: What this program writes itself, through rich: styles, links, erased and former lines, and whether the cursor shows;
-#: or else a character that steers a terminal, or the direction of writing.
+#: Group 1: the sequences that rich writes for this program (styles, links, moved and erased lines, a hidden cursor).
+#: Without group 1: any other character that controls a terminal or the direction of writing.
 _COMMAND = re.compile(
     r"(\x1b\[[0-9;]*[ABKm]|\x1b\[\?25[hl]|\x1b\]8;[^\x00-\x1f\x7f-\x9f]*\x1b\\)"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 )
-#: A workflow command of GitHub's: "::" at the start of a line, "##[" anywhere.
+#: GitHub's workflow commands: "::" at the start of a line, "##[" anywhere.
 _GITHUB_COMMAND = re.compile(r"(?m)^(\s*):(?=:)|##(?=\[)")
+#: Click's sentences, and the same with the option or argument first.
+_CLICK_SENTENCES = (
+    (re.compile(r"^No such (option|command):? '?(.+?)'?\.?$"), r"\2: unknown \1"),
+    (re.compile(r"^Invalid value for '(.+?)'(?: / '.+?')*: "), r"\1: "),
+    (re.compile(r"^Missing (\w+) '(.+?)'(?: / '.+?')*\."), r"\2: missing \1"),
+    (re.compile(r"^Option '(.+?)' "), r"\1 "),
+)
 
 
 def _print(document: object) -> None:
@@ -46,21 +53,21 @@ def _print(document: object) -> None:
 
 @dataclass
 class Invocation:
-    """What one start of the program came to know, for the case that it fails."""
+    """Facts about one start of the program that an error report needs."""
 
-    log_folder: Path  #: where a crash file goes, and where logs of a failed run lie
-    json: bool = False  #: stdout belongs to one JSON document
-    verbose: bool = False  #: every line of the builds is shown
-    log: Path | None = None  #: the log of the run in progress, named beside an error
-    show: Callable[[object], None] = _print  #: takes the JSON document
+    log_folder: Path  #: folder for crash files and for the logs of runs
+    json: bool = False  #: standard output holds exactly one JSON document
+    verbose: bool = False  #: print every line of the builds
+    log: Path | None = None  #: log of the run in progress, printed with an error
+    show: Callable[[object], None] = _print  #: prints the JSON document
 
 
 def run(
     command: click.Command, *, name: str, invocation: Invocation, arguments: list[str] | None = None
 ) -> NoReturn:
-    """Run a click command and end the process with the exit code of what happened.
+    """Run a click command, then end the process with its exit code.
 
-    The command finds ``invocation`` as ``context.obj``; ``name`` is the program's in help texts.
+    The command gets ``invocation`` as ``context.obj``. ``name`` is the program's name in help texts.
     """
     open_streams()
     certificates.share_with_programs(os.environ)
@@ -68,14 +75,14 @@ def run(
     mask = Mask(os.environ)
     sys.stdout = cast(TextIO, Output(sys.stdout, mask))
     sys.stderr = cast(TextIO, Output(sys.stderr, mask))
-    # known before the options are understood, which may be what fails
+    # before click reads the options: an error in them must be a JSON document, too
     invocation.json = invocation.json or "--json" in (sys.argv[1:] if arguments is None else arguments)
     code = outcome(
         lambda: command.main(arguments, prog_name=name, standalone_mode=False, obj=invocation), invocation
     )
     if "rattler" not in sys.modules and threading.active_count() == 1:
         sys.exit(code)
-    # threads of the solver may outlive a solve, and abort an interpreter that is torn down
+    # the solver's threads may still run, and would abort the process while Python shuts down
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a closed pipe, a closed stream
             stream.flush()
@@ -83,7 +90,7 @@ def run(
 
 
 def outcome(action: Callable[[], object], invocation: Invocation) -> int:
-    """Call something, print what it returns or report what it raises, and return the exit code."""
+    """Call ``action``, print its result or its error, and return the exit code."""
     try:
         with interrupts.stop_on_signals():
             result = action()
@@ -93,7 +100,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
                 _print_lines(result.lines, sys.stdout)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output went away. Python would complain once more while closing the stream.
+        # The reader closed the pipe. Without this, Python prints a second error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:
@@ -106,13 +113,12 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
 
 
 def _expected_error(error: Exception | KeyboardInterrupt) -> MegabuildError | None:
-    """Return what the user can act on; None for a fault of this program."""
+    """Return the error to show the user, or None for a bug of megabuild."""
     stop = error.__cause__ if isinstance(error, click.Abort) else error
     if isinstance(stop, KeyboardInterrupt):
-        return Interrupted(f"interrupted by {str(stop) or 'Ctrl-C'}")
+        return Interrupted(f"interrupted by {str(stop) or 'Ctrl-C'}", "run the same command again")
     if isinstance(error, click.ClickException):
-        context = getattr(error, "ctx", None)
-        return UsageError(error.format_message(), f"see {context.command_path} --help" if context else "")
+        return _usage_error(error)
     if isinstance(error, OSError):
         return of_system(error)
     if isinstance(error, MegabuildError):
@@ -120,8 +126,23 @@ def _expected_error(error: Exception | KeyboardInterrupt) -> MegabuildError | No
     return lacking_extra(error) if isinstance(error, ModuleNotFoundError) else None
 
 
+def _usage_error(error: click.ClickException) -> UsageError:
+    context = getattr(error, "ctx", None)
+    show_help = f"{typed(context.command_path)} --help" if context else ""
+    message, remedy = error.format_message(), show_help and f"run: {show_help}"
+    if close := getattr(error, "possibilities", None):  # the closest one first
+        message, remedy = error.message, f"did you mean {close[0]}? List all: {show_help}"
+    elif isinstance(error, click.BadOptionUsage):  # click names no command in this case
+        remedy = f"write {error.option_name} {'VALUE' if 'requires' in message else 'without a value'}"
+    for pattern, wording in _CLICK_SENTENCES:
+        message = pattern.sub(wording, message)
+    if message[1:2].islower():
+        message = message[0].lower() + message[1:]
+    return UsageError(message.rstrip("."), remedy)
+
+
 def _crash(error: BaseException, invocation: Invocation) -> MegabuildError:
-    """Write a crash file, and return the error that names it."""
+    """Write a crash file, and return an error that names it."""
     text = "".join(traceback.format_exception(error))
     try:
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
@@ -129,14 +150,14 @@ def _crash(error: BaseException, invocation: Invocation) -> MegabuildError:
         crash = invocation.log_folder / f"crash-{stamp}-{os.getpid()}.txt"
         content = f"arguments: {sys.argv[1:]}\nPython {sys.version}\n\n{text}"
         crash.write_text(Mask(os.environ)(content), encoding="utf-8")
-        hint = f"see {crash}"
+        hint = f"report this bug, with the file {crash}"
     except OSError:
         hint = text
     return MegabuildError(f"unexpected {type(error).__name__}: {error}", hint)
 
 
 def _report(error: MegabuildError, kind: str, invocation: Invocation) -> None:
-    """Tell of an error, in the only place that does."""
+    """Print an error; no other code prints errors."""
     remedy = certificates.remedy_for(error.message, error.remedy)
     log = str(invocation.log or "")
     if invocation.json:
@@ -160,10 +181,10 @@ def _print_lines(lines: Sequence[str], stream: TextIO) -> None:
 
 
 class Output:
-    """A text stream to which secrets and foreign commands are not written, whoever prints them.
+    """A text stream that masks secrets and removes terminal commands from everything that any code prints.
 
-    A terminal that is gone takes everything in silence: a build continues for hours without one. A closed pipe ends the
-    program, unless an error is under way. The mask is applied to every piece of text; the command line writes lines.
+    If the terminal is gone, text is dropped: a build continues for hours without one. A closed pipe ends the program,
+    unless it is already handling an error. The mask sees one write at a time, so callers write whole lines.
     """
 
     def __init__(self, stream: TextIO, mask: Mask) -> None:
@@ -173,7 +194,7 @@ class Output:
         self._on_github = os.environ.get("GITHUB_ACTIONS") == "true"
 
     def write(self, text: str) -> int:
-        """Write text without secrets; return its length, as streams do."""
+        """Write text without secrets; return the length of the original, as streams do."""
         shown = _COMMAND.sub(lambda command: command[1] or "?", self._mask(text))
         if self._on_github:
             shown = _GITHUB_COMMAND.sub(lambda command: f"{command[0]} ", shown)
@@ -181,11 +202,11 @@ class Output:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write pieces of text without secrets."""
+        """Write several texts without secrets."""
         self.write("".join(lines))
 
     def flush(self) -> None:
-        """Write out what is held back."""
+        """Write out buffered text."""
         self._attempt(self._stream.flush)
 
     def _attempt(self, action: Callable[[], object]) -> None:
@@ -196,9 +217,9 @@ class Output:
             gone = error.errno == errno.EIO and self._terminal
             if not gone and not (error.errno == errno.EPIPE and under_way is not None):
                 raise
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._stream.fileno())
+            os.close(null)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -1,4 +1,4 @@
-"""Planning and running builds, one config after the other, with everything shown on the way."""
+"""Plans and runs builds, one config after the other, and shows their progress."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_configs(
     plan_only: bool = False,
     remove_trees: bool = False,
 ) -> Result:
-    """Plan or build configs one after the other, whatever becomes of each; Ctrl-C ends all."""
+    """Plan or build configs one after the other. If one fails, the next one starts; Ctrl-C ends all."""
 
     def run(name: str, own: Invocation) -> Result:
         return _run_config(options[name](), own, plan_only=plan_only, remove_trees=remove_trees)
@@ -64,7 +64,7 @@ def run_configs(
 
 
 def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, remove_trees: bool) -> Result:
-    """Show the plan of a run; then prepare and carry it out."""
+    """Show the plan; unless ``plan_only``, prepare and run the build."""
     console = _console(invocation)
     with in_use.shared_lock(options.cache, options.cache_name):
         in_use.note_output(options.cache, options.output)
@@ -87,8 +87,7 @@ def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, re
 
 
 def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
-    """Carry a plan out, and return what came of it."""
-    # not before: a plan alone needs none of it
+    # imported late: --plan needs none of it
     from megabuild.run.session import execute
     from megabuild.run.summary import install_line
 
@@ -114,7 +113,7 @@ def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
 
 
 def _show_packages(options: Options, console: Console, invocation: Invocation) -> None:
-    """Show the packages of a run that failed, where one has begun."""
+    """Show the packages of a failed run, if it has begun."""
     if invocation.log is not None:
         from megabuild.run.summary import package_lines, packages_of_last_run
 
@@ -122,19 +121,19 @@ def _show_packages(options: Options, console: Console, invocation: Invocation) -
 
 
 def _console(invocation: Invocation) -> Console:
-    """Return where progress is shown: standard output, unless a document goes there."""
+    """Return the console for progress: standard output, or standard error with --json."""
     return Console(stderr=invocation.json, soft_wrap=True)
 
 
 def _shown(result: Result, invocation: Invocation) -> Result:
-    """Return a result; where its document goes to standard output, people find its lines beside the progress."""
+    """Return a result; with --json, also print its lines with the progress on standard error."""
     if invocation.json:
         show(_console(invocation), result.lines)
     return result
 
 
 def _make_plan(options: Options, console: Console, *, only_plan: bool) -> Plan:
-    """Make the plan; what the providers do for it is shown meanwhile."""
+    """Make the plan, and show the progress of the providers."""
     if options.deadline and options.deadline.left <= 0:
         raise options.deadline.error(f"has come before preparing {options.run_name}")
     with Screen(console) as screen:

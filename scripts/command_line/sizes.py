@@ -1,4 +1,4 @@
-"""`megabuild sizes`: where the bytes go, as a table and as JSON."""
+"""`megabuild sizes`: lists the sizes of packages and of their contents."""
 
 from __future__ import annotations
 

@@ -64,14 +64,14 @@ def slim(
         "--undo": undo,
         "--forget": forget and not apply,
     }
-    modes_named = [name for name, given in modes.items() if given]
+    modes_named = [name for name, chosen in modes.items() if chosen]
     if len(modes_named) > 1:
-        raise UsageError(f"{' and '.join(modes_named)} exclude each other", "choose one")
+        raise UsageError(f"{' and '.join(modes_named)} exclude each other", "pass only one of them")
     commands.check_subject(subject, in_place=apply or undo or forget, writes=output is not None)
     if (checks or no_check) and not apply:
-        raise UsageError("only what is slimmed in place is checked", "add --apply")
+        raise UsageError(f"{'--check' if checks else '--no-check'} needs --apply", "add --apply")
     if checks and no_check:
-        raise UsageError("--check and --no-check exclude each other", "choose one")
+        raise UsageError("--check and --no-check exclude each other", "pass only one of them")
     if undo:
         return commands.undo(subject)
     if forget and not apply:

@@ -1,4 +1,4 @@
-"""`megabuild status`: the status of runs, from any terminal, while they go on and afterwards."""
+"""`megabuild status`: shows runs from any terminal, while they run and afterwards."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def status(
     output = output_folder(folder)
     folders = [output / name for name in run_names(output, configs)]
     if page is not None:
-        from megabuild.status.trace import run_page  # not before: nothing else needs Jinja2
+        from megabuild.status.trace import run_page  # imported late: only this needs Jinja2
 
         if len(folders) != 1:
             names = ", ".join(path.name for path in folders)
-            raise UsageError(f"--page is for one run, there are {len(folders)}", f"name one of: {names}")
+            raise UsageError(f"--page takes one run; {len(folders)} match", f"name one of: {names}")
         files.write(page, run_page(folders[0]), mode=0o644)
         lines = [f"page of {folders[0].name}: {page}"]
         return Result(format="status", format_version=2, document={"page": str(page)}, lines=lines)
@@ -70,7 +70,7 @@ def status(
 
 
 def _follow(folders: Sequence[Path], configs: Sequence[str], invocation: Invocation) -> list[LastRun]:
-    """Wait until all runs have ended; on a terminal lines that move show how far each is."""
+    """Wait until all runs have ended; a terminal shows their progress meanwhile."""
     console = Console(stderr=invocation.json, soft_wrap=True)
     if not configs:
         folders = [path for path in folders if read_last_run(path).standing == "running"] or folders

@@ -1,4 +1,4 @@
-"""`megabuild upload`: what a config built, for a channel on anaconda.org."""
+"""`megabuild upload`: uploads the packages of a config to a channel on anaconda.org."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import click
 
 from command_line.options import GroupedCommand, option
 from command_line.root import output_folder
+from groundwork.errors import UsageError
 from groundwork.result import Result
 from groundwork.text import UNICODE, counted, size
 
@@ -13,7 +14,7 @@ EXAMPLES = """
 {prog} linux_64_cuda130                     list the packages in upload order
 {prog} linux_64_cuda130 --user me --apply   upload them to your channel
 """
-WHERE = "Where it goes"
+WHERE = "Destination"
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
@@ -23,7 +24,7 @@ WHERE = "Where it goes"
 @option(
     WHERE, "--apply", is_flag=True, help="Upload, with the token in ANACONDA_API_KEY.  [default: list only]"
 )
-@option("What is uploaded", "--output", "-o", metavar="DIR",
+@option("Source", "--output", "-o", metavar="DIR",
         help="Output folder of the build.  [default: output/ in the repository]")  # fmt: skip
 def upload(config: str, user: str | None, label: str, apply: bool, output: str | None) -> Result:
     """List the packages of CONFIG in upload order, and upload them with --apply.
@@ -33,12 +34,12 @@ def upload(config: str, user: str | None, label: str, apply: bool, output: str |
     from megabuild import upload as uploading
 
     if apply and not (user and label):
-        raise click.UsageError("--apply needs a channel and a label: --user CHANNEL")
+        raise UsageError("--apply needs a channel and a label", "add --user CHANNEL")
     artifacts = uploading.find_release(output_folder(output), config)
     lines = [f"{artifact.path.name}  {size(artifact.size)}" for artifact in artifacts]
     total = size(sum(artifact.size for artifact in artifacts))
     lines += [f"{counted(len(artifacts), 'package')}, {total}", ""]
     if not apply or not user:
-        return Result(lines=[*lines, "upload it: --user CHANNEL --apply"])
+        return Result(lines=[*lines, "upload them with --user CHANNEL --apply"])
     uploading.upload(artifacts, user, label)
     return Result(lines=[*lines, f"{UNICODE.done} uploaded to {user}, label {label}"])

@@ -1,4 +1,4 @@
-"""`megabuild verify` and `verify-gpu`: what packages, wheels or an environment contain, and whether a GPU runs it."""
+"""`megabuild verify` and `verify-gpu`: inspect packages, wheels or an environment, and try it on a GPU."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, ar
 
     expect = Expectation(accelerator=accelerator, archs=cuda_archs(archs), exact_archs=False)
     if expect.archs and expect.cuda is False:
-        raise UsageError("--arch-list asks for CUDA, --accelerator for the CPU", "leave one of the two out")
+        raise UsageError("--arch-list needs CUDA, but --accelerator is cpu", "leave out one of them")
     for subject in subjects:
-        if subject.suffix == ".conda":  # what builds keeps records of these, and takes a moment to import
+        if subject.suffix == ".conda":  # only these have records; imported late, as it takes a moment
             from megabuild.plan import published
 
             published.check(subject)

@@ -1,4 +1,4 @@
-"""`megabuild wheels`: what a config built, as wheels for pip, uv and poetry."""
+"""`megabuild wheels`: makes wheels of a config's packages, for pip, uv and poetry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES = """
 {prog} linux_64_cpu_debian torch -p 3.12  one of them
 {prog} linux_64_cpu_wheel torch_scatter   one extension, for upstream's torch
 """
-WHAT = "What becomes a wheel"
+WHAT = "Select"
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)

@@ -1,4 +1,4 @@
-"""`python scripts/megabuild COMMAND`, and `python -m megabuild COMMAND` inside the environment."""
+"""Start of `python3 scripts/megabuild COMMAND` and, in the private environment, `python -m megabuild COMMAND`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def main() -> None:
 if __name__ == "__main__":
     if __package__:
         main()
-    else:  # the folder was started: whatever Python this is, go on inside the private environment
-        sys.path[0] = str(SCRIPTS)  # Python put this very folder there, whose modules are no top-level ones
+    else:  # started as a folder, by any Python: continue in the private environment
+        sys.path[0] = str(SCRIPTS)  # Python put this folder first, but its modules are not top-level ones
         from groundwork.bootstrap import run_inside
 
         run_inside(str(SCRIPTS.parent), str(SCRIPTS / "megabuild"), "command_line.main")

@@ -138,4 +138,4 @@ def test_an_old_python_gets_a_sentence(clone: Path, version: str) -> None:
     )
     assert refused.returncode == 4
     assert f"this is Python {version}" in refused.stderr
-    assert refused.stderr.count("\n") == 1
+    assert refused.stderr.count("\n") == 2

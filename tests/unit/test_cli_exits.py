@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -65,6 +66,29 @@ def test_with_json_an_error_is_a_document_too(
     assert outcome(raising(error), invocation) == code
     document = json.loads(capsys.readouterr().out)["error"]
     assert (document["kind"], document["exit_code"], document["log"]) == (kind, code, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "remedy"),
+    [
+        (["--nope"], "--nope: unknown option", "run: python3 "),
+        (["--pla"], "--pla: unknown option", "did you mean --plan? List all: python3 "),
+        (["--pyg", "x"], "--pyg: 'x' is not one of 'auto', 'source', 'prebuilt', 'none'", "run: python3 "),
+        (["--torch"], "--torch requires an argument", "write --torch VALUE"),
+        (["--plan=x"], "--plan does not take a value", "write --plan without a value"),
+    ],
+)
+def test_a_wrong_option_is_an_error_with_a_hint(
+    words: list[str], message: str, remedy: str, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from command_line.build import build
+
+    command = partial(build.main, words, prog_name="build-locally.py", standalone_mode=False, obj=invocation)
+    assert outcome(command, invocation) == errors.UsageError.exit_code
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == f"error: {message}"
+    assert hint.startswith(f"hint: {remedy}")
+    assert hint.endswith("build-locally.py --help") == remedy.endswith("python3 ")
 
 
 RESULT = Result(format="slim", document={"freed": 3}, lines=["✓ done", "\x07bell"], exit_code=14)

@@ -90,7 +90,8 @@ def test_the_only_config_is_taken_and_of_several_one_must_be_named() -> None:
     assert choose(NAMES[2:], ()) == ("osx_64_cpu",)
     with pytest.raises(UsageError) as caught:
         choose(NAMES, ())
-    assert "osx_64_cpu" in caught.value.remedy
+    assert "linux_64_cpu" in caught.value.remedy
+    assert "megabuild configs" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_names_and_patterns_are_each_config_once(words: list[str], chosen: list[
 
 
 def test_a_pattern_that_matches_nothing_is_refused_and_names_come_first() -> None:
-    with pytest.raises(UsageError, match=r"no config matches 'windows_\*'"):
+    with pytest.raises(UsageError, match=r"'windows_\*': no config matches"):
         choose(NAMES, ["windows_*"])
     names = ("odd[1]", "odd1", "star*", "stars")
     assert choose(names, ["odd[1]", "star*"]) == ("odd[1]", "star*")

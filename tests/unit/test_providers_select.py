@@ -68,7 +68,7 @@ def test_a_channel_that_answers_is_the_environment(
     assert environment.channels == (f"{site.url}/conda-forge",)
     assert environment.pythons == config.pythons
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
-    with pytest.raises(ProviderError, match="does not answer"):
+    with pytest.raises(ProviderError, match="is unreachable"):
         _ask(config, tmp_path)
 
 

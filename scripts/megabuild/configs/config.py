@@ -22,6 +22,8 @@ CONFIG_FOLDER = ".ci_support"
 MATRIX_FILE = "conda_build_config.yaml"
 #: The folder of PyTorch's recipe, with those of official wheels and of extensions below it.
 RECIPES = "recipe"
+#: The command that lists this repository's configs.
+LIST_CONFIGS = "python3 scripts/megabuild configs"
 
 _HEADS = ("config", "PyTorch", "CUDA", "BLAS", "Pythons", "provider")
 _KEYS = "name platform torch_version accelerator cuda_version blas provider pythons"
@@ -103,7 +105,12 @@ def check_feedstock(root: Path) -> None:
         raise ConfigError(f"there is no {new}", "--root names a feedstock: the folder above its recipe/")
 
 
-def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
+def list_command(root: Path) -> str:
+    """Return the command that lists the configs of the repository or feedstock ``root``."""
+    return LIST_CONFIGS if (root / "scripts" / "megabuild").is_dir() else f"ls {root / CONFIG_FOLDER}"
+
+
+def select(names: Iterable[str], pattern: str, *, list_all: str = LIST_CONFIGS) -> tuple[str, ...]:
     """Return the names of configs that match a glob pattern, in the order given; a trailing ``.yaml`` is taken off it.
 
     ``linux_64*`` is every config for linux-64 and none for linux-aarch64; ``linux_*`` is both.
@@ -113,9 +120,7 @@ def select(names: Iterable[str], pattern: str) -> tuple[str, ...]:
     names = tuple(names)
     matching = tuple(name for name in names if fnmatchcase(name, pattern.removesuffix(".yaml")))
     if not matching:
-        raise UsageError(
-            f"no config matches '{pattern}'", f"the configs are: {', '.join(names) or 'none at all'}"
-        )
+        raise UsageError(f"'{pattern}': no config matches", f"list all configs: {list_all}")
     return matching
 
 
@@ -140,8 +145,8 @@ def load(root: Path, name: str) -> Config:
     names = available(root)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(names)}"
-        raise ConfigError(f"there is no config '{name}'", hint)
+        hint = f"did you mean {' or '.join(close)}? List all: " if close else "list all configs: "
+        raise ConfigError(f"{name}: unknown config", hint + list_command(root))
     path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", root.absolute() / RECIPES
     if path.is_file():
         content = config_file.read(path, recipe=recipes)

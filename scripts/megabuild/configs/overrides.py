@@ -103,7 +103,9 @@ def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:
     pins = {python_version(pin): pin for pin in config.variant["python"]}
     chosen_versions = set(versions) or set(pins)
     if unknown := sorted(chosen_versions - set(pins)):
-        raise UsageError(f"{config.name} has no Python {', '.join(unknown)}", f"it has {', '.join(pins)}")
+        raise UsageError(
+            f"{config.name} has no Python {', '.join(unknown)}", f"choose from {', '.join(pins)}"
+        )
     return tuple(pin for version, pin in pins.items() if version in chosen_versions)
 
 

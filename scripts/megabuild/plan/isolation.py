@@ -60,9 +60,9 @@ def choose_isolation(requested: str | None, config: Config, environment: Environ
         except IsolationError as error:
             problems.append(error.message)
     raise IsolationError(
-        f"{config.name} is built in a container, and no engine can be used: {'; '.join(problems)}",
-        "install or start docker or podman, or build on this very system with --engine host (its compilers then come "
-        f"from the channel), or one that needs none: {', '.join(independent_configs(config))}",
+        f"{config.name} needs docker or podman: {'; '.join(problems)}",
+        "install or start podman, or pass --engine host (compilers come from the channel), "
+        f"or {_alternative(config)}",
     )
 
 
@@ -98,9 +98,16 @@ def rehearsal_image() -> str:
 
 
 def unreachable(error: ProviderError, config: Config) -> ProviderError:
-    """Return the error of a channel that does not answer, with the configs that need no channel."""
-    others = ", ".join(independent_configs(config)) or f"{config.name} --provider local"
-    return ProviderError(error.message, f"{error.remedy}, or use a config that needs no channel: {others}.")
+    """Return the error of an unreachable channel, with a command that builds without a channel."""
+    return ProviderError(error.message, f"{error.remedy}, or {_alternative(config)}")
+
+
+def _alternative(config: Config) -> str:
+    """Return advice to build without channel and container: a config for the same accelerator, else any."""
+    names = [name for name in independent_configs(config) if " " not in name]
+    similar = [name for name in names if f"_{config.accelerator}_" in name]
+    best = next(iter(similar or names), "")
+    return f"run: python3 build-locally.py {best}" if best else "pass --provider local"
 
 
 def independent_configs(config: Config) -> list[str]:

@@ -63,8 +63,8 @@ class CondaForgeProvider(Provider):
         for name, url in channels.items():
             if reason := why_channel_unreachable(url):
                 raise ChannelError(
-                    f"{config.name}: the channel {name} does not answer ({reason})",
-                    "Set CONDA_CHANNEL_ALIAS to a mirror",
+                    f"{config.name}: channel {name} is unreachable: {reason}",
+                    "set CONDA_CHANNEL_ALIAS to a mirror",
                 )
         return Environment(
             channels=tuple(channels.values()), pythons=config.pythons, virtual_packages=virtual_gpu(config)

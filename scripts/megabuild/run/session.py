@@ -110,8 +110,8 @@ def locked(options: Options) -> Iterator[None]:
     except Timeout:
         owner = holder.read_text() if holder.exists() else "unknown"
         raise BusyError(
-            f"{options.run_name} is already being built (process {owner}, {options.state})",
-            "wait for it, or give another --output",
+            f"{options.run_name} is already being built by process {owner} in {options.state}",
+            "wait for it (megabuild status --follow), or pass another --output",
         ) from None
     with lock:
         lock.release()  # counted: the context holds it once more

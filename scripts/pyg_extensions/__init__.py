@@ -1,1 +1,1 @@
-"""PyTorch Geometric's extensions: their table, their wheels and sources, and their content."""
+"""PyTorch Geometric's extensions: the table of them, and how their wheels and sources are found and verified."""

@@ -1,4 +1,4 @@
-"""An extension's sources on this machine: an archive from the indexes that pip is configured for, or a clone."""
+"""Fetch an extension's sources: an archive from pip's configured indexes, or a git clone."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from pyg_extensions.find_wheel import check_sha256, fetch
 from pyg_extensions.table import Extension, ExtensionRelease
 
 _CLONE_SECONDS, _ASK_SECONDS = 600.0, 30.0
-_LARGEST = 64 << 20  # bytes; the four have up to 0.2 MB
+_LARGEST = 64 << 20  # bytes; the four archives have at most 0.2 MB
 
 
 def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured | None = None) -> Path:
-    """Return a folder in the cache with archives, fetching the missing ones from the indexes that pip uses.
+    """Fetch the missing archives from pip's indexes into the cache, each completely or not at all; return their folder.
 
-    ``pip download`` itself would run setup.py, which imports PyTorch, only to learn the name that it asked for.
+    ``pip download`` would run setup.py, which imports PyTorch, to learn a name that is known already.
 
-    Raises ProviderError: No index answers, or none has such an archive; nothing half-written stays behind.
-    Raises IntegrityError: An archive is not the one that the matrix names.
+    Raises ProviderError: No index answers, or no index has the archive.
+    Raises IntegrityError: An archive's hash differs from the matrix's.
     """
     folder = cache / "sdists"
     for release in wanted:
@@ -41,11 +41,11 @@ def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured 
 
 
 def _address(wanted: ExtensionRelease, where: Configured) -> str:
-    found, _ = offered(wanted.name, where, lambda url: where.client().get(url, headers=HEADERS))
-    for file in found:
+    listed, _ = offered(wanted.name, where, lambda url: where.client().get(url, headers=HEADERS))
+    for file in listed:
         if not file.tags and file.version == Version(wanted.version) and file.name.endswith(".tar.gz"):
             return file.url
-    raise ProviderError(f"pip's index has no {wanted.archive}", "check pip's configuration (pip config list)")
+    raise ProviderError(f"pip's index has no {wanted.archive}", "check pip's indexes: pip config list")
 
 
 def source_identity(extension: Extension, wanted: ExtensionRelease, folder: Path | None) -> str:
@@ -72,35 +72,35 @@ def unpack_sources(
     cache: Path,
     only_try: bool = False,
 ) -> Path:
-    """Return a folder in ``work``, which is empty, with a setup.py to run.
+    """Put the sources into the empty folder ``work`` and return the folder with their setup.py.
 
-    An archive or a checkout in the user's folder, if any, comes first; then pip's indexes, or a clone of an extension
-    without archives, of which ``only_try`` asks for the tag alone.
+    An archive or a checkout in the user's ``folder`` comes first, then pip's indexes. An extension without archives is
+    cloned; with ``only_try``, its repository is only asked for the version's tag.
     """
     archive = wanted.within(folder) if folder else None
     if folder and archive is None and (checkout := extension.checkout_within(folder)):
         return _copy_checkout(checkout, work / "checkout")
-    lacking = f"no sources of {extension.name} {wanted.version}"
+    lacking = f"{extension.name} {wanted.version}: no sources"
     if archive is None and not extension.has_sdist:
         return _clone(extension, wanted.version, work / "checkout", lacking, only_try=only_try)
     try:
         archive = archive or download([wanted], cache) / wanted.archive
     except ProviderError as error:
-        remedy = f"{error.remedy}, or name a folder with it: --pyg-sources FOLDER"
+        remedy = f"{error.remedy}, or pass a folder with the archive: --pyg-sources DIR"
         raise ProviderError(f"{lacking}: {error.message}", remedy) from error
     check_sha256(archive, wanted.sha256)
     files.unpack(archive, work / "unpacked")
     setups = sorted((work / "unpacked").glob("*/setup.py"))
     if any((work / "unpacked").glob("*/PKG-INFO")) and not any((work / "unpacked").rglob("*.cpp")):
-        nothing = empty(extension.name)
-        raise IntegrityError(f"{archive.name}: {nothing.reason}", nothing.remedy)
+        fault = empty(extension.name)
+        raise IntegrityError(f"{archive.name}: {fault.reason}", fault.remedy)
     if not setups:
-        raise IntegrityError(f"{archive.name} has no setup.py", "download the archive again")
+        raise IntegrityError(f"{archive.name}: no setup.py", "download the archive again")
     return setups[0].parent
 
 
 def _copy_checkout(checkout: Path, target: Path) -> Path:
-    """Make a writable copy of a checkout, which may be on a read-only disk."""
+    """Copy a checkout and make the copy writable: the checkout may be on a read-only disk."""
     shutil.copytree(checkout, target, symlinks=True, copy_function=shutil.copy)
     for path in [target, *target.rglob("*")]:
         if not path.is_symlink():
@@ -109,21 +109,19 @@ def _copy_checkout(checkout: Path, target: Path) -> Path:
 
 
 def _clone(extension: Extension, version: str, target: Path, lacking: str, *, only_try: bool) -> Path:
-    """Clone upstream's repository with its submodules, or only ask it for the tag."""
     words = ["ls-remote", "--exit-code", extension.git, f"refs/tags/{version}"]
     if not only_try:
         words = ["clone", "--quiet", "--depth", "1", "--branch", version]
         words += ["--recurse-submodules", "--shallow-submodules", extension.git, str(target)]
-    where = f"put a checkout with its submodules into a folder as {extension.conda}/"
-    remedy = f"{where} and name it: --pyg-sources FOLDER"
+    remedy = f"put a checkout with its submodules into DIR/{extension.conda} and pass --pyg-sources DIR"
     git = shutil.which("git")
     if git is None:
-        raise ProviderError(f"{lacking}: git is not installed", remedy)
+        raise ProviderError(f"{lacking}: git is not installed", f"install git, or {remedy}")
     environ = {**os.environ, "LC_ALL": "C.UTF-8", "GIT_TERMINAL_PROMPT": "0"}
     timeout = _ASK_SECONDS if only_try else _CLONE_SECONDS
     done = run([git, "-c", "advice.detachedHead=false", *words], timeout=timeout, environ=environ)
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith(("fatal: ", "error: "))]
-        last = (errors or done.stderr.splitlines() or ["git gave no reason"])[-1]
+        last = (errors or done.stderr.splitlines() or ["git printed no error"])[-1]
         raise ProviderError(f"{lacking}: {last.removeprefix('fatal: ')}", remedy)
     return target

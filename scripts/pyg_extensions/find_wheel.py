@@ -1,4 +1,4 @@
-"""Prebuilt or compiled, for one extension and Python: a verified wheel of an index, or the reason why none fits."""
+"""Find an extension's prebuilt wheel on an index and verify it, or give the reason to compile the extension."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pyg_extensions.pyg_index import Fit, PygIndex, WheelTarget, fitting
 from pyg_extensions.table import Extension
 
 _FOLDER = "pyg-wheels"
-_TIMEOUTS = Timeouts(read=20.0, total=900.0)  # with kernels for many GPUs they have some tens of megabytes
+_TIMEOUTS = Timeouts(read=20.0, total=900.0)  # a wheel with kernels for many GPUs has tens of megabytes
 _LARGEST_WHEEL = 16 << 30  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A wheel, or why none was found."""
+    """A wheel, or the reason why none was found."""
 
-    wheel: Path | None  #: the verified wheel in the cache, or None: compile
-    reason: str  #: for the plan: the wheel's name, or why none was found
+    wheel: Path | None  #: the verified wheel in the cache; None: compile
+    reason: str  #: for the plan: the wheel's name, or the reason why none was found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +37,15 @@ class WheelRequirements:
 
     extension: Extension
     target: WheelTarget  #: PyTorch, accelerator, Python
-    #: CUDA archs that must be covered, as in ``TORCH_CUDA_ARCH_LIST``; empty where any will do
+    #: CUDA archs that the wheel must run on, as in ``TORCH_CUDA_ARCH_LIST``; empty: any
     archs: tuple[str, ...] = ()
-    #: each needs code of its own; otherwise it is enough that such a GPU can run the existing code
+    #: the wheel must have code for each of these archs; if False, any code that these GPUs can run is enough
     exact_archs: bool = False
-    #: the environment with the PyTorch that the wheel is to work with, if it exists already
+    #: the environment with the PyTorch that the wheel must work with, if it exists already
     beside: Path | None = None
 
 
-#: Verifies a wheel: returns an empty string if it fits, else what is wrong.
+#: Verifies a wheel and returns its fault, or an empty string if it fits.
 Judge = Callable[[Path, WheelRequirements], str]
 
 
@@ -58,9 +58,9 @@ def find_wheel(
     report: Callable[[str], None],
     judge: Judge | None = None,
 ) -> Choice:
-    """Find a wheel that fits, of the newest version if none is named, fetch it into the cache and verify it.
+    """Fetch a fitting wheel into the cache and verify it; an empty ``version`` means the newest.
 
-    An index that does not answer, a broken file or a wheel that fails is not an error but a reason to compile.
+    A silent index, a broken file or a wheel that fails verification is a reason to compile, not an error.
     ``report`` gets a sentence for each slow step.
     """
     fit = offers(wanted, version, index)
@@ -80,7 +80,7 @@ def find_wheel(
 
 
 def offers(wanted: WheelRequirements, version: str, index: PygIndex) -> Fit:
-    """Return the wheels that fit by their names, the best first; like :func:`find_wheel` without fetching."""
+    """Return the wheels whose names fit, the best first, without fetching any."""
     target = wanted.target
     try:
         offered = index.wheels(target.torch_version, target.tag)
@@ -97,7 +97,7 @@ def _in_cache(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:
     path = cache / _FOLDER / key / wheel.name
     if wheel.sha256 and path.is_file() and files.sha256(path) == wheel.sha256:
         return path
-    # Without a hash an index may change a file under the same name; a local folder costs nothing to read again.
+    # Without a hash a changed file goes unnoticed: local files, which are cheap to read, are always copied again.
     kept = not wheel.sha256 and not wheel.url.startswith("file:") and path.is_file()
     if not kept or why_broken(path):
         report(f"fetching {wheel.name}")
@@ -105,16 +105,17 @@ def _in_cache(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:
     broken = why_broken(path)
     if broken:
         path.unlink()
-        raise IntegrityError(f"the wheel is damaged: {broken}", "the index or a proxy in between is at fault")
+        raise IntegrityError(f"{wheel.name} is damaged: {broken}", "use another index, or check the proxy")
     return path
 
 
 def fetch(
     address: str, target: Path, sha256: str, where: Configured | None = None, *, limit: int = _LARGEST_WHEEL
 ) -> Path:
-    """Copy a file from an ``http:``, ``https:`` or ``file:`` address, reached as an index is, to ``target``.
+    """Copy a file of at most ``limit`` bytes from an ``http:``, ``https:`` or ``file:`` address to ``target``.
 
-    It appears complete and with the right hash, if one is known, or not at all. ``limit``: bytes.
+    ``target`` appears complete and with the expected hash (an empty string: any hash), or not at all. ``where`` has the
+    credentials and certificates of pip's indexes.
     """
     try:
         with files.scratch(target.parent) as empty:
@@ -127,28 +128,28 @@ def fetch(
             partial.replace(target)
     except OSError as error:
         raise ProviderError(
-            f"cannot copy {redact.address(address)}: {error.strerror or error}",
+            f"{redact.address(address)}: cannot copy: {error.strerror or error}",
             "check the folder's permissions and the disk",
         ) from error
     return target
 
 
 def check_sha256(path: Path, expected: str) -> None:
-    """Raise IntegrityError unless a file has the sha256 that is expected of it, if any is."""
+    """Raise IntegrityError if a file has another sha256 than ``expected``; an empty string accepts any."""
     digest = files.sha256(path)
     if expected not in ("", digest):
         raise IntegrityError(
             f"{path.name}: sha256 is {digest[:12]}…, expected {expected[:12]}…",
-            "download it again, and check where it comes from: pip's configuration (pip config list), a proxy",
+            "download it again; if it differs again, check pip's index (pip config list) and the proxy",
         )
 
 
 def find_fault(path: Path, wanted: WheelRequirements) -> str:
-    """Return what is wrong with a wheel, or with one extension in an environment; an empty string if nothing is.
+    """Return the fault of a wheel, or of one extension in an environment; an empty string if it has none.
 
-    Raises UsageError: The environment cannot be looked into, which is no fault of the extension's.
+    Raises UsageError: The environment cannot be inspected, which is not the extension's fault.
     """
-    from gpu_tools.verify.check import verify  # not before: it takes a moment to import
+    from gpu_tools.verify.check import verify  # here, because it is slow to import
     from gpu_tools.verify.expectation import Expectation
 
     target = wanted.target
@@ -167,7 +168,7 @@ def find_fault(path: Path, wanted: WheelRequirements) -> str:
     mine = [library for library in verdict.libraries if wanted.extension.name in Path(library.path).parts]
     if not any(library.path.endswith(".so") for library in mine):
         return f"has {empty(wanted.extension.name).reason}"
-    # what is unknown here is checked after installation, by importing it
+    # an unknown verdict is settled after the installation, by importing the extension
     wrong = [library for library in mine if not (library.ok or library.unknown)]
     if not wrong:
         return ""
@@ -179,7 +180,7 @@ def find_fault(path: Path, wanted: WheelRequirements) -> str:
 def check_package(
     package: Path, *, accelerator: str, archs: tuple[str, ...], python: str | None, torch_version: str
 ) -> None:
-    """Verify a built extension's package, for one Python or with None for all, before it is published."""
+    """Raise IntegrityError if an extension's package, built for one Python or (None) for all, must not be published."""
     from gpu_tools.verify.check import verify
     from gpu_tools.verify.expectation import Expectation
 
@@ -191,5 +192,5 @@ def check_package(
         reason = f"{Path(wrong[0].path).name}: {wrong[0].reason}{more}"
         raise IntegrityError(f"{package.name} is not published: {reason}", wrong[0].remedy)
     if not (verdict.ok or verdict.unknown):
-        reason = f"{verdict.subject} has no library that fits"
+        reason = f"{verdict.subject} has no fitting library"
         raise IntegrityError(f"{package.name} is not published: {reason}")

@@ -1,8 +1,8 @@
-"""Wheels of an index in PyG's form, and which of them fits a PyTorch, an accelerator, a Python and a platform.
+"""Read an index of PyG's wheels and select those that fit a PyTorch, an accelerator, a Python and a platform.
 
-A page ``<base>/torch-<version>+<cpu|cuNNN>.html``, from a URL or from a local folder, is a plain list of links (pip's
-find-links). Wheels are built once for each minor version of PyTorch: the page of 2.13.1 links to those of 2.13.0, and
-where 2.13.1 has no page, that of 2.13.0 serves it.
+A page ``<base>/torch-<version>+<cpu|cuNNN>.html``, at a URL or in a local folder, is a plain list of links (pip's
+find-links). PyG builds wheels once for each minor version of PyTorch: the page of 2.13.1 links to the wheels of 2.13.0.
+If 2.13.1 has no page, the page of 2.13.0 is used.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class WheelTarget:
     """The Python, PyTorch and platform that a wheel must fit."""
 
     python: str  #: ``3.12``, or ``3.14t`` for a free-threaded one
-    torch_version: str  #: ``2.13.0``; a local part counts for nothing
+    torch_version: str  #: ``2.13.0``; a local part is ignored
     cuda_version: str | None  #: ``13.0``, or None for PyTorch without CUDA
     platform: str  #: conda's name: ``linux-64``
-    glibc: str = "2.28"  #: the newest that may be asked for
+    glibc: str = "2.28"  #: the newest glibc that a wheel may require
 
     @property
     def tag(self) -> str:
@@ -51,7 +51,7 @@ class WheelTarget:
         return ".".join(Version(self.torch_version).base_version.split(".")[:2])
 
     def tags(self) -> tuple[Tag, ...]:
-        """All tags of wheels that fit, the best first."""
+        """Return all tags that a fitting wheel can have, the best first."""
         version = tuple(int(part) for part in self.python.removesuffix("t").split("."))
         abi = f"cp{version[0]}{version[1]}{'t' if self.python.endswith('t') else ''}"
         return tuple(cpython_tags(version, abis=[abi], platforms=list(_platforms(self.platform, self.glibc))))
@@ -66,13 +66,13 @@ class Fit:
 
 
 def parse_local_version(wheel: File) -> tuple[str, str] | None:
-    """Return PyTorch's minor version and the CUDA tag that a wheel's version names: ``("2.13", "cu130")``."""
+    """Return the PyTorch and the accelerator that a wheel's version names, ``("2.13", "cu130")``, if it names any."""
     match = _BUILT_FOR.fullmatch(wheel.version.local or "")
     return (f"{match['major']}.{match['minor']}", match["tag"]) if match else None
 
 
 class PygIndex:
-    """An index at a URL, or a local folder with the same content; its pages are read once.
+    """An index at a URL, or a local folder with the same content; each page is read once.
 
     Raises UsageError: The folder does not exist.
     """
@@ -82,16 +82,16 @@ class PygIndex:
             folder = expanded(source)
             if not folder.is_dir():
                 raise UsageError(
-                    f"folder {folder} does not exist", "name an index: a URL, or a folder with its pages"
+                    f"{folder}: no such folder", "pass the URL of an index, or a folder with its pages"
                 )
             source = folder.as_uri()
         self._base = source.rstrip("/") + "/"
         self._pages: dict[str, str | ProviderError | None] = {}
 
     def wheels(self, torch_version: str, tag: str) -> tuple[File, ...]:
-        """Return all wheels for a PyTorch and ``cpu`` or ``cu130``; none if the index has no page for it.
+        """Return all wheels for a PyTorch and a tag (``cpu``, ``cu130``); none if the index has no page for them.
 
-        Raises ProviderError: The index does not answer, or answers with an error; it is not tried again.
+        Raises ProviderError: The index does not answer, or answers with an error; later calls do not ask it again.
         """
         exact = Version(torch_version).base_version
         first = ".".join([*exact.split(".")[:2], "0"])
@@ -123,37 +123,39 @@ def read_page(address: str) -> str | None:
     except FileNotFoundError:
         return None
     except NetworkError as error:
-        # a bucket behind a web server that may not be listed answers 403 for what it does not have
+        # a storage bucket that forbids listing answers 403 for a missing page
         if error.status in (403, 404):
             return None
         raise
     except OSError as error:
         raise ProviderError(
-            f"cannot read {local_path(address)}: {error.strerror}",
+            f"{local_path(address)}: cannot read: {error.strerror}",
             "check the folder's permissions and the disk",
         ) from error
 
 
 def fitting(name: str, wheels: Sequence[File], target: WheelTarget, version: str | None) -> Fit:
-    """Select the fitting wheels of a distribution, of one version or, with None, of any."""
+    """Select the fitting wheels of a distribution, of one version or (None) of any version."""
     mine = [wheel for wheel in wheels if wheel.project == canonicalize_name(name)]
-    order = {tag: place for place, tag in enumerate(target.tags())}
+    ranks = {tag: rank for rank, tag in enumerate(target.tags())}
     misfits: list[tuple[int, str]] = []
     fits: list[tuple[Version, int, str, File]] = []
     for wheel in mine:
-        places = [order[tag] for tag in wheel.tags if tag in order]
-        misfit = _misfit(name, wheel, target, version, tagged=bool(places))
+        matching = [ranks[tag] for tag in wheel.tags if tag in ranks]
+        misfit = _misfit(name, wheel, target, version, tagged=bool(matching))
         if misfit:
             misfits.append(misfit)
         else:
-            fits.append((wheel.version, -min(places), wheel.name, wheel))
+            fits.append((wheel.version, -min(matching), wheel.name, wheel))
     if fits:
         return Fit(wheels=tuple(fit[-1] for fit in sorted(fits, key=lambda fit: fit[:3], reverse=True)))
     if not mine:
-        reason = f"the index has no wheel of it for torch {target.torch_minor} {target.tag}"
+        reason = f"the index has no {name} for torch {target.torch_minor} {target.tag}"
     else:
         subject = (
-            "the index's wheel" if len(mine) == 1 else f"none of the index's {len(mine)} wheels fits; one"
+            "the index's wheel"
+            if len(mine) == 1
+            else f"none of the index's {len(mine)} wheels fits; the closest"
         )
         reason = f"{subject} {min(misfits, key=lambda misfit: misfit[0])[1]}"
     return Fit(wheels=(), reason=reason)
@@ -162,7 +164,7 @@ def fitting(name: str, wheels: Sequence[File], target: WheelTarget, version: str
 def _misfit(
     name: str, wheel: File, target: WheelTarget, version: str | None, *, tagged: bool
 ) -> tuple[int, str] | None:
-    """Return how far a wheel is from fitting, and why it does not fit."""
+    """Return why a wheel does not fit, after a number that is lower the closer it is; None if it fits."""
     if name in KERNELS and all(tag.platform == "any" for tag in wheel.tags):
         return 0, f"({wheel.version}) has {empty(name).reason}"
     its = parse_local_version(wheel)
@@ -176,7 +178,7 @@ def _misfit(
 
 
 def _platforms(platform: str, glibc: str) -> Iterator[str]:
-    """Platform tags of wheels for a conda platform, the best first."""
+    """Yield the wheel tags of a conda platform, the best first."""
     system, _, word = platform.partition("-")
     machine = "x86_64" if word == "64" else word
     if system == "linux":
@@ -189,4 +191,6 @@ def _platforms(platform: str, glibc: str) -> Iterator[str]:
     elif system == "osx":
         yield from mac_platforms((15, 0), machine)
     else:
-        raise UsageError(f"no wheels are known for '{platform}'", "use --pyg source")
+        raise UsageError(
+            f"{platform}: no wheels are known for this platform", "compile instead: --pyg source"
+        )

@@ -1,7 +1,7 @@
 """Find the extensions' sources: in the user's folder, on an index, or in upstream's repository.
 
-A folder may hold archives as on the index or flat as pip leaves them, and checkouts (``pyg-lib``, ``METIS``) with their
-submodules.
+A folder may hold archives, in the index's layout or flat as ``pip download`` writes them, and checkouts with their
+submodules (``pyg-lib``, ``METIS``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Varian
 
 BASE = "pyg_source_base"
 METIS = "pyg_sparse_metis"
-_REMEDY = "put its sources into a folder (README) and name it with --pyg-sources"
-_ASKING = 6.0  # seconds: only whether an address answers
+_REMEDY = "put its sources into DIR and pass --pyg-sources DIR (docs/firewall.md)"
+_ASKING = 6.0  # seconds to wait for an address to answer
 
 #: Gets archives from pip's index into a folder.
 Download = Callable[[Sequence[ExtensionRelease]], Path]
@@ -26,14 +26,14 @@ Download = Callable[[Sequence[ExtensionRelease]], Path]
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The sources that a build will use; filled by the search."""
+    """The sources that a build will use."""
 
-    #: variant values that point to the sources
+    #: variant keys, and their values that point to the sources
     overrides: dict[str, tuple[str, ...]] = field(default_factory=dict)
     #: extensions whose sources are not available, with the reason
     left_out: dict[str, str] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)  #: by extension: a sentence for the plan
-    folders: dict[str, Path] = field(default_factory=dict)  #: local folders that are compiled, by extension
+    notes: dict[str, str] = field(default_factory=dict)  #: sentences for the plan, by extension
+    folders: dict[str, Path] = field(default_factory=dict)  #: local folders to compile, by extension
 
 
 def find(
@@ -43,10 +43,10 @@ def find(
     ask: Callable[[str], str] = lambda address: why_unreachable(address, _ASKING),
     download: Download | None = None,
 ) -> Sources:
-    """Find the sources of extensions, by conda's names; the engine fetches what it can.
+    """Find the sources of extensions (conda's names); the build engine fetches those at an address.
 
-    The user's folder or URL, ``given``, comes first. If the usual address does not answer, the archives come from pip's
-    index, by ``download``.
+    The user's folder or URL, ``given``, comes first. ``ask`` returns why an address does not answer. If the variant's
+    address does not answer, ``download`` gets the archives from pip's index.
 
     Raises UsageError: ``given`` is neither a URL nor a folder.
     """
@@ -64,8 +64,6 @@ def find(
 
 
 class _Search:
-    """One search; its steps use the results of earlier ones."""
-
     def __init__(
         self, extensions: Sequence[Extension], variant: Variant, given: str | None, ask: Callable[[str], str]
     ) -> None:
@@ -75,11 +73,11 @@ class _Search:
         self._url = given if given and "://" in given else None
         self._folder = Path(given).absolute() if given and not self._url else None
         if self._folder and not self._folder.is_dir():
-            raise UsageError(f"folder {self._folder} does not exist", "--pyg-sources takes a folder or a URL")
-        self._why = cache(ask)  #: why an address does not answer
+            raise UsageError(f"{self._folder}: no such folder", "pass a folder or a URL to --pyg-sources")
+        self._why = cache(ask)
 
     def archives(self, download: Download | None) -> None:
-        """Find archives: in the user's folder, at the usual address or the user's, in pip's index."""
+        """Find archives in the user's folder, at the user's or the variant's address, or on pip's index."""
         releases = {extension.conda: release(extension, self._variant) for extension in self._extensions}
         wanted = {name: listed for name, listed in releases.items() if listed.sha256}
         found, folder = self.found, self._folder
@@ -95,7 +93,7 @@ class _Search:
         base = self._url or self._variant.get(BASE, ("",))[0]
         if not wanted or base.startswith("file:"):
             return
-        # one address represents all: they are on the same index
+        # all archives are on the same index: one address tells whether it answers
         first = next(iter(wanted.values()))
         reason = self._why(f"{base}/{first.name}/{first.archive}")
         if reason and download is not None and not self._url:
@@ -104,25 +102,25 @@ class _Search:
             except (ProviderError, IntegrityError) as error:
                 reason = f"{reason}; {error.message}"
             else:
-                note = "source archives come from the index that pip is configured to use"
+                note = "source archives come from pip's configured index"
                 found.notes.update(dict.fromkeys(wanted, note))
                 return
         if reason:
             for name in wanted:
-                found.left_out[name] = f"its source is not available ({reason}): {_REMEDY}"
+                found.left_out[name] = f"its source archive cannot be reached ({reason}): {_REMEDY}"
 
     def commit(self, extension: Extension) -> None:
-        """Take the commit that an archive was made from, where no index has the archive any more."""
+        """Use the commit that an archive was made from if the archive cannot be reached."""
         name, key, commit = extension.conda, f"{extension.key}_git", release(extension, self._variant).commit
-        # one repository represents all: they are on the same host
+        # all repositories are on the same host: one address tells whether it answers
         if key in self._variant and name in self.found.left_out and not self._why(EXTENSIONS[1].repository):
             self.found.overrides[key] = (extension.git,)
-            where = f"commit {commit[:12]} of {extension.repository}"
-            self.found.notes[name] = f"{name}'s archive is not available: {where} instead"
+            source = f"commit {commit[:12]} of {extension.repository}"
+            self.found.notes[name] = f"{name}'s source archive cannot be reached: using {source}"
             del self.found.left_out[name]
 
     def checkout(self, extension: Extension) -> None:
-        """Find sources that are a repository: in the user's folder, one that the config names, or upstream's."""
+        """Find sources that are a git checkout: in the user's folder, in the variant's folder, or upstream."""
         about, name, found = extension.checkout, extension.conda, self.found
         if about is None or (extension.has_sdist and self._variant.get(METIS, ("none",))[0] == "none"):
             return
@@ -136,6 +134,6 @@ class _Search:
         elif reason := self._why(about.repository):
             if extension.has_sdist:
                 found.overrides[METIS] = ("none",)
-                found.notes[name] = f"METIS's sources are not available ({reason}): built without METIS"
+                found.notes[name] = f"METIS's repository cannot be reached ({reason}): building without METIS"
             else:
                 found.left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"

@@ -1,10 +1,10 @@
 """The table of PyTorch Geometric's extensions: names, sources, kinds and costs.
 
-What is in their libraries stands in :mod:`cuda_code.kernels`, which goes into packages' tests; versions and hashes
-stand in ``conda_build_config.yaml``, under the keys that begin with :attr:`Extension.key`.
+:mod:`cuda_code.kernels`, which is part of packages' tests, describes their libraries. ``conda_build_config.yaml`` has
+their versions and hashes, under keys that begin with :attr:`Extension.key`.
 
-CPU seconds are those with g++ 12 and PyTorch 2.13: of C++ as measured by ``benchmarks/pyg.py`` and, for pyg-lib, in a
-run of ``linux_64_cuda130_wheel``; a .cu file took 80 s for two GPU architectures and 25 s more for each further one.
+CPU seconds hold for g++ 12 and PyTorch 2.13. ``benchmarks/pyg.py`` measured C++; pyg-lib was measured in a run of
+``linux_64_cuda130_wheel``. A .cu file took 80 s for two GPU architectures, and 25 s for each further one.
 """
 
 from __future__ import annotations
@@ -32,54 +32,54 @@ class Checkout:
     """Sources that are a git repository with submodules."""
 
     key: str  #: the variant key that names a local folder with them
-    folders: tuple[str, ...]  #: what that folder may be called below the one that a user names
-    repository: str  #: where they are otherwise
+    folders: tuple[str, ...]  #: names that the checkout may have in the user's folder of sources
+    repository: str  #: used if there is no local folder
 
     def within(self, folder: Path) -> Path | None:
-        """Return where a folder of sources has them."""
+        """Return the checkout in a folder of sources, if it has one."""
         return next((folder / name for name in self.folders if (folder / name).is_dir()), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extension:
-    """One extension."""
+    """One extension of PyTorch Geometric."""
 
     conda: str  #: the conda package, and the folder of its recipe: ``pytorch_scatter``
-    name: str  #: distribution and Python module, which are the same word: ``torch_scatter``
-    key: str  #: how its keys in conda_build_config.yaml begin: ``pyg_scatter``
-    repository: str  #: where it is developed
+    name: str  #: of the distribution and of the Python module: ``torch_scatter``
+    key: str  #: prefix of its keys in conda_build_config.yaml: ``pyg_scatter``
+    repository: str  #: upstream's
     cpp_seconds: int  #: CPU seconds of compiling its C++ for one Python with an empty object cache
-    cuda_files: int  #: how many files nvcc compiles besides
-    #: sources of it that come as a checkout: all of pyg-lib, and METIS for torch_sparse
+    cuda_files: int  #: number of files that nvcc compiles
+    #: sources that come as a git checkout: all of pyg-lib, and METIS for torch_sparse
     checkout: Checkout | None = None
 
     @property
     def has_sdist(self) -> bool:
-        """Whether upstream publishes source archives; otherwise only a checkout has the sources."""
+        """Whether upstream publishes source archives; if not, the sources are only in a checkout."""
         return self.conda != "pyg-lib"
 
     @property
     def git(self) -> str:
-        """The address to clone it from."""
+        """The address for ``git clone``."""
         return f"{self.repository}.git"
 
     def checkout_within(self, folder: Path) -> Path | None:
-        """Return where a folder of sources has a checkout of the extension itself."""
-        places = (folder / self.conda, folder / self.name)
-        return next((place for place in places if (place / "setup.py").is_file()), None)
+        """Return the checkout of the extension itself in a folder of sources, if it has one."""
+        checkouts = (folder / self.conda, folder / self.name)
+        return next((checkout for checkout in checkouts if (checkout / "setup.py").is_file()), None)
 
     def able(self, archs: Sequence[str]) -> tuple[str, ...]:
-        """Return those GPU architectures that it can be compiled for."""
+        """Return those of the GPU architectures that it can be compiled for."""
         oldest = float(KERNELS[self.name].oldest)
         return tuple(arch for arch in archs if float(arch.partition("+")[0].rstrip("af")) >= oldest)
 
     def cpu_seconds(self, archs: int) -> int:
-        """Return the CPU seconds of compiling it for one Python and that many GPU architectures, 0 for the CPU."""
+        """Return the CPU seconds of compiling it for one Python and this number of GPU architectures (CPU: 0)."""
         per_file = _SECONDS_PER_CUDA_FILE + _SECONDS_PER_ARCH * archs if archs else 0
         return self.cpp_seconds + self.cuda_files * per_file
 
 
-#: In the order of installing: torch_sparse imports torch_scatter, and what upstream retires comes last.
+#: In the order of installation: torch_sparse imports torch_scatter; the extensions that upstream retires come last.
 EXTENSIONS = (
     Extension(
         conda="pyg-lib",
@@ -140,55 +140,58 @@ class ExtensionRelease:
 
     name: str  #: the distribution: ``torch_scatter``
     version: str = ""  #: ``2.1.2``
-    sha256: str = ""  #: of its source archive
-    commit: str = ""  #: that the archive was made from
+    sha256: str = ""  #: of the source archive
+    commit: str = ""  #: the commit that the archive was made from
 
     @property
     def archive(self) -> str:
-        """The source archive's file name, as upstream has it."""
+        """The source archive's file name on PyPI."""
         return f"{self.name}-{self.version}.tar.gz"
 
     def within(self, folder: Path) -> Path | None:
-        """Return where a folder has the archive: as on the index, or flat as pip leaves it."""
+        """Return the archive in a folder, which has the index's layout or is flat as ``pip download`` writes it."""
         dashed = self.archive.replace(self.name, self.name.replace("_", "-"), 1)
-        places = (f"{self.name}/{self.archive}", self.archive, dashed)
-        return next((folder / place for place in places if (folder / place).is_file()), None)
+        names = (f"{self.name}/{self.archive}", self.archive, dashed)
+        return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def find(name: str) -> Extension:
-    """Return the extension of a name: conda's or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``."""
+    """Return the extension with a name: conda's or PyPI's (with ``-`` or ``_``), or the short one (``scatter``).
+
+    Raises UsageError: There is no such extension.
+    """
     word = re.sub(r"[-_.]+", "_", name.strip().lower())
     for extension in EXTENSIONS:
         if word in (extension.name, extension.conda.replace("-", "_"), extension.key.removeprefix("pyg_")):
             return extension
     short = [extension.key.removeprefix("pyg_") for extension in EXTENSIONS]
     word = word.removeprefix("pytorch_").removeprefix("torch_")
-    raise UsageError(f"'{name}' is not an extension", suggest(word, short))
+    raise UsageError(f"{name}: unknown extension", suggest(word, short))
 
 
 def matrix() -> Variant:
-    """Return the keys and values of a config; what they say of extensions is the same in all of them."""
+    """Return the keys and values of one config; those of the extensions are the same in all configs."""
     text = Path(__file__).with_name("recipe").joinpath("variant.yaml").read_text(encoding="utf-8")
     return {key: tuple(map(str, values)) for key, values in YAML(typ="safe", pure=True).load(text).items()}
 
 
 def release(extension: Extension, variant: Variant) -> ExtensionRelease:
-    """Return an extension's release in the matrix, from a config's keys and values."""
+    """Return an extension's release from a config's keys and values."""
     names = ("version", "sha256", "commit")
     values = {name: variant.get(f"{extension.key}_{name}", ("",))[0] for name in names}
     return ExtensionRelease(name=extension.name, **values)
 
 
 def recipes(root: Path) -> dict[str, Path]:
-    """Return the recipes of extensions below a repository, by conda's name, sorted."""
+    """Return the extensions' recipes below the repository ``root``, by conda's name, sorted."""
     folder = root.absolute() / "recipe" / "pyg"
     return {path.parent.name: path for path in sorted(folder.glob("*/recipe.yaml"))}
 
 
 def archs_of(variant: Variant) -> tuple[str, ...]:
-    """Return the CUDA architectures of a config, none for a CPU build."""
+    """Return the CUDA architectures of a config; none for a CPU build."""
     key = "torch_cuda_arch_list"
-    # conda-smithy's configs have a list for each version of CUDA, among which recipes choose
+    # conda-smithy's configs have one list for each version of CUDA; the recipe chooses among them
     if key not in variant:
         key += f"_{accelerator(variant.get('cuda_compiler_version', ('None',))[0])}"
     listed = variant.get(key, ("",))[0]

@@ -147,7 +147,7 @@ def test_one_wheel_fits_and_the_rest_is_compiled(place: Place) -> None:
     notes = {name: " ".join(row["notes"]) for name, row in rows.items()}
     assert notes["torch_scatter"] == ""
     assert notes["torch_sparse"] == "no wheel: the index's wheel is for torch 2.13 cu126"
-    assert notes["torch_cluster"].startswith("no wheel: the wheel is damaged")
+    assert "is damaged" in notes["torch_cluster"]
     assert notes["torch_spline_conv"].startswith("no wheel: the wheel claims cu130 but has no kernels")
     for name in NAMES:
         assert place.libraries(name) == [f"_{stem}_cuda.so" for stem in torch_model.stems(name)]
@@ -189,7 +189,7 @@ def test_a_cpu_build_beside_a_cuda_torch_is_found_and_replaced(place: Place) -> 
         "--json", "--pyg", "source", *asked("torch_spline_conv"), "--arch-list", "9.0"
     )
     assert code == 0, said
-    assert rows["torch_spline_conv"]["notes"][0].startswith(f"{VERSION}+pt213cu130 was there, but")
+    assert rows["torch_spline_conv"]["notes"][0].startswith(f"{VERSION}+pt213cu130 is installed, but")
     assert place.libraries("torch_spline_conv")[0] == "_basis_cuda.so"
 
 
@@ -272,7 +272,7 @@ def test_a_kept_wheel_that_fails_is_compiled_again_but_not_for_what_the_place_ca
     (place.venv / "bin/python3.99").touch()
     code, rows, said = place.install(*words)
     assert (code, rows["torch_spline_conv"]["how"]) == (0, "kept"), said
-    assert "not looked into" in rows["torch_spline_conv"]["notes"][0]
+    assert "not verified" in rows["torch_spline_conv"]["notes"][0]
     place.remove("torch_spline_conv")
     pip = site / "pip/__main__.py"
     pip.write_text("import sys\nsys.exit('ERROR: [Errno 28] No space left on device')\n")

@@ -80,7 +80,7 @@ def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
             {"python": "3.14t"},
             "is for cp314-cp314",
         ),
-        ("torch_sparse-0.6.18%2Bpt213cu130-cp312-cp312-linux_x86_64.whl", {}, "no wheel of it"),
+        ("torch_sparse-0.6.18%2Bpt213cu130-cp312-cp312-linux_x86_64.whl", {}, "has no torch_scatter"),
     ],
 )
 def test_the_reason_says_what_does_not_fit(

@@ -149,12 +149,12 @@ def invoke(*arguments: str, invocation: Invocation) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("torch_scater",), "'torch_scater' is not an extension"),
+        (("torch_scater",), "torch_scater: unknown extension"),
         (("torch_scatter==new",), "'new' is not a version"),
-        (("torch-scatter>=2.1",), "'torch-scatter>=2.1': only == can be asked for"),
-        (("torch_scatter~=2.1",), "'torch_scatter~=2.1': only == can be asked for"),
+        (("torch-scatter>=2.1",), "torch-scatter>=2.1: unsupported version, only == works"),
+        (("torch_scatter~=2.1",), "torch_scatter~=2.1: unsupported version, only == works"),
         (("--arch-list", "Hopper"), "'Hopper' is not a CUDA architecture"),
-        (("--python", "/nowhere/python"), "'/nowhere/python' is not a Python"),
+        (("--python", "/nowhere/python"), "/nowhere/python: no such Python"),
     ],
 )
 def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str, ...], message: str) -> None:

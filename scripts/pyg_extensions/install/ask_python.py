@@ -1,7 +1,6 @@
-"""Says what the Python that runs it is and has, as one JSON document.
+"""Print the facts about the Python that runs this script, its PyTorch and its packages as one JSON document.
 
-Runs in the user's environment: standard library only, any Python from 3.8 on, and nothing in here may fail because of
-what is installed there.
+Runs in the user's environment: standard library only, Python 3.8 or newer. No installed package may make it fail.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def _torch() -> dict[str, Any]:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         capabilities = [torch.cuda.get_device_capability(number) for number in range(count)]
         facts["devices"] = [f"{major}.{minor}" for major, minor in capabilities]
-    except Exception:  # a driver that does not fit
+    except Exception:  # a driver that does not match PyTorch
         facts["devices"] = []
     return facts
 
@@ -45,7 +44,7 @@ def _distributions() -> dict[str, str]:
             name, version = distribution.metadata["Name"], distribution.version
         except Exception:  # damaged metadata
             continue
-        if name and not folder.startswith("~"):  # what an interrupted pip left behind
+        if name and not folder.startswith("~"):  # left by an interrupted pip
             versions.setdefault(re.sub(r"[-_.]+", "_", name).lower(), version)
     return versions
 
@@ -57,7 +56,7 @@ def _main() -> None:
         torch = _torch()
     except ModuleNotFoundError as error:
         problem = "" if error.name == "torch" else f"{type(error).__name__}: {error}"
-    except BaseException as error:  # also what calls sys.exit
+    except BaseException as error:  # also SystemExit
         problem = f"{type(error).__name__}: {error}"
     facts = {
         "prefix": sys.prefix,
@@ -67,7 +66,7 @@ def _main() -> None:
         "platform": sysconfig.get_platform(),
         "glibc": platform.libc_ver()[1],
         "site": sysconfig.get_path("platlib"),
-        # the system's own Python, where its distributor wants pip to install nothing (PEP 668)
+        # the system's own Python, into which pip must not install (PEP 668)
         "managed": sys.prefix == sys.base_prefix
         and os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
         "distributions": _distributions(),

@@ -1,4 +1,4 @@
-"""Compile an extension in an environment: tools, compilers, variables, and a log."""
+"""Compile an extension in an environment: build tools, compilers, environment variables, and a log."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from pyg_extensions.install.user_environment import Pip, UserEnvironment, clean
 from pyg_extensions.table import Extension
 
-#: Runs setup.py files with ninja; a part of the recipes.
+#: Runs setup.py files with ninja; the recipes use it, too.
 _WRAPPER = Path(__file__).parents[1] / "recipe" / "build_wheel.py"
 _NINJA = Version("1.13")  # the first that takes part in a jobserver
 _SETUPTOOLS = Version("70.1")  # the first that makes wheels without the wheel package
 #: An error of a compiler, of a linker, or of Python.
 _ERROR = re.compile(r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-Z]\w*Error)\b:?\s*\S")
-_REMEDY = "fix what the log reports and start again"
-_LOOK_SECONDS = 0.2  # between two looks at a log
+_REMEDY = "fix the error in the log and start again"
+_LOOK_SECONDS = 0.2  # between two reads of a growing log
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 
 
 def log_folder(usual: Path, cache: Path) -> Path:
-    """Return a folder for a run's logs, in the cache if the usual one is not writable."""
+    """Return a new folder name for a run's logs, in the cache if the ``usual`` folder is not writable."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     try:
         files.writable(usual, "")
@@ -47,30 +47,32 @@ def log_folder(usual: Path, cache: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Builder:
-    """Compiles extensions."""
+    """Compiles extensions against the PyTorch of an environment."""
 
-    environment: UserEnvironment  #: whose PyTorch to compile against
+    environment: UserEnvironment
     jobs: int  #: compile jobs at a time
-    #: folder for build tools that the environment does not have, which never gets them itself, and temporary files
+    #: for temporary files, and for build tools that the environment lacks: they are never installed into it
     folder: Path
-    objects: Path  #: ccache's folder, which configs share; the user's own where he names one
+    objects: Path  #: ccache's folder, which configs share; the user's ``CCACHE_DIR`` comes first
     wrapper: Path = _WRAPPER
 
     @property
     def tools(self) -> Path:
-        """Where build tools lie that the environment does not have."""
+        """The folder of the build tools that the environment lacks."""
         return self.folder / "tools"
 
     def environ(self, work: Path, archs: Sequence[str]) -> dict[str, str]:
-        """Return the environment variables of a build in ``work``; architectures mean nothing for the CPU.
+        """Return the environment variables of a build in the folder ``work``; builds for the CPU ignore ``archs``.
 
         Raises PreflightError: PyTorch is for CUDA and nvcc is missing.
         """
         variables = clean(os.environ)
-        # another jobserver does not know our memory; flags of an active conda environment are not ours
+        # an outer jobserver does not know this run's memory limit; an active conda environment sets flags of its own
         for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
             variables.pop(name, None)
-        link = work / "env"  # headers by one name for all environments
+        link = (
+            work / "env"
+        )  # one path to the headers for all environments: the object cache finds their objects
         link.symlink_to(self.environment.prefix)
         beside = str(self.environment.interpreter.parent)
         path = [str(self.tools / "bin"), beside, variables.get("PATH", os.defpath)]
@@ -82,10 +84,9 @@ class Builder:
             "FORCE_NINJA": "1",
             "NINJA_STATUS": "[%f/%t %es] ",
             "BUILD_ENV_LINK": str(link),
-            # Compilers, pip and setup.py leave temporary files when they are killed: with ours, they are deleted.
+            # Killed compilers, pips and setup.pys leave temporary files: in this folder, they are deleted later.
             "TMPDIR": str(self.folder),
-            # The object cache that builds use (PyTorch 2.13 and newer put it before g++ and nvcc): hits in another
-            # folder.
+            # ccache, which PyTorch 2.13 and newer put before g++ and nvcc: these two make it hit from any work folder.
             "CCACHE_BASEDIR": str(work),
             "CCACHE_NOHASHDIR": "1",
             "CCACHE_DIR": variables.get("CCACHE_DIR", str(self.objects)),
@@ -108,13 +109,13 @@ class Builder:
         }
 
     def check(self, environ: Mapping[str, str], archs: Sequence[str]) -> None:
-        """Try the compilers."""
+        """Raise PreflightError unless the compilers work."""
         check_cpp(environ, self.folder)
         if self.environment.cuda_version is not None:
             check_cuda(self.environment, Path(environ["CUDA_HOME"]), archs, environ, self.folder)
 
     def prepare(self, extension: Extension, pip: Pip, *, only_try: bool = False) -> None:
-        """Put build tools that are missing into `tools`, or only ask whether pip could.
+        """Install missing build tools into :attr:`tools`; with ``only_try``, only ask pip whether it could.
 
         Raises ProviderError: pip cannot get them.
         """
@@ -133,15 +134,15 @@ class Builder:
                 "install",
                 *(["--dry-run"] if only_try else []),
                 *("--target", str(self.tools), "--upgrade", "--no-deps", *missing),
-                what=f"no build tools ({', '.join(missing)})",
+                what=f"pip cannot install build tools ({', '.join(missing)})",
             )
 
     def ask(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
-        """Run setup.py without compiling."""
+        """Run ``setup.py --version``, which compiles nothing; raise BuildError if it fails."""
         status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
             errors = _errors(log.read_text(errors="replace")) or [f"exit status {status}"]
-            raise BuildError(f"its setup.py fails: {errors[-1]} (see {log})", _REMEDY)
+            raise BuildError(f"setup.py fails: {errors[-1]} (log: {log})", _REMEDY)
 
     def build(
         self,
@@ -150,7 +151,7 @@ class Builder:
         environ: Mapping[str, str],
         seen: Callable[[str], None] = lambda line: None,
     ) -> Path:
-        """Compile, and return the wheel; ``seen`` takes the lines of the log while it grows."""
+        """Compile, and return the wheel; ``seen`` gets each line of the log as it is written."""
         memory, out = MemoryWatch(), source.parent / "wheels"
         argv = [str(self.environment.interpreter), str(self.wrapper), str(out)]
         status = _logged(argv, source, log, environ, seen)
@@ -159,19 +160,19 @@ class Builder:
             with zipfile.ZipFile(wheels[0]) as archive:
                 if any(".so" in name for name in archive.namelist()):
                     return wheels[0]
-            raise BuildError(f"no library came out of compiling it, see {log}", "check CXX, CC and CXXFLAGS")
+            raise BuildError(f"the compile made no library (log: {log})", "check CXX, CC and CXXFLAGS")
         text = log.read_text(errors="replace")
         killed = was_killed(text)
         if lacked_memory(text) or (killed and memory.short()):
-            reason = f"a compiler was killed for want of memory, see {log}"
-            raise OutOfMemoryError(reason, "use fewer jobs: --jobs 1")
+            reason = f"a compiler was killed: out of memory (log: {log})"
+            raise OutOfMemoryError(reason, "use fewer compile jobs: --jobs 1")
         if killed:
             raise BuildError(
-                f"a compiler was killed by a signal (kill -9?); memory did not run out, see {log}",
-                "find out who sends it, and start again",
+                f"a compiler was killed by a signal (kill -9?); memory did not run out (log: {log})",
+                "find the program that kills compilers, such as a batch system, and start again",
             )
         errors = _errors(text) or [f"exit status {status}"]
-        raise BuildError(f"it does not compile: {errors[0]} (see {log})", _REMEDY)
+        raise BuildError(f"compilation failed: {errors[0]} (log: {log})", _REMEDY)
 
 
 def _errors(text: str) -> list[str]:
@@ -179,7 +180,7 @@ def _errors(text: str) -> list[str]:
 
 
 def _plain_names(home: Path, work: Path) -> Path:
-    """NVIDIA's wheels have libcudart.so.13 but no libcudart.so, which the linker looks for."""
+    """Link libcudart.so, which the linker looks for, to libcudart.so.13: NVIDIA's wheels have only the latter."""
     folder = work / "cuda-links"
     folder.mkdir(parents=True, exist_ok=True)
     for library in (home / "lib").glob("*.so.*"):
@@ -208,7 +209,7 @@ def _logged(
     environ: Mapping[str, str],
     seen: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Run a build under the guard, which ends it with this process."""
+    """Run a build under the guard, which ends the build when this process ends; return the exit status."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream, log.open(errors="replace") as written:
         process = start_guarded(
@@ -216,15 +217,15 @@ def _logged(
         )
         assert process.stdin is not None
         try:
-            rest = ""
+            partial = ""
             while True:
-                ended = process.poll()
-                *lines, rest = (rest + written.read()).split("\n")
+                status = process.poll()
+                *lines, partial = (partial + written.read()).split("\n")
                 for line in lines:
                     seen(line)
-                if ended is not None:
-                    return ended
+                if status is not None:
+                    return status
                 time.sleep(_LOOK_SECONDS)
         finally:
             process.stdin.close()
-            process.wait()  # until nobody can write to its folder any more
+            process.wait()  # after this, no compiler writes to the folder any more

@@ -1,4 +1,4 @@
-"""The records of an installation: what is asked for, where it comes from, how it ended."""
+"""The records of an installation: options, and for each extension the request, the origin and the result."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Varian
 class InstallOptions:
     """The options for all extensions."""
 
-    environment: UserEnvironment  #: where to
+    environment: UserEnvironment  #: gets the extensions
     mode: str  #: ``auto``, ``prebuilt`` or ``source``
-    index: PygIndex  #: where wheels are searched
+    index: PygIndex  #: is searched for wheels
     sources: Path | None  #: a folder with the extensions' sources, or None
     cache: Path  #: the folder that configs share
-    #: CUDA archs to compile for and to ask of wheels; empty: those of the machine's GPUs, else PyTorch's own
+    #: CUDA archs to compile for and to require of wheels; empty: those of the machine's GPUs, else PyTorch's own
     archs: tuple[str, ...]
-    logs: Path  #: where each run makes a folder for its logs
+    logs: Path  #: each run makes a folder for its logs in it
     jobs: int  #: compile jobs at a time
     report: Callable[[str], None]  #: gets a sentence for each slow step
-    #: gets what is compiled, and how far it is: steps done, and in all
+    #: gets a compile's name, its number of finished steps and the number of all steps
     progress: Callable[[str, int, int], None]
 
 
@@ -41,37 +41,38 @@ class Installation:
     """One extension: the request, its origin, the result."""
 
     extension: Extension
-    #: only this one, or an empty string: the newest wheel that fits, or the matrix's version from source
+    #: the requested version; empty: the newest wheel that fits, or the matrix's version from source
     asked: str = ""
-    release: ExtensionRelease  #: what is compiled if no wheel fits
+    release: ExtensionRelease  #: is compiled if no wheel fits
 
-    #: ``there`` (installed), ``prebuilt`` (an index's wheel), ``kept`` (compiled earlier), ``source``; empty: nowhere
+    #: ``there`` (already installed), ``prebuilt`` (an index's wheel), ``kept`` (compiled earlier), ``source``;
+    #: empty: no origin
     how: str = ""
-    installed: str = ""  #: the version that was there
-    wheel: Path | None = None  #: the wheel, where it lies on this machine
+    installed: str = ""  #: the version that was installed before
+    wheel: Path | None = None  #: the wheel's file on this machine
     offered: File | None = None  #: an index's wheel that was not fetched
     archs: tuple[str, ...] = ()  #: CUDA archs to compile for
-    imported: bool = False  #: the installed one was imported with all that it imports
-    #: why it is not prebuilt, what is wrong with the installed one
+    imported: bool = False  #: the version installed before was imported and works
+    #: why no prebuilt wheel is used, and the fault of the version installed before
     notes: list[str] = field(default_factory=list)
-    error: MegabuildError | None = None  #: why nothing can be done, or why it is not installed
+    error: MegabuildError | None = None  #: why it cannot be installed, or was not
     seconds: float = 0.0  #: wall time spent on it
 
     @property
     def name(self) -> str:
-        """The distribution and the module."""
+        """The name of the distribution and of the module."""
         return self.extension.name
 
     @property
     def version(self) -> str:
-        """What will be installed, or is."""
+        """The version that is installed, or will be; empty if unknown."""
         wheel = self.wheel.name if self.wheel else self.offered.name if self.offered else ""
         versions = {"there": self.installed, "source": self.release.version}
         return wheel.split("-")[1] if wheel else versions.get(self.how, "")
 
     @contextlib.contextmanager
     def attempt(self, report: Callable[[str], None]) -> Iterator[None]:
-        """Record the time of a step, and its error, which does not stop the others."""
+        """Record a step's time and its error; an error does not stop the other extensions."""
         started = time.monotonic()
         try:
             yield
@@ -83,16 +84,20 @@ class Installation:
 
 
 def parse_requests(words: Sequence[str], variant: Variant) -> list[Installation]:
-    """Return what each of the words asks for, ``torch_scatter`` or ``torch_scatter==2.1.2``; without any, all.
+    """Parse requests such as ``torch_scatter`` and ``torch_scatter==2.1.2``; no words means all extensions.
 
-    Each appears once, in the order of their dependencies.
+    Each extension appears once, in the order of their dependencies.
+
+    Raises UsageError: Not an extension, not a version, or an operator other than ``==``.
     """
     asked: dict[str, str] = {}
     for word in words or [extension.name for extension in EXTENSIONS]:
         name, _, version = word.partition("==")
         if re.search(r"[<>~!=;\[]", name):
             start = re.split(r"[<>~!=;\[ ]", name)[0]
-            raise UsageError(f"'{word}': only == can be asked for", f"write {start}, or {start}==VERSION")
+            raise UsageError(
+                f"{word}: unsupported version, only == works", f"write {start} or {start}==VERSION"
+            )
         try:
             asked[find(name).name] = str(Version(version)) if version else ""
         except InvalidVersion as error:
@@ -101,7 +106,10 @@ def parse_requests(words: Sequence[str], variant: Variant) -> list[Installation]
     for extension in EXTENSIONS:
         if extension.name in asked:
             listed, version = release(extension, variant), asked[extension.name]
-            if version not in ("", listed.version):  # the matrix knows nothing of that one
+            if version not in (
+                "",
+                listed.version,
+            ):  # a version whose hash and commit the matrix does not have
                 listed = ExtensionRelease(name=extension.name, version=version)
             requests.append(Installation(extension=extension, asked=version, release=listed))
     return requests

@@ -1,6 +1,6 @@
-"""From an extension to its wheel in an environment: choose its origin, get ready, compile, judge, install.
+"""Install extensions into an environment: choose each origin, prepare, compile, verify, install.
 
-The origins of all are chosen, and everything that a compile needs is tried, before the first one is compiled.
+The origins of all extensions are chosen, and all tools of a compile are tested, before the first one is compiled.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pyg_extensions.install.compile_wheel import Builder, log_folder
 from pyg_extensions.install.installation import Installation, InstallOptions
 from pyg_extensions.install.user_environment import Pip, find_import_fault
 
-#: Variables of a user's that make other code of the same source.
+#: Environment variables of the user that change the compiled code.
 _VARIABLES = (
     "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "NVCC_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS",
 )  # fmt: skip
 
 
 def plan(requests: Sequence[Installation], options: InstallOptions) -> None:
-    """Choose the origin of each and try what compiling needs; no package is changed, and nothing reported.
+    """Choose the origin of each extension and test the tools of a compile; change and report nothing.
 
     Raises PreflightError: The environment cannot be written to.
     """
@@ -43,12 +43,12 @@ def plan(requests: Sequence[Installation], options: InstallOptions) -> None:
 
 
 def install(requests: Sequence[Installation], options: InstallOptions) -> None:
-    """Install all, in the order of their dependencies; one that fails does not stop the others.
+    """Install all extensions in the order of their dependencies; one that fails does not stop the others.
 
-    Raises PreflightError: The environment, or the cache, cannot be written to.
+    Raises PreflightError: The environment or the cache cannot be written to.
     """
     options.environment.check_writable()
-    files.writable(options.cache, "choose another folder: MEGABUILD_CACHE")
+    files.writable(options.cache, "set MEGABUILD_CACHE to another folder")
     with files.scratch(options.cache / "install-pyg") as folder:
         installer = _Installer(options, folder, only_plan=False)
         installer.choose_all(requests)
@@ -59,8 +59,6 @@ def install(requests: Sequence[Installation], options: InstallOptions) -> None:
 
 
 class _Installer:
-    """Works in a temporary folder."""
-
     def __init__(self, options: InstallOptions, folder: Path, *, only_plan: bool) -> None:
         self._options, self._folder, self._only_plan = options, folder, only_plan
         self._environment, self._report = options.environment, options.report
@@ -72,17 +70,18 @@ class _Installer:
             objects=options.cache / "ccache",
         )
         self._logs = options.logs if only_plan else log_folder(options.logs, options.cache)
-        # by architectures, what is wrong with the compilers; by name, sources and environment variables
+        #: the fault of the compilers, by architectures
         self._compilers: dict[tuple[str, ...], MegabuildError | None] = {}
+        #: sources and environment variables, by extension
         self._ready: dict[str, tuple[Path, dict[str, str]]] = {}
 
     def choose_all(self, requests: Sequence[Installation]) -> None:
-        """Choose the origin of each, and get ready what is to be compiled."""
+        """Choose the origin of each extension, and prepare the compiles."""
         changes = False
         for request in requests:
             self._report(f"{request.name}:")
             with request.attempt(self._report):
-                # importing it is conclusive only if what it imports stays as it is
+                # an import proves nothing if an extension that it imports will be replaced
                 if not self._is_installed(request, with_import=not changes):
                     self._choose(request)
             changes = changes or request.how != "there"
@@ -91,18 +90,18 @@ class _Installer:
         version = request.installed = self._environment.distributions.get(request.name, "")
         if not version:
             return False
-        problem = f"{request.asked} was asked for" if version.partition("+")[0] != request.asked else ""
+        problem = f"{request.asked} is requested" if version.partition("+")[0] != request.asked else ""
         problem = (request.asked and problem) or self._look(self._environment.prefix, request)
         if not problem and with_import:
             problem = find_import_fault(request.extension, self._environment)
         if problem:
-            self._note(request, f"{version} was there, but {problem}")
+            self._note(request, f"{version} is installed, but {problem}")
             return False
         request.how, request.imported = "there", with_import
         return True
 
     def _choose(self, request: Installation) -> None:
-        """Choose what was compiled earlier, a wheel of the index, or the sources, and get these ready."""
+        """Choose the wheel compiled earlier, a wheel of the index, or the sources, and prepare these."""
         request.archs = request.extension.able(self._environment.archs(self._options.archs))
         if self._options.mode != "prebuilt":
             request.wheel = next(
@@ -116,7 +115,7 @@ class _Installer:
             self._get_ready(request)
 
     def _find_prebuilt(self, request: Installation) -> bool:
-        """Find the best wheel of the index; a note says why none fits."""
+        """Find the best wheel of the index, or note why none fits."""
         wanted, index = self._requirements(request), self._options.index
         if self._only_plan:
             fit = offers(wanted, request.asked, index)
@@ -136,7 +135,7 @@ class _Installer:
         return False
 
     def _kept_folder(self, request: Installation) -> Path:
-        """Return the folder of a wheel that is compiled here, by all of its inputs."""
+        """Return the folder for a wheel compiled here; its name has a hash of all inputs of the compile."""
         release, target = request.release, self._environment
         inputs = [
             target.torch_version, target.python, target.tag, target.platform, target.glibc, list(request.archs),
@@ -147,10 +146,10 @@ class _Installer:
         return self._options.cache / "pyg-compiled" / f"{release.name}-{release.version}-{digest}"
 
     def _requirements(self, request: Installation) -> WheelRequirements:
-        """Return the requirements on an extension; one compiled here must have code for all requested archs."""
+        """Return the requirements on a wheel or an installed extension."""
         compiled = request.how in ("kept", "source")
-        # A wheel, and an installed extension, must run on the named GPUs or those of this machine. If neither is known,
-        # it is verified to run on whatever its PyTorch runs on.
+        # An extension compiled here must have code for all requested archs. Another one must run on the named GPUs or
+        # on those of this machine; if neither is known, on all GPUs of its PyTorch.
         archs = request.archs if compiled else self._options.archs or self._environment.devices
         return WheelRequirements(
             extension=request.extension,
@@ -161,28 +160,28 @@ class _Installer:
         )
 
     def _look(self, path: Path, request: Installation) -> str:
-        """Look into a wheel, or into the environment; what cannot be judged is left to the import that follows."""
+        """Return the fault of a wheel or of the environment; without a verdict, the import that follows decides."""
         try:
             return find_fault(path, self._requirements(request))
         except UsageError as error:
-            request.notes.append(f"not looked into: {error.message}")
+            request.notes.append(f"not verified: {error.message}")
             return ""
 
     def _get_ready(self, request: Installation) -> None:
-        """Get everything that compiling needs, and try it; for a plan, ask whether it can be had."""
+        """Get all that a compile needs, and test it; for a plan, only ask whether the servers have it."""
         if self._options.mode == "prebuilt":
-            raise ProviderError(request.notes[-1], "allow compiling it: --pyg auto")
+            raise ProviderError(request.notes[-1], "allow compiling: --pyg auto")
         request.how, request.wheel, archs = "source", None, request.archs
         if self._environment.cuda_version is not None and not archs:
             raise UsageError(
-                "the GPU architectures to compile for are unknown: no GPU here, and this PyTorch names none",
-                'name them: --arch-list "9.0;12.0"',
+                "GPU architectures unknown: this machine has no GPU, and PyTorch names none",
+                'pass them: --arch-list "9.0;12.0"',
             )
         work = self._folder / request.name
         work.mkdir()
         environ = self._builder.environ(work, archs)
         if archs not in self._compilers:
-            self._report("trying the compilers")
+            self._report("testing the compilers")
             self._compilers[archs] = None
             try:
                 self._builder.check(environ, archs)
@@ -204,18 +203,18 @@ class _Installer:
             self._ready[request.name] = (source, environ)
 
     def finish(self, request: Installation) -> None:
-        """Install from the chosen origin; a wheel that is at fault is replaced by compiling."""
+        """Install from the chosen origin; compile if the wheel proves faulty."""
         if request.how == "there":
             problem = "" if request.imported else find_import_fault(request.extension, self._environment)
             if not problem:
                 return
-            self._note(request, f"{request.installed} was there, but {problem}")
+            self._note(request, f"{request.installed} is installed, but {problem}")
             self._choose(request)
         if request.wheel:
             try:
                 self._install(request, request.wheel)
                 return
-            except IntegrityError as error:  # the wheel's fault; a full disk or pip's own trouble ends it
+            except IntegrityError as error:  # only the wheel's fault; compiling does not help on a full disk
                 self._note(request, f"wheel: {error.message}")
             if request.how == "kept":
                 shutil.rmtree(request.wheel.parent)
@@ -224,7 +223,7 @@ class _Installer:
         self._install(request, request.wheel)
 
     def _compile(self, request: Installation) -> Path:
-        """Compile, look into the wheel, and return it where it is kept."""
+        """Compile, verify the wheel, move it to the kept wheels and return its path."""
         log, phases = self._log(request), Phases()
         source, environ = self._ready.pop(request.name)
         subject = " for ".join(filter(None, (request.version, ", ".join(request.archs))))
@@ -239,16 +238,16 @@ class _Installer:
         follow("::megabuild:: phase compile")
         wheel = self._builder.build(source, log, environ, follow)
         if problem := self._look(wheel, request):
-            raise BuildError(f"it was compiled, but {problem} (see {log})", "fix what the log reports")
+            raise BuildError(f"the compiled wheel {problem} (log: {log})", "fix the error in the log")
         kept = self._kept_folder(request) / wheel.name
         files.move(wheel, kept)
         shutil.rmtree(self._folder / request.name)
         return kept
 
     def _install(self, request: Installation, wheel: Path) -> None:
-        """Install a wheel and its requirements, keeping PyTorch, and verify it."""
+        """Install a wheel and its requirements, without changing PyTorch, and verify it."""
         self._report(f"{request.name}: installing {wheel.name}")
-        subject = f"pip does not install {wheel.name}"
+        subject = f"pip cannot install {wheel.name}"
         try:
             self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=subject)
         except ProviderError as error:
@@ -259,7 +258,7 @@ class _Installer:
         constraints.write_text(f"torch=={self._environment.torch_version}\n")
         lacking: ProviderError | None = None
         try:
-            subject = f"what {request.name} requires"
+            subject = f"pip cannot install the requirements of {request.name}"
             self._pip.run("install", "--constraint", str(constraints), str(wheel), what=subject)
         except ProviderError as error:
             lacking = error
@@ -267,12 +266,12 @@ class _Installer:
         problem = problem or find_import_fault(request.extension, self._environment)
         if problem and lacking is not None:
             raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)
-        if problem:  # worse than nothing: programs would fail with it later
-            subject = f"pip does not remove {request.name}"
+        if problem:  # a faulty extension is worse than none: programs would fail with it later
+            subject = f"pip cannot remove {request.name}"
             self._pip.run("uninstall", "--yes", request.name, what=subject)
             raise IntegrityError(
-                f"it was installed, and removed again: {problem}",
-                "see what it was compiled with, or use another index",
+                f"{wheel.name} was installed, and removed again: {problem}",
+                "use another index (--pyg-index), or compile: --pyg source",
             )
 
     def _note(self, request: Installation, text: str) -> None:

@@ -10,18 +10,18 @@ from groundwork.text import UNICODE, counted, display, duration, table, to_dict,
 from pyg_extensions.install.installation import Installation
 from pyg_extensions.install.user_environment import UserEnvironment
 
-_FROM = {"prebuilt": "wheel", "kept": "compiled earlier", "source": "source", "there": "was there"}
+_FROM = {"prebuilt": "wheel", "kept": "compiled earlier", "source": "source", "there": "installed"}
 
 
 def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: Jobs) -> list[str]:
-    """Return what was found, for people."""
+    """Return a summary of the environment, the GPUs and the compile jobs as lines of text."""
     cuda = f"CUDA {environment.cuda_version}" if environment.cuda_version else "CPU"
     lines = [
         f"{display(environment.prefix)}: Python {environment.python}, {environment.platform}",
         f"PyTorch {environment.torch_version}, {cuda}",
     ]
     if archs:
-        gpus = "GPUs here: " + ", ".join(environment.devices) if environment.devices else "no GPU here"
+        gpus = "GPUs: " + ", ".join(environment.devices) if environment.devices else "no GPU on this machine"
         lines += wrapped(f"compiling for {' '.join(archs)} ({gpus})", rest="")
     return [*lines, f"{counted(jobs.count, 'compile job')} ({jobs.reason})"]
 
@@ -29,7 +29,7 @@ def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: 
 def install_result(
     environment: UserEnvironment, installations: Sequence[Installation], *, only_plan: bool
 ) -> Result:
-    """Return what was, or would be, done, and below it why."""
+    """Return a table and a document of the planned or finished installations, with the notes on them."""
     rows, cells = [], []
     for item in installations:
         compiles, error = item.how == "source", item.error
@@ -83,7 +83,7 @@ def install_result(
 
 
 def _explained(installations: Sequence[Installation], *, only_plan: bool) -> list[str]:
-    """Return the notes on each extension below a table; what holds for several is said once."""
+    """Return the notes on the extensions; a note on several of them appears once, after all their names."""
     names: dict[str, list[str]] = {}
     for item in installations:
         texts = list(item.notes)
@@ -95,6 +95,6 @@ def _explained(installations: Sequence[Installation], *, only_plan: bool) -> lis
             names.setdefault(text, []).append(item.name)
     return [
         line
-        for text, those in names.items()
-        for line in wrapped(f"{', '.join(those)}: {text}", first="  ", rest="    ")
+        for text, extensions in names.items()
+        for line in wrapped(f"{', '.join(extensions)}: {text}", first="  ", rest="    ")
     ]

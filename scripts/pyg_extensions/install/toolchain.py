@@ -1,4 +1,4 @@
-"""Compilers, tried on a few lines before an extension is compiled: C++, and CUDA where PyTorch is for CUDA."""
+"""Test the compilers on a few lines before an extension is compiled: C++, and CUDA if PyTorch is for CUDA."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyg_extensions.install.user_environment import UserEnvironment
 
 _SECONDS = 120.0
 _CPP = "#include <vector>\nint size() { return static_cast<int>(std::vector<int>(1).size()); }\n"
-#: What PyTorch's headers for CUDA (ATen/cuda/CUDAContextLight.h) and the extensions' sources include of CUDA's.
+#: The CUDA headers that PyTorch's headers (ATen/cuda/CUDAContextLight.h) and the extensions' sources include.
 _CUDA = """\
 #include <cuda_runtime.h>
 #include <cub/version.cuh>
@@ -24,7 +24,7 @@ _CUDA = """\
 #include <cusolverDn.h>
 #include <cusparse.h>
 #if CUDART_VERSION / 1000 != {major}
-#error the toolkit is for another CUDA than PyTorch, which is for {version}
+#error the CUDA toolkit does not match PyTorch, which is for CUDA {version}
 #endif
 __global__ void add(float *x) {{ *x += 1; }}
 """
@@ -33,9 +33,11 @@ _ERROR = re.compile(r"\b(?:fatal error|error|fatal)\b", re.IGNORECASE)
 
 
 def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
-    """Compile and link a few lines with the C++ compiler that PyTorch will call, and with ``CC`` where it is set.
+    """Compile and link two lines with the C++ compiler that PyTorch will call, and with ``CC`` if it is set.
 
-    ``environ`` are the environment variables of the build, ``folder`` is to work in.
+    ``environ`` has the build's environment variables; ``folder`` is for temporary files.
+
+    Raises PreflightError: A compiler is missing or does not work.
     """
     source = folder / "trial.cpp"
     source.write_text(_CPP)
@@ -43,12 +45,16 @@ def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
         value = environ.get(variable, "").strip()
         if not (value or default):
             continue
-        install = "install one (Debian: apt-get install g++), or set CXX"
+        install = "install a C++ compiler (Debian: apt-get install g++), or set CXX"
         remedy = f"correct or unset {variable}" if value else install
         words = shlex.split(value or default)
         if shutil.which(words[0], path=environ.get("PATH")) is None:
-            named = f"{variable} is '{value}', which" if value else "there is no C++ compiler: c++"
-            raise PreflightError(f"{named} is not found", remedy)
+            reason = (
+                f"{variable}={value}: program not found"
+                if value
+                else "c++ (the C++ compiler) is not installed"
+            )
+            raise PreflightError(reason, remedy)
         flags = ["-shared", "-fPIC", "-x", "c++", str(source), *more, "-o", str(folder / "trial.so")]
         if problem := _problem([*words, *flags], environ, folder):
             raise PreflightError(f"{value or default} does not compile two lines of C++: {problem}", remedy)
@@ -57,21 +63,23 @@ def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
 def cuda_home(
     environment: UserEnvironment, environ: Mapping[str, str], usual: Path = Path("/usr/local/cuda")
 ) -> Path:
-    """Return the folder of the CUDA toolkit: ``CUDA_HOME``, NVIDIA's wheels in the environment, or nvcc on PATH.
+    """Return the CUDA toolkit's folder: ``CUDA_HOME``, NVIDIA's wheels in the environment, the one of nvcc on PATH.
 
-    Last comes the ``usual`` folder of NVIDIA's installer, first with a version appended.
+    The ``usual`` folder of NVIDIA's installer comes last, with the version appended or without.
+
+    Raises PreflightError: No nvcc was found.
     """
     version = environment.cuda_version or ""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if named := environ.get(variable):
             if (Path(named) / "bin" / "nvcc").is_file():
                 return Path(named)
-            reason = f"{variable} is {named}, which has no bin/nvcc"
+            reason = f"{variable}={named}: no bin/nvcc in this folder"
             raise PreflightError(reason, f"correct or unset {variable}")
     homes = [environment.site / "nvidia" / f"cu{version.partition('.')[0]}", environment.prefix]
     if on_path := shutil.which("nvcc", path=environ.get("PATH")):
         home = Path(on_path).resolve().parent.parent
-        # a script, such as Debian's, that prints its home
+        # nvcc may be a script that prints its home, as Debian's is
         if not (home / "include" / "cuda_runtime.h").is_file():
             words = [on_path, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"]
             dry = run(words, timeout=_SECONDS)
@@ -81,20 +89,22 @@ def cuda_home(
     for home in (*homes, usual.with_name(f"{usual.name}-{version}"), usual):
         if (home / "bin" / "nvcc").is_file():
             return home
-    raise PreflightError(f"nvcc was not found, and PyTorch here is for CUDA {version}", _remedy(environment))
+    raise PreflightError(f"nvcc not found, but PyTorch is for CUDA {version}", _remedy(environment))
 
 
 def check_cuda(
     environment: UserEnvironment, home: Path, archs: Sequence[str], environ: Mapping[str, str], folder: Path
 ) -> None:
-    """Compile a kernel of one line for all architectures, with the headers needed.
+    """Compile a kernel of one line for all architectures, with the headers that extensions need.
 
-    ``home`` is the toolkit's folder; architectures are as in ``TORCH_CUDA_ARCH_LIST``, the rest as for
+    ``home`` is the toolkit's folder; ``archs`` are as in ``TORCH_CUDA_ARCH_LIST``, the other arguments as for
     :func:`check_cpp`.
+
+    Raises PreflightError: nvcc, its host compiler or a header does not work.
     """
     version, nvcc = environment.cuda_version or "", str(home / "bin" / "nvcc")
     source = folder / "trial.cu"
-    # within a major version they fit together (CUDA Compatibility Guide)
+    # minor versions of one major version are compatible (CUDA Compatibility Guide)
     source.write_text(_CUDA.format(major=version.partition(".")[0], version=version))
     flags = [f"-I{home / 'include'}", *(["-ccbin", environ["CC"]] if environ.get("CC") else [])]
     for arch in archs:
@@ -105,21 +115,20 @@ def check_cuda(
     if problem:
         raise PreflightError(
             f"{nvcc} does not compile a kernel of one line for {' '.join(archs)}: {problem}",
-            f"a toolkit with all headers: {_remedy(environment)}; for another fault another host compiler (CC, CXX) "
-            "or another --arch-list",
+            f"{_remedy(environment)}; or use another host compiler (CC, CXX) or --arch-list",
         )
 
 
 def _remedy(environment: UserEnvironment) -> str:
     if (environment.prefix / ".megabuild-slim").is_dir():
         undo = shlex.join(["python3", "scripts/megabuild", "slim", str(environment.prefix), "--undo"])
-        return f"`megabuild slim` took away what compiling needs: {undo}, or slim it with --keep extensions"
+        return f"undo `megabuild slim`, which removed the headers: {undo}; or slim with --keep extensions"
     line = environment.install_line(f"cuda-toolkit[nvcc,cccl,curand,profiler]=={environment.cuda_version}.*")
-    return f"{line}, or set CUDA_HOME"
+    return f"run: {line}; or set CUDA_HOME"
 
 
 def _problem(argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> str:
-    """Run a compiler whose last word is the file to write; return what is wrong."""
+    """Run a compiler whose last argument is the file to write; return its error, or an empty string."""
     output_file = Path(argv[-1])
     output_file.unlink(missing_ok=True)
     done = run(argv, timeout=_SECONDS, environ=environ, folder=folder)

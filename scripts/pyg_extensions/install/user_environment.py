@@ -27,11 +27,11 @@ from pyg_extensions.pyg_index import WheelTarget
 from pyg_extensions.table import Extension
 
 _SCRIPT = Path(__file__).with_name("ask_python.py")
-_SECONDS = 180.0  # `import torch` from a cold disk takes its time
+_SECONDS = 180.0  # `import torch` from a cold disk is slow
 _PIP_SECONDS = 600.0
-_OTHER = "name another environment: --python PATH"
-#: All but the name of the module is the same for all of them. Every extension says which CUDA it was compiled with, -1
-#: for none: a wrong build imports happily and fails only at the first operation on a GPU.
+_OTHER = "pass another environment: --python PATH"
+#: One check for all extensions: each reports the CUDA that it was compiled with (-1: none). A build for another CUDA
+#: imports without an error, and fails only at its first operation on a GPU.
 _CHECK = """\
 import importlib, sys
 import torch
@@ -40,19 +40,19 @@ importlib.import_module(name)
 found = getattr(torch.ops, "pyg" if name == "pyg_lib" else name).cuda_version()
 wanted = torch.version.cuda
 if wanted is None and found > 0:
-    sys.exit("it was compiled with CUDA, PyTorch here was not")
+    sys.exit("it was compiled with CUDA, PyTorch without")
 if wanted is not None and found <= 0:
-    sys.exit("it was compiled without CUDA, PyTorch here is for CUDA " + wanted)
+    sys.exit("it was compiled without CUDA, PyTorch for CUDA " + wanted)
 compiled = "%d.%d" % (found // 1000, found % 1000 // 10)
 if wanted is not None and compiled.split(".")[0] != wanted.split(".")[0]:
-    sys.exit("it was compiled with CUDA %s, PyTorch here is for CUDA %s" % (compiled, wanted))
+    sys.exit("it was compiled for CUDA %s, PyTorch for CUDA %s" % (compiled, wanted))
 """
 _PLATFORM = re.compile(r"(?P<system>linux|macosx)(?:[-_][\d.]+)?[-_](?P<machine>\w+)")
 _SYSTEMS = {"linux": "linux", "macosx": "osx"}
 _HARMFUL = ("PYTHONPATH", "PYTHONHOME", "LANGUAGE")
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
 _REFUSED = re.compile(r"Permission denied|Read-only file system|\[Errno (?:13|30)\]")
-#: Why an index gave nothing is in one of pip's warnings.
+#: pip reports an index's failure in a warning, not in its error.
 _NO_ANSWER = re.compile(
     r"((?:connection broken by|The repository located at|40[13] Error|Could not fetch URL|Cannot determine).*)"
 )
@@ -60,43 +60,45 @@ _NO_ANSWER = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class UserEnvironment(WheelTarget):
-    """An inspected environment, which wheels must fit."""
+    """An inspected environment, as a target that wheels must fit."""
 
     interpreter: Path
     prefix: Path  #: the environment's folder
-    site: Path  #: where compiled packages lie in it
-    torch_archs: tuple[str, ...]  #: what PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``
-    devices: tuple[str, ...]  #: Capabilities of the GPUs that PyTorch sees: ``("9.0",)``
-    distributions: Mapping[str, str]  #: installed distributions, normalised with ``_``, and their versions
+    site: Path  #: the folder of its compiled packages (``platlib``)
+    torch_archs: tuple[str, ...]  #: archs that PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``
+    devices: tuple[str, ...]  #: compute capabilities of the GPUs that PyTorch sees: ``("9.0",)``
+    distributions: Mapping[str, str]  #: versions of installed distributions, by names normalised with ``_``
     managed: bool = False  #: its distributor forbids installing with pip
 
     def check_writable(self) -> None:
-        """Check that packages can be installed into it."""
-        remedy = "name an environment of your own: python3 -m venv DIR, and --python DIR"
+        """Raise PreflightError if packages cannot be installed into it."""
+        remedy = "create your own environment (python3 -m venv DIR) and pass --python DIR"
         if self.managed:
-            raise PreflightError(f"{self.prefix} belongs to the system: pip installs nothing into it", remedy)
-        writable(self.site, f"see to its permissions, or {remedy}")
+            raise PreflightError(f"{self.prefix} belongs to the system: pip must not change it", remedy)
+        writable(self.site, f"correct its permissions, or {remedy}")
 
     def install_line(self, requirement: str) -> str:
-        """Return a command that installs something into it, as it can be typed."""
+        """Return a shell command that installs a requirement into it."""
         words = [str(self.interpreter), "-m", "pip", "install"]
         if "pip" not in self.distributions:
             words = ["uv", "pip", "install", "--python", str(self.interpreter)]
         return f'{shlex.join(words)} "{requirement}"'
 
     def archs(self, asked: Sequence[str]) -> tuple[str, ...]:
-        """Return the architectures to compile for: the requested ones, the machine's GPUs, else PyTorch's own list.
+        """Return the architectures to compile for: those ``asked`` for, else the machine's GPUs, else PyTorch's own.
 
-        Without a GPU the environment may be for another machine: then extensions run on what PyTorch runs on.
+        Without a GPU the environment may be for another machine, on which extensions must run wherever PyTorch does.
         """
         return () if self.cuda_version is None else tuple(asked) or self.devices or self.torch_archs
 
 
 def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
-    """Return the interpreter of an environment.
+    """Return the Python interpreter of an environment.
 
-    It is named by its interpreter, a program on PATH, or its folder; None is the active environment, that of
-    ``VIRTUAL_ENV`` or ``CONDA_PREFIX``.
+    ``named`` is an interpreter, a program on PATH or an environment's folder. None is the active environment
+    (``VIRTUAL_ENV``, ``CONDA_PREFIX``), else python3 on PATH.
+
+    Raises UsageError: It is none of these.
     """
     folder = next((environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)), "")
     for word in [named] if named else [folder] if folder else ["python3", "python"]:
@@ -106,47 +108,55 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
                 pythons = (path / "bin/python", path / "bin/python3")
                 if python := next((python for python in pythons if python.is_file()), None):
                     return python
-                raise UsageError(f"{path} has no Python", _OTHER)
+                raise UsageError(f"{path}: no Python in this folder", _OTHER)
             if named and path.is_file() and os.access(path, os.X_OK):
-                return path  # not resolved: a virtual environment is known by its link
+                return path  # not resolved: the link's own folder makes it a virtual environment's Python
         except OSError as error:
             raise UsageError(f"{error.filename or word}: {error.strerror}", _OTHER) from error
         if os.sep not in word and (on_path := shutil.which(word, path=environ.get("PATH"))):
             return Path(on_path)
     if named or folder:
         raise UsageError(
-            f"'{named or folder}' is not a Python", "name an interpreter or an environment's folder"
+            f"{named or folder}: no such Python",
+            "pass an interpreter or an environment's folder: --python PATH",
         )
-    raise UsageError("no environment is active, and PATH has no python3", "name one: --python PATH")
+    raise UsageError(
+        "python3 is not on PATH, and no environment is active", "pass an environment: --python PATH"
+    )
 
 
 def look(python: Path) -> UserEnvironment:
-    """Inspect an interpreter's environment."""
+    """Inspect an interpreter's environment.
+
+    Raises PreflightError: It has no PyTorch that works, or extensions do not support its Python, PyTorch or platform.
+    """
     facts = _query(python)
     torch, problem = facts["torch"], facts["torch_problem"]
     if facts["implementation"] != "cpython":
-        raise PreflightError(f"{python} is {facts['implementation']}", "PyTorch needs CPython")
+        raise PreflightError(f"{python} is {facts['implementation']}, but PyTorch needs CPython", _OTHER)
     if torch is None and (problem or "torch" in facts["distributions"]):
         raise PreflightError(
-            f"{python} has PyTorch, but `import torch` fails: {problem or 'its files are missing'}",
-            f"repair that first ({python} -m pip install --force-reinstall torch), or {_OTHER}",
+            f"{python}: `import torch` fails: {problem or 'its files are missing'}",
+            f"repair PyTorch ({python} -m pip install --force-reinstall torch), or {_OTHER}",
         )
     if torch is None:
         raise PreflightError(
-            f"{python} has no PyTorch of its own",
-            f"install PyTorch into this environment (one in ~/.local or on PYTHONPATH does not count), or {_OTHER}",
+            f"{python}: PyTorch is not installed in this environment",
+            f"install it there (a PyTorch in ~/.local or on PYTHONPATH does not count), or {_OTHER}",
         )
     if torch["hip"]:
-        remedy = "there are no wheels for it; build it from source by hand"
-        raise PreflightError(f"{python} has PyTorch for ROCm", remedy)
+        remedy = f"build the extensions from source by hand, or {_OTHER}"
+        raise PreflightError(f"{python}: PyTorch for ROCm is not supported", remedy)
     try:
         Version(torch["version"])
     except InvalidVersion as error:
-        reason = f"{python} has a PyTorch of version '{torch['version']}'"
+        reason = f"{python}: PyTorch's version '{torch['version']}' is invalid"
         raise PreflightError(reason, "install a released PyTorch") from error
     platform = _PLATFORM.fullmatch(facts["platform"])
     if platform is None:
-        raise PreflightError(f"no wheels are known for '{facts['platform']}'", "use Linux or macOS")
+        raise PreflightError(
+            f"{facts['platform']}: no wheels are known for this platform", "use Linux or macOS"
+        )
     machine = platform["machine"].replace("x86_64", "64")
     return UserEnvironment(
         interpreter=python,
@@ -167,13 +177,14 @@ def look(python: Path) -> UserEnvironment:
 def _query(python: Path) -> dict[str, Any]:
     done = _run(python, "-I", str(_SCRIPT))
     if done.returncode == TIMED_OUT:
-        raise PreflightError(f"{python}: `import torch` takes more than {_SECONDS:.0f} s", "try again")
+        remedy = "try again: the second import is faster"
+        raise PreflightError(f"{python}: `import torch` takes more than {_SECONDS:.0f} s", remedy)
     try:
         facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError) as error:
         runs = done.returncode and _run(python, "-I", "-c", "").returncode == 0
-        state = "has PyTorch, but `import torch` ends it" if runs else "does not run"
-        raise PreflightError(f"{python} {state}: {_last_line(done)}", _OTHER) from error
+        state = "`import torch` ends the interpreter" if runs else "the interpreter does not run"
+        raise PreflightError(f"{python}: {state}: {_last_line(done)}", _OTHER) from error
     return facts
 
 
@@ -188,12 +199,15 @@ def parse_arch_flags(flags: list[str]) -> tuple[str, ...]:
 
 
 def find_import_fault(extension: Extension, environment: UserEnvironment) -> str:
-    """Import an installed extension with its PyTorch and check it; return why it does not work, or an empty string."""
+    """Import an installed extension with its PyTorch and check its CUDA; return its fault, or an empty string."""
     done = _run(environment.interpreter, "-I", "-c", _CHECK, extension.name)
     if done.returncode == TIMED_OUT:
-        raise PreflightError(f"`import {extension.name}` takes more than {_SECONDS:.0f} s", "try again")
+        remedy = "try again: the second import is faster"
+        raise PreflightError(f"`import {extension.name}` takes more than {_SECONDS:.0f} s", remedy)
     if done.returncode == -signal.SIGKILL:
-        raise BuildError(f"`import {extension.name}` was killed: did memory run out?", "try again")
+        raise BuildError(
+            f"`import {extension.name}` was killed (out of memory?)", "free memory and try again"
+        )
     if done.returncode == 0:
         return ""
     problem = _last_line(done)
@@ -201,9 +215,9 @@ def find_import_fault(extension: Extension, environment: UserEnvironment) -> str
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables without those that make a Python import another one's modules.
+    """Return the environment variables without those that make a Python import another one's modules.
 
-    Programs speak English: what went wrong is looked for in their words.
+    The locale is English, because errors are recognised by their words.
     """
     kept = {name: value for name, value in environ.items() if name not in _HARMFUL}
     english = {"LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
@@ -211,31 +225,33 @@ def clean(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python in an empty folder, which has nothing to import by accident."""
+    """Run a Python in an empty folder, from which it imports no module by accident."""
     with tempfile.TemporaryDirectory() as empty:
         argv = [str(python), *arguments]
         return run(argv, timeout=_SECONDS, environ=clean(os.environ), folder=Path(empty))
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    ended = f"it ends with status {done.returncode}"
+    status = f"exit status {done.returncode}"
     if done.returncode < 0:
-        ended = f"it is ended by {signal.Signals(-done.returncode).name}"
-    return (done.stderr.strip().splitlines() or [ended])[-1]
+        status = f"killed by {signal.Signals(-done.returncode).name}"
+    return (done.stderr.strip().splitlines() or [status])[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pip:
-    """pip for the user's environment: its own, or this one's if it has none."""
+    """The pip for the user's environment: its own, or that of the running Python if it has none."""
 
-    environment: UserEnvironment  #: where packages go
-    links: Path | None = None  #: a folder with archives, used besides pip's configured indexes
+    environment: UserEnvironment  #: gets the packages
+    links: Path | None = None  #: a folder with archives, in addition to pip's configured indexes
     temporary: Path | None = None  #: for pip's temporary files, which a killed pip leaves behind
 
     def run(self, command: str, *arguments: str, what: str) -> None:
-        """Install or uninstall; never with pip's cache of built wheels, which knows nothing of how they were built.
+        """Install or uninstall packages; ``what`` begins the error message.
 
-        ``what`` is the subject of a message.
+        pip's cache of built wheels is off, because it does not distinguish how a wheel was built.
+
+        Raises OutOfSpaceError, PreflightError (no permission), ProviderError (all other failures).
         """
         environment, site = self.environment, self.environment.site
         if "pip" in environment.distributions:
@@ -243,8 +259,8 @@ class Pip:
         elif importlib.util.find_spec("pip") is not None:
             argv = [sys.executable, "-m", "pip", "--python", str(environment.interpreter)]
         else:
-            remedy = f"install it: {environment.interpreter} -m ensurepip"
-            raise ProviderError(f"{environment.prefix} has no pip", remedy)
+            remedy = f"run: {environment.interpreter} -m ensurepip"
+            raise ProviderError(f"{environment.prefix}: pip is not installed", remedy)
         argv += [command, "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1"]
         argv += ["--no-cache-dir", *arguments]
         argv += ["--find-links", str(self.links)] if self.links and command != "uninstall" else []
@@ -255,21 +271,20 @@ class Pip:
             return
         message = f"{what}: {extract_errors(text)}"
         if _FULL.search(text):
-            raise OutOfSpaceError(message, f"free some space in {site} and {self.temporary or 'TMPDIR'}")
+            raise OutOfSpaceError(message, f"free disk space in {site} and {self.temporary or 'TMPDIR'}")
         if _REFUSED.search(text):
             raise PreflightError(message, f"check the permissions of {site}")
         raise ProviderError(
             message,
-            "check the network and pip's configuration (pip config list), or name a folder of archives: "
-            "--pyg-sources FOLDER",
+            "check the network and pip's indexes (pip config list), or pass a folder with archives: --pyg-sources DIR",
         )
 
 
 def extract_errors(text: str) -> str:
-    """Return what matters of a failed program's output, in one line: its errors, else its last lines."""
+    """Return the errors in a failed program's output, else its last lines, joined to one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reasons = [match[1] for line in lines if (match := _NO_ANSWER.search(line))][-1:]
     noise = ("warning:", "[notice]", "note:", "hint:")
     lines = [line for line in lines if not line.lower().startswith(noise)]
     errors = [line for line in lines if line.lower().startswith(("error:", "fatal error:"))]
-    return "; ".join([*reasons, *(errors or lines)[-4:]]) or "it printed nothing"
+    return "; ".join([*reasons, *(errors or lines)[-4:]]) or "no output"

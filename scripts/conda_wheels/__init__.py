@@ -1,1 +1,1 @@
-"""What was built as conda packages, as wheels with an index for pip, uv and poetry."""
+"""Make wheels, and an index for pip, uv and poetry, from conda packages that megabuild has built."""

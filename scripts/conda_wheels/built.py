@@ -1,4 +1,4 @@
-"""The packages of a published channel that become wheels: PyTorch for every Python, and each extension."""
+"""Find the packages of a published channel that become wheels: PyTorch for every Python, and the extensions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PROJECTS = {"pytorch": TORCH, **{extension.conda: extension.name for extension 
 _BUILD = re.compile(
     r"(?P<accelerator>cpu|cuda\d+)_(?P<source>[a-z]+)_(?:(?:exact|stable)_)?(?:py(?P<python>3\d+t?)|abi3)_"
 )
-#: exactly one build, one minor version from that on, or every later one
+#: exactly one version (``==2.13.0``), one minor version (``>=2.13.0,<``), or every later version (``>=2.13.0``)
 _TORCH_PIN = re.compile(r"pytorch (?P<sign>==|>=)(?P<version>[\d.]+)(?P<below>,<)?")
-#: Of what only conda's PyTorch for CUDA requires; upstream's wheels have it from a variable of their build.
+#: Only conda's PyTorch for CUDA requires Triton; upstream's wheels get this requirement from a variable of their build.
 _TRITON = re.compile(r"triton ([=~]=)([\d.]+)$")
 
 
@@ -29,73 +29,77 @@ _TRITON = re.compile(r"triton ([=~]=)([\d.]+)$")
 class BuiltPackage:
     """A published package that becomes a wheel."""
 
-    project: str  #: on an index: ``torch``, ``torch_scatter``
+    project: str  #: its name on an index: ``torch``, ``torch_scatter``
     version: str  #: of the package
-    python: str | None  #: ``3.12``, or None for what serves every Python
+    python: str | None  #: ``3.12``, or None for a package that works with every Python
     path: Path  #: the package's file
-    sha256: str  #: of that file
+    sha256: str  #: of the file
     build_string: str
-    accelerator: str  #: ``cpu``, ``cu132``; of a rehearsal's model ``cpu.rehearsal``
-    official: bool  #: an official wheel of PyTorch was taken apart; else PyTorch was compiled
-    torch: str  #: PyTorch's version that it was compiled with, without a local part
-    later: bool = False  #: it goes with every later PyTorch, too
-    cuda: str | None = None  #: CUDA version that it was compiled for: ``12.4``
-    #: requirements on other projects that upstream's metadata do not have: other extensions, Triton
+    accelerator: str  #: ``cpu``, ``cu132``; in a rehearsal ``cpu.rehearsal``
+    official: bool  #: whether PyTorch comes from an official wheel; if not, it was compiled
+    torch: str  #: the PyTorch version that it was compiled with, without a local part
+    later: bool = False  #: whether it works with every later PyTorch, too
+    cuda: str | None = None  #: the CUDA version that it was compiled for: ``12.4``
+    #: requirements that upstream's metadata lack: other extensions, Triton
     more: tuple[str, ...] = ()
 
     @property
     def wheel_version(self) -> str:
-        """Version of the wheel; the local part says what it was compiled for, as upstream's does."""
+        """Version of the wheel; as upstream's, its local part names the PyTorch and the accelerator it is for."""
         if self.project == TORCH:
             return f"{self.version}+{self.accelerator}"
         return f"{self.version}+pt{''.join(self.torch.split('.')[:2])}{self.accelerator}"
 
     @property
     def torch_pin(self) -> str:
-        """The PyTorch that an extension is for. An official one may come from any index and have any local part."""
+        """An extension's requirement on PyTorch; an official PyTorch may have any local part, as indexes differ."""
         if self.later:
             return f"{TORCH}>={self.torch}"
         return f"{TORCH}=={self.torch}" + ("" if self.official else f"+{self.accelerator}")
 
     @property
     def requires(self) -> tuple[str, ...]:
-        """The wheel's requirements besides those of upstream's metadata."""
+        """The wheel's requirements in addition to upstream's metadata."""
         return self.more if self.project == TORCH else (self.torch_pin, *self.more)
 
 
 def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[BuiltPackage, ...]:
-    """Return a channel's packages for wheels, PyTorch first; of several builds of one package the latest.
+    """Return a channel's packages for wheels, PyTorch first, and only the latest build of each.
 
-    The channel is named like its run: ``linux_64_cpu_debian``, ``linux_64_cpu-rehearsal``. Pythons and names (projects,
-    or conda packages) filter them; empty means all.
+    The channel is named like its run: ``linux_64_cpu_debian``, ``linux_64_cpu-rehearsal``. ``pythons`` and ``names``
+    (projects or conda packages) select some of them; empty means all.
+
+    Raises ConfigError: The channel has nothing that can become a wheel.
+    Raises UsageError: It has nothing for these Pythons, or no package with one of the names.
     """
     every = _newest(_read(channel, record) for record in published.records(channel).values())
     # upstream's own wheel is on upstream's index already
     candidates = [package for package in every if package.project != TORCH or not package.official]
     if not candidates:
         raise ConfigError(
-            f"{channel.name} has neither extensions nor a PyTorch that was compiled here, and only these become wheels",
-            f"build some: python3 build-locally.py {channel.name.partition('-')[0]} --pyg source; or install other "
-            "packages as they are: megabuild env create",
+            f"{channel.name} has nothing for a wheel: neither extensions nor a PyTorch compiled by megabuild",
+            f"build extensions: python3 build-locally.py {channel.name.partition('-')[0]} --pyg source; or install "
+            "the conda packages: megabuild env create",
         )
     fitting = [package for package in candidates if package.python in (None, *pythons) or not pythons]
     if not fitting:
         built = sorted({package.python for package in candidates if package.python}, key=_number)
         raise UsageError(
-            f"{channel.name} has nothing for Python {', '.join(pythons)}", f"it has {', '.join(built)}"
+            f"{channel.name} has nothing for Python {', '.join(pythons)}",
+            f"choose from its Pythons: {', '.join(built)}",
         )
     requested = {canonicalize_name(_PROJECTS.get(name, name)) for name in names}
     projects = {canonicalize_name(package.project) for package in candidates}
     if unknown := requested - projects:
         reason = f"{channel.name} has no {', '.join(sorted(unknown))}"
-        raise UsageError(reason, f"it has {', '.join(sorted(projects))}")
+        raise UsageError(reason, f"choose from its packages: {', '.join(sorted(projects))}")
     return tuple(
         package for package in fitting if canonicalize_name(package.project) in requested or not names
     )
 
 
 def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | None:
-    """Return the package of a record, or None where it is neither PyTorch nor an extension."""
+    """Return the package of a record, or None if it is neither PyTorch nor an extension."""
     path = channel / record.path
     name, version, build = path.name.removesuffix(".conda").rsplit("-", 2)
     parts = _BUILD.match(build)

@@ -1,4 +1,4 @@
-"""The licences of a wheel's contents: its own packages, and the libraries vendored into it."""
+"""Collect the licences of a wheel's contents: its own packages, and the libraries vendored into it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-#: What auditwheel puts into the name of a library that it vendors.
+#: auditwheel adds this hash to the name of a library that it vendors.
 _HASH = re.compile(r"-[0-9a-f]{8}(?=\.)")
 _SYSTEMS = Path("/usr/share/doc")
-#: What conda notes about an installed package.
+#: conda's record of an installed package, from conda-meta.
 CondaRecord = Mapping[str, Any]
 
 
@@ -22,15 +22,15 @@ def installed(environment: Path) -> dict[str, CondaRecord]:
 
 
 def of_package(name: str, unpacked: Path) -> dict[str, Path]:
-    """Return the texts of a package that is unpacked in a folder, by their paths below ``licenses``."""
+    """Return the licence texts of an unpacked package, by their paths below ``licenses``."""
     folder = unpacked / "info" / "licenses"
-    # the recipes gather them in a folder of their own
+    # the recipes gather licences in a folder of this name, which is inside info/licenses
     inner = folder / "licenses" if (folder / "licenses").is_dir() else folder
     return {f"{name}/{path.relative_to(inner)}": path for path in inner.rglob("*") if path.is_file()}
 
 
 def of_records(records: Mapping[str, CondaRecord], names: Iterable[str]) -> dict[str, Path]:
-    """Return the texts of installed packages, as :func:`of_package`, and notices that lie in their files."""
+    """Return the licence texts of installed packages, as :func:`of_package`, and the notices among their files."""
     texts: dict[str, Path] = {}
     for name in names:
         unpacked = Path(records[name]["extracted_package_dir"])
@@ -41,17 +41,17 @@ def of_records(records: Mapping[str, CondaRecord], names: Iterable[str]) -> dict
 
 
 def of_vendored(tree: Path, records: Mapping[str, CondaRecord], root: Path | None) -> dict[str, Path]:
-    """Return the texts of what auditwheel vendored from an environment, or else from the system.
+    """Return the licence texts of the libraries that auditwheel vendored from an environment or from the system.
 
-    ``root`` is the Debian root that was searched before this system, if any. auditwheel lists the system's packages
-    in the unpacked wheel (a CycloneDX document).
+    ``root`` is the Debian root, if any, that auditwheel searched before this system. auditwheel lists the system's
+    packages in the unpacked wheel (a CycloneDX document).
     """
     names = {_HASH.sub("", path.name) for path in tree.glob("*.libs/*")} | {"libgomp.so.1"}
     owned = {
         name: names & {path.removeprefix("lib/") for path in record["files"]}
         for name, record in records.items()
     }
-    texts = of_records(records, (name for name, found in owned.items() if found))
+    texts = of_records(records, (name for name, libraries in owned.items() if libraries))
     if root:
         texts |= _of_debian(root, names.difference(*owned.values()))
     for listing in tree.glob("*.dist-info/sboms/*.json"):
@@ -63,7 +63,7 @@ def of_vendored(tree: Path, records: Mapping[str, CondaRecord], root: Path | Non
 
 
 def _of_debian(root: Path, names: set[str]) -> dict[str, Path]:
-    """Return the texts of the packages of a Debian system that have libraries of these names."""
+    """Return the licence texts of those Debian packages in a root that contain libraries with these names."""
     texts = {}
     for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
         package = listing.name.removesuffix(".list").partition(":")[0]

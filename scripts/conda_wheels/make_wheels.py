@@ -1,4 +1,4 @@
-"""From a published channel to an index of wheels: only what is new or has changed is made."""
+"""Make an index of wheels from a published channel; only new and changed packages are converted."""
 
 from __future__ import annotations
 
@@ -24,30 +24,32 @@ from megabuild.plan import published
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
 
-#: Raise it when the same packages give different wheels.
+#: Raise this number when the same packages give different wheels.
 _FORMAT = "2"
-#: Nothing of the environment that libraries are taken from is run: this machine may be older than what was built.
+#: This machine's glibc may be older than the packages need: no program of the environment with their libraries is run.
 _NEWER_GLIBC = "2.99"
-#: What an extension finds in a process that has imported PyTorch: PyTorch's libraries and those it was linked to.
+#: Libraries that a process has loaded once it has imported PyTorch; wheels of extensions do not vendor them.
 _PYTORCHS = ("libtorch*", "libc10*", "libcaffe2*", "libshm*", *nvidia.LIBRARIES, wheel_tree.OPENMP)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Which wheels to make, and where."""
+    """The wheels to make, and their folder."""
 
     output: Path  #: the output folder of builds
     config: str  #: the run's name: ``linux_64_cpu_debian``
-    pythons: tuple[str, ...]  #: only these; empty for all
-    names: tuple[str, ...]  #: likewise
-    cache: Path  #: folder that is shared by all configs
-    date: int  #: seconds since 1970, which everything in a wheel has as its date
+    pythons: tuple[str, ...]  #: make wheels for these only; empty: for all
+    names: tuple[str, ...]  #: make wheels of these projects only; empty: of all
+    cache: Path  #: the folder that configs share
+    date: int  #: the date of all files in a wheel, in seconds since 1970
 
 
 def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
-    """Make the wheels that are asked for and not indexed yet, and publish them together with the earlier ones.
+    """Make the requested wheels that the index lacks, and publish them together with the earlier ones.
 
     ``report`` gets a line for each step.
+
+    Raises BusyError: Another process is making wheels in the same folder.
     """
     channel = environments.find_channel(request.output, request.config)
     packages = find(channel, request.pythons, request.names)
@@ -97,7 +99,7 @@ def _inputs(package: BuiltPackage, root: DebianRoot | None, channel: Path, more:
 
 
 def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
-    """Return the root that PyTorch was compiled in, if it still exists: some of its libraries are in no package."""
+    """Return the Debian root that PyTorch was compiled in, if it still exists; it has libraries that no package has."""
     if package.project != TORCH or "_debian" not in request.config:
         return None
     try:
@@ -112,12 +114,14 @@ def _locked(folder: Path) -> Iterator[None]:
         with FileLock(folder / ".lock", timeout=0):
             yield
     except Timeout as error:
-        raise BusyError(f"another process is making the wheels in {folder}", "wait for it") from error
+        raise BusyError(
+            f"{folder}: another process is making wheels in this folder", "wait for it"
+        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class _WheelSources:
-    """The contents of a wheel: files below a prefix, and licence texts."""
+    """The contents of a wheel: files, by paths below ``prefix``, and licence texts."""
 
     prefix: Path
     paths: Sequence[str]
@@ -136,7 +140,6 @@ class _WheelBuild:
     report: Callable[[str], None]
 
     def wheel(self) -> Path:
-        """Build it and return the file."""
         package, date, laid_out = self.built, self.request.date, self.folder / "tree"
         laid_out.mkdir(parents=True)
         self._report("laying out")
@@ -158,7 +161,7 @@ class _WheelBuild:
         wheel_file.name_version(laid_out, package.wheel_version, (*package.requires, *gpu.requires))
         name = wheel_tree.tag(laid_out, package.path.parent.name)
         plain = wheel_file.pack(laid_out, self.folder / name, date, compressed=False)
-        self._report("vendoring what it links to")
+        self._report("vendoring libraries")
         root = self.root
         libraries = [installed.prefix / "lib", *([root.libraries] if root else [])] if is_torch else None
         repaired = tools.auditwheel(plain, self.folder, libraries=libraries, without=without, date=date)
@@ -173,12 +176,12 @@ class _WheelBuild:
         self._report("packing")
         return wheel_file.pack(laid_out, self.folder / repaired.name, date)
 
-    def _report(self, what: str) -> None:
+    def _report(self, step: str) -> None:
         python = f" for Python {self.built.python}" if self.built.python else ""
-        self.report(f"{self.built.project} {self.built.wheel_version}{python}: {what}")
+        self.report(f"{self.built.project} {self.built.wheel_version}{python}: {step}")
 
     def _environment(self) -> _WheelSources:
-        """Install PyTorch with its dependencies, which are what it links to."""
+        """Install PyTorch with its dependencies, which have the libraries that it links to."""
         folder = self.folder / "environment"
         solution = environments.solve(
             self.channel,
@@ -192,12 +195,14 @@ class _WheelBuild:
         return _WheelSources(prefix=folder, paths=records["pytorch"]["files"], texts=texts)
 
     def _package(self) -> _WheelSources:
-        """Unpack an extension, which links to nothing but PyTorch."""
+        """Unpack an extension, which links only to PyTorch."""
         folder = self.folder / "package"
         try:
             extract(self.built.path, folder)
         except Exception as error:  # rattler's errors share no base class
-            raise IntegrityError(f"{self.built.path} cannot be read: {error}", "build it again") from error
+            raise IntegrityError(
+                f"{self.built.path}: cannot read: {error}", "build the package again"
+            ) from error
         paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
         texts = licences.of_package(self.built.project, folder)
         return _WheelSources(prefix=folder, paths=paths, texts=texts)

@@ -1,7 +1,7 @@
-"""NVIDIA's libraries: a PyTorch compiled for CUDA requires NVIDIA's own wheels, and never vendors them.
+"""Find the NVIDIA wheels that a PyTorch compiled for CUDA requires; a wheel never vendors NVIDIA's libraries.
 
-Upstream's wheels do the same: METADATA asks for the wheels of one CUDA release, and RPATH leads to where they are
-installed. ``cuda-toolkit`` is NVIDIA's project that pins all parts of a release; its extras are those parts.
+Upstream's wheels do the same: METADATA requires NVIDIA's wheels of one CUDA release, and RPATH names their folders.
+``cuda-toolkit`` is NVIDIA's project that pins all parts of a release; its extras are the parts.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from fnmatch import fnmatch
 from conda_wheels.licences import CondaRecord
 from groundwork.errors import BuildError
 
-#: Patterns of libraries that our wheels must not contain, known here or not: NVIDIA's, and its driver's. libcurl and
-#: libcups are not NVIDIA's.
+#: Patterns of NVIDIA's libraries, the driver's included, which wheels must not contain; libcurl and libcups are not
+#: NVIDIA's.
 LIBRARIES = ("libcu[!rp]*", "libcurand*", "libcupti*", "libnv*", "libnccl*")
-#: Library to the extra of ``cuda-toolkit`` that brings it, and its folder in the wheels for CUDA 12. Those for CUDA 13
-#: share one folder.
+#: By library: the extra of ``cuda-toolkit`` that installs it, and its folder in the wheels for CUDA 12. The wheels for
+#: CUDA 13 share one folder.
 _TOOLKIT = {
     "libcublas": ("cublas", "cublas"),
     "libcublasLt": ("cublas", "cublas"),
@@ -33,7 +33,7 @@ _TOOLKIT = {
     "libnvToolsExt": ("nvtx", "nvtx"),
     "libnvrtc": ("nvrtc", "cuda_nvrtc"),
 }
-#: Libraries with releases of their own: the part of the project's name, and the folder.
+#: Libraries with their own releases: the part of the project's name, and the folder.
 _SEPARATE = {
     "libcudnn": ("cudnn", "cudnn"),
     "libcudss": ("cudss", "cu{major}"),
@@ -48,15 +48,17 @@ _DRIVER = frozenset({"libcuda", "libnvidia-ml"})
 class NvidiaWheels:
     """The wheels of NVIDIA that a wheel of PyTorch requires."""
 
-    requires: tuple[str, ...] = ()  #: for its METADATA
-    folders: tuple[str, ...] = ()  #: where the libraries will be, below site-packages
+    requires: tuple[str, ...] = ()  #: requirements for METADATA
+    folders: tuple[str, ...] = ()  #: folders of the installed libraries, below site-packages
 
 
 def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecord]) -> NvidiaWheels:
     """Return the wheels of NVIDIA that contain the libraries PyTorch links to; other libraries are ignored.
 
-    ``cuda`` is the release that PyTorch was compiled for (``12.4``); versions come from ``records``, of an environment
-    with these libraries.
+    ``cuda`` is the release that PyTorch was compiled for (``12.4``). Versions come from ``records``, those of an
+    environment with these libraries.
+
+    Raises BuildError: No wheel is known for a library.
     """
     major = int(cuda.partition(".")[0])
     extras, requires, folders = set(), set(), set()
@@ -74,8 +76,8 @@ def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecor
             folders.add(folder.format(major=major))
         else:
             raise BuildError(
-                f"NVIDIA's {soname} is not in any wheel that PyTorch could require",
-                "take the conda packages: megabuild env create",
+                f"{soname}: no wheel of NVIDIA has this library",
+                "install the conda packages: megabuild env create",
             )
     if extras:
         requires.add(f"cuda-toolkit[{','.join(sorted(extras))}]=={cuda}.*")
@@ -85,9 +87,9 @@ def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecor
 
 
 def _version_range(soname: str, records: Mapping[str, CondaRecord]) -> str:
-    """Return the version range of a library: from the one PyTorch was compiled with to the next major version.
+    """Return the version range of a library: from PyTorch's version of it to the next major version.
 
-    Of four numbers the last is left out: conda-forge counts its builds in it where NVIDIA has three (NCCL, cuSPARSELt).
+    The fourth number is left out: it counts conda-forge's builds if NVIDIA has only three (NCCL, cuSPARSELt).
     """
     for record in records.values():
         if f"lib/{soname}" in record["files"]:

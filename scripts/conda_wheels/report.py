@@ -16,10 +16,10 @@ _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
 
 @dataclass(frozen=True, kw_only=True)
 class WheelResult:
-    """A requested wheel."""
+    """A requested wheel, made or found in the index."""
 
     wheel: IndexedWheel
-    kept: bool  #: it existed already
+    kept: bool  #: whether the index had it already
     torch_pin: str  #: its requirement on PyTorch
 
     @property
@@ -30,14 +30,14 @@ class WheelResult:
 
 @dataclass(frozen=True, kw_only=True)
 class WheelIndex:
-    """The index of a config's wheels after a call."""
+    """The index of a config's wheels, and the requested ones among them."""
 
     folder: Path
     made: tuple[WheelResult, ...]
 
 
 def result(index: WheelIndex, seconds: float) -> Result:
-    """Return what was made in so many seconds."""
+    """Return a table and a document of the wheels made in ``seconds``, with a command that installs them."""
     rows = [
         (
             UNICODE.kept if item.kept else UNICODE.done,

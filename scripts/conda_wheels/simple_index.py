@@ -1,6 +1,6 @@
-"""A folder of wheels as an index of plain pages (PEP 503), which any web server can serve.
+"""Publish wheels as an index of plain pages (PEP 503), which any web server can serve.
 
-It is one folder, to which ``simple`` is a link: a reader sees the previous index or the new one.
+``simple`` is a link to the index's folder: a reader sees the previous index or the new one, never a mixture.
 """
 
 from __future__ import annotations
@@ -28,26 +28,25 @@ _HIDDEN = ".simple-"
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedWheel:
-    """A wheel of an index, and what it was made from."""
+    """A wheel of an index, and hashes of its inputs."""
 
     name: str  #: of the file
     project: str  #: ``torch_scatter``
     version: str  #: ``2.1.2+pt213cpu``
-    python: str | None  #: ``3.12``, or None for what serves every Python
+    python: str | None  #: ``3.12``, or None for a wheel that works with every Python
     package: str  #: sha256 of the conda package
-    inputs: str  #: sha256 over everything it depends on
+    inputs: str  #: sha256 over all inputs of the wheel
     size: int  #: of the file, in bytes
     sha256: str
     requires_python: str
 
     @property
     def place(self) -> str:
-        """Path below the index."""
+        """The file's path below the index."""
         return f"{canonicalize_name(self.project)}/{self.name}"
 
 
 def index_entry(path: Path, *, project: str, python: str | None, package: str, inputs: str) -> IndexedWheel:
-    """Return the entry of a wheel."""
     head = message_from_string(read_local(path).metadata)
     return IndexedWheel(
         name=path.name, project=project, version=head["Version"], python=python, package=package, inputs=inputs,
@@ -56,7 +55,7 @@ def index_entry(path: Path, *, project: str, python: str | None, package: str, i
 
 
 def read(folder: Path) -> tuple[IndexedWheel, ...]:
-    """Return the wheels of the index in a config's folder that are still intact; none if it has no index."""
+    """Return the intact wheels of the index in a config's folder; none if it has no index."""
     try:
         listed = json.loads((folder / SIMPLE / _RECORDS).read_text())
         wheels = [IndexedWheel(**wheel) for wheel in listed]
@@ -72,8 +71,7 @@ def read(folder: Path) -> tuple[IndexedWheel, ...]:
 def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
     """Replace the index in a config's folder.
 
-    ``wheels`` are all wheels with their files, which may be those of the previous index. The caller holds the folder's
-    lock.
+    ``wheels`` maps all wheels to their files, which may be in the previous index. The caller holds the folder's lock.
     """
     listed = sorted(wheels, key=lambda wheel: wheel.place)
     new = Path(tempfile.mkdtemp(dir=folder, prefix=_HIDDEN))
@@ -86,7 +84,7 @@ def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
     with files.scratch(folder) as empty:
         (empty / SIMPLE).symlink_to(new.name)
         (empty / SIMPLE).replace(folder / SIMPLE)
-    for former in folder.glob(f"{_HIDDEN}*"):  # also those of killed processes
+    for former in folder.glob(f"{_HIDDEN}*"):  # also unfinished indexes of killed processes
         if former != new:
             shutil.rmtree(former)
 

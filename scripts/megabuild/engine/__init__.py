@@ -1,1 +1,1 @@
-"""rattler-build in a process of its own: starts and ends it, follows its logs, cleans up after a killed one."""
+"""Runs rattler-build in a separate process, follows its logs, and cleans up after killed runs."""

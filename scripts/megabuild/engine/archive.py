@@ -1,4 +1,4 @@
-"""Reads package files: their metadata, whether it matches the plan, and the owners of their files."""
+"""Reads package files: metadata, comparison with the plan, and paths that several packages install."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rattler.package import IndexJson, PathsJson
 from groundwork import files
 from groundwork.errors import IntegrityError
 from groundwork.names import PackageId
+from groundwork.text import counted
 from megabuild.configs.render import PlannedPackage
 
 
@@ -19,26 +20,28 @@ from megabuild.configs.render import PlannedPackage
 class Archive:
     """A package file's metadata."""
 
-    path: Path  #: The file.
+    path: Path
     package: PackageId  #: From ``index.json``.
     files: tuple[str, ...]  #: Paths that the package installs.
 
 
 def read(path: Path) -> Archive:
-    """Open a ``.conda`` file and check that every byte of it can be read.
+    """Read a ``.conda`` file's metadata and verify the checksums of its entries.
 
-    Raises IntegrityError: The file is missing, cut off or damaged, or it is a link or a pipe.
+    Raises IntegrityError: The file is missing, truncated or damaged, or it is a link or a pipe.
     """
     try:
         with files.open_regular(path) as file, zipfile.ZipFile(file) as outer:
             damaged = outer.testzip()
         index, paths = IndexJson.from_package_archive(path), PathsJson.from_package_archive(path)
-    except (MemoryError, IntegrityError):  # the former is not about the file
+    except (MemoryError, IntegrityError):  # out of memory: no fault of the file
         raise
-    except Exception as error:  # zipfile, the operating system and rattler all have exceptions of their own
-        raise IntegrityError(f"{path} cannot be read: {error}", "delete it and run again") from error
+    except Exception as error:  # zipfile, the system and rattler have no common base class
+        raise IntegrityError(
+            f"{path}: cannot be read: {error}", "delete this package and run again"
+        ) from error
     if damaged:
-        raise IntegrityError(f"{path} is damaged at {damaged}", "delete it and run again")
+        raise IntegrityError(f"{path}: damaged entry {damaged}", "delete this package and run again")
     return Archive(
         path=path,
         package=PackageId(index.name.source, str(index.version), str(index.build)),
@@ -47,7 +50,6 @@ def read(path: Path) -> Archive:
 
 
 def is_readable(path: Path) -> bool:
-    """Return whether :func:`read` can read a file."""
     try:
         read(path)
     except IntegrityError:
@@ -58,18 +60,18 @@ def is_readable(path: Path) -> bool:
 def verify(planned: PlannedPackage, path: Path) -> Archive:
     """Read a finished package and compare it with the plan.
 
-    Raises IntegrityError: It cannot be read, is another package, or holds a compiled file of another Python.
+    Raises IntegrityError: The file is unreadable, is another package, or contains foreign ``.pyc`` files.
     """
     archive, package = read(path), planned.id
     if archive.package != package:
         raise IntegrityError(
-            f"{path.name} contains {archive.package}, but {package} was planned",
-            "this is a fault of the recipe or the engine",
+            f"{path.name}: contains {archive.package}, not the planned {package}",
+            "check the name, version and build string in the recipe",
         )
     foreign = foreign_bytecode(archive.files, planned.python)
     if foreign:
         raise IntegrityError(
-            f"{path.name} holds compiled files that are not its own: {', '.join(foreign[:3])}",
+            f"{path.name}: contains .pyc files of another package or Python: {', '.join(foreign[:3])}",
             "tighten the output's file list, or set PYTHONDONTWRITEBYTECODE in its script",
         )
     return archive
@@ -91,9 +93,9 @@ def foreign_bytecode(names: Sequence[str], python: str | None) -> list[str]:
 
 
 def owners(archives: Iterable[Archive]) -> dict[str, set[str]]:
-    """Return the paths that packages of different names both install, with those names.
+    """Map each path that packages of different names install to these names.
 
-    Builds of one package may share paths: the solver never installs two of them.
+    Builds of one package may share paths, because the solver never installs two of them.
     """
     owned: dict[str, set[str]] = {}
     for package in archives:
@@ -103,16 +105,13 @@ def owners(archives: Iterable[Archive]) -> dict[str, set[str]]:
 
 
 def check_owners(archives: Sequence[Archive]) -> None:
-    """Raise if a path belongs to more than one package.
-
-    Raises IntegrityError: Naming a few of the paths.
-    """
+    """Raise IntegrityError, naming up to three paths, if packages of different names install the same path."""
     shared = owners(archives)
     if shared:
         examples = "; ".join(
             f"{path} ({', '.join(sorted(names))})" for path, names in sorted(shared.items())[:3]
         )
         raise IntegrityError(
-            f"{len(shared)} files belong to more than one package: {examples}",
+            f"more than one package installs {counted(len(shared), 'path')}: {examples}",
             "tighten the outputs' file lists",
         )

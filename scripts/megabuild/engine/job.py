@@ -1,4 +1,4 @@
-"""The messages between driver and worker: job file and outcome file."""
+"""Job file and outcome file: the messages between driver and worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groundwork.errors import IntegrityError
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One call of the engine. Paths are as the worker sees them, inside its isolation."""
+    """One call of rattler-build. Paths are as the worker sees them, inside its isolation."""
 
     recipe: str
     output_dir: str  #: must keep its path between runs that share a staging
@@ -21,17 +21,17 @@ class Job:
     build_platform: str
     variant_config: Sequence[str] = ()  #: variant files, later ones win
     channels: Sequence[str] = ()  #: URLs in order of priority
-    named: bool = (
-        False  #: the variant files name these channels as well, and the engine refuses to be told twice
-    )
-    test: bool = True  #: test what was built, or is left over from a former run
-    tests: Sequence[str] = ()  #: package files to be tested; nothing is built then
-    env: Mapping[str, str] = field(default_factory=dict)  #: scripts see those that the recipe passes on
-    planned: Sequence[str] = ()  #: names of the package files that the job is about
-    keep_going: bool = False  #: build other packages where one fails
+    named: bool = False  #: the variant files list the channels too; rattler-build refuses them twice
+    test: bool = True  #: test the packages built now or left by an earlier run
+    tests: Sequence[str] = ()  #: package files to test; nothing is built
+    env: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: scripts see the variables that the recipe passes on
+    planned: Sequence[str] = ()  #: file names of the packages to build
+    keep_going: bool = False  #: after a failure, build the other packages
 
     def write(self, path: Path) -> None:
-        """Write the job file that the worker reads."""
+        """Write the job file."""
         files.write(path, json.dumps(asdict(self), indent=1))
 
 
@@ -40,17 +40,17 @@ class Outcome:
     """How a worker ended."""
 
     ok: bool
-    #: ``build``, ``test``, ``solve`` or ``other``; ``killed`` where the worker left no outcome; empty if all is well
+    #: failed part: ``build``, ``test``, ``solve`` or ``other``; ``killed`` if the worker left no outcome; empty if ok
     kind: str
-    message: str  #: in the engine's own words
+    message: str  #: rattler-build's own text
     returncode: int  #: of the worker process; negative for a signal
     passed: tuple[str, ...] = ()  #: names of package files that are built and passed their tests
 
     @classmethod
     def read(cls, path: Path, returncode: int) -> Outcome:
-        """Read an outcome file; a missing one means that the worker was killed.
+        """Read an outcome file; if it is missing, the worker was killed.
 
-        Raises IntegrityError: It is not what a worker writes: it lies where builds write as well.
+        Raises IntegrityError: The content is invalid; builds can write to the file's folder too.
         """
         try:
             with files.open_regular(path) as file:
@@ -63,10 +63,10 @@ class Outcome:
                 passed=tuple(str(name) for name in data["passed"]),
             )
         except FileNotFoundError:
-            message = f"the engine ended with code {returncode}"
+            message = f"rattler-build exited with code {returncode}"
             return cls(ok=False, kind="killed", message=message, returncode=returncode)
         except (ValueError, KeyError, TypeError) as error:
             raise IntegrityError(
-                f"the engine's outcome {path.name} cannot be read: {error}",
-                "run again; if it stays so, a build script writes into its TMPDIR's outcome file",
+                f"{path.name}: invalid outcome of rattler-build: {error}",
+                "run again; if it recurs, remove the build script's code that writes to $TMPDIR/outcome-*.json",
             ) from error

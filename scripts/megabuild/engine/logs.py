@@ -1,7 +1,7 @@
-"""Following the engine's log files while they grow.
+"""Follows rattler-build's log files while they grow.
 
-The engine prints nothing. Each script it runs, for a build or for a test, writes a ``conda_build.log`` into its work
-folder, which is replaced for the next output and removed soon after the script has ended.
+rattler-build prints nothing. Each build or test script writes a ``conda_build.log`` to its work folder, which is
+replaced for the next output and removed soon after the script ends.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from groundwork.names import PackageId
 UNKNOWN = "?"
 _HEAD_BYTES = 256
 _EXPORT = re.compile(r"^export (PKG_NAME|PKG_VERSION|PKG_BUILD_STRING|PY_VER)='?([^'\n]*)'?$", re.MULTILINE)
-#: ``test_<package><six random characters>``; tests of imports have no package in their environment
+#: ``test_<package><six random characters>``; the environment file of import tests names no package
 _TEST_FOLDER = re.compile(r"test_(.+).{6}")
-#: Build scripts, tests right after a build, and tests of packages that were there already.
+#: Build scripts, tests right after a build, tests of packages built earlier.
 _PATTERNS = (("build", "out/bld/*/work"), ("test", "out/test/*/test"), ("test", "tmp/.tmp*/test_*/test"))
 _LOG = "conda_build.log"
 
@@ -34,15 +34,15 @@ class ScriptLine:
     """One line that a script printed."""
 
     kind: str  #: ``build`` or ``test``
-    #: Its name is empty for staging, ``UNKNOWN`` where its folder was removed before it could be read; version and
-    #: build string are empty where the script does not know.
+    #: Its name is empty for staging, ``UNKNOWN`` if its folder was removed before it could be read. Version and build
+    #: string are empty if the script does not know them.
     package: PackageId
     python: str
-    text: str  #: without its end
+    text: str  #: without the line break
 
     @property
     def script(self) -> tuple[str, str, str]:
-        """Which script: a package's test has several, not all of which know their build string."""
+        """Identifies the script; all tests of a package count as one, because some lack a build string."""
         return self.kind, self.package.name, "" if self.kind == "test" else self.package.build_string
 
 
@@ -52,14 +52,14 @@ class _Open:
     path: Path
     file: BinaryIO
     head: bytes = b""
-    rest: bytes = b""
+    unfinished: bytes = b""
     facts: dict[str, str] = field(default_factory=dict)
 
 
 class LogFollower(AbstractContextManager["LogFollower"]):
-    """Reads all logs of an engine, whose folders ``out`` and ``tmp`` are in ``folder``.
+    """Reads all logs in the folders ``out`` and ``tmp`` of ``folder``.
 
-    Opened files are read to their end even after their removal.
+    An opened log is read to its end even after its removal.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,25 +67,24 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         self._open: dict[tuple[int, int], _Open] = {}
 
     def __exit__(self, *_: object) -> None:
-        """Close what is still open."""
+        """Close all logs."""
         for log in self._open.values():
             log.file.close()
         self._open.clear()
 
     def poll(self, *, last: bool = False) -> Iterator[ScriptLine]:
-        """Give the lines that are new since the last call; at the ``last`` one also those without an end."""
+        """Yield the lines added since the last call; with ``last``, also unfinished lines."""
         present = set()
         for kind, pattern in _PATTERNS:
-            for folder in sorted(
-                glob.iglob(pattern, root_dir=self._folder)
-            ):  # passes over what vanishes meanwhile
+            # iglob skips folders that disappear meanwhile
+            for folder in sorted(glob.iglob(pattern, root_dir=self._folder)):
                 path = self._folder / folder / _LOG
                 try:
                     status = path.lstat()
                     key = (status.st_dev, status.st_ino)
                     log = self._open.get(key) or self._begin(kind, path)
                 except (OSError, IntegrityError):
-                    continue  # removed while we looked, or not a file of the engine's
+                    continue  # removed meanwhile, or not a regular file
                 if log is not None:
                     self._open[key] = log
                     present.add(key)
@@ -96,9 +95,9 @@ class LogFollower(AbstractContextManager["LogFollower"]):
                 del self._open[key]
 
     def _begin(self, kind: str, path: Path) -> _Open | None:
-        """Open a log that was not open before; None while it is being copied."""
+        """Open a new log; return None while staging's lines are being copied into it."""
         log = _Open(kind=kind, path=path, file=files.open_regular(path, below=self._folder, buffering=0))
-        # A work folder restored from the staging cache holds staging's log, to which the output's script appends.
+        # A work folder restored from the staging cache contains staging's log; the output's script appends to it.
         for cached in glob.iglob(f"out/build_cache/*/work_dir/{_LOG}", root_dir=self._folder):
             copied = files.read_untrusted(self._folder / cached, below=self._folder) or b""
             here = log.file.read(len(copied)) or b""
@@ -113,7 +112,7 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         return log
 
     def _facts(self, log: _Open) -> dict[str, str]:
-        """What the script that writes a log works on: from the environment file beside it, and its folder's name."""
+        """Return a script's package and Python, from the environment file next to its log and its folder's name."""
         content = files.read_untrusted(log.path.with_name("build_env.sh"), below=self._folder)
         if content is None:
             return {}
@@ -127,13 +126,13 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         log.file.seek(0)
         head = log.file.read(_HEAD_BYTES) or b""
         if not head.startswith(log.head) or os.fstat(log.file.fileno()).st_size < position:
-            position, log.rest = 0, b""  # begun anew for another script
+            position, log.unfinished = 0, b""  # rewritten by another script
         log.head = head
         log.file.seek(position)
-        lines = (log.rest + (log.file.read() or b"")).split(b"\n")
-        log.rest = lines.pop()
-        if last and log.rest:
-            lines.append(log.rest)
+        lines = (log.unfinished + (log.file.read() or b"")).split(b"\n")
+        log.unfinished = lines.pop()
+        if last and log.unfinished:
+            lines.append(log.unfinished)
         if lines and current:
             log.facts = self._facts(log) or log.facts
         facts = log.facts

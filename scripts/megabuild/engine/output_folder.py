@@ -1,11 +1,10 @@
-"""The engine's output folder before a run: what fits is kept, what a killed run left half-done is removed.
+"""Prepares rattler-build's output folder for a run: keeps matching packages, removes a killed run's unfinished files.
 
-Measured with rattler-build 0.73: a staging cache without ``metadata.json`` makes the engine build everything again and
-then fail; a package appears by rename, before its test has run; what was unpacked for a test stays in the temporary
-folder.
+Measured with rattler-build 0.73: if a staging cache has no ``metadata.json``, it rebuilds everything and then fails. A
+package appears by rename before its test has run. Files unpacked for a test stay in the temporary folder.
 
-Build scripts may write there too, so nothing in it is followed, waited for or made readable to others: links and pipes
-where the driver looks are removed first.
+Build scripts can write to the output folder too. The driver follows no link in it, waits for no pipe and widens no
+permissions: it first removes links and pipes from the folders that it reads.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ from pathlib import Path
 from groundwork import channel_folder, files
 from megabuild.engine import archive
 
-#: Folders that only a running engine needs.
+#: Folders that only a running rattler-build needs.
 _TRANSIENT = ("bld", "test", "broken")
 _STAGINGS = "build_cache"
-#: In a task's state folder, where no build can write: the names of the stagings that were flushed to the disk.
+#: File in a task's state folder, which builds cannot write: names of the stagings that were flushed to the disk.
 _SEALS = "stagings.json"
-#: Beside the packages: what each of them is made from, written before the engine starts.
+#: File next to the packages: each package's input fingerprint, written before rattler-build starts.
 INPUTS = ".megabuild-inputs"
-#: In a task's state folder: packages that passed their tests, while they are normalised and verified.
+#: Folder in a task's state folder: tested packages while they are normalised and verified.
 FINISHED = "finished"
 
 
 def prepare_output(
     state: Path, *, inputs: Mapping[str, str], published: Sequence[Path], platform: str
 ) -> list[str]:
-    """Leave in a task's state folder what belongs to this run, and nothing half-done.
+    """Remove unfinished files, and packages with other inputs, from a task's state folder.
 
-    Returns packages that an interrupted run built from the same inputs and may not have tested, by path below ``out``.
-    ``inputs`` says by file name what its packages are made from; ``published`` packages are copied in, so that the
-    engine finds them and their dependants resolve.
+    ``inputs`` maps file names of packages to input fingerprints. ``published`` packages are copied in, so that
+    rattler-build can resolve the packages that need them. Returns paths below ``out`` of packages that an interrupted
+    run built from the same inputs and may not have tested.
     """
     out = channel_folder.own_folder(state / "out")
-    for rest in (*state.glob(".removed-*"), state / "tmp", state / FINISHED):
-        if rest.is_symlink() or rest.exists():
-            files.remove(rest)
+    for leftover in (*state.glob(".removed-*"), state / "tmp", state / FINISHED):
+        if leftover.is_symlink() or leftover.exists():
+            files.remove(leftover)
     heal(out)
     try:
         lines = (files.read_untrusted(out / INPUTS) or b"").decode().splitlines()
@@ -52,12 +51,14 @@ def prepare_output(
         former = {}
     fitting = {name for name, value in inputs.items() if former.get(name) == value}
     fitting -= {path.name for path in published}
-    # A narrowed run says nothing about packages outside its plan: a later one may still want them.
+    # Keep packages outside this run's plan: a later run may need them.
     elsewhere = former.keys() - inputs.keys()
     channel_folder.drop_packages(out, keep=frozenset(fitting | elsewhere))
     present = {path.name: path.relative_to(out).as_posix() for path in channel_folder.package_files(out)}
     for path in published:
-        files.copy(path, out / path.parent.name / path.name)  # a build could write into what it shares
+        files.copy(
+            path, out / path.parent.name / path.name
+        )  # not a link: a build could change the published file
     channel_folder.write_index(out, platform)
     noted = {**{name: former[name] for name in present if name in elsewhere}, **inputs}
     files.write(out / INPUTS, "".join(f"{name} {value}\n" for name, value in sorted(noted.items())))
@@ -65,9 +66,9 @@ def prepare_output(
 
 
 def heal(output_dir: Path) -> list[str]:
-    """Bring the engine's output folder, in which nothing may be running, into a state from which it can continue.
+    """Remove unfinished and damaged files from rattler-build's output folder, which no process may be using.
 
-    What was removed is returned in words; work folders and the like, which every run leaves, are not mentioned.
+    Returns a description of each removed item, except work folders, which every run leaves.
     """
     removed = []
     for folder in (output_dir, *channel_folder.subdirs(output_dir), output_dir / _STAGINGS):
@@ -85,7 +86,7 @@ def heal(output_dir: Path) -> list[str]:
         if staging not in sealed:
             files.remove(staging)
             removed.append(f"half-written staging cache {staging.name[:20]}")
-    if output_dir.is_dir():  # a name that is gone may come again, half-written
+    if output_dir.is_dir():  # forget removed stagings: a half-written one may get the same name
         _write_seals(output_dir, sealed)
     for package in list(channel_folder.package_files(output_dir)):
         if not archive.is_readable(package):
@@ -113,9 +114,9 @@ def _write_seals(output_dir: Path, stagings: Sequence[Path]) -> None:
 
 
 def seal_stagings(output_dir: Path) -> None:
-    """Flush stagings that the engine has just finished to the disk, with their tree, and note their names.
+    """Flush newly finished stagings and their tree to the disk, then record their names.
 
-    A power cut leaves files of no length with their dates, and headers without a word would end up in packages.
+    After a power cut, unflushed files are empty but have their dates; packages would get empty headers.
     """
     finished = [staging for staging in _stagings(output_dir) if _has_metadata(staging)]
     if finished and finished != staging_caches(output_dir):
@@ -124,7 +125,7 @@ def seal_stagings(output_dir: Path) -> None:
 
 
 def staging_caches(output_dir: Path) -> list[Path]:
-    """Return the finished stagings that the engine would find."""
+    """Return the finished stagings that were flushed to the disk."""
     try:
         names = json.loads((output_dir.parent / _SEALS).read_bytes())
     except (OSError, ValueError):
@@ -134,7 +135,7 @@ def staging_caches(output_dir: Path) -> list[Path]:
 
 
 def take_stagings(fetched: Path, output_dir: Path) -> None:
-    """Move finished stagings that were made elsewhere to where the engine finds them."""
+    """Move finished stagings of another machine to rattler-build's output folder."""
     target = channel_folder.own_folder(channel_folder.own_folder(output_dir) / _STAGINGS)
     for staging in channel_folder.entries(fetched):
         if staging.name.startswith("staging_") and _has_metadata(staging):
@@ -143,7 +144,7 @@ def take_stagings(fetched: Path, output_dir: Path) -> None:
 
 
 def drop_stagings(output_dir: Path) -> None:
-    """Remove all finished stagings."""
+    """Remove all stagings."""
     for staging in _stagings(output_dir):
         files.remove(staging)
     (output_dir.parent / _SEALS).unlink(missing_ok=True)

@@ -1,11 +1,11 @@
-"""Makes package files reproducible: normalises what the engine stamps with time and place.
+"""Makes package files reproducible: normalises dates, orders and local paths in them.
 
-Measured with rattler-build 0.73: it dates every entry of the archives and ``index.json`` by the clock whatever
-``SOURCE_DATE_EPOCH`` says, writes byte code that names its source's date, lists requirements in an order that changes,
-and notes the channels that it was given, which may be folders of this machine.
+Measured with rattler-build 0.73: despite ``SOURCE_DATE_EPOCH``, it dates archive entries and ``index.json`` by the
+clock. It writes byte code with its source's date, lists requirements in a varying order, and records its channels,
+which may be folders of this machine.
 
-A local provider's package would ask for the glibc of the system that compiled it, and be refused where an older one is
-all that its libraries need: the pin is what the symbols of its files need, which is known once they are linked.
+A local provider's package would require the glibc of the system that compiled it, though older ones may suffice. So its
+pin is set to the glibc that the symbols in its files need, which is known only after linking.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from groundwork import archives, files
 
 _BLOCK = 1 << 20
 _ELF = b"\x7fELF"
-#: Bytes above which an entry of a zip file needs wide fields; compressed anew it is smaller than it was.
+#: Entries of more bytes get ZIP64 fields. The old size decides: recompressed entries are smaller.
 _WIDE = 2**31 - 1
 
 #: A version of glibc; None for an unknown marker.
 Glibc = tuple[int, ...] | None
 
-#: The oldest that is ever named (conda-forge's oldest and that of manylinux2014, PEP 599): nobody has an older one.
+#: Lowest pin: the oldest glibc of conda-forge and of manylinux2014 (PEP 599).
 _OLDEST: tuple[int, ...] = (2, 17)
 _PIN = re.compile(r"__glibc >=[\d.]+,<3\.0\.a0")
-#: Markers that are not versions, and the glibc that introduced them (its NEWS).
+#: Markers without a version, and the glibc that introduced each (glibc's NEWS).
 _MARKS = {"ABI_DT_RELR": (2, 36)}
 _NEED, _SYMBOL = struct.Struct("<HHIII"), struct.Struct("<8xII")
 
 
 @dataclass(kw_only=True)
 class _Context:
-    """What is true of a package, and what was found in its files so far."""
+    """Settings for one package, and facts collected from its files."""
 
-    date: int  #: seconds since 1970, for everything that has a date
-    level: int  #: of zstd's compression
-    local: bool  #: make the pin on glibc that of ``glibc``
+    date: int  #: seconds since 1970, written to everything dated
+    level: int  #: zstd's compression level
+    local: bool  #: set the glibc pin to the newest of ``glibc``
     folder: Path  #: for temporary files
-    #: digest and size of files that became others
+    #: SHA-256 and size of rewritten files
     changed: dict[str, tuple[str, int]] = field(default_factory=dict)
-    glibc: set[Glibc] = field(default_factory=set)  #: versions of glibc that files need
+    glibc: set[Glibc] = field(default_factory=set)  #: glibc versions that files need
 
 
 def normalise(
@@ -68,40 +68,35 @@ def normalise(
     local: bool = False,
     halt: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a ``.conda`` file once more so that it depends on its content alone; it appears in full or not at all.
+    """Write a normalised copy of a ``.conda`` file, atomically. A large package takes minutes.
 
-    ``target`` is in another folder: a build could change its packages while they are being read. ``date`` is in
-    seconds since 1970, ``level`` zstd's: the engine is told to compress weakly, since all is compressed again here.
-    A ``local`` package, compiled against the system's own glibc, is to ask for no newer one than
-    its files need. What ``halt`` raises, which is called all the time, ends it: minutes for a large package.
-
-    Raises IntegrityError: The package is not a regular file.
-    Raises OSError: The disk is full, or the file cannot be written to.
+    ``target`` must be in a folder that builds cannot write. ``date`` is in seconds since 1970, ``level`` is zstd's.
+    ``local`` packages, compiled against the system's glibc, get the glibc pin that their files need. ``halt`` is called
+    before every read; it may raise to stop the copy. Raises IntegrityError: The package is not a regular file.
     """
-    with files.replacing(target, f".tmp-{target.name}") as beside:
+    with files.replacing(target, f".tmp-{target.name}") as temporary:
         with (
             files.open_regular(package) as read,
             zipfile.ZipFile(read) as old,
-            zipfile.ZipFile(beside, "x") as new,
+            zipfile.ZipFile(temporary, "x") as new,
         ):
             _open_entry(new, "metadata.json", date).write(old.read("metadata.json"))
             seen = _Context(date=date, level=level, local=local, folder=target.parent)
-            for kind in ("pkg-", "info-"):  # info names the digests of the other's files
+            for kind in ("pkg-", "info-"):  # pkg first: info contains the digests of its files
                 (name,) = (name for name in old.namelist() if name.startswith(kind))
                 wide = old.getinfo(name).file_size > _WIDE
                 with old.open(name) as source, _open_entry(new, name, date, wide=wide) as part:
                     _copy_archive(cast("IO[bytes]", _Halting(source, halt)), part, seen)
-        beside.chmod(0o644)
+        temporary.chmod(0o644)
 
 
 class _Halting:
-    """A file that asks before every read whether it is to go on."""
+    """A file that calls ``halt`` before every read."""
 
     def __init__(self, file: IO[bytes], halt: Callable[[], None]) -> None:
         self._file, self._halt = file, halt
 
     def read(self, size: int = -1) -> bytes:
-        """Read, as files do."""
         self._halt()
         return self._file.read(size)
 
@@ -113,7 +108,7 @@ def _open_entry(file: zipfile.ZipFile, name: str, date: int, *, wide: bool = Fal
 
 
 def _copy_archive(source: IO[bytes], target: IO[bytes], seen: _Context) -> None:
-    """Copy a compressed tar archive."""
+    """Copy a compressed tar archive with normalised entries."""
     with archives.open_tar_pair(source, target, level=seen.level, tar_format=tarfile.GNU_FORMAT) as (
         old,
         new,
@@ -128,7 +123,7 @@ def _copy_archive(source: IO[bytes], target: IO[bytes], seen: _Context) -> None:
                 new.addfile(member, io.BytesIO(edited))
             elif content is not None and seen.local and cast(io.BufferedReader, content).peek(4)[:4] == _ELF:
                 with _map(content, seen.folder) as (copy, mapped):
-                    with contextlib.suppress(NotElf):  # of another kind of machine
+                    with contextlib.suppress(NotElf):  # for another kind of CPU
                         seen.glibc.update(needed_glibc(ElfFile(mapped)))
                     new.addfile(member, copy)
             else:
@@ -137,7 +132,7 @@ def _copy_archive(source: IO[bytes], target: IO[bytes], seen: _Context) -> None:
 
 @contextlib.contextmanager
 def _map(content: IO[bytes], folder: Path) -> Iterator[tuple[IO[bytes], mmap.mmap]]:
-    """Copy what can be read only once, and may be larger than memory, into a file without a name."""
+    """Copy a stream, which may be larger than the memory, to an unnamed file and map that."""
     with tempfile.TemporaryFile(dir=folder) as copy:
         shutil.copyfileobj(content, copy, _BLOCK)
         copy.seek(0)
@@ -146,7 +141,7 @@ def _map(content: IO[bytes], folder: Path) -> Iterator[tuple[IO[bytes], mmap.mma
 
 
 def _edit(name: str, content: IO[bytes], seen: _Context) -> bytes | None:
-    """Return what a file becomes, or None where it stays."""
+    """Return a file's new content, or None to keep it."""
     if name.endswith(".pyc"):
         code = _byte_code(content.read(), seen.date)
         seen.changed[name] = hashlib.sha256(code).hexdigest(), len(code)
@@ -171,15 +166,15 @@ def _edit(name: str, content: IO[bytes], seen: _Context) -> bytes | None:
 
 
 def _byte_code(code: bytes, date: int) -> bytes:
-    """Give byte code its source's new date, where it names one (PEP 552: no flags), or Python would not use it."""
+    """Set the source's date in byte code that has one (PEP 552: no flags); else Python would not use the byte code."""
     magic, flags = code[:4], code[4:8]
     return magic + flags + struct.pack("<I", date & 0xFFFFFFFF) + code[12:] if flags == bytes(4) else code
 
 
 def needed_glibc(library: ElfFile) -> Iterator[Glibc]:
-    """Give the versions of glibc whose symbols a library or program takes.
+    """Yield the glibc versions of the symbols that a library or program imports.
 
-    The format is that of ``.gnu.version_r`` in the Linux Standard Base, Core, "Version Requirements".
+    Format of ``.gnu.version_r``: Linux Standard Base, Core, "Version Requirements".
     """
     data, names = library.content(".gnu.version_r"), library.content(".dynstr")
     at, following = 0, 1 if data else 0
@@ -202,7 +197,7 @@ def _glibc_version(name: str) -> Glibc:
 
 
 def pin_glibc(depends: Iterable[str], versions: Iterable[Glibc]) -> list[str]:
-    """Return what a package depends on, with its pin on glibc, if any, at what its files need; as it is if unknown."""
+    """Return ``depends`` with any glibc pin set to the newest of ``versions``; unchanged if one is unknown."""
     newest = _OLDEST
     for version in versions:
         if version is None:

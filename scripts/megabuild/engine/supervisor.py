@@ -1,6 +1,6 @@
-"""Starts the worker in its isolation, listens to it, and makes sure that nothing of it is left.
+"""Starts the worker in its isolation, reads its output, and ends all its processes.
 
-Nor of an earlier run: processes that outlived it would write where the next one reads.
+It also ends leftover processes of an earlier run, which would write to folders that the next run reads.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from megabuild.isolation.base import Isolation, Mount
 
 _POLL_SECONDS = 0.05
 _TAIL_LINES = 20
-#: Set for the engine itself; build scripts do not get it, but know folders below the state.
+#: Set for rattler-build itself. Build scripts do not get it; they have the script variables below.
 _MARKER = "MEGABUILD_STATE"
-#: Below a state folder: those of the tests of its packages, which run beside its worker.
+#: Subfolder of a state folder: state folders of package tests, which run in parallel with its worker.
 TESTS = "tests"
 _SCRIPT_VARIABLES = ("PREFIX", "SRC_DIR", "BUILD_PREFIX")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where workers of one run are started; paths named ``inside`` are as the worker sees them."""
+    """Isolation, paths and mounts of a task's worker; paths named ``inside`` are as the worker sees them."""
 
     isolation: Isolation
-    state: Path  #: the task's state folder; the worker sees of it what ``mounts`` say
+    state: Path  #: the task's state folder; the worker sees only the parts in ``mounts``
     state_inside: str
-    scripts_inside: str  #: the folder of the ``megabuild`` and ``groundwork`` packages
-    python: str  #: runs the worker
-    site_inside: str  #: the folder with ``rattler_build``
-    mounts: Sequence[Mount]  #: everything that the worker needs to see
+    scripts_inside: str  #: the folder that contains ``megabuild`` and ``groundwork``
+    python: str  #: interpreter of the worker
+    site_inside: str  #: the folder that contains ``rattler_build``
+    mounts: Sequence[Mount]  #: everything that the worker needs
 
     @property
     def name(self) -> str:
-        """Name of the container: one per state folder, so that a later run finds what an earlier one left."""
+        """Container name: one per state folder, so that a later run finds a leftover container."""
         return f"megabuild-{self.state.name}-{zlib.crc32(str(self.state.absolute()).encode()):08x}"
 
     def mount(self, name: str, *, writable: bool = False) -> Mount:
-        """Return the mount of something in the state folder, at its own place in the worker's."""
+        """Return the mount of an entry of the state folder, under the same name inside."""
         return Mount(source=self.state / name, target=f"{self.state_inside}/{name}", writable=writable)
 
 
@@ -61,14 +61,14 @@ def run_worker(
     on_line: Callable[[str], None],
     on_tick: Callable[[], None],
 ) -> Outcome:
-    """Run one job to its end in its place, and nothing survives it, however this function is left.
+    """Run one job to its end; none of its processes survives, even if this function raises.
 
-    ``on_line`` is called for every line that the worker itself prints (the engine's scripts write to log files
-    instead), ``on_tick`` about twenty times a second; what they raise ends the worker.
+    ``on_line`` gets every line that the worker itself prints (scripts write to log files instead); ``on_tick`` is
+    called about twenty times a second. An error in either ends the worker.
 
-    Raises MegabuildError: The isolation refused to start the worker, or its outcome is not what a worker writes.
+    Raises MegabuildError: The isolation refused to start the worker, or the outcome file is invalid.
     """
-    # Builds write in tmp as well: a file whose name nobody has used before is of this worker's time.
+    # Builds can write to tmp too: with a new random name, an earlier build cannot have written the outcome.
     outcome_file = place.state / "tmp" / f"outcome-{uuid.uuid4().hex}.json"
     outcome_file.parent.mkdir(parents=True, exist_ok=True)
     job.write(place.state / "job.json")
@@ -112,9 +112,9 @@ def run_worker(
 def _listen(
     process: subprocess.Popen[bytes], on_line: Callable[[str], None], on_tick: Callable[[], None]
 ) -> None:
-    """Read what a process prints until it has ended, though something else may keep the pipe open."""
+    """Read a process's output until it ends, even if another process keeps the pipe open."""
     assert process.stdout is not None
-    pipe, rest, is_open = process.stdout.fileno(), b"", True
+    pipe, unfinished, is_open = process.stdout.fileno(), b"", True
     while is_open or process.poll() is None:
         on_tick()
         if not is_open:
@@ -122,21 +122,21 @@ def _listen(
         elif select.select([pipe], [], [], _POLL_SECONDS)[0]:
             data = os.read(pipe, 65536)
             is_open = bool(data)
-            *lines, rest = (rest + data).split(b"\n")
+            *lines, unfinished = (unfinished + data).split(b"\n")
             for text in lines:
                 on_line(text.decode(errors="replace"))
         elif process.poll() is not None:
             break
-    if rest:
-        on_line(rest.decode(errors="replace"))
+    if unfinished:
+        on_line(unfinished.decode(errors="replace"))
     on_tick()
 
 
 def end(process: subprocess.Popen[bytes], place: Place) -> None:
-    """End a worker with everything below it; quick when it has ended already.
+    """End a worker and all its processes; fast if the worker has ended already.
 
-    Closing its standard input asks the guard to end everything, which works through containers too. What does not
-    follow within a few seconds is killed.
+    Closing its standard input tells the guard to end them, which works through containers too. Processes that survive
+    for a few seconds are killed.
     """
     with contextlib.suppress(BrokenPipeError):
         if process.stdin is not None:
@@ -155,10 +155,10 @@ def end(process: subprocess.Popen[bytes], place: Place) -> None:
 
 
 def strays(state: Path, *, but: Path | None = None) -> list[psutil.Process]:
-    """Return the processes that belong to runs of a state folder: engines, build scripts, compilers, tests.
+    """Return the processes of a state folder's runs: rattler-build, build scripts, compilers, tests.
 
-    A person's shell is left out, even if it has sourced a build's environment: it has a terminal, the engine has none.
-    So are those of the folder ``but`` below it.
+    Processes with a terminal are left out: builds have none, but a user's shell may have sourced a build's environment.
+    Processes of the subfolder ``but`` are left out too.
     """
     processes = []
     below, other = f"{state.absolute()}/", f"{but.absolute()}/" if but else "\0"
@@ -175,9 +175,9 @@ def strays(state: Path, *, but: Path | None = None) -> list[psutil.Process]:
 
 
 def end_strays(state: Path, *, but: Path | None = None) -> int:
-    """Kill what :func:`strays` finds, wait a few seconds until they are gone, and return how many there were.
+    """Kill the processes that :func:`strays` returns, wait up to 5 seconds for their end, and return their number.
 
-    The caller holds the state's lock, so that nothing in it belongs to another run.
+    The caller must hold the state's lock, so that no process belongs to another run.
     """
     processes = strays(state, but=but)
     for process in processes:

@@ -1,10 +1,10 @@
-"""Runs rattler-build for a job file and writes an outcome file. Standard library and rattler_build only.
+"""Runs rattler-build for a job file and writes an outcome file. Imports only the standard library and rattler_build.
 
 ``python3 worker.py JOB.json OUTCOME.json``
 
-Runs wherever the build runs (host, root folder, container) with a Python that may lack everything else. The engine's
-function prints nothing and returns nothing: what happens is read from its log files, how it ended from the outcome
-file, whose absence means that the worker was killed.
+It runs inside the isolation (host, root folder, container), whose Python may have no other packages. rattler-build's
+function prints and returns nothing: the driver reads its log files, and its result from the outcome file. A missing
+outcome file means that the worker was killed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-#: The engine's errors carry no type, only these sentences.
+#: rattler-build's errors have no types; these phrases tell them apart.
 _KINDS = (
     ("Test failed", "test"),
     ("package content tests", "test"),
@@ -31,19 +31,19 @@ _KINDS = (
 
 
 def kind_of(message: str) -> str:
-    """Tell from an engine's error what failed: ``build``, ``test``, ``solve`` or ``other``."""
+    """Return the failed part that an error message tells: ``build``, ``test``, ``solve`` or ``other``."""
     return next((kind for text, kind in _KINDS if text in message), "other")
 
 
 def write_outcome(path: Path, outcome: dict[str, Any]) -> None:
-    """Write the outcome file as a whole."""
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(json.dumps(outcome, indent=1))
-    os.replace(beside, path)
+    """Write the outcome file atomically."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(json.dumps(outcome, indent=1))
+    os.replace(temporary, path)
 
 
 def build(job: dict[str, Any]) -> None:
-    """Build the recipe of a job; packages that exist in the output folder are left alone."""
+    """Build the recipe of a job, except packages that exist in the output folder."""
     from rattler_build.cli_api import build_recipes
 
     build_recipes(
@@ -53,29 +53,29 @@ def build(job: dict[str, Any]) -> None:
         channel=None if job["named"] else job["channels"],
         variant_config=job["variant_config"],
         ignore_recipe_variants=True,
-        no_build_id=True,  # the staging cache holds the prefix's path: a time stamp in it would never hit
+        no_build_id=True,  # the staging cache records the prefix's path; with a time stamp it would never match
         no_include_recipe=True,
-        package_format="conda:1",  # weakly: what passes its tests is compressed again (engine/reproducible.py)
-        test="skip",  # test_all() does that
+        package_format="conda:1",  # weak: engine/reproducible.py recompresses tested packages
+        test="skip",  # test_all() runs the tests
         output_dir=job["output_dir"],
-        skip_existing="local",  # what is published or left over lies in the output folder
+        skip_existing="local",  # published and leftover packages are in the output folder
         continue_on_failure=job["keep_going"],
     )
 
 
 def packages(job: dict[str, Any]) -> list[Path]:
-    """Return the package files in the output folder that the job is about: others may lie there for other runs."""
+    """Return the job's package files; the output folder may contain packages of other runs."""
     output = Path(job["output_dir"])
     files = [*output.glob(f"{job['target_platform']}/*.conda"), *output.glob("noarch/*.conda")]
     return sorted(path for path in files if path.name in job["planned"])
 
 
 def forget_former_build(package: Path) -> None:
-    """Take another package of the same name out of the engine's cache of unpacked ones.
+    """Remove an earlier build with the same file name from rattler-build's cache of unpacked packages.
 
-    The engine reads a package's tests from there, by its name alone (measured with rattler-build 0.73): those of a
-    former build would run. Beside the folder it keeps eight bytes and the package's sha256 (``CacheMetadataFile``). The
-    same package stays: a build may be linking from it.
+    rattler-build reads a package's tests from that cache by file name alone (measured with 0.73), so it would run the
+    earlier build's tests. A lock file next to the folder has eight bytes and the package's SHA-256
+    (``CacheMetadataFile``). An identical package stays, because a build may be linking from it.
     """
     home = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
     default = Path(os.environ.get("XDG_CACHE_HOME") or home) / "rattler" / "cache"
@@ -90,42 +90,42 @@ def forget_former_build(package: Path) -> None:
         if unpacked.with_name(f"{name}.lock").read_bytes()[8:40] == digest.digest():
             return
     except OSError:
-        pass  # nothing proves that it is the same
+        pass  # unreadable: treat it as an earlier build
     try:
-        unpacked.rename(aside)  # first: nobody is to find half of it
+        unpacked.rename(aside)  # rename first, so that no process finds half of it
     except OSError:
         return  # the usual case: it was never unpacked
     shutil.rmtree(aside, ignore_errors=True)
 
 
 def test(package: Path, channels: list[str]) -> str:
-    """Run a package's own tests, and return what went wrong, or nothing; the output of one that fails is printed."""
+    """Run a package's own tests; return the error or an empty string, and print a failed test's output."""
     from rattler_build import Package
 
     forget_former_build(package)
     try:
         results = Package.from_file(package).run_tests(channel=channels)
-    except Exception as error:  # the engine's exceptions have no useful base class
+    except Exception as error:  # rattler-build's exceptions have no useful base class
         return str(error) or type(error).__name__
     for result in results:
         if not result.success:
-            # a quick one's log is gone before anybody has read it
+            # a short test's log is removed before the driver can read it
             print(*result.output, sep="\n", flush=True)
             return (result.output or ["no output"])[-1]
     return ""
 
 
 def test_all(packages: list[Path], channels: list[str], aside: Path | None) -> tuple[list[str], str]:
-    """Test package files; those that fail are moved to ``aside``, those that cannot be installed yet are left.
+    """Test package files; move failed ones to ``aside``, and leave those that cannot be installed yet.
 
-    Returns the names of the files that passed, and what was wrong with one that did not.
+    Returns the names of the files that passed, and the error of one that did not.
     """
     passed, problem = list[str](), ""
     for package in packages:
         wrong = test(package, channels)
         if not wrong:
             passed.append(package.name)
-        elif kind_of(wrong) == "solve":  # it needs a package that was not built, and is none the worse for it
+        elif kind_of(wrong) == "solve":  # it needs a package that was not built; its own test did not fail
             problem = problem or wrong
         else:
             problem = f"Test failed: {package.name}: {wrong}"
@@ -138,7 +138,7 @@ def test_all(packages: list[Path], channels: list[str], aside: Path | None) -> t
 def main(arguments: list[str]) -> int:
     """Run the command line: ``JOB.json OUTCOME.json``."""
     job = json.loads(Path(arguments[0]).read_text())
-    warnings.simplefilter("ignore", DeprecationWarning)  # the function that builds all outputs in one go
+    warnings.simplefilter("ignore", DeprecationWarning)  # build_recipes() is deprecated
     os.environ.update(job["env"])
     message, passed = "", list[str]()
     if job["tests"]:

@@ -1,1 +1,1 @@
-"""A store for finished work, shared by machines: packages, and the compiled tree that they are built from."""
+"""A store that machines share: finished packages, and the compiled tree that they are built from."""

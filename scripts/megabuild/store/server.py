@@ -1,8 +1,7 @@
-"""A folder, an HTTP server or an S3 bucket that keeps finished work, and what is asked of it.
+"""Uploads to and downloads from a store: a folder, an HTTP server or an S3 bucket.
 
-What is stored is described by a record under a key; its files are cut into parts that are named by their sha256. So no
-server has to take gigabytes at once, what broke off goes on where it stopped, and nothing is ever there by half: the
-record comes last.
+A record under a key describes the stored files, which are split into parts named by their SHA-256. So no server has to
+take gigabytes at once, and an interrupted upload resumes. The record is written last: a stored key is always complete.
 """
 
 from __future__ import annotations
@@ -23,52 +22,52 @@ from groundwork.errors import IntegrityError, UsageError
 from groundwork.network import certificates
 from groundwork.network.client import run_with_deadline
 
-#: Where the store is; whether what is built here goes there.
+#: Variables: the store's address; whether this machine uploads its builds.
 STORE, WRITES = "MEGABUILD_STORE", "MEGABUILD_STORE_WRITES"
-#: Bytes of a part, which is held in memory and sent again where the connection breaks, and of a record at most.
+#: Bytes of a part, which is held in memory and resent if the connection breaks; maximum bytes of a record.
 _PART, _RECORD = 64 << 20, 1 << 20
-#: How long an answer may take: whether a part is there or what a record says, and the 64 MiB themselves.
+#: Time limits: to read a record or look up a part; to transfer a part.
 _ANSWER_SECONDS, _PART_SECONDS = 10.0, 600.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEMES = ("http", "https", "s3")
-#: Addresses of stores that gave no answer in time: they are not asked again by this process.
+#: Addresses of stores that timed out; this process does not ask them again.
 _silent: set[str] = set()
 Answer = TypeVar("Answer")
 
 
 class StoreError(Exception):
-    """A store that is not there, is full, or refuses."""
+    """The store is missing or full, or refuses a request."""
 
 
 class StoredFile(msgspec.Struct, forbid_unknown_fields=True):
     """A file of a record."""
 
     size: int
-    parts: list[str]  #: the sha256 of each
+    parts: list[str]  #: SHA-256 of each
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True):
-    """What is stored under a key."""
+    """The files stored under a key."""
 
     key: str
     files: dict[str, StoredFile]
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """Total bytes of all files."""
         return sum(file.size for file in self.files.values())
 
 
-#: Made here: what msgspec makes of a class at its first use is not safe in several threads.
+#: Created at import, because msgspec's first use of a class is not thread-safe.
 _RECORDS = msgspec.json.Decoder(Record)
 
 
 @dataclass(frozen=True)
 class Store:
-    """A store; nothing is asked of it before there is a question."""
+    """A store; the first request opens the connection."""
 
     address: str
-    writes: bool = False  #: whether what is built here goes there
+    writes: bool = False  #: whether to upload builds
     _opened: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -77,10 +76,10 @@ class Store:
         return redact.address(self.address)
 
     def find(self, key: str) -> Record | None:
-        """Return what is stored under a key, or None.
+        """Return the record of a key, or None.
 
-        Raises IntegrityError: It is no record of that key.
-        Raises StoreError: The store cannot say.
+        Raises IntegrityError: The content is not a record of that key.
+        Raises StoreError: The store does not answer or refuses.
         """
         content = self._get(f"{key}.json", _RECORD, _ANSWER_SECONDS)
         if content is None:
@@ -90,36 +89,36 @@ class Store:
         except msgspec.MsgspecError:
             record = None
         digests = [part for file in record.files.values() for part in file.parts] if record else []
-        # a record of another key would pass something else off as what was asked for
+        # a record of another key would deliver the wrong files
         if record is None or record.key != key or not all(map(_DIGEST.fullmatch, digests)):
-            raise self._damaged(key, "it is no record of that")
+            raise self._damaged(key, "not a record of this key")
         return record
 
     def fetch(self, file: StoredFile, target: Path, came: Callable[[int], None]) -> None:
-        """Write a file of a record into place, atomically; ``came`` is told how many bytes are there.
+        """Download a file of a record to ``target``, atomically; ``came`` gets the bytes downloaded so far.
 
-        Raises IntegrityError: A part is not what the record says.
-        Raises StoreError: A part cannot be had.
+        Raises IntegrityError: A part does not match the record.
+        Raises StoreError: A part cannot be downloaded.
         """
         done = 0
-        with files.replacing(target) as beside:
-            with beside.open("xb") as out:
+        with files.replacing(target) as temporary:
+            with temporary.open("xb") as out:
                 for digest in file.parts:
                     part = self._get(_part_path(digest), _PART, _PART_SECONDS)
                     if part is None:
-                        raise StoreError(f"{self.shown}: a part of {target.name} is gone")
+                        raise StoreError(f"{self.shown}: a part of {target.name} is missing")
                     if hashlib.sha256(part).hexdigest() != digest:
-                        raise self._damaged(_part_path(digest), "it was damaged or exchanged")
+                        raise self._damaged(_part_path(digest), "its SHA-256 differs")
                     out.write(part)
                     done += len(part)
                     came(done)
             if done != file.size:
-                raise self._damaged(target.name, f"it has {done} bytes, not {file.size}")
+                raise self._damaged(target.name, f"{done} bytes, not {file.size}")
 
     def put(self, key: str, content: Mapping[str, Path], went: Callable[[int], None]) -> None:
-        """Store files under a key; parts that are there are not sent. ``went`` is told how many bytes have arrived.
+        """Upload files under a key, except parts that the store has; ``went`` gets the bytes uploaded so far.
 
-        Raises StoreError: They cannot be stored.
+        Raises StoreError: The upload failed.
         """
         done, described = 0, {}
         for name, path in content.items():
@@ -135,7 +134,7 @@ class Store:
         self._ask(lambda: self._remote.put(f"{key}.json", record), _PART_SECONDS)
 
     def _put_part(self, path: str, content: bytes) -> None:
-        """Store a part, unless it is there."""
+        """Upload a part unless the store has it."""
         try:
             if self._ask(lambda: self._remote.head(path)["size"] == len(content), _ANSWER_SECONDS):
                 return
@@ -144,14 +143,14 @@ class Store:
         self._ask(lambda: self._remote.put(path, content), _PART_SECONDS)
 
     def _damaged(self, name: str, why: str) -> IntegrityError:
-        return IntegrityError(f"{self.shown}: {name} is not what it is named after: {why}", "remove it there")
+        return IntegrityError(f"{self.shown}: {name} is damaged: {why}", "delete it from the store")
 
     def _get(self, path: str, limit: int, seconds: float) -> bytes | None:
         def get() -> bytes:
             answer = self._remote.get(path)
             size = answer.meta["size"]
-            if size > limit:  # before it is read: a length that no memory holds ends the process
-                raise self._damaged(path, f"it has {size} bytes, more than {limit}")
+            if size > limit:  # checked before reading: a huge object would exhaust the memory
+                raise self._damaged(path, f"{size} bytes, more than {limit}")
             return bytes(answer.bytes())
 
         try:
@@ -160,22 +159,22 @@ class Store:
             return None
 
     def _ask(self, ask: Callable[[], Answer], seconds: float) -> Answer:
-        """Return an answer; in a thread, as the library's own waiting takes notice of no Ctrl-C."""
-        from obstore.exceptions import BaseError  # 30 ms, for those who have a store
+        """Send a request in a thread, because obstore's own waiting ignores Ctrl-C, and return the answer."""
+        from obstore.exceptions import BaseError  # the import takes 30 ms, so only users of a store pay it
 
         if self.address in _silent:
-            raise StoreError(f"{self.shown} did not answer in time, and is not asked again")
+            raise StoreError(f"{self.shown}: not asked again after a timeout")
         try:
             return run_with_deadline(seconds, ask)
         except FileNotFoundError:
             raise
         except TimeoutError as error:
             _silent.add(self.address)
-            raise StoreError(f"{self.shown} did not answer within {seconds:.0f} s") from error
+            raise StoreError(f"{self.shown}: no answer within {seconds:.0f} s") from error
         except (OSError, BaseError) as error:
             if certificates.is_untrusted(str(error)):
-                why = f"its certificate is not trusted: {certificates.REMEDY}"
-            else:  # the library's text goes on with its own innards
+                why = f"untrusted certificate; {certificates.REMEDY}"
+            else:  # obstore's further lines are internal details
                 why = redact.text(str(error).strip().partition("\n")[0] or type(error).__name__)[:300]
             raise StoreError(f"{self.shown}: {why}") from error
 
@@ -188,7 +187,7 @@ class Store:
         if urlsplit(self.address).scheme not in _SCHEMES:
             folder = Path(self.address).absolute()
             if not self.writes and not folder.is_dir():
-                raise StoreError(f"{folder} is no folder")
+                raise StoreError(f"{folder}: not a folder")
             self._opened.append(LocalStore(folder, mkdir=True))
         else:
             client: Any = {"allow_http": True, "connect_timeout": "3s", "timeout": "120s"}
@@ -200,9 +199,9 @@ class Store:
 
 
 def named_store(environ: Mapping[str, str]) -> Store | None:
-    """Return the store that is named, if one is.
+    """Return the store that ``MEGABUILD_STORE`` names, or None.
 
-    Raises UsageError: An address that is none.
+    Raises UsageError: The address is invalid.
     """
     address = environ.get(STORE, "")
     if not address:
@@ -210,7 +209,8 @@ def named_store(environ: Mapping[str, str]) -> Store | None:
     parts = urlsplit(address)
     if "://" in address and (parts.scheme not in _SCHEMES or not parts.hostname):
         raise UsageError(
-            f"{STORE} is not an address of a store", "a folder, https://HOST/FOLDER, or s3://BUCKET/PREFIX"
+            f"{STORE}: invalid address of a store",
+            "set it to a folder, https://HOST/FOLDER or s3://BUCKET/PREFIX",
         )
     return Store(address=address, writes=environ.get(WRITES, "") not in ("", "0"))
 

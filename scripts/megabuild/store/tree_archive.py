@@ -1,4 +1,4 @@
-"""A compiled tree as one file, with its dates to the nanosecond: by these ninja knows what is up to date."""
+"""Packs a compiled tree into one file with nanosecond dates, by which ninja decides what to rebuild."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SECOND = 10**9
 
 
 def pack(folders: Mapping[str, Path], target: Path) -> None:
-    """Write folders, under the names given, into one archive; nothing may be at work in them.
+    """Write folders into one archive, under the given names; no process may be changing them.
 
-    Raises IntegrityError: There is something in them that is neither file, folder nor link.
+    Raises IntegrityError: A folder contains an entry that is neither file, folder nor link.
     """
     compressor = zstandard.ZstdCompressor(level=3, threads=-1)
     with (
@@ -39,11 +39,11 @@ def pack(folders: Mapping[str, Path], target: Path) -> None:
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
     status = path.lstat()
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
-        raise IntegrityError(f"{path} is neither a file, a folder nor a link", "remove it, and run again")
+        raise IntegrityError(f"{path}: neither a file, a folder nor a link", "delete it and run again")
     member = archive.gettarinfo(path, name)
     member.uid = member.gid = 0
     member.uname = member.gname = ""
-    # what tarfile writes by itself is a float, which is a hundred nanoseconds off
+    # tarfile itself would write a float, which is off by a hundred nanoseconds
     member.pax_headers = {"mtime": f"{status.st_mtime_ns // _SECOND}.{status.st_mtime_ns % _SECOND:09d}"}
     if member.isreg():
         with path.open("rb") as file:
@@ -53,9 +53,9 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 def unpack(source: Path, folder: Path) -> None:
-    """Unpack what :func:`pack` has written; nothing of it lands or leads outside ``folder``, which is made.
+    """Unpack an archive of :func:`pack` into a new ``folder``; no entry may be written or point outside it.
 
-    Raises IntegrityError: It is no such archive, or is out to do harm.
+    Raises IntegrityError: The archive is invalid or malicious.
     """
     folder.mkdir(parents=True)
     folders: list[tuple[Path, int, int]] = []
@@ -70,36 +70,36 @@ def unpack(source: Path, folder: Path) -> None:
                 if ".." in path.parts or any(
                     above.is_symlink() for above in path.parents if folder in above.parents
                 ):
-                    raise ValueError(f"{safe.name} is written through a link")
+                    raise ValueError(f"{safe.name} would be written through a link")
                 if path.is_symlink() or (path.exists() and not (safe.isdir() and path.is_dir())):
-                    raise ValueError(f"{safe.name} is in it twice")
+                    raise ValueError(f"{safe.name} occurs twice")
                 if safe.isdir():
                     folders.append((path, (member.mode or 0o755) & 0o777, date))
                     safe = safe.replace(mode=0o700, deep=False)
                 elif safe.islnk() and safe.linkname not in files:
-                    raise ValueError(f"{safe.name} is a link to {safe.linkname}, which is no file of it")
+                    raise ValueError(f"{safe.name} links to {safe.linkname}, which is not in the archive")
                 elif safe.issym():
                     links.append(path)
                 else:
                     files.add(safe.name)
                     safe = safe.replace(mode=member.mode & 0o777, deep=False)
-                archive.extract(safe, folder, filter="fully_trusted")  # it has been looked at
+                archive.extract(safe, folder, filter="fully_trusted")  # checked above
                 if not safe.isdir():
                     os.utime(path, ns=(date, date), follow_symlinks=False)
-        for link in links:  # now that all is there: what one alone leads to may have been a link later
+        for link in links:  # checked last: a later entry may have made a link's target a link
             if not link.resolve().is_relative_to(folder.resolve()):
-                raise ValueError(f"{link.relative_to(folder)} leads outside")
+                raise ValueError(f"{link.relative_to(folder)} points outside the archive")
     except (tarfile.TarError, zstandard.ZstdError, EOFError, ValueError, RuntimeError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise IntegrityError(
-            f"{source.name} cannot be unpacked: {error}", "remove it from the store"
+            f"{source.name}: cannot be unpacked: {error}", "delete it from the store"
         ) from error
-    for path, mode, date in reversed(folders):  # what came into them has changed their dates
+    for path, mode, date in reversed(folders):  # set last: each new entry changed its folder's date
         path.chmod(mode)
         os.utime(path, ns=(date, date))
 
 
 def _date(member: tarfile.TarInfo) -> int:
-    """Return a member's date in nanoseconds; raises ValueError where it has none that is exact."""
-    seconds, _, rest = member.pax_headers.get("mtime", str(int(member.mtime))).partition(".")
-    return int(seconds) * _SECOND + int(rest.ljust(9, "0")[:9] or 0)
+    """Return a member's date in nanoseconds; raise ValueError if the date is malformed."""
+    seconds, _, fraction = member.pax_headers.get("mtime", str(int(member.mtime))).partition(".")
+    return int(seconds) * _SECOND + int(fraction.ljust(9, "0")[:9] or 0)

@@ -95,7 +95,7 @@ def test_files_belong_to_the_caller_with_every_kind_of_engine(
 
 def test_a_mount_that_cannot_work_is_named_before_anything_starts(programs: Path, tmp_path: Path) -> None:
     for isolation in (Host(), docker(), Bubblewrap(root=tmp_path)):
-        with pytest.raises(IsolationError, match="nowhere does not exist"):
+        with pytest.raises(IsolationError, match="nowhere: not found"):
             run_command(isolation, Mount(source=tmp_path / "nowhere", target="/opt/a"))
     odd = tmp_path / "a,readonly=false"
     odd.mkdir()
@@ -159,11 +159,11 @@ def test_bubblewrap_shows_of_the_machine_its_system_alone(
     ("name", "info", "words"),
     [
         ("podman", "", "not installed"),
-        ("docker", "echo Cannot connect >&2; exit 1", "does not answer: Cannot connect"),
+        ("docker", "echo Cannot connect >&2; exit 1", "cannot be reached: Cannot connect"),
         ("docker", "echo '19.03.5 []'", "too old"),
         ("podman", "echo 2.2.1 rootless=false", "too old"),
-        ("docker", "exec /bin/sleep 60", "did not answer within"),
-        ("docker", "echo '28.0.1 []'", "no image"),
+        ("docker", "exec /bin/sleep 60", "no answer within"),
+        ("docker", "echo '28.0.1 []'", "image image not found"),
     ],
 )
 def test_check_names_what_is_wrong(

@@ -79,7 +79,7 @@ def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
     monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
     monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
     plan = planning.make_plan(options, print)
-    with pytest.raises(IsolationError, match=r"docker is not installed.*podman is not installed") as none:
+    with pytest.raises(IsolationError, match=r"docker: not installed.*podman: not installed") as none:
         plan.usable_isolation()
     assert "--engine host" in none.value.remedy
     assert "linux_64_cpu_debian" in none.value.remedy

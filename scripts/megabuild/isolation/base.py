@@ -1,8 +1,9 @@
-"""The interface of isolations, their exit codes, and the host without one.
+"""The interface of isolations, and the host, which has none.
 
-A caller stops what a killed run may have left (:meth:`Isolation.stop`), starts :meth:`Isolation.command` with
-:meth:`Isolation.environment` (values travel there, never in argv), stops it again, and asks :meth:`Isolation.failure`
-for the error. bubblewrap ties the process to the *thread* that called Popen: start it from one that outlives it.
+A caller first ends a killed run's leftovers (:meth:`Isolation.stop`). It starts :meth:`Isolation.command` with
+:meth:`Isolation.environment`, which carries variables' values: argv never does. Afterwards it calls stop again, and
+asks :meth:`Isolation.failure` for the error. bubblewrap ties the process to the *thread* that called Popen, so start it
+from a thread that outlives it.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ class Mount:
 
 
 def require_sources(mounts: Iterable[Mount]) -> None:
-    """Raise an IsolationError for a mount without a source or an absolute target."""
+    """Raise IsolationError if a mount's source does not exist or its target is not absolute."""
     for mount in mounts:
         if not mount.target.startswith("/") or not mount.source.exists():
             raise IsolationError(
-                f"{mount.source} does not exist, or cannot be shown to the build as {mount.target}",
-                "run the build again: folders that went missing are made anew",
+                f"{mount.source}: not found, or its target {mount.target} is not an absolute path",
+                "run the build again: it recreates missing folders",
             )
 
 
 class Isolation(ABC):
-    """A place in which a command can run."""
+    """An environment in which commands run."""
 
     name: str  #: ``host``, ``bubblewrap``, ``docker`` or ``podman``
 
     @abstractmethod
     def check(self) -> None:
-        """Make sure that commands can run here; takes a few seconds at most.
+        """Check that commands can run; takes a few seconds at most.
 
         Raises IsolationError: The engine is missing, not running, too old or not permitted.
         """
@@ -54,37 +55,37 @@ class Isolation(ABC):
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
     ) -> list[str]:
-        """Return what to start, together with :meth:`environment`; needs no terminal.
+        """Return the command line to start with :meth:`environment`; it needs no terminal.
 
         ``argv`` and ``cwd`` are as seen inside. ``name`` is the container's: letters, digits, ``_``, ``.`` and ``-``.
         """
 
     @abstractmethod
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment for the process that runs :meth:`command`, given the ``env`` passed there."""
+        """Return the environment of the process that runs :meth:`command`, for the same ``env``."""
 
     def path(self, target: str, source: Path) -> str:
         """Return the path of a mount as the command sees it."""
         return target
 
-    def stop(self, name: str) -> None:  # noqa: B027  # nothing to stop where what runs inside ends with its parent
-        """End and remove what a command of that name left behind."""
+    def stop(self, name: str) -> None:  # noqa: B027  # by default, processes end with their parent
+        """End and remove the leftovers of a command with that name."""
 
     def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
-        """Return the error of a command that ended because of the isolation rather than by itself, else None."""
-        # by these a shell, a container engine or an init reports that nothing was started
+        """Return the error if the isolation failed, not the command itself; else None."""
+        # a shell, a container engine or an init reports with these codes that it started nothing
         reasons = {126: "could not be executed", 127: "was not found"}
         if returncode not in reasons:
             return None
         return IsolationError(
             f"{self.name}: the command {reasons[returncode]} inside: {last_line(output)}",
-            "where the image or root lacks a tool that the build starts, make it anew or name another",
+            "rebuild the image or root folder: it lacks a program that the build starts",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Host(Isolation):
-    """Runs commands as they are, with the caller's environment underneath."""
+    """Runs commands directly, with the caller's environment plus ``env``."""
 
     name: str = "host"
 
@@ -108,7 +109,7 @@ class Host(Isolation):
 
 
 def last_line(output: str) -> str:
-    """Return the last line of a program's output that is not blank."""
+    """Return the last non-blank line of a program's output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
 
@@ -121,21 +122,21 @@ def ask(
     seconds: float = 5.0,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a short command of the engine ``name``; any exit code is left to the caller.
+    """Run a short command of the engine ``name``; the caller checks the exit code.
 
-    Raises IsolationError: It does not answer in time.
+    Raises IsolationError: The command did not end in time.
     """
     done = process.run(command, timeout=seconds, environ=env)
     if done.returncode == process.TIMED_OUT:
-        raise IsolationError(f"{name} did not answer within {seconds:.0f} s", remedy)
+        raise IsolationError(f"{name}: no answer within {seconds:.0f} s", remedy)
     return done
 
 
 def require_version(program: str, version: str, oldest: str) -> None:
-    """Raise an IsolationError for a program that is too old, or whose version cannot be read."""
+    """Raise IsolationError if a program is too old or its version is unknown."""
     has, needs = ([int(part) for part in re.findall(r"\d+", text)[:3]] for text in (version, oldest))
     if has < needs:
         raise IsolationError(
-            f"{program} {version or '(version unknown)'} is too old: {oldest} or newer is needed",
+            f"{program} {version or '(unknown version)'} is too old: megabuild needs {oldest} or newer",
             f"install a newer {program}, or choose another engine with --engine",
         )

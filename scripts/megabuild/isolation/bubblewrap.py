@@ -1,13 +1,13 @@
 """A root folder (for example Debian's, made by mmdebstrap) entered with bubblewrap.
 
-Starts in milliseconds and needs no service and no image; works as root, and as any user where the kernel permits user
-namespaces. A build keeps the user's id, but not root's capabilities: it cannot remount what it sees read-only or make
-device nodes, and with bubblewrap 0.8 it cannot make a user namespace, in which it would have all capabilities again.
-So it writes to the folders that are mounted writable, and to nothing else. That keeps it from accidents, not from a
-hole in the kernel: there is no filter on system calls.
+bubblewrap starts in milliseconds, without a service or an image. It works as root, and as any user if the kernel
+permits user namespaces. A build keeps the user's id, but not root's capabilities: it cannot remount read-only folders
+or make device nodes. With bubblewrap 0.8 it cannot make a user namespace either, which would restore all capabilities.
+So it can write only to folders mounted writable. This prevents accidents, not attacks on the kernel: system calls are
+not filtered.
 
-Of the machine's own root folder it sees the system and what was installed beside it: no home folder, no /var, nothing
-else that lies at the top, and of /etc only what everybody may read, since its user id may own the rest.
+If the root folder is the machine's own, a build sees the system and installed software: no home folder, no /var, no
+other top-level folder. Of /etc it sees only world-readable files, because its user id may own the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_s
 _OLDEST = "0.4"
 _MACHINE, _ETC = Path("/"), Path("/etc")
 _SYSTEM = re.compile(r"bin|sbin|lib\w*|usr|etc|opt|nix|gnu")
-# Made fresh inside; /sys is the machine's own, because OpenBLAS and PyTorch's cpuinfo read the CPUs there.
+# Created inside; only /sys is the machine's own, because OpenBLAS and PyTorch's cpuinfo read the CPUs there.
 _NOT_FROM_ROOT = frozenset({"dev", "proc", "run", "sys", "tmp"})
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REMEDY = "install bubblewrap (Debian: apt-get install bubblewrap), or choose another engine with --engine"
@@ -44,21 +44,21 @@ class Bubblewrap(Isolation):
     name: str = "bubblewrap"
 
     def check(self) -> None:
-        """Check bubblewrap's version, the root folder, and whether this user may make namespaces."""
+        """Check bubblewrap's version, the root folder, and whether this user may create namespaces."""
         require_version("bubblewrap", _run([_program(), "--version"]).stdout, _OLDEST)
         trial = _run(self.command(["/usr/bin/env"], mounts=(), env={}, cwd="/", name="check"))
         if trial.returncode != 0:
             raise IsolationError(
-                f"bubblewrap cannot make a namespace here: {last_line(trial.stderr)}",
-                "permit user namespaces (sysctl kernel.unprivileged_userns_clone=1, on Ubuntu "
-                "kernel.apparmor_restrict_unprivileged_userns=0), or run as root, who needs none; "
+                f"bubblewrap: cannot create a namespace: {last_line(trial.stderr)}",
+                "permit user namespaces (sudo sysctl kernel.unprivileged_userns_clone=1, on Ubuntu "
+                "kernel.apparmor_restrict_unprivileged_userns=0), run as root, "
                 "or choose another engine with --engine",
             )
 
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
     ) -> list[str]:
-        """Return the bwrap command; ends with whoever started it, and so does everything inside."""
+        """Return the bwrap command; its processes end with the thread that started it."""
         require_sources(mounts)
         program = _program()
         command = [program, "--unshare-pid", "--die-with-parent", "--cap-drop", "ALL"]
@@ -72,7 +72,7 @@ class Bubblewrap(Isolation):
         except OSError as error:
             raise IsolationError(
                 f"the root folder cannot be read: {error}",
-                "remove it: the next build makes it anew as this user",
+                "delete the config's root folder: the next build recreates it as this user",
             ) from error
         command += ["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys"]
         command += ["--tmpfs", "/run", "--tmpfs", "/tmp"]
@@ -83,22 +83,22 @@ class Bubblewrap(Isolation):
         return [*command, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Return ``env`` and nothing of the caller's; PATH and HOME where ``env`` has none."""
+        """Return ``env`` without the caller's environment, with defaults for PATH and HOME."""
         return {"PATH": _DEFAULT_PATH, "HOME": "/tmp", **env}
 
     def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
-        """Recognise a missing tool, and bwrap's own errors."""
+        """Recognise a missing program and bwrap's own errors."""
         if returncode == 1 and last_line(output).startswith("bwrap: execvp "):
             returncode = 127
         elif returncode == 1 and last_line(output).startswith("bwrap: "):
-            return IsolationError(f"bubblewrap refused: {last_line(output)}", _REMEDY)
+            return IsolationError(f"bubblewrap: refused to start: {last_line(output)}", _REMEDY)
         return super().failure(returncode, output=output)
 
 
 def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath]) -> Iterator[str]:
-    """Show a root folder entry by entry, so that mount points which it lacks can be made in between.
+    """Yield options that mount a root folder entry by entry, so that bwrap can create missing mount points.
 
-    A single read-only bind of the whole root would be shorter, but bwrap could make no mount point in it.
+    One read-only bind of the whole root would be shorter, but bwrap could not create mount points in it.
     """
     for entry in sorted(folder.iterdir()):
         target = inside / entry.name
@@ -119,7 +119,7 @@ def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath])
 
 
 def _hidden() -> Iterator[str]:
-    """Cover what of the machine's system is not everybody's: secrets below /etc, a home folder in an unusual place."""
+    """Yield options that hide private files of the machine: secrets below /etc, a home folder in an unusual place."""
     home = (home_folder(os.environ) or _MACHINE).resolve()
     if len(home.parts) > 2 and _SYSTEM.fullmatch(home.parts[1]):
         yield from ("--tmpfs", str(home))
@@ -138,7 +138,7 @@ def _hidden() -> Iterator[str]:
 
 @functools.cache
 def no_user_namespaces(program: str) -> tuple[str, ...]:
-    """Return bwrap's options that keep what is inside from making user namespaces; none where that cannot be had."""
+    """Return bwrap's options that forbid user namespaces inside, or none if bwrap does not support them."""
     options = ("--unshare-user", "--disable-userns")
     return options if _run([program, *options, "--ro-bind", "/", "/", "true"]).returncode == 0 else ()
 
@@ -146,7 +146,7 @@ def no_user_namespaces(program: str) -> tuple[str, ...]:
 def _program() -> str:
     program = shutil.which("bwrap")
     if program is None:
-        raise IsolationError("bubblewrap (bwrap) is not installed", _REMEDY)
+        raise IsolationError("bubblewrap: not installed", _REMEDY)
     return program
 
 

@@ -1,7 +1,7 @@
-"""docker and podman: one class, because they differ in a handful of options only.
+"""docker and podman: one class, because they differ in a few options only.
 
-There is never a terminal (``-t``), which fails without one; always an init, because a PID 1 without signal
-handlers ignores Ctrl-C; and always a name, because a client that was killed leaves its container running.
+No command gets a terminal: ``-t`` fails if the caller has none. Every command gets an init, because PID 1 without
+signal handlers ignores Ctrl-C. Every container gets a name, because a killed client leaves its container running.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _INFO_FORMAT = {
     "podman": "{{.Version.Version}} rootless={{.Host.Security.Rootless}}",
 }
 _REMEDY = (
-    "install docker (Debian: docker.io) or podman, start its service, see what `docker info` or `podman info` says,"
+    "install and start docker (Debian: docker.io) or podman, check it with `docker info` or `podman info`,"
     " or choose another engine with --engine"
 )
 _ENGINE_ERROR = 125
 _SELINUX = Path("/sys/fs/selinux/enforce")
-# The client reads these itself, so the container's values cannot stand in its environment; none is secret.
+# The client itself reads these, so the container's values go on the command line; none is secret.
 _CLIENT_READS = (
     "PATH",
     "HOME",
@@ -49,41 +49,41 @@ _CLIENT_READS_PREFIX = ("DOCKER_", "CONTAINER", "XDG_")
 
 @dataclass(frozen=True, kw_only=True)
 class Container(Isolation):
-    """Runs each command in a container of its own, which is removed when the command ends."""
+    """Runs each command in a new container, which is removed when the command ends."""
 
     name: str  #: The engine: ``docker`` or ``podman``.
     image: str  #: Image in which commands run.
     network: bool = True  #: Whether the command may use the network.
-    #: Of an image made on this machine, which is never pulled from a registry: what to do when it is missing.
+    #: Hint if the image is missing. Set only for images built on this machine, which are never pulled.
     made_here: str = ""
 
     @cached_property
     def _rootless(self) -> bool:
-        """Whether root inside a container is an ordinary user outside; asked together with the engine's version."""
+        """Whether root inside a container is an ordinary user outside; also checks the engine's version."""
         answer = self._ask("info", "--format", _INFO_FORMAT[self.name])
         if answer.returncode != 0:
-            raise IsolationError(f"{self.name} does not answer: {last_line(answer.stderr)}", _REMEDY)
-        version, _, rest = answer.stdout.strip().partition(" ")
+            raise IsolationError(f"{self.name}: cannot be reached: {last_line(answer.stderr)}", _REMEDY)
+        version, _, security = answer.stdout.strip().partition(" ")
         require_version(self.name, version, _OLDEST[self.name])
-        return "name=rootless" in rest or "rootless=true" in rest
+        return "name=rootless" in security or "rootless=true" in security
 
     def check(self) -> None:
-        """Ask the engine for its version, and for the image if that cannot be pulled."""
+        """Check the engine's version, and that an image built on this machine exists."""
         _ = self._rootless
         if self.made_here and self._ask("image", "inspect", self.image).returncode != 0:
-            raise IsolationError(f"{self.name} has no image {self.image}", self.made_here)
+            raise IsolationError(f"{self.name}: image {self.image} not found", self.made_here)
 
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
     ) -> list[str]:
-        """Return the engine's ``run`` command; see :meth:`environment` for how values of ``env`` travel."""
+        """Return the engine's ``run`` command; :meth:`environment` carries the values of ``env``."""
         require_sources(mounts)
         command = [self.name, "run", "--rm", "--init", "--interactive", "--name", name, "--workdir", cwd]
-        # The output is ours to keep: the engine would store hours of compiler output a second time.
+        # megabuild keeps the output; the engine would store hours of compiler output a second time.
         command += ["--log-driver", "none", "--pull", "never" if self.made_here else "missing"]
         command += [] if self.network else ["--network", "none"]
-        # Rootless podman keeps our number inside only when asked; rootless docker shows us as root. conda-forge's
-        # images start as root and become the user of HOST_USER_ID by themselves.
+        # Rootless podman keeps the user's id inside only with keep-id; rootless docker shows the user as root.
+        # conda-forge's images start as root and switch to HOST_USER_ID themselves.
         if self._rootless and self.name == "podman":
             command.append("--userns=keep-id")
         as_root = self._changes_user_itself or (self._rootless and self.name == "docker")
@@ -97,9 +97,9 @@ class Container(Isolation):
         return [*command, self.image, *argv]
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Return the client's own environment plus what goes into the container by name only.
+        """Return the client's environment plus the variables that the command line only names.
 
-        A value on the command line would be shown to every user of the machine by ps(1).
+        ps(1) would show values on the command line to every user of the machine.
         """
         passed = {key: value for key, value in self._inside(env).items() if not _client_reads(key)}
         return {**os.environ, **passed}
@@ -115,32 +115,32 @@ class Container(Isolation):
                 return
             if time.monotonic() > deadline:
                 raise IsolationError(
-                    f"{self.name} does not remove the container {name}: {last_line(listed.stderr)}",
-                    f"remove it with `{self.name} rm --force {name}`",
+                    f"{self.name}: container {name} cannot be removed: {last_line(listed.stderr)}",
+                    f"run: {self.name} rm --force {name}",
                 )
             time.sleep(0.1)
 
     def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
-        """Recognise the engine's own errors, and a tool that the image lacks.
+        """Recognise the engine's own errors, and a program missing from the image.
 
-        Success needs another proof than exit code 0: podman may report it for a container that a signal ended.
+        Exit code 0 does not prove success: podman may report it for a container that a signal ended.
         """
         if returncode == _ENGINE_ERROR:
-            # docker adds a hint about its help behind its complaint
+            # docker prints a hint about its help after the error
             lines = output.splitlines()
             complaints = [line for line in lines if line.startswith(("docker:", "Error", "podman:"))] or lines
             return IsolationError(
-                f"{self.name} could not start the container: {last_line(chr(10).join(complaints))}",
-                f"see what `{self.name} run --rm --init {self.image} true` says (podman's init is Debian's catatonit),"
+                f"{self.name}: cannot start the container: {last_line(chr(10).join(complaints))}",
+                f"run `{self.name} run --rm --init {self.image} true` to see why (podman needs catatonit for --init),"
                 " or choose another engine with --engine",
             )
         if "failed to exec pid1" in last_line(output):
-            returncode = 127  # podman's init ends with 1 where docker's follows the shell's custom
+            returncode = 127  # podman's init exits with 1, docker's with the shell's code
         return super().failure(returncode, output=output)
 
     def _ask(self, *arguments: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
         if shutil.which(self.name) is None:
-            raise IsolationError(f"{self.name} is not installed", _REMEDY)
+            raise IsolationError(f"{self.name}: not installed", _REMEDY)
         return ask(self.name, [self.name, *arguments], _REMEDY, seconds=seconds or _ANSWER_SECONDS)
 
     @property
@@ -149,7 +149,7 @@ class Container(Isolation):
 
     def _inside(self, env: Mapping[str, str]) -> dict[str, str]:
         if not self._changes_user_itself:
-            return {"HOME": "/tmp", **env}  # a bare number as user has no home of its own
+            return {"HOME": "/tmp", **env}  # a user id without an account has no home
         user = 0 if self._rootless and self.name == "docker" else os.getuid()
         return {"HOST_USER_ID": str(user), **env}
 
@@ -159,12 +159,12 @@ def _client_reads(variable: str) -> bool:
 
 
 def _bind(mount: Mount) -> str:
-    """Spell a mount as one record of comma-separated values; unlike -v this makes no missing source."""
+    """Return a mount as ``--mount`` takes it, which unlike -v does not create a missing source."""
     source = str(mount.source.resolve())
     if any(mark in source + mount.target for mark in ',"\n'):
         raise IsolationError(
-            f"{source} cannot be mounted: containers take no path with a comma, quote or line break in it",
-            "keep the checkout and the output folder under a plainer path",
+            f"{source}: cannot be mounted in a container: its path contains a comma, quote or line break",
+            "move the checkout or the output folder to a path without these characters",
         )
     return f"type=bind,source={source},target={mount.target}" + ("" if mount.writable else ",readonly")
 

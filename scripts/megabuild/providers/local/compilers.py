@@ -1,4 +1,4 @@
-"""The GCC of this machine, or of a root folder, as conda-forge's compiler packages: activation scripts around it."""
+"""Package the GCC of this machine or a root folder under conda-forge's names, as activation scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from megabuild.providers.local.package import LocalPackage
 #: Machine part of conda-forge's GNU triplets, by platform.
 MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
-_REMEDY = "Install the compilers: sudo apt-get install g++ make"
+_REMEDY = "run: sudo apt-get install g++ make"
 
 #: Programs that activation exports, by variable.
 _PROGRAMS = {
@@ -26,7 +26,7 @@ _PROGRAMS = {
     "GCC_AR": "gcc-ar", "GCC_NM": "gcc-nm", "GCC_RANLIB": "gcc-ranlib",
 }  # fmt: skip
 
-#: Asked in one go, because entering a root folder has a price. Prints name=value lines.
+#: One script for all facts, because entering a root folder is slow. Prints name=value lines.
 _PROBE = """\
 cc=$(readlink -f "$(command -v gcc)")
 cxx=$(readlink -f "$(command -v g++)")
@@ -51,7 +51,7 @@ _LDFLAGS = (
     "-Wl,-O2 -Wl,--sort-common -Wl,--as-needed -Wl,-z,relro -Wl,-z,now -Wl,--disable-new-dtags -Wl,--gc-sections "
     "-Wl,--allow-shlib-undefined -Wl,-rpath,$_MB_PREFIX/lib -Wl,-rpath-link,$_MB_PREFIX/lib -L$_MB_PREFIX/lib"
 )
-#: In a build, paths are mapped away as conda-forge's own scripts do; elsewhere these variables are not set.
+#: A build maps its paths out of the debug information, as with conda-forge's scripts. Elsewhere SRC_DIR is not set.
 _PROLOGUE = """\
 if [ "${CONDA_BUILD:-0}" = 1 ]; then
   _MB_PREFIX=$PREFIX
@@ -79,55 +79,56 @@ fi
 class Toolchain:
     """A working GCC."""
 
-    #: The compilers as seen inside their root, links resolved, so that switching alternatives cannot go unnoticed.
+    #: Paths inside the root, with links resolved, so that a switch of Debian's alternatives changes them.
     cc: str
     cxx: str
     version: str  #: Such as "14.2.0".
     glibc: str  #: Such as "2.41".
     programs: Mapping[str, str]  #: Variable name to program, such as AR to /usr/bin/ar.
-    libraries: Mapping[str, Path]  #: Conda package name to library file, as seen from outside the root.
+    libraries: Mapping[str, Path]  #: Conda package name to library file, with its path outside the root.
     digest: str  #: sha256 over compilers, assembler, linker and libraries.
 
     @property
     def major(self) -> str:
-        """The first number of the version, as variants ask for it."""
+        """Major version, as variants use it."""
         return self.version.split(".")[0]
 
 
 def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
-    """Probe gcc and g++; ``enter`` is the prefix of a command that runs it in ``root``.
+    """Query gcc and g++; ``enter`` is the beginning of a command line that runs the rest in ``root``.
 
-    Raises ProviderError: gcc or g++ is missing, does not run, or the two are of different versions.
+    Raises ProviderError: gcc or g++ is missing or does not run, or their versions differ.
     """
     printed = run(
         [*enter, "sh", "-eu", "-c", _PROBE, "sh", *_PROGRAMS.values()],
-        what="looking for the system's compilers",
+        what="looking for gcc and g++",
         remedy=_REMEDY,
     )
     answer = dict(line.partition("=")[::2] for line in printed.splitlines())
     if answer["version"] != answer["cxx_version"]:
         raise ProviderError(
-            f"gcc is {answer['version']}, but g++ is {answer['cxx_version']}", "Install one version of both."
+            f"gcc {answer['version']} and g++ {answer['cxx_version']}: versions differ",
+            "install the same version of gcc and g++",
         )
     files = {
         name: root / path.lstrip("/") for name, path in answer.items() if name.startswith(("part:", "lib:"))
     }
     if missing := [str(path) for path in files.values() if not path.is_file()]:
-        raise ProviderError(f"the compiler names files that are missing: {', '.join(missing)}", _REMEDY)
+        raise ProviderError(f"{answer['cxx']}: parts are missing: {', '.join(missing)}", _REMEDY)
     sums = "\n".join(sha256(files[name]) for name in sorted(files))
     return Toolchain(
         cc=answer["cc"],
         cxx=answer["cxx"],
         version=answer["version"],
         glibc=answer["glibc"].split()[-1],
-        programs={name: path for name, own in _PROGRAMS.items() if (path := answer[f"program:{own}"])},
+        programs={name: path for name, tool in _PROGRAMS.items() if (path := answer[f"program:{tool}"])},
         libraries={name[4:]: path for name, path in files.items() if name.startswith("lib:")},
         digest=hashlib.sha256(sums.encode()).hexdigest(),
     )
 
 
 def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
-    """Describe compilers, binutils, sysroot and the compilers' run-time libraries for one of ``MACHINES``."""
+    """Describe compilers, binutils, sysroot and run-time libraries; ``platform`` is one of ``MACHINES``."""
     version, glibc = toolchain.version, toolchain.glibc
     libgcc, libstdcxx = f"libgcc >={toolchain.major}", f"libstdcxx >={toolchain.major}"
     gcc, gxx = f"gcc_{platform} {version}.*", f"gxx_{platform} {version}.*"
@@ -204,10 +205,10 @@ def _cxx_variables(toolchain: Toolchain) -> dict[str, str]:
 
 
 def activation(package: LocalPackage, variables: Mapping[str, str], order: str = "") -> LocalPackage:
-    """Return a package with shell scripts that set variables on activation and restore them on deactivation.
+    """Return the package with shell scripts that set variables on activation and restore them on deactivation.
 
-    Values may use each other, and ``$_MB_PREFIX`` for the environment. Scripts run in the order of their names, which
-    are ``order`` and the package's name.
+    Values may contain other variables, and ``$_MB_PREFIX`` for the environment's folder. Scripts run in alphabetical
+    order of ``order`` + package name.
     """
     body = "".join(_SET.format(name=name, value=value) for name, value in variables.items())
     activate = _PROLOGUE + body + "unset _MB_PREFIX _MB_MAP\n"
@@ -229,7 +230,7 @@ def _write_scripts(name: str, activate: str, deactivate: str, prefix: Path) -> N
 def _copy_library(path: Path, prefix: Path) -> None:
     (prefix / "lib").mkdir()
     shutil.copy2(path, prefix / "lib" / path.name)
-    # libstdc++.so.6.0.30 is asked for as libstdc++.so.6
+    # programs load libstdc++.so.6.0.30 as libstdc++.so.6
     name, _, version = path.name.partition(".so.")
     short = f"{name}.so.{version.split('.')[0]}"
     if short != path.name:

@@ -1,4 +1,4 @@
-"""CPython interpreters on this machine: pyenv's, uv's, the system's and the running one."""
+"""Find CPython interpreters on this machine: pyenv's, uv's, the system's and the running one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groundwork.errors import ProviderError
 from groundwork.process import run
 from groundwork.user_folders import home_folder
 
-_OLDEST = 10  # of the 3
+_OLDEST = 10  # minor version of Python 3
 
 _PROBE = """\
 import json, sys, sysconfig
@@ -35,12 +35,12 @@ print(json.dumps({
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """A Python, as it describes itself."""
+    """A Python and the facts that it reported."""
 
-    executable: Path  #: The program that was asked.
+    executable: Path  #: The program that reported them.
     version: str  #: Such as "3.12.1".
     soabi: str  #: Part of the file name of extension modules, such as "cpython-312-x86_64-linux-gnu".
-    #: Where its files lie.
+    #: Folders of its files.
     prefix: Path
     stdlib: Path
     include: Path
@@ -55,7 +55,7 @@ class Interpreter:
 
     @property
     def tag(self) -> str:
-        """The ABI tag that conda-forge's build strings end in: "cp312", "cp313t"."""
+        """The ABI tag at the end of conda-forge's build strings: "cp312", "cp313t"."""
         return "cp" + self.python.replace(".", "")
 
     @property
@@ -65,22 +65,22 @@ class Interpreter:
 
     @property
     def debian_layout(self) -> bool:
-        """Split over /usr as Debian does, with its own idea of where modules are installed."""
+        """Whether it has Debian's layout: files spread over /usr, and modules installed to dist-packages."""
         split = self.include.parent / self.multiarch / self.include.name / "pyconfig.h"
         return self.prefix.name == "usr" and split.is_file()
 
 
 def candidates(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
-    """Yield the usual places of interpreters, which need not exist, for a user with this home folder, or with none.
+    """Yield the usual paths of interpreters, existing or not; `home` is None for a user without home folder.
 
-    Uses PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME.
+    Reads PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME.
     """
     pyenv = environ.get("PYENV_ROOT") or (home and home / ".pyenv")
     data = environ.get("XDG_DATA_HOME") or (home and home / ".local" / "share")
     uv = environ.get("UV_PYTHON_INSTALL_DIR") or (data and Path(data, "uv", "python"))
     for folder in (*([Path(pyenv, "versions")] if pyenv else []), *([Path(uv)] if uv else [])):
         for version in _list(folder, "*"):
-            if not version.is_symlink():  # aliases of another version
+            if not version.is_symlink():  # symlinks are aliases, such as 3.12 of 3.12.1
                 yield from _list(version, "bin/python3.[0-9]*")
     for folder in (Path("/usr/local/bin"), Path("/usr/bin")):
         yield from _list(folder, "python3.[0-9]*")
@@ -90,12 +90,15 @@ def candidates(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
 def _list(folder: Path, pattern: str) -> list[Path]:
     try:
         return sorted(folder.glob(pattern))
-    except OSError:  # it cannot be read
+    except OSError:  # unreadable folder
         return []
 
 
 def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> dict[str, Interpreter]:
-    """Return the best interpreter (highest micro version) for every X.Y(t) that can be packaged."""
+    """Return the interpreter with the highest micro version for each X.Y(t), oldest first.
+
+    Interpreters without headers are reported and left out.
+    """
     best: dict[str, Interpreter] = {}
     asked: set[Path] = set()
     for path in candidates(os.environ, home_folder(os.environ)) if paths is None else paths:
@@ -108,31 +111,34 @@ def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> 
             continue
         header = interpreter.include / "Python.h"
         if not header.is_file():
-            report(f"left out Python {interpreter.version} ({path}): its headers are missing ({header})")
+            report(f"Python {interpreter.version} ({path}) is left out: {header} is missing")
             continue
         former = best.get(interpreter.python)
-        # At the same version the self-contained layouts come first: candidates() names them first.
+        # of equal versions the first one wins: candidates() yields self-contained layouts (pyenv, uv) first
         if former is None or interpreter.sort_key > former.sort_key:
             best[interpreter.python] = interpreter
     return dict(sorted(best.items(), key=lambda item: (item[1].sort_key, item[0])))
 
 
 def some_of(pythons: Sequence[str], report: Callable[[str], None]) -> dict[str, Interpreter]:
-    """Return the installed ones among some Pythons; raises ProviderError if there are none."""
+    """Return the installed interpreters of the given X.Y(t).
+
+    Raises ProviderError: None is installed.
+    """
     installed = find(report)
     chosen = {python: installed[python] for python in pythons if python in installed}
     if not chosen:
         raise ProviderError(
-            f"none of the Pythons {', '.join(pythons)} is on this machine with its headers "
+            f"Python {', '.join(pythons)}: not found with headers on this machine "
             f"(found: {', '.join(installed) or 'none'})",
-            "Install one: apt-get install python3-dev, pyenv install 3.12, or uv python install 3.12.",
+            f"run: uv python install {pythons[0]}, or pyenv install {pythons[0]}, or sudo apt-get install python3-dev",
         )
     return chosen
 
 
 def ask(executable: Path) -> Interpreter | None:
-    """Query a program's version, ABI and folders; None if it is not a released CPython, or does not answer."""
-    # a generous limit: every core may have ten other things to do
+    """Query a program's version, ABI and folders; return None if it is no released CPython or fails."""
+    # a generous limit, because every core may be busy compiling
     done = run([executable, "-I", "-S", "-c", _PROBE], timeout=120)
     try:
         answer = json.loads(done.stdout)

@@ -20,13 +20,13 @@ from groundwork.names import PackageId
 from megabuild.providers.command import run
 from megabuild.providers.local import assemble
 
-#: Part of every package's key: raise it when this module puts packages together differently.
+#: Part of every package's key: raise it when this module builds packages differently.
 _FORMAT = 1
 
-#: Of all files in a package, in seconds since 1970.
+#: Modification time of all files in a package, in seconds since 1970.
 _DATE = 1_000_000_000
 
-_TIMEOUT = 3600.0  # seconds that the largest package may take
+_TIMEOUT = 3600.0  # seconds, enough for the largest package
 
 _SCRIPT = """\
 set -eu
@@ -40,31 +40,31 @@ find '{staged}' -mindepth 1 -maxdepth 1 -exec mv -t "$PREFIX" {{}} +
 
 @dataclass(frozen=True, kw_only=True)
 class LocalPackage:
-    """A package that can be built when the store does not have it yet."""
+    """A package of the local channel, built when it is not in the store yet."""
 
     name: str
     version: str
     platform: str  #: Subdir of the channel, such as "linux-64"; ignored for noarch packages.
-    #: Build string; "{hash}" in it becomes seven digits of the key, so that a changed input changes the string.
+    #: Build string. "{hash}" becomes the first seven digits of the key, so a changed input changes the string.
     build: str = "h{hash}_0"
     build_number: int = 0
     #: "python" for pure Python files under site-packages, "generic" for files without a platform.
     noarch: Literal["python", "generic"] | None = None
     depends: tuple[str, ...] = ()
     constrains: tuple[str, ...] = ()
-    #: "strong", "weak" or "noarch" to specs.
+    #: Specs by kind: "strong", "weak" or "noarch".
     run_exports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Everything the content is made from, as text (hashes, versions). Part of the key.
     inputs: Mapping[str, str] = field(default_factory=dict)
-    #: Writes the files into a folder as though that folder were the environment's prefix.
+    #: Writes the package's files into a folder, as if that folder were an environment's prefix.
     fill: Callable[[Path], None] = field(default=lambda _: None, compare=False)
     #: Replace the folder's path in text files by the prefix, so that installing rewrites it.
     relocate: bool = False
     relink: bool = False  #: Have the engine rewrite existing RPATHs to point into the environment.
     site_packages: str | None = None  #: For interpreters: where noarch packages go, relative to the prefix.
     summary: str = ""  #: One line for the metadata.
-    python: str = ""  #: X.Y(t) of the Python that it is for alone.
-    size: int = 0  #: Bytes of the wheel that it is made from.
+    python: str = ""  #: X.Y(t) if the package is for one Python only.
+    size: int = 0  #: Bytes of the package's wheel, if it is made from one.
 
     @cached_property
     def key(self) -> str:
@@ -95,7 +95,7 @@ class LocalPackage:
 
 
 def alias(name: str, target: str, version: str, platform: str) -> LocalPackage:
-    """Describe an empty package that brings another one of the same version."""
+    """Describe an empty package `name` that depends on the same version of `target`."""
     return LocalPackage(
         name=name,
         version=version,
@@ -106,19 +106,19 @@ def alias(name: str, target: str, version: str, platform: str) -> LocalPackage:
 
 
 def build(package: LocalPackage, work: Path) -> Path:
-    """Put `package` together in the empty folder `work` and return the package file.
+    """Build `package` in the empty folder `work` and return the path of the package file.
 
-    Raises ProviderError: The engine refused or left no package.
+    Raises ProviderError: The engine failed.
     """
     staged, output = work / "staged", work / "output"
     staged.mkdir(parents=True)
     package.fill(staged)
     script = _SCRIPT.format(staged=staged, relocate=int(package.relocate))
-    recipe = work / "recipe.json"  # which is YAML, too
+    recipe = work / "recipe.json"  # JSON is YAML, too
     files = (path for path in sorted(staged.rglob("*")) if path.is_file() and not path.is_symlink())
     relinked = [str(path.relative_to(staged)) for path in files if has_rpath(path)] if package.relink else []
     recipe.write_text(json.dumps(_recipe(package, script, relinked)))
-    temporary = work / "tmp"  # the engine copies the package there, and leaves it where it is killed
+    temporary = work / "tmp"  # the engine copies the package here, and if killed leaves the copy
     temporary.mkdir()
     run(
         [sys.executable, "-I", assemble.__file__, str(recipe), str(output), package.platform],
@@ -132,13 +132,13 @@ def build(package: LocalPackage, work: Path) -> Path:
 
 
 def _dated(package: Path, target: Path) -> Path:
-    """Write a package once more, with one date for all its files; the engine gives them the time of day.
+    """Copy a package, with `_DATE` for all its files instead of the engine's current time.
 
-    Else ninja would compile a tree again that another machine has made, before its headers were packed here.
+    Otherwise headers packed here would be newer than a build tree from another machine, and ninja would recompile it.
     """
     with zipfile.ZipFile(package) as old, zipfile.ZipFile(target, "x") as new:
         for name in old.namelist():
-            # of a size that it is known only in the end
+            # zip64, because the size is not known in advance
             with old.open(name) as source, new.open(name, "w", force_zip64=True) as copy:
                 if not name.startswith("pkg-"):
                     shutil.copyfileobj(source, copy)
@@ -168,7 +168,7 @@ def _recipe(package: LocalPackage, script: str, relinked: list[str]) -> dict[str
             "string": package.build_string,
             "script": script,
             "python": {
-                "skip_pyc_compilation": ["**/*.py"],  # else one process for every file
+                "skip_pyc_compilation": ["**/*.py"],  # compiling would start a process for every file
                 **({"site_packages_path": package.site_packages} if package.site_packages else {}),
             },
             "dynamic_linking": {

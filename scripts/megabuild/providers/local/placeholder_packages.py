@@ -1,4 +1,4 @@
-"""Empty packages that let a rehearsal solve for what this machine cannot provide."""
+"""Empty stand-ins for packages that this machine cannot provide, for the solver of a rehearsal."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def packages(
     toolchain: Toolchain,
     platform: str,
 ) -> list[LocalPackage]:
-    """Describe stand-ins that satisfy all specs of the packages, by name, that are missing on this machine.
+    """Describe stand-ins for missing packages, so that all their specs are satisfied.
 
-    The companions of a package are what its run_exports ask for.
+    ``missing`` maps package names to specs; ``companions`` maps them to the packages in their run_exports.
 
-    Raises ProviderError: A spec that no version satisfies.
+    Raises ProviderError: No version satisfies one of the specs.
     """
     described: list[LocalPackage] = []
     for name, specs in sorted(missing.items()):
@@ -52,9 +52,9 @@ def packages(
 
 
 def examples(specs: Sequence[MatchSpec], name: str, tag: str) -> list[PackageId]:
-    """Return as few packages of a name as possible, so that every spec is satisfied by one of them.
+    """Return a few packages of this name and build tag, so that each spec is satisfied by one of them.
 
-    Raises ProviderError: A single spec that nothing satisfies.
+    Raises ProviderError: No version satisfies one of the specs.
     """
     groups: list[list[MatchSpec]] = []
     for spec in specs:
@@ -68,13 +68,13 @@ def examples(specs: Sequence[MatchSpec], name: str, tag: str) -> list[PackageId]
     for group in groups:
         package = _example(group, name, tag)
         if package is None:
-            raise ProviderError(f"no version can satisfy the requirement {group[0]}")
+            raise ProviderError(f"{group[0]}: no version satisfies this requirement")
         packages.append(package)
     return packages
 
 
 def _example(specs: Sequence[MatchSpec], name: str, tag: str) -> PackageId | None:
-    """A package that satisfies all `specs`, or None if none is found; `tag` is its build string where any will do."""
+    """Return a package that satisfies all `specs`, or None; `tag` is its build string if any is allowed."""
     literals = [text for spec in specs for text in re.findall(r"\d[\w.+!]*", spec.version or "")]
     versions = [
         candidate
@@ -122,4 +122,4 @@ def _fill(name: str, version: str, toolchain: Toolchain, prefix: Path) -> None:
         (prefix / "lib").mkdir()
         library = prefix / "lib" / "libmagma.so"
         words = ["-shared", "-fPIC", "-Wl,-soname,libmagma.so", "-o", str(library), "-x", "c", "/dev/null"]
-        run([toolchain.cc, *words], what="making the stand-in of libmagma")
+        run([toolchain.cc, *words], what="compiling the stand-in for libmagma")

@@ -1,4 +1,4 @@
-"""An interpreter of this machine as conda packages `python` and `python_abi`, with conda-forge's build strings."""
+"""Package an interpreter of this machine as `python` and `python_abi`, with conda-forge's build strings."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from groundwork.errors import ProviderError
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
 
-#: Left out of the standard library, relative to it: tests, Tk programs, caches, static libraries.
+#: Ignored files of the standard library: tests, Tk programs, caches, static libraries.
 _ignored = shutil.ignore_patterns(
     "__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "site-packages", "dist-packages",
     "sitecustomize.py", "EXTERNALLY-MANAGED", "_tkinter.*.so", "_test*.so", "xxlimited*.so", "*.a", "*.o", "*.pyc",
 )  # fmt: skip
 
-#: Debian installs below local/ and dist-packages, conda below site-packages: its text in sysconfig, and the plain one.
+#: Debian's line in sysconfig, which installs modules to local/ and dist-packages, and upstream's: to site-packages.
 _DEBIAN_SCHEME = ("prefix_scheme = 'posix_local'", "prefix_scheme = 'posix_prefix'")
 
-#: Debian's site module is compiled into the interpreter and knows nothing of site-packages.
+#: Debian's site module is compiled into the interpreter and does not search site-packages.
 _SITECUSTOMIZE = """\
 import site, sys
 
@@ -33,7 +33,7 @@ if sys.prefix == sys.base_prefix:
 
 
 def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, LocalPackage]:
-    """Describe `python` and `python_abi` for one interpreter of this machine, whose subdir is `platform`."""
+    """Describe the packages `python` and `python_abi` of an interpreter, in the subdir `platform`."""
     python, tag = interpreter.python, interpreter.tag
     number_only = python.removesuffix("t")
     minor = interpreter.sort_key[1]
@@ -58,7 +58,7 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, Loc
     abi_package = LocalPackage(
         name="python_abi",
         version=number_only,
-        build=f"8_{tag}",  # conda-forge's number
+        build=f"8_{tag}",  # conda-forge's build number
         build_number=8,
         platform=platform,
         noarch="generic",
@@ -69,7 +69,7 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, Loc
 
 
 def _parts(interpreter: Interpreter) -> Iterator[tuple[Path, str]]:
-    """Existing files and folders of the interpreter with their place in a prefix."""
+    """Yield the interpreter's existing files and folders with their paths in a prefix."""
     python = interpreter.python
     yield interpreter.stdlib, f"lib/python{python}"
     yield interpreter.include, f"include/python{python}"
@@ -86,8 +86,8 @@ def _parts(interpreter: Interpreter) -> Iterator[tuple[Path, str]]:
 
 
 def _signature(interpreter: Interpreter) -> str:
-    """sha256 over names, sizes and mtimes of everything that would be packaged (reading it all takes too long)."""
-    # as former versions described it, whose packages stay valid
+    """Return a sha256 of names, sizes and mtimes of all files to package; reading their content is too slow."""
+    # the text of former versions of megabuild, so that their packages stay valid
     digest = hashlib.sha256(f"{repr(interpreter)[:-1]}, platforms=())".encode())
     for source, inside in _parts(interpreter):
         for path in _files(source):
@@ -129,20 +129,20 @@ def _fill(interpreter: Interpreter, prefix: Path) -> None:
 
 
 def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
-    """Make Debian's split interpreter install and look for modules in site-packages, like any other."""
+    """Make Debian's interpreter install modules to site-packages and search them there."""
     stdlib = prefix / f"lib/python{interpreter.python}"
     package = stdlib / "sysconfig" / "__init__.py"
     sysconfig = package if package.exists() else stdlib / "sysconfig.py"
-    theirs, plain = _DEBIAN_SCHEME
+    debian_line, upstream_line = _DEBIAN_SCHEME
     text = sysconfig.read_text()
-    if theirs not in text:
+    if debian_line not in text:
         raise ProviderError(
-            f"{interpreter.executable}: {sysconfig.name} is not laid out as Debian's usually is",
-            "Install this Python with pyenv or uv instead.",
+            f"{interpreter.executable}: {sysconfig} does not have Debian's line {debian_line!r}",
+            f"run: uv python install {interpreter.python}, or pyenv install {interpreter.python}",
         )
-    sysconfig.write_text(text.replace(theirs, plain))
+    sysconfig.write_text(text.replace(debian_line, upstream_line))
     (stdlib / "sitecustomize.py").write_text(_SITECUSTOMIZE)
-    for link in stdlib.glob("config-*/*.so"):  # to the library's place in the system
+    for link in stdlib.glob("config-*/*.so"):  # points to the system's library folder
         link.unlink()
     real_config = interpreter.include.parent / interpreter.multiarch / interpreter.include.name / "pyconfig.h"
     if real_config.is_file():
@@ -163,10 +163,10 @@ def _strip(prefix: Path) -> None:
 
 
 def _move_prefix(interpreter: Interpreter, prefix: Path) -> None:
-    """Write the new prefix where text files name the old one; packaging rewrites it again for each environment."""
+    """Replace the old prefix in text files by the new one, which installing then replaces by the environment's."""
     old, new = str(interpreter.prefix).encode(), str(prefix).encode()
     if interpreter.debian_layout:
-        return  # "/usr" also means the system's own folders there
+        return  # in these files "/usr" can also mean the system's own folders
     for path in _plain_files(prefix):
         content = path.read_bytes()
         if old in content and b"\0" not in content:

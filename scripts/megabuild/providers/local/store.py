@@ -1,4 +1,4 @@
-"""Content-addressed store of built packages, each built once for its inputs, and channels linked together from it."""
+"""Content-addressed store of locally built packages, and channels that link to them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import each, run
 from megabuild.providers.local.package import LocalPackage, build
 
-#: In a local channel: each package's key, the sha256 of its inputs, by file name.
+#: File in a local channel: the key of each package (the sha256 of its inputs) by file name.
 MADE_OF = "made-of.json"
 _INDEX = """\
 import asyncio, os, sys
 from rattler.index import index_fs
 asyncio.run(index_fs(sys.argv[1], force=True, write_zst=False, write_shards=False))
-os._exit(0)  # its native threads may abort an interpreter that is torn down
+os._exit(0)  # no teardown, during which rattler's native threads may abort the interpreter
 """
 _INDEX_SECONDS = 1800.0
-_BUILDERS = 2  # the engine compresses with several threads of its own
+_BUILDERS = 2  # few, because the engine compresses with several threads
 
 
 class _Record(msgspec.Struct):
-    """The part of a package's ``record.json`` that is read."""
+    """The fields of a package's ``record.json`` that this module reads."""
 
     key: str
     sha256: str
@@ -48,17 +48,17 @@ def _ignore(_: object) -> None:
 class Store:
     """Packages under `<folder>/store/<key>/`, channels under `<folder>/channels`.
 
-    The caller holds `folder`'s lock, or writes nothing.
+    To write, the caller must hold `folder`'s lock.
     """
 
     def __init__(self, folder: Path, *, writing: bool = True) -> None:
         self._folder = folder
         self._temporary = folder / "tmp"
         if writing:
-            self.clean()  # what a killed run left: holding the lock, nobody else is writing
+            self.clean()  # leftovers of a killed run: the lock excludes other writers
 
     def clean(self) -> None:
-        """Delete everything unfinished."""
+        """Delete unfinished packages and channels."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def path(self, package: LocalPackage) -> Path:
@@ -66,12 +66,12 @@ class Store:
         return self._entry(package) / package.id.file_name
 
     def missing(self, packages: Iterable[LocalPackage], report: Notes = _ignore) -> list[LocalPackage]:
-        """Return the packages that are still to be built, damaged ones among them, each once."""
+        """Return the packages that are not in the store or damaged there, without duplicates."""
         unique = {package.key: package for package in packages}
         return [package for package in unique.values() if not self._sha256(package, report)]
 
     def ensure(self, packages: Iterable[LocalPackage], report: Notes, what: str = "packing") -> None:
-        """Build what is missing."""
+        """Build the packages returned by :meth:`missing`; `what` names the step in the progress."""
         missing = self.missing(packages, report)
         if missing:
             report(Preparing(what=what, total=len(missing), unit="packages"))
@@ -80,12 +80,12 @@ class Store:
             report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
 
     def whole(self, packages: Sequence[LocalPackage]) -> Path | None:
-        """Return the channel of exactly these packages, where nothing of it is left to be made."""
+        """Return the channel of exactly these packages, or None if it does not exist or is damaged."""
         channel, made_of = self._describe_channel(packages)
         return channel if self._is_whole(channel, packages, made_of) else None
 
     def channel(self, packages: Sequence[LocalPackage], platform: str, report: Notes = _ignore) -> Path:
-        """Return the channel of exactly these packages, created atomically if it does not exist yet."""
+        """Return the channel of exactly these packages, which must be in the store; create it atomically if needed."""
         channel, made_of = self._describe_channel(packages)
         if self._is_whole(channel, packages, made_of):
             return channel
@@ -96,10 +96,10 @@ class Store:
             link(self.path(package), temporary / package.subdir / package.id.file_name)
         what = "indexing the local channel"
         report(Preparing(what=what))
-        # in a process of its own: the hundred megabytes that it takes would stay with this one
+        # a separate process, because this one would keep the 100 MB that indexing takes
         argv = [sys.executable, "-I", "-c", _INDEX, str(temporary)]
         run(argv, what=what, timeout=_INDEX_SECONDS, guarded=True)
-        shutil.rmtree(temporary / ".tmp", ignore_errors=True)  # in which rattler writes what it then renames
+        shutil.rmtree(temporary / ".tmp", ignore_errors=True)  # rattler's scratch folder
         make_readable(temporary)
         report(Preparing(what=what, done=1, total=1))
         (temporary / MADE_OF).write_text(made_of)
@@ -107,14 +107,14 @@ class Store:
         return channel
 
     def _describe_channel(self, packages: Iterable[LocalPackage]) -> tuple[Path, str]:
-        """Return the path of the channel of some packages, and its :data:`MADE_OF`."""
+        """Return the path of the packages' channel, and the text of its :data:`MADE_OF`."""
         made_of = {package.id.file_name: package.key for package in packages}
         keys = hashlib.sha256("\n".join(sorted(made_of.values())).encode()).hexdigest()
         name = hashlib.sha256(f"{keys} {MADE_OF}".encode()).hexdigest()[:16]
         return self._folder / "channels" / name, json.dumps(made_of, indent=1, sort_keys=True)
 
     def _is_whole(self, channel: Path, packages: Iterable[LocalPackage], made_of: str) -> bool:
-        """Whether a channel exists, its files are the store's or copies of them, and its index lists exactly these."""
+        """Whether the channel has the store's files or copies of them, and an index of exactly these packages."""
         listed = {}
         try:
             for package in packages:
@@ -130,14 +130,14 @@ class Store:
         return self._folder / "store" / package.key
 
     def _sha256(self, package: LocalPackage, report: Notes = _ignore) -> str:
-        """Return the hash of a package's file; empty if it has not been built, or is damaged."""
+        """Return the hash of a package's file; empty if the file is missing or damaged."""
         try:
             record = _RECORDS.decode((self._entry(package) / "record.json").read_bytes())
         except (OSError, msgspec.MsgspecError):
             return ""
         if record.key == package.key and verified(self.path(package), record.sha256):
             return record.sha256
-        report(f"! {package.name} {package.version} was damaged in the cache and is packaged again")
+        report(f"! {package.name} {package.version}: damaged in the cache, packing it again")
         return ""
 
     def _build(self, package: LocalPackage) -> LocalPackage:
@@ -156,7 +156,7 @@ class Store:
 
 
 def planned(folder: Path, packages: Iterable[LocalPackage], platform: str) -> Path:
-    """Return a channel with an index only, for a solver; its packages need not exist."""
+    """Write an index without packages, for a solver, and return its channel."""
     unique = {package.key: package for package in packages}
     channel = folder / "planned" / hashlib.sha256("\n".join(sorted(unique)).encode()).hexdigest()[:16]
     for subdir in (platform, "noarch"):
@@ -181,14 +181,14 @@ def planned(folder: Path, packages: Iterable[LocalPackage], platform: str) -> Pa
 
 
 def _put(folder: Path, final: Path) -> None:
-    """Move a finished folder into place; an existing one is damaged, or it would not have been made again."""
+    """Move a finished folder to `final`; an existing folder there is damaged, so it is replaced."""
     final.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(final, ignore_errors=True)
     os.replace(folder, final)
 
 
 def indexed(channel: Path) -> dict[str, str] | None:
-    """Return the files of a channel's index with their sha256, or None if a part of it cannot be read."""
+    """Return the sha256 of each file in a channel's index, or None if the index of a subdir is unreadable."""
     listed: dict[str, str] = {}
     for subdir in channel.iterdir():
         if subdir.is_dir() and not subdir.name.startswith("."):
@@ -203,7 +203,7 @@ def indexed(channel: Path) -> dict[str, str] | None:
 def made_of(channel: Path) -> dict[str, str]:
     """Return the keys of a local channel's packages by file name; empty for other channels.
 
-    Packages made from the same inputs on two machines, or two days, differ in their time stamps.
+    Compare keys, not file hashes: packages built twice from the same inputs differ in their time stamps.
     """
     try:
         return msgspec.json.decode((channel / MADE_OF).read_bytes(), type=dict[str, str])

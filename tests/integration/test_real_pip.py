@@ -53,7 +53,7 @@ def test_a_damaged_wheel_in_the_cache_is_fetched_again_and_a_whole_one_is_not_re
     content = kept.read_bytes()
     kept.write_bytes(content[:-20])
     assert fetch().read_bytes() == content
-    damaged = "! six-1.0-py3-none-any.whl was damaged in the cache and is fetched again"
+    damaged = "! six-1.0-py3-none-any.whl: damaged in the cache, downloading it again"
     assert [one for one in said if isinstance(one, str)].count(damaged) == 1
     told = len(said)
     when = kept.stat().st_mtime_ns

@@ -266,7 +266,7 @@ def test_pythons_without_a_fitting_wheel_are_left_out_with_the_reason(
     assert versions == {"3.11": "2.13.0+cpu"}
     assert "the wheel of torch 2.13.0 is for CUDA 13.0" in wheels.left_out["3.12"]
     assert base_python(load(repository, "linux_64_cpu_wheel"), wheels.locks) == "3.11"
-    assert f"{pypi.url}/whl/cpu was queried" in wheels.notes[0]
+    assert f"{pypi.url}/whl/cpu: cannot be searched" in wheels.notes[0]
 
 
 def test_a_cpu_wheel_beside_it_does_not_stand_for_the_cuda_wheel(

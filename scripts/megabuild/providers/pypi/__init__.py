@@ -1,1 +1,1 @@
-"""Packages from wheels: resolve and lock, download, turn into conda packages; PyTorch's own and NVIDIA's."""
+"""Resolve, lock and download wheels, PyTorch's and NVIDIA's among them, and turn them into conda packages."""

@@ -1,4 +1,4 @@
-"""Fetch locked wheels: each file once, from wherever an index has it, and checked against the lock's hash."""
+"""Download locked wheels, each file once and from any index that has it, and check the lock's hash."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def download(
     only: Callable[[Wheel], bool] = lambda wheel: True,
     more: Sequence[str] = (),
 ) -> dict[str, Path]:
-    """Return the files of all locks by sha256, downloading those that are missing from `folder`, or damaged.
+    """Return the paths of all locks' wheels by sha256, after downloading those missing or damaged in `folder`.
 
-    Wheels that ``only`` excludes are not downloaded, but their paths are returned. ``more`` are addresses of simple
-    indexes, and folders with wheels, besides those that pip is configured with.
+    Wheels that ``only`` excludes are not downloaded, but their paths are returned. ``more`` adds simple indexes (URLs)
+    and folders of wheels to pip's configuration.
 
     Raises ProviderError: A download failed.
     Raises IntegrityError: A file does not match its lock.
@@ -42,12 +42,12 @@ def download(
     missing = [wheel for key, wheel in wheels.items() if only(wheel) and not disk.verified(files[key], key)]
     for wheel in missing:
         if files[wheel.sha256].exists():
-            report(f"! {wheel.file_name} was damaged in the cache and is fetched again")
+            report(f"! {wheel.file_name}: damaged in the cache, downloading it again")
     if missing:
         what, where = f"downloading {counted(len(missing), 'wheel')}", places(more)
         sizes = [wheel.size or 1 for wheel in missing]
         report(Preparing(what=what, total=sum(sizes), unit="bytes"))
-        # on the file system of their final place: gigabytes need not be copied
+        # on the file system of `folder`, so that gigabytes are renamed, not copied
         with disk.scratch(folder) as temporary:
             fetched = each(
                 lambda wheel: _fetch(wheel, where, temporary, files[wheel.sha256]), missing, _AT_ONCE
@@ -58,7 +58,7 @@ def download(
 
 
 def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
-    """Return by sha256 the bytes of those wheels of some locks that are still to be downloaded."""
+    """Return the sizes in bytes, by sha256, of the locks' wheels that are not in `folder`."""
     wheels = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
     return {
         sha256: wheel.size
@@ -70,12 +70,12 @@ def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
 def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> None:
     client = where.client(_HOURS)
     listed, troubles = offered(wheel.name, where, lambda url: client.get(url, headers=HEADERS))
-    # another build may have the same name, as in a folder of locally built wheels
+    # other builds can have the same file name, for example in a folder of locally built wheels
     same = [file for file in listed if file.name == wheel.file_name and file.sha256 in ("", wheel.sha256)]
     if not same:
         raise ProviderError(
-            "; ".join([f"no index has {wheel.file_name}", *troubles]),
-            "Check the network and pip's configuration (pip config list).",
+            "; ".join([f"{wheel.file_name}: not in any index", *troubles]),
+            "check the network and pip's configuration (pip config list)",
         )
     partial = temporary / wheel.sha256
     if same[0].url.startswith("file:"):
@@ -87,5 +87,6 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
     if not disk.verified(final, wheel.sha256):
         final.unlink()
         raise IntegrityError(
-            f"{final.name} is not the file that was resolved", "Delete the cache's wheels folder."
+            f"{final.name}: the download does not match the hash in its lock",
+            f"run: rm -r {final.parents[1]}, then run again",
         )

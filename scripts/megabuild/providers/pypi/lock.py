@@ -1,4 +1,4 @@
-"""The wheels that satisfy requirements for one Python, cached as a lock."""
+"""Resolve requirements to wheels for one Python, and cache the result as a lock."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
 
 _FORMAT = 1
-_AT_ONCE = 8  # ends of wheels, or pages of an index, on their way
-#: No Python packages, whatever somebody has published under such a name.
+_AT_ONCE = 8  # parallel downloads of wheels' metadata or of index pages
+#: Native packages: PyPI projects with such names are something else.
 _NATIVE = re.compile(r"lib.*|_.*|cross-.*|.*[-_](dev|devel|static|abi)|.*_(linux|osx|win|emscripten)-\w+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wheel:
-    """A wheel of a lock: file name, hash, size, and the relevant metadata. Never its address."""
+    """A wheel of a lock. Its URL is not stored, because any index may provide the file."""
 
     name: str
     version: str
@@ -44,7 +44,7 @@ class Wheel:
     size: int = 0
 
     def needs(self, environment: Mapping[str, str]) -> Iterator[Requirement]:
-        """Yield its requirements that apply for these marker values, without extras."""
+        """Yield the requirements that apply to these marker values, without extras."""
         for requirement in map(Requirement, self.requires):
             if requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""}):
                 yield requirement
@@ -52,7 +52,7 @@ class Wheel:
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """The wheels of one Python, and its marker values."""
+    """The wheels for one Python, and its marker values."""
 
     python: str
     environment: Mapping[str, str]
@@ -71,10 +71,9 @@ def resolve(
     more: Sequence[str] = (),
     index: str | None = None,
 ) -> Lock:
-    """Return the lock for `requirements` (``numpy==2.*``), from `folder` if cached, else resolved by the indexes.
+    """Return the lock for `requirements` (``numpy==2.*``), from `folder` if cached there, else newly resolved.
 
-    ``more`` are addresses of simple indexes, and folders with wheels, besides those that pip is configured with;
-    ``index`` is the only one to ask.
+    ``more`` adds simple indexes (URLs) and folders of wheels to pip's configuration; ``index`` replaces all indexes.
 
     Raises ProviderError: No network, no such version, or a requirement without a wheel.
     """
@@ -126,7 +125,7 @@ def _wheel(file: File, content: Content) -> Wheel:
 def with_wheels(
     names: Iterable[str], catalogue: Catalogue, pythons: Collection[Interpreter], more: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return those conda packages whose project, by its name, has a wheel for every Python; sorted.
+    """Return the conda packages among `names` whose PyPI project has a wheel for every Python, sorted.
 
     Raises ProviderError: An index does not answer.
     """

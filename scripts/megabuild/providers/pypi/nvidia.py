@@ -1,7 +1,7 @@
-"""NVIDIA's wheels (libraries, headers, nvcc) as conda packages under conda-forge's names.
+"""Turn NVIDIA's wheels (libraries, headers, nvcc) into conda packages with conda-forge's names.
 
-conda-forge's layout, flattened: files lie in lib/, include/ and bin/ of the environment, where ``$ORIGIN`` in their
-RPATHs and nvcc's own search from its place both find them, and ``targets/`` links there.
+The layout is conda-forge's, flattened: files are in lib/, include/ and bin/ of the environment, and ``targets/`` links
+to these folders. ``$ORIGIN`` in RPATHs and nvcc, which searches relative to itself, both find them there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from megabuild.providers.pypi.unpack import members
 _TARGETS = {"linux-64": "x86_64-linux", "linux-aarch64": "sbsa-linux"}
 _FOLDERS = ("bin", "include", "lib", "nvvm")
 _LIBRARY = re.compile(r"(lib.+?\.so)\.\d[\d.]*$")
-#: Prefix of a library's name that stands for its linker symlink, which a wheel cannot contain.
+#: Marks a library's linker symlink in a list of members: wheels cannot contain symlinks.
 _LINK = "link:"
 
 
@@ -39,8 +39,8 @@ def packages(
 ) -> list[LocalPackage]:
     """Describe the packages of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
 
-    Files are found by sha256; ``notes`` is the folder with the content of wheels that are not downloaded. Projects that
-    the table does not name are left out. ``cuda`` is the toolkit's version, "13.0".
+    ``files`` has the wheels by sha256; ``notes`` is the folder with the member lists of wheels not downloaded. Projects
+    that are not in ``table`` are skipped. ``cuda`` is the toolkit's version, "13.0".
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
     described = [
@@ -81,7 +81,7 @@ def _of_wheel(
     version = wheel.version
 
     def package(name: str, chosen: Sequence[str], depends: tuple[str, ...], kind: str) -> LocalPackage:
-        # the folder below targets/ is in the package that every CUDA build has
+        # cuda-cudart-dev has the links in targets/, because every CUDA build requires it
         target = _TARGETS[platform] if name == "cuda-cudart-dev" else None
         exported = f"{entry.run} >={version},<{int(version.split('.')[0]) + 1}.0a0"
         return LocalPackage(
@@ -99,17 +99,17 @@ def _of_wheel(
     if not entry.dev:
         return [package(entry.run, everything, needs, "Files")]
     libraries = [name for name in everything if _prefix_path(name).startswith("lib/") and ".so" in name]
-    rest = [name for name in everything if name not in libraries]
+    headers = [name for name in everything if name not in libraries]
     depends = (f"{entry.run} =={version}", needs[0], *entry.depends)
     return [
         package(entry.run, libraries, needs, "Libraries"),
-        package(entry.dev, [*rest, *(f"{_LINK}{name}" for name in libraries)], depends, "Headers"),
+        package(entry.dev, [*headers, *(f"{_LINK}{name}" for name in libraries)], depends, "Headers"),
         *(alias(name, entry.dev, version, platform) for name in entry.also),
     ]
 
 
 def _prefix_path(member: str) -> str:
-    """Where a file of a wheel belongs: ``nvidia/cu13/lib/libcudart.so.13`` is ``lib/libcudart.so.13``."""
+    """Return a member's path in the prefix: ``lib/libcudart.so.13`` of ``nvidia/cu13/lib/libcudart.so.13``."""
     return "/".join(PurePosixPath(member).parts[2:])
 
 
@@ -148,7 +148,7 @@ def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) 
 
 
 def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[LocalPackage]:
-    """conda-forge's cuda-nvcc: nvcc with its dependencies, set to the environment's C++ compiler."""
+    """Describe cuda-nvcc as on conda-forge: nvcc, its dependencies, and as host compiler the environment's."""
     version = versions["cuda-nvcc-tools"]
     needs = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
     compiler = LocalPackage(
@@ -165,7 +165,7 @@ def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[Loc
         summary=f"Activates nvcc {version} with the system's GCC",
     )
     flags = "${NVCC_PREPEND_FLAGS:+$NVCC_PREPEND_FLAGS }-ccbin=${CXX}"
-    # "~": after the C++ compiler's own script, which sets CXX
+    # "~" sorts the script after the C++ compiler's, which sets CXX
     return [
         activation(compiler, {"NVCC_PREPEND_FLAGS": flags}, order="~"),
         alias("cuda-nvcc", compiler.name, version, platform),

@@ -1,4 +1,4 @@
-"""Official wheels of PyTorch: one for every Python, all of the config's version and accelerator."""
+"""Find and download PyTorch's official wheels, one for each Python, for a config's version and accelerator."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ from megabuild.providers.pypi import download
 from megabuild.providers.pypi import lock as locking
 from megabuild.providers.pypi.lock import Lock
 
-_AT_ONCE = 2  # an interpreter and uv each
-#: Upstream's own indexes: one for each accelerator (pytorch.org/get-started).
+_AT_ONCE = 2  # each runs an interpreter and uv
+#: PyTorch's own indexes, one for each accelerator (pytorch.org/get-started).
 UPSTREAM = "https://download.pytorch.org/whl"
-_REMEDY = "Name an index or folder that has it (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS), or choose others with --python."
+_REMEDY = (
+    "set PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS to an index or folder with the wheel, or pass another --python"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +39,13 @@ class TorchWheels:
 
     locks: Mapping[str, Lock]  #: X.Y(t) to the lock that holds that Python's wheel alone.
     left_out: Mapping[str, str]  #: X.Y(t) to the reason why it has none.
-    #: Further indexes with these wheels, besides those that pip is configured with.
+    #: Indexes with these wheels that are not in pip's configuration.
     more: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  #: Indexes that could not be reached, a sentence each.
+    notes: tuple[str, ...] = ()  #: Notes for the plan, one for each unreachable index.
 
 
 def upstream(config: Config) -> str:
-    """Return the address of upstream's index with the config's wheels, of releases or of nightly builds."""
+    """Return the URL of PyTorch's own index with the config's wheels, of releases or of nightly builds."""
     kind = "nightly/" if ".dev" in config.torch_version else ""
     return f"{UPSTREAM}/{kind}{_tag(config)}"
 
@@ -54,12 +56,12 @@ def find(
     folder: Path,
     needed: Collection[str] = (),
 ) -> TorchWheels:
-    """Find the wheels of PyTorch that fit the interpreters by X.Y(t); nothing is downloaded.
+    """Find the PyTorch wheel that fits each interpreter (by X.Y(t)), without downloading it.
 
-    The indexes that pip is configured with come first, then upstream's for what they lack, if that is one of the
-    ``needed`` Pythons (empty: all of the config).
+    The indexes of pip's configuration come first. For Pythons without a wheel there, PyTorch's own index is used, but
+    only if they are among the ``needed`` ones (empty: all of the config).
 
-    Raises ProviderError: No Python has a wheel that fits.
+    Raises ProviderError: No wheel fits any of the Pythons.
     """
     address, notes = upstream(config), dict[str, None]()
     silence = functools.cache(lambda: _why_silent(address))
@@ -95,12 +97,12 @@ def _why_silent(index: str) -> str:
     try:
         _wheels(places(index=index))
     except NetworkError as error:
-        return f"{redact.address(index)} was queried for PyTorch's wheels: {error.message}"
+        return f"{redact.address(index)}: cannot be searched for PyTorch's wheels: {error.message}"
     return ""
 
 
 def _wheels(where: Configured) -> list[File]:
-    """Return PyTorch's wheels for whatever machine and Python; raises NetworkError."""
+    """Return PyTorch's wheels for all machines and Pythons; raises NetworkError."""
     client = where.client(PAGE_TIMEOUTS)
     files, _ = offered("torch", where, lambda url: client.get(url, headers=HEADERS))
     return [file for file in files if file.tags]
@@ -111,11 +113,11 @@ def _tag(config: Config) -> str:
 
 
 def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str | None) -> Lock | str:
-    """Return the lock with the wheel that fits, or a few words why none does."""
+    """Return the lock with the wheel that fits, or the reason why none fits."""
     version = config.torch_version
     reasons: list[str] = []
     failure = ""
-    # "===" compares the text, so that a wheel with a local version cannot stand for the one without
+    # "===" compares text: "2.13.0" does not match a wheel with a local version, such as 2.13.0+cpu
     for exact in (version, f"{version}+{_tag(config)}"):
         try:
             lock = locking.resolve([f"torch==={exact}"], interpreter, locks, dependencies=False, index=index)
@@ -132,7 +134,7 @@ def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str
 def accelerator(lock: Lock) -> str | None:
     """Return the CUDA version that the wheel of PyTorch in a lock is for ("13.0"), or None for CPU.
 
-    It is in the wheel's local version (``2.13.0+cpu``) or, where it has none as those on PyPI, in what it requires.
+    Read from the wheel's local version (``2.13.0+cpu``), or without one, as on PyPI, from its requirements.
     """
     (wheel,) = lock.wheels
     local = wheel.version.partition("+")[2]
@@ -147,15 +149,15 @@ def accelerator(lock: Lock) -> str | None:
 
 
 def folder(config: Config, cache: Path) -> Path:
-    """Return where the wheels of a config lie, in one folder for each Python."""
+    """Return the folder of a config's wheels, which has a subfolder for each Python."""
     return cache / "torch-wheels" / f"{config.torch_version}-{config.accelerator}"
 
 
 def fetch(config: Config, wheels: TorchWheels, pythons: Sequence[str], *, cache: Path, report: Notes) -> None:
-    """Download the wheels of some Pythons into their folders, each of which holds nothing else.
+    """Download the wheels for `pythons`, each into the folder of its Python, which has no other files.
 
     Raises ProviderError: A download failed.
-    Raises IntegrityError: A file is not the resolved one.
+    Raises IntegrityError: A file does not match its lock.
     """
     path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
@@ -171,11 +173,11 @@ def fetch(config: Config, wheels: TorchWheels, pythons: Sequence[str], *, cache:
 
 
 def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
-    """Return the NVIDIA requirements of the CUDA wheel in a lock, with further ``parts`` of the same toolkit.
+    """Return the NVIDIA requirements of the CUDA wheel in a lock, and of ``parts`` of the same toolkit.
 
     Parts are extras of ``cuda-toolkit``, such as "nvcc".
 
-    Raises ProviderError: The wheel does not name its CUDA toolkit.
+    Raises ProviderError: The wheel does not require a CUDA toolkit.
     """
     (wheel,) = lock.wheels
     needed, toolkit = [], ""
@@ -187,14 +189,14 @@ def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
             toolkit = f"cuda-toolkit[{','.join(parts)}]{requirement.specifier}"
     if not toolkit:
         raise ProviderError(
-            f"{wheel.file_name} does not say which CUDA toolkit it was built with",
-            "This provider knows wheels from PyTorch 2.11 on.",
+            f"{wheel.file_name}: unknown CUDA toolkit, because the wheel does not require cuda-toolkit",
+            "pass --torch with PyTorch 2.11 or newer, whose wheels require it",
         )
     return [*needed, toolkit]
 
 
 def named_triton(requirements: Iterable[Requirement]) -> str | None:
-    """Return the Triton that requirements name (of ``~=3.9.0`` the least version that they allow), or None."""
+    """Return the Triton version of some requirements (the lowest allowed of ``~=3.9.0``), or None."""
     for requirement in requirements:
         if requirement.name in ("triton", "pytorch-triton"):
             for specifier in requirement.specifier:

@@ -10,13 +10,14 @@ from pathlib import Path, PurePosixPath
 
 from groundwork.errors import IntegrityError
 
-#: Starts the Python beside it wherever the environment lies: no prefix to rewrite. The second line is a command
-#: to sh and the beginning of a string to Python.
+#: Starts the Python in the script's own folder, so that no prefix must be rewritten. The second line is a command for
+#: sh, and the beginning of a string for Python.
 _LAUNCHER = """\
 #!/bin/sh
 '''exec' "$(dirname "$0")/python" "$0" "$@"
 ' '''
 """
+_REMEDY = "do not use this wheel: check where pip gets it from (pip config list)"
 _ENTRY_POINT = """\
 import sys
 from {module} import {top}
@@ -28,7 +29,7 @@ if __name__ == "__main__":
 def library(wheel: Path, prefix: Path, site_packages: str) -> None:
     """Unpack a Python package: modules to `site_packages`, scripts and console entry points to bin/.
 
-    Raises IntegrityError: A path of a member, or of an entry point, leads outside the target folder.
+    Raises IntegrityError: The path of a member or entry point leads outside the target folder.
     """
     modules = prefix / site_packages
     _extract(wheel, modules)
@@ -74,7 +75,7 @@ def members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
         path = PurePosixPath(member.filename)
         if path.is_absolute() or ".." in path.parts:
             raise IntegrityError(
-                f"{Path(str(archive.filename)).name} has a member outside its folder: {path}"
+                f"{Path(str(archive.filename)).name}: member outside the wheel's folder: {path}", _REMEDY
             )
     return archive.infolist()
 
@@ -83,7 +84,7 @@ def _extract(wheel: Path, target: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for member in members(archive):
             if "__pycache__" in member.filename.split("/"):
-                continue  # some wheels ship stray ones
+                continue  # stray files of some wheels
             extracted = Path(archive.extract(member, target))
             if member.external_attr >> 16 & stat.S_IXUSR and extracted.is_file():
                 extracted.chmod(0o755)
@@ -96,11 +97,11 @@ def _merge(source: Path, target: Path) -> None:
 
 
 def _fix_shebang(script: Path) -> None:
-    """Scripts of a wheel start with "#!python", to be replaced on installation."""
+    """Replace "#!python", the placeholder in a wheel's scripts, by a launcher, and make the script executable."""
     content = script.read_bytes()
-    first, _, rest = content.partition(b"\n")
+    first, _, body = content.partition(b"\n")
     if first.startswith(b"#!python"):
-        script.write_bytes(_LAUNCHER.encode() + rest)
+        script.write_bytes(_LAUNCHER.encode() + body)
     script.chmod(0o755)
 
 
@@ -113,7 +114,7 @@ def _write_entry_points(entry_points: Path, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for name, target in parser.items("console_scripts"):
         if name in ("", ".", "..") or PurePosixPath(name).name != name:
-            raise IntegrityError(f"{entry_points.parent.name} has a script outside its folder: {name}")
+            raise IntegrityError(f"{entry_points.parent.name}: entry point outside bin/: {name}", _REMEDY)
         module, _, attribute = (part.strip() for part in target.split("[")[0].partition(":"))
         script = _ENTRY_POINT.format(module=module, top=attribute.split(".")[0], attribute=attribute)
         (folder / name).write_text(_LAUNCHER + script)

@@ -1,4 +1,4 @@
-"""Locked wheels as conda packages, with dependencies for the solver to check."""
+"""Turn locked wheels into conda packages, with dependencies that the solver checks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from megabuild.providers.specs import conda_version
 def packages(
     locks: Sequence[Lock], files: Mapping[str, Path], catalogue: Catalogue, platform: str
 ) -> list[LocalPackage]:
-    """Describe one package for every wheel, or one for each Python if they differ.
+    """Describe one package for each wheel, or one for each Python if the packages would differ.
 
-    There is a lock for each Python; the files of their wheels are found by sha256.
+    ``locks`` has one lock for each Python; ``files`` has their wheels by sha256.
     """
     wheels = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
     described: list[LocalPackage] = []
@@ -47,7 +47,7 @@ def packages(
 def other_names(
     described: Sequence[LocalPackage], asked: Iterable[str], catalogue: Catalogue, platform: str
 ) -> list[LocalPackage]:
-    """Describe an empty package for each further name by which a wheel's project is asked for."""
+    """Describe an empty package for each requested name that is a second name of a described package."""
     mains = {name: catalogue.conda_name(catalogue.pypi_name(name)) for name in asked}
     versions = dict.fromkeys((package.name, package.version) for package in described)
     return [
@@ -59,7 +59,7 @@ def other_names(
 
 
 def needs_content(wheel: Wheel) -> bool:
-    """Whether describing the package requires the wheel's content."""
+    """Whether the wheel must be downloaded to describe its package."""
     return wheel.name == "pybind11"
 
 
@@ -84,7 +84,7 @@ def _tool(wheel: Wheel, path: Path, platform: str) -> LocalPackage:
 def _library(
     wheel: Wheel, python: str, needs: Sequence[str], path: Path, catalogue: Catalogue, platform: str
 ) -> list[LocalPackage]:
-    """Describe a package for a Python, or for any (an empty string)."""
+    """Describe a wheel's packages for one Python, or for all if ``python`` is empty."""
     name = catalogue.conda_name(wheel.name)
     companions = _pybind11_companions(wheel, path, platform) if name == "pybind11" else []
     depends = [*needs, *(f"{companion.name} =={companion.version}" for companion in companions)]
@@ -114,11 +114,11 @@ def _library(
 
 
 def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[LocalPackage]:
-    """conda-forge's pybind11-global (headers and CMake files in the prefix) and pybind11-abi."""
+    """Describe conda-forge's pybind11-global (headers and CMake files in the prefix) and pybind11-abi."""
     with zipfile.ZipFile(path) as archive:
         headers = [name for name in archive.namelist() if re.search(r"detail/(internals|common)\.h$", name)]
         text = "".join(archive.read(name).decode() for name in headers)
-    # The values differ by compiler and Python; conda-forge names the package after the lowest.
+    # the values differ by compiler and Python; conda-forge's version is the lowest
     abi = min(map(int, re.findall(r"define\s+PYBIND11_INTERNALS_VERSION\s+(\d+)", text)))
     return [
         LocalPackage(

@@ -1,1 +1,1 @@
-"""Where build environments come from: a conda channel, or what this machine, PyPI and Debian offer."""
+"""Build environments from a conda channel, or from this machine, PyPI and Debian."""

@@ -1,4 +1,4 @@
-"""The table of where the local channel's packages come from."""
+"""catalogue.yaml: the source of each package of the local channel."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ruamel.yaml import YAML
 
 @dataclass(frozen=True, kw_only=True)
 class PythonWheel:
-    """A Python package from PyPI: its name there if it differs, and the weak run_export of packages made from it."""
+    """A Python package from PyPI."""
 
-    pypi: str = ""
-    run_exports: str = ""
+    pypi: str = ""  #: Name on PyPI; empty if it is the conda name.
+    run_exports: str = ""  #: Weak run_export of the conda package.
 
 
 @dataclass(frozen=True, kw_only=True)
 class NvidiaWheel:
-    """The packages made from one of NVIDIA's wheels."""
+    """The conda packages made from one NVIDIA wheel."""
 
-    run: str  #: Package with its libraries, or with everything where there is no `dev`.
-    dev: str = ""  #: Package with headers and links for linkers, or empty.
-    depends: tuple[str, ...] = ()  #: Further packages that `dev` needs.
+    run: str  #: Package with the libraries, or with all files if `dev` is empty.
+    dev: str = ""  #: Package with headers and linker symlinks, or empty.
+    depends: tuple[str, ...] = ()  #: Further dependencies of `dev`.
     also: tuple[str, ...] = ()  #: Other names for `dev`.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """catalogue.yaml as data; the fields are described there."""
+    """The content of catalogue.yaml, whose comments describe the fields."""
 
     wheels: Mapping[str, PythonWheel]
     tools: frozenset[str]
@@ -49,24 +49,24 @@ class Catalogue:
         return {canonicalize_name(self.pypi_name(conda)): conda for conda in self.wheels}
 
     def conda_name(self, pypi: str) -> str:
-        """Return the conda name of a project on PyPI; names that are not listed are the same on both sides."""
+        """Return the conda name of a PyPI project: the same name, unless catalogue.yaml lists another."""
         normal = canonicalize_name(pypi)
         return self._conda_names.get(normal, normal)
 
     def pypi_name(self, conda: str) -> str:
-        """Return the name on PyPI of a conda package."""
+        """Return the PyPI name of a conda package."""
         return self.wheels.get(conda, PythonWheel()).pypi or conda
 
     def with_wheels(self, names: Iterable[str]) -> Catalogue:
-        """Return a catalogue in which these, too, are wheels; where two names are one project, these are preferred."""
+        """Return a copy that lists `names` as wheels, too; they win if two conda names share a PyPI project."""
         return replace(self, wheels={**self.wheels, **{name: PythonWheel() for name in names}})
 
 
-# before threads convert: msgspec's first look at a class is not safe in several
+# msgspec's first inspection of a class is not thread-safe, and threads call `load`
 msgspec.json.Decoder(Catalogue)
 
 
 def load() -> Catalogue:
-    """Read the table beside this module."""
+    """Read the catalogue.yaml next to this module."""
     text = files(__package__).joinpath("catalogue.yaml").read_text()
     return msgspec.convert(YAML(typ="safe").load(text), Catalogue)

@@ -1,4 +1,4 @@
-"""Run programs whose failure is a ProviderError, and functions in parallel."""
+"""Run programs, raising ProviderError if they fail, and run functions in parallel."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def run(
     guarded: bool = False,
     is_relevant: Callable[[str], bool] = lambda line: not line.startswith("WARNING:"),
 ) -> str:
-    """Run a program and return what it printed on stdout.
+    """Run a program and return its stdout.
 
-    `what`: what is being done, as the subject of an error message: "resolving wheels for Python 3.12".
-    `guarded`: End the program, and what it starts, with this process, even by ``kill -9``: for what goes on for
-      minutes. Its complaints are among what it printed.
+    `what`: The activity, which begins the error message: "resolving wheels for Python 3.12".
+    `guarded`: For programs that run for minutes: end the program and its children with this process, even after
+      ``kill -9``. The result then includes stderr.
 
-    Raises ProviderError: The program is missing, failed, or took longer than `timeout`; with the last lines it
-        printed.
+    Raises ProviderError: The program is missing, failed, or took longer than `timeout` seconds; the message ends with
+        its last lines of output.
     """
     done = _run_guarded(argv, timeout, env) if guarded else process.run(argv, timeout=timeout, environ=env)
     if done.returncode:
@@ -48,20 +48,20 @@ def _run_guarded(
 ) -> subprocess.CompletedProcess[str]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with process.start_guarded(argv, **pipes, text=True, errors="replace", env=env) as program:
-        # the guard ends everything when its input closes, whose other end only this process has
-        held, program.stdin = program.stdin, None  # or `communicate` would close it
-        assert held is not None
-        with held:
+        # the guard ends the program when its stdin closes; only this process holds the other end
+        lifeline, program.stdin = program.stdin, None  # else `communicate` would close it
+        assert lifeline is not None
+        with lifeline:
             try:
                 output, _ = program.communicate(timeout=timeout)
             except BaseException as error:
-                held.close()
+                lifeline.close()
                 with suppress(subprocess.TimeoutExpired):
                     program.wait(guard.GRACE_SECONDS + 1)
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
                 return subprocess.CompletedProcess(
-                    argv, process.TIMED_OUT, f"no end after {timeout:.0f} s", ""
+                    argv, process.TIMED_OUT, f"timed out after {timeout:.0f} s", ""
                 )
     return subprocess.CompletedProcess(argv, program.returncode, output, "")
 
@@ -70,8 +70,8 @@ def _run_guarded(
 def threads(at_once: int) -> Iterator[ThreadPoolExecutor]:
     """Yield a thread pool that does not delay an interrupt.
 
-    Running tasks are awaited, also after a failure, since the caller cleans up after them. After Ctrl-C or a signal
-    the process ends with its threads, and guarded programs end with the process.
+    After an exception it waits for running tasks, because the caller then deletes their files. After Ctrl-C or a
+    signal it does not wait: threads and guarded programs end with the process.
     """
     pool = ThreadPoolExecutor(at_once)
     try:
@@ -83,9 +83,9 @@ def threads(at_once: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def each(function: Callable[[Item], Result], items: Iterable[Item], at_once: int) -> Iterator[Result]:
-    """Yield `function(item)` for all items in their order, working on up to `at_once` of them.
+    """Yield `function(item)` for all items, in order, running up to `at_once` in parallel.
 
-    The first failure is raised as soon as its turn comes; tasks that have not started by then never do.
+    An item's exception is raised when its turn comes; tasks not started by then are cancelled.
     """
     with threads(at_once) as pool:
         for future in [pool.submit(function, item) for item in items]:

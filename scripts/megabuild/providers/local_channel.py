@@ -1,4 +1,4 @@
-"""A local conda channel, made from this machine's interpreters and compilers and from PyPI's wheels."""
+"""Make a local conda channel from this machine's interpreters and compilers, and from PyPI's wheels."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.store import Store, planned
 from megabuild.providers.pypi import download, lock, wheel_to_conda
 
-#: Where system programs are searched.
+#: Search path for this machine's programs.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_RESOLVERS = 2  # an interpreter and uv each
+_RESOLVERS = 2  # each runs an interpreter and uv
 
-#: What is asked for, by package name.
+#: Specs by package name.
 Requirements = Mapping[str, tuple[MatchSpec, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalChannel:
-    """A finished channel."""
+    """A channel: finished, or an index for a plan."""
 
     path: Path  #: Folder with repodata, usable as a channel.
     packages: tuple[LocalPackage, ...]  #: The packages in it.
     toolchain: Toolchain  #: The compiler that was packaged.
     stand_ins: tuple[str, ...]  #: Names of the packages that are empty.
-    by_name: tuple[str, ...]  #: Names of those that are wheels only because pip's indexes have that name.
-    ready: bool = True  #: It is whole, and not only planned.
-    #: Of a channel that was only planned: packages still to be packed.
+    by_name: tuple[str, ...]  #: Packages not in the catalogue, taken from wheels of the same name.
+    ready: bool = True  #: False if it is an index for a plan.
+    #: In a plan: packages not packed yet.
     missing: tuple[LocalPackage, ...] = ()
 
 
@@ -63,15 +63,15 @@ def make(
     plan: bool = False,
     any_wheel: bool = False,
 ) -> LocalChannel:
-    """Make, or find in the cache, the channel that serves ``needs``.
+    """Return the channel that serves ``needs``, from the cache or newly made.
 
-    Required versions of Pythons and compilers are ignored: the channel has the given interpreters by X.Y(t), and the
-    given toolchain or this machine's. Besides these it holds the ``extra`` packages, wheels of pip's indexes and of
-    ``more`` (addresses, or folders), and for what cannot be provided an empty package where ``stand_ins`` are allowed.
-    With ``any_wheel``, packages that the catalogue does not list are wheels of the same name, if the indexes have one.
-    What is for other Pythons than ``only`` (empty: all) is neither downloaded nor packed; the rest is the same, package
-    by package, as in a channel for all of them.
-    Of a ``plan`` there is an index alone, for a solver: in seconds, and with hardly anything downloaded.
+    Versions of Python and compilers in ``needs`` are ignored: the channel has ``interpreters``, by X.Y(t), and
+    ``toolchain`` (default: this machine's). It also has the ``extra`` packages, and wheels from pip's indexes.
+    ``more``: further simple indexes (URLs) and folders of wheels.
+    ``stand_ins``: use empty packages for those that this machine cannot provide.
+    ``any_wheel``: use wheels of the same name for packages that the catalogue does not list.
+    ``only``: download and pack nothing for other Pythons (empty: all). All other packages stay the same.
+    ``plan``: make only an index for a solver, in seconds and almost without downloads.
 
     Raises ProviderError: No compiler, no network, or a requirement that cannot be met.
     """
@@ -98,27 +98,27 @@ def make(
         missing = {name: asks for name, asks in missing.items() if name not in by_name}
     if missing and not stand_ins:
         raise ProviderError(
-            f"this machine cannot provide: {', '.join(sorted(missing))}",
-            "Use a config or --provider whose channel has these packages (CONDA_CHANNEL_ALIAS names a mirror).",
+            f"{', '.join(sorted(missing))}: cannot be provided by this machine",
+            "use a conda-forge config or --provider conda-forge; CONDA_CHANNEL_ALIAS sets a mirror",
         )
     own += placeholder_packages.packages(missing, catalogue.stand_ins, compiler, platform)
-    # a companion stands for the package that it was split from
+    # a companion is made from the wheel of the package that it was split from
     wheels: dict[str, tuple[MatchSpec, ...]] = {
         catalogue.companions[name]: () for name in asked if name in catalogue.companions
     }
     wheels |= {name: asks for name, asks in asked.items() if name in {*catalogue.wheels, *catalogue.tools}}
-    kept = cache / "wheels"
-    # first: fails at once without a network
-    locks = _resolve(wheels, interpreters.values(), catalogue, kept / "locks", more)
-    files = download.download(locks, kept, report, only=wheel_to_conda.needs_content, more=more)
+    wheel_cache = cache / "wheels"
+    # before packing, to fail at once without a network
+    locks = _resolve(wheels, interpreters.values(), catalogue, wheel_cache / "locks", more)
+    files = download.download(locks, wheel_cache, report, only=wheel_to_conda.needs_content, more=more)
     described = wheel_to_conda.packages(locks, files, catalogue, platform)
     described += wheel_to_conda.other_names(described, wheels, catalogue, platform)
     of_wheels = [package for package in described if package.python in ("", *needed)]
     folder, every = cache / "channel", [*{package.key: package for package in (*own, *of_wheels)}.values()]
-    ready, left = True, list[LocalPackage]()
+    ready, to_pack = True, list[LocalPackage]()
     if plan:
         store = Store(folder, writing=False)
-        left = store.missing(every)
+        to_pack = store.missing(every)
         whole = store.whole(every)
         ready, path = whole is not None, whole or planned(folder, every, platform)
     else:
@@ -126,9 +126,11 @@ def make(
         with FileLock(folder / "lock"):
             store = Store(folder)
             sources = {package.inputs.get("wheel") for package in store.missing(of_wheels)}
-            with threads(1) as pool:  # packs what is here while wheels are on their way
-                packing = pool.submit(store.ensure, own, report, "packing Pythons, compilers and the like")
-                download.download(locks, kept, report, only=lambda wheel: wheel.sha256 in sources, more=more)
+            with threads(1) as pool:  # packs this machine's programs while wheels download
+                packing = pool.submit(store.ensure, own, report, "packing Pythons and compilers")
+                download.download(
+                    locks, wheel_cache, report, only=lambda wheel: wheel.sha256 in sources, more=more
+                )
             packing.result()
             store.ensure(of_wheels, report, "packing wheels")
             path = store.channel(every, platform, report)
@@ -140,7 +142,7 @@ def make(
         stand_ins=tuple(sorted(missing)),
         by_name=by_name,
         ready=ready,
-        missing=tuple(left),
+        missing=tuple(to_pack),
     )
 
 

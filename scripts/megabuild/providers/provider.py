@@ -1,4 +1,4 @@
-"""The interface of providers, and what those that make a channel on this machine share."""
+"""The interface of providers, and the base class of providers that make a channel on this machine."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from megabuild.providers.pypi import download, lock, nvidia
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderRequest:
-    """What a run needs of its provider."""
+    """The input of a provider for one run."""
 
-    config: Config  #: its provider decides; rehearsals take the local channel
-    planned: Sequence[PlannedPackage]  #: the rendered packages: the channel must have what they require
-    cache: Path  #: folder for everything that is kept, shared by all configs
-    report: Notes  #: gets a line for each step, and how far it is
-    rehearsal: bool = False  #: empty packages may stand in for what this machine does not have
-    plan: bool = False  #: for a plan only: almost nothing is made or downloaded
+    config: Config  #: names the provider; rehearsals use the local one
+    planned: Sequence[PlannedPackage]  #: rendered packages, whose requirements the channel must have
+    cache: Path  #: cache folder, shared by all configs
+    report: Notes  #: receives each step and its progress
+    rehearsal: bool = False  #: use empty packages for those that this machine lacks
+    plan: bool = False  #: only plan: make and download almost nothing
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Provider(ABC):
 
     @abstractmethod
     def provide(self) -> Environment:
-        """Return the environment, making or fetching what is missing.
+        """Return the environment, after making or downloading its missing parts.
 
-        Raises ProviderError: With what to do about it.
+        Raises ProviderError: The environment cannot be made.
         """
 
 
@@ -53,20 +53,22 @@ class LocalProvider(Provider):
     """Makes a channel from this machine's programs and from wheels."""
 
     def interpreters(self) -> dict[str, Interpreter]:
-        """Return those of the config's Pythons that this machine has; where it names none, those that packages ask for.
+        """Return this machine's interpreters for the Pythons of the config, else of its packages' requirements.
 
-        Raises ProviderError: It has none, or the config is for another platform.
+        If these name no Python either, the result is the newest interpreter.
+
+        Raises ProviderError: This machine has none of the Pythons, or the config is for another platform.
         """
         config, here = self.request.config, machine_platform()
         if config.platform != here or here not in compilers.MACHINES:
             raise ProviderError(
-                f"the local channel serves {here}, not {config.platform}",
-                "Build this config on such a machine, or in its container image.",
+                f"{config.name}: built on {config.platform} only; this machine is {here}",
+                f"build this config on a {config.platform} machine or in its container image",
             )
         asked = (re.match(r"python\s*=*(3\.\d+)", need) for need in requirements(self.request.planned))
         if named := config.pythons or tuple(match[1] for match in asked if match):
             return interpreters.some_of(named, self.request.report)
-        installed = interpreters.find(self.request.report)  # any serves those that need one, and tools
+        installed = interpreters.find(self.request.report)  # no package names a Python: any will do
         return dict([*installed.items()][-1:])
 
     def nvidia(
@@ -77,7 +79,7 @@ class LocalProvider(Provider):
         dependencies: bool = True,
         more: Sequence[str] = (),
     ) -> list[LocalPackage]:
-        """Resolve, download (for a plan only wheels of unknown content) and describe NVIDIA's wheels."""
+        """Resolve, download and describe NVIDIA's wheels; a plan downloads only wheels of unknown content."""
         request, wheels = self.request, self.request.cache / "wheels"
         locks = wheels / "locks"
         resolved = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
@@ -94,7 +96,7 @@ class LocalProvider(Provider):
     def make_channel(
         self, needs: Sequence[str], pythons: Mapping[str, Interpreter], **more: Any
     ) -> LocalChannel:
-        """Make the local channel for the request, as :func:`local_channel.make`."""
+        """Call :func:`local_channel.make` with the settings of the request."""
         request = self.request
         return local_channel.make(
             needs,
@@ -108,13 +110,13 @@ class LocalProvider(Provider):
         )
 
     def needed_pythons(self, available: Iterable[str], base: str) -> tuple[str, ...]:
-        """Return those Pythons, of all that are available, that packages of this run are made for, or staging with."""
+        """Return the available Pythons that this run's packages need; staging needs ``base``."""
         asked = {package.python for package in self.request.planned if not package.skipped}
         asked |= {base} if "torch_python_base" in self.request.config.variant else set()
         return tuple(python for python in available if python in asked)
 
     def with_pending(self, environment: Environment, channel: LocalChannel, *locks: lock.Lock) -> Environment:
-        """Return a plan's environment with what its run would download and make first, wheels of ``locks`` included."""
+        """Add to an environment the packages of ``channel`` and wheels of ``locks`` that a run must still get."""
         folder = self.request.cache / "wheels"
         packed = {
             package.inputs["wheel"]: package.size for package in channel.missing if "wheel" in package.inputs
@@ -133,14 +135,14 @@ class LocalProvider(Provider):
         )
 
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        """Return those variant keys whose values in the config are others."""
+        """Return the values that differ from the config's, by variant key."""
         variant = self.request.config.variant
         return {
             key: (value,) for key, value in values.items() if key in variant and set(variant[key]) != {value}
         }
 
     def notes(self, overrides: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return a sentence on the values that differ from the config's, if any do."""
+        """Return a note for the plan that lists the overrides, if there are any."""
         variant = self.request.config.variant
         differing = (
             f"{key} {', '.join(values)} (not {', '.join(variant[key])})" for key, values in overrides.items()
@@ -149,14 +151,14 @@ class LocalProvider(Provider):
 
 
 def base_python(config: Config, pythons: Iterable[str]) -> str:
-    """Return the Python that libtorch is made with: the config's, or the newest available one with a GIL."""
+    """Return the Python for the build of libtorch: the config's, else the newest available one with a GIL."""
     named = config.variant.get("torch_python_base", ("",))[0]
     usable = [python for python in pythons if not python.endswith("t")] or list(pythons)
     return named if named in usable or not usable else usable[-1]
 
 
 def machine_values(channel: LocalChannel, needs: Iterable[str]) -> dict[str, str]:
-    """Return the variant values that follow from a channel's compiler and packages."""
+    """Return the variant values that a channel's compiler and packages determine."""
     compiler, glibc = channel.toolchain.major, channel.toolchain.glibc
     values = {"c_compiler_version": compiler, "cxx_compiler_version": compiler, "c_stdlib_version": glibc}
     if "pybind11-abi" in map(_name, needs):
@@ -167,7 +169,7 @@ def machine_values(channel: LocalChannel, needs: Iterable[str]) -> dict[str, str
 
 
 def requirements(planned: Iterable[PlannedPackage]) -> list[str]:
-    """Return everything that building and testing the packages installs, without the packages themselves."""
+    """Return all requirements of building and testing the packages, except the packages themselves."""
     chosen = [package for package in planned if not package.skipped]
     own = {package.name for package in chosen}
     needs: set[str] = set()

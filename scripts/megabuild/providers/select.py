@@ -1,4 +1,4 @@
-"""The providers: the one that a config names, or for a rehearsal the one with empty stand-in packages."""
+"""The providers. A config names its own; a rehearsal uses the local one, with empty stand-in packages."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from megabuild.providers.provider import (
 from megabuild.providers.pypi import torch
 
 _GB = 1_000_000_000
-#: Where a build inside a root folder finds the source.
+#: Folder of the source for a build inside a root.
 _SOURCE_INSIDE = "/opt/megabuild/source"
-#: What recipe/build_env.sh switches off for these builds.
+#: Features that recipe/build_env.sh disables with Debian's CUDA.
 _CUDA_NOTE = (
-    "without NCCL, cuFile, cuSPARSELt and cuDSS, which Debian does not have, and without the kernels of flash and"
-    " memory-efficient attention, which would more than double the compile"
+    "disabled: NCCL, cuFile, cuSPARSELt and cuDSS (not in Debian), and flash and memory-efficient attention"
+    " (would more than double the compile time)"
 )
 
 
@@ -38,9 +38,9 @@ class ChannelError(ProviderError):
 
 
 def provide(request: ProviderRequest) -> Environment:
-    """Return the environment for a run, making or fetching what is missing.
+    """Return the environment for a run, after making or downloading its missing parts.
 
-    Raises ProviderError: With what to do about it.
+    Raises ProviderError: The environment cannot be made.
     """
     providers: dict[str, type[Provider]] = {
         "conda-forge": CondaForgeProvider,
@@ -55,7 +55,10 @@ class CondaForgeProvider(Provider):
     """Uses the channels that the config names."""
 
     def provide(self) -> Environment:
-        """Return the channels; raises ChannelError where one does not answer."""
+        """Return the config's channels.
+
+        Raises ChannelError: A channel does not answer.
+        """
         config = self.request.config
         entries = config.variant.get(CHANNELS, ("conda-forge",))
         names = [name.strip() for entry in entries for name in entry.split(",")]
@@ -72,7 +75,7 @@ class CondaForgeProvider(Provider):
 
 
 class MachineProvider(LocalProvider):
-    """Uses what this machine and pip's indexes have, and in a rehearsal empty packages for the rest."""
+    """Uses this machine's programs and pip's indexes, and in a rehearsal empty packages for all others."""
 
     def provide(self) -> Environment:
         """Return the local channel."""
@@ -85,7 +88,9 @@ class MachineProvider(LocalProvider):
         overrides = self.overrides({**machine_values(channel, needs), "torch_python_base": base})
         notes = self.notes(overrides)
         if channel.by_name:
-            notes.append(f"wheels of pip's indexes, by their names alone: {', '.join(channel.by_name)}")
+            notes.append(
+                f"not in the catalogue, taken from pip's indexes by name: {', '.join(channel.by_name)}"
+            )
         environment = Environment(
             channels=(channel.path,),
             pythons=tuple(pythons),
@@ -98,7 +103,7 @@ class MachineProvider(LocalProvider):
 
 
 class WheelProvider(LocalProvider):
-    """Finds PyTorch's official wheels that fit, and downloads them unless it is only for a plan."""
+    """Finds PyTorch's official wheels that fit, and downloads them unless it only plans."""
 
     def provide(self) -> Environment:
         """Return the wheels as PyTorch's source, with the local channel."""
@@ -117,7 +122,7 @@ class WheelProvider(LocalProvider):
         if config.cuda_version is not None:
             toolkit = torch.requirements(locked, catalogue.load().nvidia_toolkit)
             own = self.nvidia(toolkit, pythons[base], more=wheels.more)
-        # what was rendered names the config's Triton; the wheel knows better
+        # the rendered packages require the config's Triton; the wheel's own requirement replaces it
         triton = torch.named_triton(wheel.needs(locked.environment))
         needs = requirements(request.planned)
         if triton:
@@ -141,10 +146,10 @@ class WheelProvider(LocalProvider):
 
 
 class DebianProvider(LocalProvider):
-    """Makes a root folder of Debian's packages; before it is made, a plan cannot know what is in it."""
+    """Makes a root folder of Debian's packages. Until it exists, a plan does not know its content."""
 
     def provide(self) -> Environment:
-        """Return root and local channel."""
+        """Return the root and the local channel."""
         request, config = self.request, self.request.config
         cache, cuda = request.cache / "debian", config.cuda_version is not None
         pythons = self.interpreters()
@@ -158,7 +163,7 @@ class DebianProvider(LocalProvider):
         if config.cuda_version is not None:
             table = catalogue.load()
             own += debian_cuda.packages(root, table.debian_cuda, config.cuda_version, config.platform)
-            # cuDNN comes from a wheel, of any Python that is here: it holds none
+            # cuDNN's wheel is the same for every Python, so any of them can resolve it
             own += self.nvidia([table.debian_cudnn], next(iter(pythons.values())), dependencies=False)
             notes.append(_CUDA_NOTE)
         needs = requirements(request.planned)
@@ -177,7 +182,7 @@ class DebianProvider(LocalProvider):
         return self.with_pending(environment, channel)
 
     def _plan_root(self, pythons: dict[str, Interpreter], base: str) -> Environment:
-        """Return what is known before the root is made: the Pythons, and what making it takes."""
+        """Return the environment known before the root is made: the Pythons, and the root's size."""
         config = self.request.config
         overrides = self.overrides({"torch_python_base": base})
         size = 8 if config.cuda_version else 2
@@ -191,7 +196,7 @@ class DebianProvider(LocalProvider):
             to_make=size * _GB,
             notes=(
                 *self.notes(overrides),
-                f"makes a Debian root first ({size} GB); whether an earlier run's tree can be reused is known then",
-                *([f"needed on this machine: {command}"] if command else []),
+                f"the run makes a Debian root first ({size} GB), then decides whether to reuse an earlier build tree",
+                *([f"programs are missing; run: {command}"] if command else []),
             ),
         )

@@ -1,4 +1,4 @@
-"""Requirements of conda packages: parsing, matching, and translation to and from pip's."""
+"""Parse and match requirements of conda packages, and translate them to and from pip's."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from groundwork.names import PackageId
 
 
 def parse(needs: Iterable[str]) -> dict[str, tuple[MatchSpec, ...]]:
-    """Group requirements by package name, dropping repetitions and virtual packages (`__glibc`, `__cuda`).
+    """Group requirements by package name, without duplicates and virtual packages (`__glibc`, `__cuda`).
 
-    Raises ProviderError: A requirement that is not a match spec.
+    Raises ProviderError: A requirement is not a match spec, or does not name exactly one package.
     """
     grouped: dict[str, dict[str, MatchSpec]] = {}
     for need in sorted(set(needs)):
         try:
             spec = MatchSpec(need)
         except Exception as error:  # rattler raises several kinds
-            raise ProviderError(f"cannot read the requirement {need!r}: {error}") from error
+            raise ProviderError(f"{need!r}: invalid requirement: {error}") from error
         name = spec.name.normalized
         if name is None:
-            raise ProviderError(f"the requirement {spec} names no single package")
+            raise ProviderError(f"{need!r}: requirement does not name exactly one package")
         if not name.startswith("__"):
             grouped.setdefault(name, {})[str(spec)] = spec
     return {name: tuple(specs.values()) for name, specs in grouped.items()}
@@ -40,9 +40,11 @@ def satisfied(specs: Iterable[MatchSpec], package: PackageId) -> bool:
 
 
 def pip_specifier(specs: Sequence[MatchSpec]) -> str:
-    """The versions that satisfy all `specs`, as a version specifier of Python packaging.
+    """Return the versions that satisfy all `specs`, as a version specifier for pip.
 
-    Build strings are dropped; of alternatives (`|`) the last counts, which is the newest by convention.
+    Build strings are dropped. Of alternatives (`|`) only the last is used, by convention the newest.
+
+    Raises ProviderError: pip has no such version clause.
     """
     versions = ((spec.version or "*").split("|")[-1].strip("()") for spec in specs)
     clauses = dict.fromkeys(
@@ -54,7 +56,7 @@ def pip_specifier(specs: Sequence[MatchSpec]) -> str:
 def _pip_clause(clause: str) -> str:
     match = re.fullmatch(r"(>=|<=|==|!=|~=|>|<|=|)\s*([^=<>!~]+)", clause)
     if match is None:
-        raise ProviderError(f"cannot translate the version requirement {clause!r} for PyPI")
+        raise ProviderError(f"{clause!r}: version requirement has no equivalent for pip")
     operator, version = match.groups()
     if version == "*":
         return ""
@@ -66,7 +68,7 @@ def _pip_clause(clause: str) -> str:
 
 
 def conda_version(specifier: SpecifierSet) -> str:
-    """A version specifier of Python packaging as conda writes it: "==1.*" becomes "1.*", "===1" becomes "==1"."""
+    """Return pip's version specifier in conda's syntax: "==1.*" becomes "1.*", "===1" becomes "==1"."""
     clauses = (
         clause.removeprefix("=") if clause.startswith("===") else clause for clause in map(str, specifier)
     )

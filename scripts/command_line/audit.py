@@ -1,4 +1,4 @@
-"""`megabuild audit`, and `scripts/audit-pins`: every pinned or vendored dependency, side by side."""
+"""`megabuild audit`, and `scripts/audit-pins`: compare every pinned or vendored dependency."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Exit codes: 0 done; {VerdictError.exit_code} --fail-on found a row;
 {AuditError.exit_code} no data; 2, 3 wrong option or config; 130 interrupted
 """
 WHAT = "Select"
-LOCAL = "Local stand-ins"
+LOCAL = "Local files"
 SHOWN = "Output"
 HOW = "Network"
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -49,13 +49,13 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 def package_names(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the packages that begin with what was typed."""
+    """Complete a package's name, or ``all``."""
     names = ("all", *(package.name for package in packages()))
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def status_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the statuses that complete the last one of a list."""
+    """Complete the last status of a comma-separated list."""
     head, comma, last = incomplete.rpartition(",")
     return [CompletionItem(f"{head}{comma}{name}") for name in STATUSES if name.startswith(last)]
 
@@ -92,7 +92,7 @@ def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result
     """Compare every dependency: upstream, the recipe, conda-forge.
 
     Reads upstream's submodules, wheel requirements and CI pins, each variant of the recipe, conda-forge's pins,
-    migrations and newest versions, and GPU architectures. A source that fails is a sentence in its cells.
+    migrations and newest versions, and GPU architectures. If a source fails, its cells give the reason.
     """
     from pin_audit.bump_command import bump
     from pin_audit.command import AuditOptions
@@ -101,7 +101,7 @@ def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result
     options = AuditOptions(**values)
     invocation: Invocation = context.obj
     console = Console(stderr=True, highlight=False, emoji=False, markup=False)
-    # one line that moves on a terminal, nothing elsewhere
+    # a status line on a terminal, no output elsewhere
     with console.status("", spinner="line") as status:
 
         def tell(text: str) -> None:
@@ -125,11 +125,10 @@ def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result
     return result
 
 
-def _root(given: Path | None) -> Path:
-    if given is not None:
-        return given.absolute()
-    here = around(Path.cwd())
-    return here or (root_of_repository() if is_checkout() else Path.cwd())
+def _root(option_value: Path | None) -> Path:
+    if option_value is not None:
+        return option_value.absolute()
+    return around(Path.cwd()) or (root_of_repository() if is_checkout() else Path.cwd())
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""The audit: every pinned or vendored dependency of upstream, this recipe and conda-forge, side by side."""
+"""The audit: compare every pinned or vendored dependency of upstream, the recipe and conda-forge."""

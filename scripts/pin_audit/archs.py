@@ -1,4 +1,4 @@
-"""The lists of CUDA architectures side by side: upstream's and the recipe's, in one row per CUDA version."""
+"""Compare upstream's lists of CUDA architectures with the recipe's, in one row per CUDA version."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs
 from pin_audit.name_map import Dependency
 from pin_audit.rows import AuditRow, Status, Verdict
 
-_MISSING, _EXTRA = "upstream's, not the recipe's", "the recipe's, not upstream's"
+_MISSING, _EXTRA = "only upstream has", "only the recipe has"
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 
 
 def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, trouble: str) -> tuple[AuditRow, ...]:
-    """Put the lists of one CUDA version into one row, the oldest CUDA first; the trouble is why upstream has none."""
+    """Return one row per CUDA version, the oldest first; `trouble`: why upstream's lists were not read."""
     lists: dict[str, list[UpstreamArchs | RecipeArchs]] = {}
     for fact in facts:
         if isinstance(fact, (UpstreamArchs, RecipeArchs)) and not fact.trouble:
@@ -30,8 +30,8 @@ def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, trouble: str) -> tu
         if not recipes:
             verdict = _judge_missing(_order(cuda), here)
         elif not upstream and ships:
-            todo = "keep it as long as conda-forge pins this CUDA"
-            verdict = Verdict(Status.NEWER, "upstream ships nothing for it", todo)
+            todo = "keep the configs as long as conda-forge pins this CUDA"
+            verdict = Verdict(Status.NEWER, "upstream ships no wheels for this CUDA", todo)
         elif not upstream:
             verdict = Verdict(Status.UNKNOWN, f"upstream's lists were not read: {trouble}")
         else:
@@ -43,14 +43,14 @@ def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, trouble: str) -> tu
 
 
 def _judge_missing(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Verdict:
-    todo = "make a config for it, or leave it to upstream's wheels"
+    todo = "add a config for this CUDA, or leave it to upstream's wheels"
     if cuda in here:
         return Verdict(Status.UNKNOWN, "the recipe's list was not read")
     if here and cuda > max(here):
-        return Verdict(Status.OLDER, "upstream ships it; newer than any CUDA here", todo)
+        return Verdict(Status.OLDER, "upstream ships it; all configs have older ones", todo)
     if (here and cuda < min(here)) or any(other[0] == cuda[0] and other > cuda for other in here):
-        return Verdict(Status.IN_STEP, "upstream ships it; here are newer ones")
-    return Verdict(Status.MISSING, "upstream ships it, no config here is for it", todo)
+        return Verdict(Status.IN_STEP, "upstream ships it; the configs have newer ones")
+    return Verdict(Status.MISSING, "upstream ships it; no config is for it", todo)
 
 
 def _judge(upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], target: AuditTarget) -> Verdict:
@@ -64,13 +64,13 @@ def _judge(upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], ta
             extra = [arch for arch in ours.archs if theirs and _machine(arch) not in theirs]
             for archs, difference in ((missing, _MISSING), (extra, _EXTRA)):
                 if archs:
-                    texts.setdefault(f"{', '.join(archs)} is {difference}", set()).add(platform)
+                    texts.setdefault(f"{difference} {', '.join(archs)}", set()).add(platform)
     if not texts:
         return Verdict(Status.IN_STEP, "the same architectures")
     sentences = [f"{text} [{', '.join(sorted(platforms))}]" for text, platforms in texts.items()]
     place = next((f" ({fact.where.file}:{fact.where.line})" for fact in recipes if fact.where.line), "")
     status = Status.OLDER if any(_MISSING in text for text in texts) else Status.NEWER
-    todo = f"take upstream's list, or keep the difference on purpose{place}"
+    todo = f"use upstream's list, or keep the difference deliberately{place}"
     return Verdict(status, "; ".join(sentences), todo)
 
 
@@ -83,7 +83,7 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def _machine(arch: str) -> str:
-    """Return an architecture without PTX, which is for newer GPUs and no difference."""
+    """Return an architecture without ``+PTX``, which serves newer GPUs and is no difference."""
     return arch.removesuffix("+PTX")
 
 

@@ -1,6 +1,6 @@
-"""``audit --bump VERSION``: what another version changes, each with its line, old and new value, and who says so.
+"""``audit --bump VERSION``: list the changes for another version, with line, old and new value, and source.
 
-Nothing is written: a value is certain where somebody published it, and a person's where it has to be decided.
+Nothing is written. A published value is ``certain``; a decision is ``for a person``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REVISION = re.compile(r"""^\s*(?:-\s+)?(?:rev|git_rev):\s*["']?(\S.*?)["']?\s*(
 _COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
 _VARIABLE = re.compile(r"\$?\{\{\s*(\w+)\s*\}\}")
 _RENDERED = "scripts/test tests/integration/test_render_*.py -k kept --renew-names"
-#: What a command makes from the recipes and the matrix.
+#: Files that are generated from the recipes and the matrix, with their commands.
 _GENERATED = {
     CONFIG_FOLDER: "python scripts/megabuild configs --write",
     "tests/data/rendered.json": _RENDERED,
@@ -47,33 +47,33 @@ _GENERATED = {
 
 
 class Change(Struct, frozen=True):
-    """One place that another version concerns."""
+    """One change for another version."""
 
     topic: str  #: ``version``, ``sha256``, ``triton``, ...
     kind: str  #: ``certain`` or ``for a person``
     file: str = ""  #: below the repository's root
     line: int | None = None
     old: str = ""
-    new: str = ""  #: empty where it cannot be known: the note says why
-    source: str = ""  #: who says so
-    note: str = ""  #: for whoever has to decide; or the command that writes it
+    new: str = ""  #: empty if unknown: the note gives the reason
+    source: str = ""  #: where the new value is published
+    note: str = ""  #: help for the decision, or the command that generates the file
 
 
 class Bump(Struct, frozen=True, kw_only=True):
-    """Everything that another version of a package concerns."""
+    """All changes for another version of a package."""
 
     package: str
     old: str
     new: str
-    commit: str = ""  #: of the new version; empty where it was not read
+    commit: str = ""  #: of the new version; empty if not read
     changes: tuple[Change, ...] = ()
-    unread: tuple[str, ...] = ()  #: what could not be read, so that something may be missing
+    unread: tuple[str, ...] = ()  #: sources that could not be read, so that changes may be missing
 
 
 def change(
     line: Line, topic: str, kind: str, old: str = "", new: str = "", source: str = "", note: str = ""
 ) -> Change:
-    """Return a change of a line, or of its whole file where it has no number."""
+    """Return a change of a line, or of its whole file if the line has no number."""
     return Change(topic, kind, line.file, line.number or None, old, new, source, note)
 
 
@@ -93,17 +93,17 @@ class BumpContext:
     new: Release
     recipe: tuple[Line, ...]  #: of the package's recipes, the main one first
     matrix: tuple[Line, ...] = ()
-    key: str = ""  #: of conda_build_config.yaml, where that has the version
+    key: str = ""  #: the key in conda_build_config.yaml with the version; empty for other feedstocks
 
     def requirements(self, row: str) -> list[tuple[Line, str]]:
-        """Return the recipe's lines that ask for a row of name_map.yaml, each with the constraint."""
+        """Return the recipe's lines that require a row of name_map.yaml, each with the constraint."""
         entry = names().entries.get(row)
         words = "|".join(map(re.escape, (row, *(entry.conda if entry else ()))))
         asked = re.compile(rf"""(?:-|then:|else:)\s+["']?(?:{words})(?:\s+([^#"'\[]+?))?["']?\s*(?:#.*)?$""")
         return [(line, match[1] or "") for line in self.recipe if (match := asked.search(line.text))]
 
     def values(self, key: str, value: str) -> list[Line]:
-        """Return the lines where a key has a value: in conda_build_config.yaml, else where the recipe sets it."""
+        """Return the lines that set a key to a value, in conda_build_config.yaml or else in the recipe."""
         items = [line for line in self.matrix if (line.key, line.value) == (key, value)]
         word, text = re.escape(key), re.escape(value)
         setting = re.compile(
@@ -112,7 +112,7 @@ class BumpContext:
         return items or [line for line in self.recipe if setting.match(line.text)]
 
     def definitions(self, line: Line, text: str) -> list[Line]:
-        """Return the lines that say what a value of a line is: itself, or where its variable is set."""
+        """Return the lines that define a line's value: the line itself, or those that set its variable."""
         if not (variable := _VARIABLE.fullmatch(text)):
             return [line]
         setting = re.compile(rf"^\s*{variable[1]}\s*[:=]")
@@ -120,21 +120,21 @@ class BumpContext:
         return [other for other in lines if other.key == variable[1] or setting.match(other.text)]
 
     def set_value(self, topic: str, lines: Iterable[Line], old: str, new: SourcedValue) -> Iterator[Change]:
-        """Yield a new value for lines; of official wheels a person decides, Debian's rows are Debian's."""
+        """Yield a new value for lines. A person decides on rows of official wheels; Debian's rows do not change."""
         for line in lines:
             if _provider(line) == "debian" or old == new.value:
                 continue
             if not new.value:
-                yield change(line, topic, PERSON, old, note=f"not known: {new.source}")
+                yield change(line, topic, PERSON, old, note=f"unknown: {new.source}")
             elif _provider(line) == "wheel":
-                note = f"a row of official wheels, which are for CUDA {cuda_of_wheel(self.new.all(Requirement)) or '?'}"
+                note = f"row of official wheels, whose CUDA is {cuda_of_wheel(self.new.all(Requirement)) or 'unknown'}"
                 yield change(line, topic, PERSON, old, new.value, new.source, note)
             else:
                 yield change(line, topic, CERTAIN, old, new.value, new.source)
 
 
 def collect(context: BumpContext) -> Bump:
-    """Return everything that the new version concerns."""
+    """Return all changes for the new version."""
     steps = (_versions, _hashes, _commits, _requirements, _pythons, _cuda, _patches, _submodules, _generated)
     changes = [change for step in steps for change in step(context)]
     return Bump(
@@ -153,12 +153,12 @@ def _versions(context: BumpContext) -> Iterator[Change]:
     yield from context.set_value("version", lines, context.old.version, new)
     for line in context.recipe:
         if match := _BUILD.match(line.text):
-            first = SourcedValue("0", "a new version begins at 0")
+            first = SourcedValue("0", "a new version starts at build 0")
             yield from context.set_value("build number", [line], match[1], first)
 
 
 def _hashes(context: BumpContext) -> Iterator[Change]:
-    """Yield the sha256 of each archive whose address has the version, by the addresses above it."""
+    """Yield the sha256 of each archive with the version in its address; the addresses are in the lines above it."""
     new, package, before = context.new.version, context.request.target.package, ""
     urls: list[str] = []
     for line in context.recipe:
@@ -169,10 +169,10 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
             urls = [_VARIABLE.sub(lambda word: values.get(word[1], word[1]), url) for url in urls]  # noqa: B023
             urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", package, url) for url in urls]
             urls = [url.replace(context.old.version, new) for url in urls]
-            for place in context.definitions(line, match[1]) if any(new in url for url in urls) else ():
-                if old := _SHA256.search(place.text):
+            for definition in context.definitions(line, match[1]) if any(new in url for url in urls) else ():
+                if old := _SHA256.search(definition.text):
                     sha256 = find_sha256(urls, context.request)
-                    yield from context.set_value("sha256", [place], old[0], sha256)
+                    yield from context.set_value("sha256", [definition], old[0], sha256)
             urls = []
         before = line.text
 
@@ -186,15 +186,16 @@ def _commits(context: BumpContext) -> Iterator[Change]:
     moved[context.old.commit] = SourcedValue(context.new.commit, f"the tag of {context.new.version}")
     for line in context.recipe:
         if taken := _REVISION.match(line.text):
-            for place in context.definitions(line, taken[1]):
-                if commit := _COMMIT.search(place.text):
+            for definition in context.definitions(line, taken[1]):
+                if commit := _COMMIT.search(definition.text):
                     new = moved.get(commit[0], SourcedValue(""))
-                    new = new if new.value else SourcedValue("", f"{context.new.version}'s was not read")
-                    yield from context.set_value("commit", [place], commit[0], new)
+                    reason = f"the commit of {context.new.version} was not read"
+                    new = new if new.value else SourcedValue("", reason)
+                    yield from context.set_value("commit", [definition], commit[0], new)
 
 
 def _requirements(context: BumpContext) -> Iterator[Change]:
-    """Yield what the wheel's metadata require otherwise, at the recipe's lines."""
+    """Yield the recipe's lines whose requirement differs between the old and the new wheel."""
     old, new = (
         {
             names().by_distribution(fact.name): fact
@@ -221,7 +222,7 @@ def _requirements(context: BumpContext) -> Iterator[Change]:
 def _requirement(
     context: BumpContext, row: str, was: str, now: Requirement, line: Line, spec: str
 ) -> Iterator[Change]:
-    """Yield what one line that asks for something must say of it now."""
+    """Yield the change of one line that requires the row."""
     source, exact, old = place_of(now.where), now.value.lstrip("=~<>!"), was.lstrip("=~<>!")
     if expression := re.fullmatch(r"[=~<>!]*\s*\$?\{\{\s*(\w+)\s*\}\}.*", spec):
         lines = context.values(expression[1], old)
@@ -231,11 +232,11 @@ def _requirement(
     elif spec and now.value.startswith("==") and (Spec(spec).admits(exact) or not Spec(spec).admits(old)):
         return
     elif spec and spec != now.value:
-        yield change(line, row, PERSON, spec, now.value, source, f"the wheel required {was}")
+        yield change(line, row, PERSON, spec, now.value, source, f"the old wheel required {was}")
 
 
 def _pythons(context: BumpContext) -> Iterator[Change]:
-    """Yield what Requires-Python and the wheels' tags change."""
+    """Yield the changes of Requires-Python, and the matrix's Pythons that the new one excludes."""
     new, old = context.new.requires_python, context.old.requires_python
     for line, spec in context.requirements("python"):
         if new.value and spec == old.value != new.value:
@@ -248,12 +249,12 @@ def _pythons(context: BumpContext) -> Iterator[Change]:
     for python, line in here.items():
         with contextlib.suppress(InvalidSpecifier):
             if not SpecifierSet(new.value).contains(f"{python.removesuffix('t')}.99"):
-                note = "leave it out for conda-forge, with what is zipped with python"
+                note = "remove it from conda-forge's rows, with the values zipped with python"
                 yield change(line, "python", PERSON, line.value, "", f"{new.source}: {new.value}", note)
 
 
 def _cuda(context: BumpContext) -> Iterator[Change]:
-    """Yield the CUDA versions that upstream's wheels come and go with."""
+    """Yield the CUDA versions that upstream's wheels gain or lose."""
     old, new = (cuda_of_wheel(release.all(Requirement)) for release in (context.old, context.new))
     here = {
         line.value: line
@@ -262,7 +263,7 @@ def _cuda(context: BumpContext) -> Iterator[Change]:
         if _provider(line) not in ("debian", "wheel")
     }
     if old and new and old != new and here and new not in here:
-        note = f"of upstream's wheels; here {', '.join(here)}: conda-forge's pinning decides"
+        note = f"CUDA of upstream's wheels; the configs have {', '.join(here)}; conda-forge's pinning decides"
         yield change(next(reversed(here.values())), "CUDA", PERSON, old, new, "", note)
     shipped = sorted({cuda for fact in context.new.all(UpstreamArchs) for cuda in fact.holds.cuda})
     for cuda, line in here.items():
@@ -272,7 +273,7 @@ def _cuda(context: BumpContext) -> Iterator[Change]:
 
 
 def _patches(context: BumpContext) -> Iterator[Change]:
-    """Yield the patches of conda-forge's builds, which a person has to try."""
+    """Yield the patches of conda-forge's builds, which a person has to apply to the new source."""
     lines = {}
     for line in context.recipe:
         match = _PATCH.match(line.text)
@@ -280,13 +281,12 @@ def _patches(context: BumpContext) -> Iterator[Change]:
             lines[Path(match[1]).name] = line
     if lines:
         first = next(iter(lines.values()))
-        yield change(
-            first, "patches", PERSON, f"{len(lines)} patches", note=f"do they apply? {', '.join(lines)}"
-        )
+        note = f"check that they apply: {', '.join(lines)}"
+        yield change(first, "patches", PERSON, f"{len(lines)} patches", note=note)
 
 
 def _submodules(context: BumpContext) -> Iterator[Change]:
-    """Yield the submodules that moved; those that only one release is known to have say nothing."""
+    """Yield the submodules that moved; those known from one release only are skipped."""
     was, now = (
         {fact.name: fact for fact in release.all(Submodule)} for release in (context.old, context.new)
     )
@@ -301,8 +301,8 @@ def _submodules(context: BumpContext) -> Iterator[Change]:
 
 
 def _generated(context: BumpContext) -> Iterator[Change]:
-    """Yield what a command makes from the recipes and the matrix."""
-    commands = _GENERATED if context.key else {CONFIG_FOLDER: "conda smithy rerender"}
+    """Yield the generated files, with the command that makes each."""
+    commands = _GENERATED if context.key else {CONFIG_FOLDER: "conda-smithy rerender"}
     for name, command in commands.items():
         if (context.root / name).exists():
             yield change(Line(name, 0, ""), "generated", CERTAIN, note=command)

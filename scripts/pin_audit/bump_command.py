@@ -1,4 +1,4 @@
-"""``audit --bump``: read both releases and the recipe, and return the report of what another version changes."""
+"""``audit --bump``: read both releases and the recipe, and report the changes for another version."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _VERSION = re.compile(r"""^\s*(?:\{%-?\s*set\s+)?version\s*[:=]\s*["']?(\d[\w.+-
 def bump(
     options: AuditOptions, root: Path, *, tell: Callable[[str], None], progress: Callable[[str], None]
 ) -> Result:
-    """Return what must change in a repository for another version of its package."""
+    """List the changes in a repository for another version of its package."""
     if given := [name for name in _WITHOUT_EFFECT if getattr(options, name)]:
         word = {"every": "package all"}.get(given[0], given[0].replace("_", "-"))
-        raise UsageError(f"--{word} has no effect with --bump", "leave it out")
+        raise UsageError(f"--{word} has no effect with --bump", f"omit --{word}")
     try:
         changes = _collect(options, root, progress)
     except KeyboardInterrupt:
-        raise Interrupted("interrupted", "downloads are cached; run it again to continue") from None
+        raise Interrupted("interrupted", "run the command again; it reuses cached downloads") from None
     document = {"bump": msgspec.to_builtins(changes)}
     lines = _markdown(changes).splitlines()
     return Result(format=FORMAT, format_version=FORMAT_VERSION, document=document, lines=lines)
@@ -46,15 +46,15 @@ def bump(
 
 def _markdown(bump: Bump) -> str:
     if bump.old == bump.new:
-        return f"## {bump.package} {bump.old}\n\nThis is the newest version that an index has.\n"
+        return f"## {bump.package} {bump.old}\n\nNo index has a newer version.\n"
     commit = f" ({bump.commit[:10]})" if bump.commit else ""
-    heads = ("where", "what", bump.old, bump.new, "who", "why")
+    heads = ("location", "topic", bump.old, bump.new, "kind", "reason")
     rows = [
         list(map(escape, _row(change))) for change in sorted(bump.changes, key=lambda change: change.kind)
     ]
     parts = [f"## {bump.package} {bump.old} to {bump.new}{commit}", table(heads, rows)]
     if bump.unread:
-        parts.append("Something may be missing of what was not read now:")
+        parts.append("Not read, so that changes may be missing:")
         parts.append("\n".join(f"* {escape(text)}" for text in bump.unread))
     return "\n\n".join(parts) + "\n"
 
@@ -72,7 +72,7 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
     services = make_services(options, lambda _, text: progress(text))
     repos = Repositories(services)
     if len(options.package_words) > 1:
-        raise UsageError("--bump is about one package", "name it with --package")
+        raise UsageError("--bump takes one package only", "pass a single --package NAME")
     package = find(options.package_words[0]) if options.package_words else packages()[0]
     own = feedstock.is_own(root) and (root / package.recipe).is_file()
     configs = tuple(load(root, name) for name in available(root)) if own else feedstock.configs(root)
@@ -95,7 +95,7 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
         if version == old:
             return Bump(package=named.package, old=old, new=old)
     elif version == old:
-        raise UsageError(f"{recipe[0].file} has {old} already", "name another version")
+        raise UsageError(f"{recipe[0].file}: already at {old}", "pass another version, or: --bump newest")
     requests = make(old, AuditOptions(timeout=options.timeout)), make(version, options)
     try:
         with ThreadPoolExecutor() as pool:
@@ -111,13 +111,13 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
 
 
 def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
-    """Return the lines of the recipes that a bump concerns, and of the file with the matrix."""
+    """Return the lines of the recipes that a bump may change, and those of the matrix."""
     wheel = "recipe/wheel/recipe.yaml"
     foreign = ("recipe/recipe.yaml", "recipe/meta.yaml", "recipe.yaml", "meta.yaml")
     names = ((own, wheel) if own == packages()[0].recipe else (own,)) if own else foreign
     recipes = [root / name for name in names if (root / name).is_file()]
     if not recipes:
-        raise UsageError(f"{root} has no recipe", "name a repository with a recipe: --root DIR")
+        raise UsageError(f"{root}: no recipe", "pass --root DIR with a recipe")
     if not own:
         del recipes[1:]
     matrix = root / MATRIX_FILE if own else recipes[0].with_name(MATRIX_FILE)
@@ -126,10 +126,11 @@ def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
 
 
 def _built_version(recipe: tuple[Line, ...], configs: tuple[Config, ...], key: str) -> str:
-    """Return the version that a recipe is at: that of most configs, or as it is written."""
+    """Return a recipe's version: that of most configs, or the one in its text."""
     if configs:
         return Counter(config.variant.get(key, ("",))[0] for config in configs).most_common(1)[0][0]
     for line in recipe:
         if match := _VERSION.match(line.text):
             return match[1]
-    raise UsageError(f"{recipe[0].file} names no version", "write it in context:, or with {% set version %}")
+    hint = "set version under context:, or with {% set version = ... %}"
+    raise UsageError(f"{recipe[0].file}: no version", hint)

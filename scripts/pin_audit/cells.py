@@ -36,13 +36,13 @@ class CellPart:
     """One value in a cell."""
 
     text: str
-    scope: str = ""  #: where it holds, in a few words; shown in brackets
-    notes: tuple[str, ...] = ()  #: its source, and the like; shown in parentheses
-    url: str = ""  #: where it was read, for a person to open; may be empty
+    scope: str = ""  #: the configs where it holds; shown in brackets
+    notes: tuple[str, ...] = ()  #: its source and qualifiers; shown in parentheses
+    url: str = ""  #: web page of the source; may be empty
 
     @property
     def remark(self) -> str:
-        """What follows the value: ``[cuda129]``, ``(wheel)``."""
+        """The text after the value: ``[cuda129] (wheel)``."""
         notes = ", ".join(filter(None, self.notes))
         return f"{f'[{self.scope}]' if self.scope else ''} {f'({notes})' if notes else ''}".strip()
 
@@ -66,12 +66,12 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
         shipped = isinstance(fact, CiPin) and fact.shipped
         notes = ["extra" if is_optional(fact) else "wheel" if shipped else fact.who]
         commit = short_revision(fact.commit) if isinstance(fact, Submodule) else ""
-        if fact.trouble:  # of a submodule the commit is known even where nothing describes it
+        if fact.trouble:  # a submodule's commit is known even if no tag describes it
             (parts if commit else unread).append(CellPart(text=commit or "not read", notes=(*notes,)))
         elif any(map(fact.holds.matches, row.builds)):
             notes += [commit] if row.all(RecipeCommit) else []
             notes += fact.holds.words(row.builds).split(", ") if isinstance(fact, CiPin) else []
-            # a header in the wheel is the release's own
+            # a header inside the wheel belongs to the release, so that its value counts as read
             notes += ["inferred"] if fact.where.inferred and not fact.where.index else []
             value = fact.text if isinstance(fact, Submodule) else fact.value
             value = short_revision(value) if isinstance(fact, TagCommit) else value
@@ -81,7 +81,7 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
 
 
 def _recipe(row: AuditRow) -> Sequence[CellPart]:
-    """Return what the recipe asks for; a bare name beside pinned ones, and build strings that differ, are left out."""
+    """Return the recipe's constraints, without bare names of pinned packages and without build strings."""
     facts = [fact for fact in row.all(RecipePin) if not fact.trouble and not excludes(fact)]
     covered = {config for fact in facts if fact.value != "*" for config in fact.holds.configs}
     facts = [fact for fact in facts if fact.value != "*" or {*fact.holds.configs} - covered]
@@ -91,7 +91,7 @@ def _recipe(row: AuditRow) -> Sequence[CellPart]:
         text = (
             "any" if fact.value == "*" else fact.value if text == "*" else text
         )  # any version, of one build
-        if row.name == "python":  # those without the GIL apart
+        if row.name == "python":  # free-threaded Pythons get a part of their own
             text = str(bool(_FREE.search(fact.value)))
         values.setdefault(text, []).append(fact)
     parts = []
@@ -107,9 +107,9 @@ def _recipe(row: AuditRow) -> Sequence[CellPart]:
 
 
 def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
-    """Return the global pin, where it is being migrated to, and the feedstock's value where that differs.
+    """Return the global pin, its migrations, and the feedstock's value if it differs.
 
-    Left out: pins for platforms for which the recipe does not ask for it, and paused migrations.
+    Left out: pins for platforms where the recipe does not require the package, and paused migrations.
     """
     asked = row.all(RecipePin)
     here = {build.platform for build in row.builds if any(fact.holds.matches(build) for fact in asked)}
@@ -125,7 +125,7 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
             notes += ["inferred"] if fact.where.inferred else []
             parts.append(CellPart(text=_join(row, values), notes=(*notes,), url=fact.where.url))
     shown = {part.text for part in parts}
-    for own in row.all(FeedstockPin):  # as far as it is not rendered with the pins as they are
+    for own in row.all(FeedstockPin):  # shown only if it differs from the current pins
         text = _join(row, [own.value])
         if own.value != "None" and text not in shown and any(map(own.holds.matches, row.builds)):
             words = (*short_platforms(own.holds.platforms), Scope(cuda=own.holds.cuda).words())
@@ -163,7 +163,6 @@ def _recipe_archs(row: AuditRow) -> Sequence[CellPart]:
 
 
 def _merge(parts: Iterable[CellPart]) -> list[CellPart]:
-    """Merge parts with the same text."""
     merged: dict[str, CellPart] = {}
     for part in parts:
         other = merged.get(part.text, part)
@@ -178,7 +177,7 @@ def _join(row: AuditRow, values: Iterable[str]) -> str:
 
 
 def _shorten(text: str) -> str:
-    """Return several Pythons in short: ``3.10 to 3.13, 3.14t``."""
+    """Abbreviate a list of Pythons: ``3.10 to 3.13, 3.14t``."""
     if any(sign in text for sign in "<>=!~"):
         return text
     pythons = {(int(minor), free) for minor, free in _PYTHON.findall(text)}

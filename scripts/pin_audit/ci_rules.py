@@ -1,8 +1,8 @@
-"""Where upstream's CI writes down what it builds with and ships. Read by the audit, never executed.
+"""Rules to find the versions that upstream's CI builds with and ships. The files are parsed, never executed.
 
-A rule that no longer fits is reported, not left out: look the file up at the new version and add a rule before the old
-one. Rules of one name, sense and package are ways in which upstream writes the same thing: the first that yields
-something counts. Checked by hand against upstream's files from 2.11 to 2.13.
+The audit reports a rule that no longer matches: look up the file at the new version, and add a rule before the old one.
+Of the rules with the same name, role and package, the first match counts. Checked by hand against upstream's files from
+2.11 to 2.13.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
 
 class NotInFile(Exception):
-    """A file does not contain the expected values; the message is the end of a sentence."""
+    """A file does not contain the expected values; the message follows the file's name and a colon."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +36,19 @@ Reader = Callable[[str], Sequence[CiValue]]
 
 @dataclass(frozen=True)
 class CiRule:
-    """Where one dependency's version is written in one respect."""
+    """A place in upstream's tree that has one dependency's version in one role."""
 
     name: str  #: of the dependency, as in name_map.yaml
-    what: str  #: what the value is to upstream, for people: ``in the image of tests``
+    what: str  #: the value's role: ``in the image of tests``
     file: str  #: path in upstream's tree
     read: Reader
-    packages: tuple[str, ...] = ("pytorch",)  #: those in whose trees the rule holds
+    packages: tuple[str, ...] = ("pytorch",)  #: packages whose trees have the file
 
 
 def lines(pattern: str, *, under: str = "") -> Reader:
-    """Read every line that matches a pattern, comments left out: its group ``value``, without quotes.
+    """Return a reader of every line that matches a pattern: of its group ``value``, without quotes. It skips comments.
 
-    Other groups are conditions of the value; so are those of the nearest line above that matches `under`.
+    Other groups are conditions of the value, as are those of the nearest line above that matches `under`.
     """
 
     def groups_of(match: re.Match[str]) -> dict[str, str]:
@@ -67,24 +67,24 @@ def lines(pattern: str, *, under: str = "") -> Reader:
                 value = re.sub(r"[\"']", "", groups.pop("value", match[0]))
                 values.append(CiValue(text=value, line=number, groups=groups))
         if not values:
-            raise NotInFile(f"has no line that fits {pattern!r}")
+            raise NotInFile(f"no line matches {pattern!r}")
         return values
 
     return read
 
 
 def literal(variable: str, *keys: str) -> Reader:
-    """Read what a Python module assigns to a name at its top level, through ast: nothing is executed.
+    """Return a reader of the literal that a Python module assigns to `variable`, through ast: nothing is executed.
 
-    A dictionary gives a value for each key; `keys` are the names of the groups that keys become, outermost first, of
-    which ``cuda`` takes versions only. A list or a set of plain values is one value, with commas between.
+    A dictionary gives one value per key. `keys` name the groups for its keys, outermost first; the group ``cuda`` takes
+    versions only. A list or set of plain values becomes one comma-separated value.
     """
 
     def evaluate(node: ast.expr) -> Any:
         try:
             return ast.literal_eval(node)
         except _UNREADABLE as error:
-            raise NotInFile(f"computes {variable} instead of writing it down (line {node.lineno})") from error
+            raise NotInFile(f"{variable} is not a literal (line {node.lineno})") from error
 
     def leaves(node: ast.expr, groups: dict[str, str], names: tuple[str, ...]) -> Iterator[CiValue]:
         if not isinstance(node, ast.Dict):
@@ -95,20 +95,20 @@ def literal(variable: str, *keys: str) -> Reader:
             return
         for key, item in zip(node.keys, node.values, strict=True):
             text = str(evaluate(key)) if key is not None else ""
-            if text and (names[:1] != ("cuda",) or re.fullmatch(r"\d+\.\d+", text)):  # others are xpu, cpu
+            if text and (names[:1] != ("cuda",) or re.fullmatch(r"\d+\.\d+", text)):  # skips xpu, cpu
                 yield from leaves(item, {**groups, **dict.fromkeys(names[:1], text)}, names[1:])
 
     def read(text: str) -> Sequence[CiValue]:
         try:
             module = ast.parse(text)
         except _UNREADABLE as error:
-            raise NotInFile(f"cannot be read as Python ({error})") from error
+            raise NotInFile(f"not valid Python ({error})") from error
         for statement in reversed(module.body):
             if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                 if any(isinstance(target, ast.Name) and target.id == variable for target in targets):
                     return tuple(leaves(statement.value, {}, keys))
-        raise NotInFile(f"assigns nothing to {variable}")
+        raise NotInFile(f"no value assigned to {variable}")
 
     return read
 
@@ -143,7 +143,7 @@ PINS = (
 NAMED = frozenset(rule.name for rule in PINS)
 
 _ARCHS, _ARCHS_FILE = "gpu-architectures", ".ci/manywheel/build_env_setup.py"
-#: The GPU architectures that upstream ships. Up to 2.12 a script computed them: those are not read.
+#: The GPU architectures that upstream ships. Those up to 2.12 are not read: a script computed them.
 ARCH_LISTS = (
     CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, literal("TORCH_CUDA_ARCH_LIST_TABLE", "cuda", "machine")),
     CiRule(_ARCHS, _SHIPPED, _MATRIX, literal("TORCH_CUDA_ARCH_LIST", "cuda", "machine")),

@@ -1,4 +1,4 @@
-"""The audit command: read all sources, make the report, show, write and judge it."""
+"""``audit``: read all sources, make the report, write it, and apply ``--fail-on``."""
 
 from __future__ import annotations
 
@@ -30,47 +30,47 @@ from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
 from pin_audit.targets import find, packages, target
 
-#: Sources that local files stand in for.
+#: Sources that an option replaces with local files, and the request's field for them.
 _LOCAL = {"ci_pins": "local_tree", "upstream_archs": "local_tree", "pinning": "local_pinning"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """The options of the command line."""
+    """The command-line options of ``audit``."""
 
     package_words: tuple[str, ...] = ()
     release: str | None = None
-    upstream: str | None = None  #: of another project; with `ref`
+    upstream: str | None = None  #: another project's repository; needs `ref`
     ref: str | None = None
     tree: Path | None = None
     pinning: Path | None = None
     offline: bool = False
     timeout: float = 300.0  #: seconds
     write: Path | None = None
-    fail_on: str | None = None  #: statuses with commas between them
-    snapshot: bool = False  #: commit what is read
-    bump: str | None = None  #: the version for which to say what must change
+    fail_on: str | None = None  #: comma-separated statuses
+    snapshot: bool = False  #: save the facts in releases/
+    bump: str | None = None  #: the version whose changes to list
 
     @property
     def every(self) -> bool:
-        """Whether all packages of this repository are meant."""
+        """Whether ``--package all`` was passed."""
         return "all" in self.package_words
 
 
 def audit(
     options: AuditOptions, root: Path, *, tell: Callable[[str], None], progress: Callable[[str], None]
 ) -> Result:
-    """Make a report on the repository `root`, write it, and judge it as ``--fail-on`` says."""
+    """Audit the repository `root`; write the report, and apply ``--fail-on``."""
     wanted = parse_statuses(options.fail_on) if options.fail_on else ()
     try:
         report, warnings = make(options, root, progress=progress)
     except KeyboardInterrupt:
-        raise Interrupted("interrupted", "downloads are cached; run it again to continue") from None
+        raise Interrupted("interrupted", "run the command again; it reuses cached downloads") from None
     for warning in warnings:
         tell(f"! {warning}")
     if options.write is not None:
         changed = insert(options.write, markdown(report, level=3, lines=False))
-        tell(f"{'written' if changed else 'in step already'}: {options.write}")
+        tell(f"{'written' if changed else 'unchanged'}: {options.write}")
     code = _judge(report, wanted, tell) if wanted else 0
     lines = [] if options.write is not None else markdown(report).splitlines()
     document = to_document(report)
@@ -80,16 +80,16 @@ def audit(
 
 
 def parse_statuses(text: str) -> tuple[Status, ...]:
-    """Return the statuses of a list with commas between them: ``conflict,recipe-older``; raises UsageError."""
+    """Parse comma-separated statuses, ``conflict,recipe-older``; raises UsageError."""
     words = [part.strip().lower().replace(" ", "-").replace("_", "-") for part in text.split(",")]
     for word in words:
         if word not in STATUSES:
-            raise UsageError(f"'{word}' is not a status", suggest(word, STATUSES))
+            raise UsageError(f"--fail-on: unknown status '{word}'", suggest(word, STATUSES))
     return tuple(STATUSES[word] for word in words)
 
 
 def _judge(report: Report, wanted: Sequence[Status], tell: Callable[[str], None]) -> int:
-    """Return the exit code of --fail-on: rows have one of the statuses, or a whole source was not read."""
+    """Return the exit code of ``--fail-on``: a row has a wanted status, or a whole source was not read."""
     rows = [
         f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
     ]
@@ -98,11 +98,11 @@ def _judge(report: Report, wanted: Sequence[Status], tell: Callable[[str], None]
         return VerdictError.exit_code
     unknown = sum(len(audit.with_status([Status.UNKNOWN])) for audit in report.audits)
     if unknown and Status.UNKNOWN not in wanted:
-        tell(f"--fail-on: {counted(unknown, 'row')} could not be judged")
+        tell(f"--fail-on: {counted(unknown, 'row')} with status unknown")
     if unread := dict.fromkeys(name for audit in report.audits for name in audit.not_read()):
         tell(
-            f"error: --fail-on found nothing, but these were not read: {', '.join(unread)}\n"
-            "  run it once with a network, or name local files instead (--help)"
+            f"error: --fail-on cannot judge: sources not read: {', '.join(unread)}\n"
+            "hint: run the audit once with network access, or pass local files with --tree and --pinning"
         )
         return UnknownError.exit_code
     return 0
@@ -111,13 +111,13 @@ def _judge(report: Report, wanted: Sequence[Status], tell: Callable[[str], None]
 def make(
     options: AuditOptions, root: Path, *, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[Report, tuple[str, ...]]:
-    """Make a report on a repository; returns it with warnings about the cache."""
+    """Audit a repository; return the report, and warnings to print."""
     for name in ("release", "tree", "upstream"):
         if getattr(options, name) and (options.every or len(options.package_words) > 1):
-            raise UsageError(f"--{name} is about one package", "name one package with --package")
+            raise UsageError(f"--{name} takes one package only", "pass a single --package NAME")
     foreign = options.upstream is not None or not feedstock.is_own(root)
     everything = feedstock.configs(root) if foreign else (load(root, name) for name in available(root))
-    # those that build with conda-forge's packages are the ones to compare
+    # only these configs build with packages that conda-forge pins
     configs = tuple(config for config in everything if config.provider == "conda-forge")
     warnings: dict[str, None] = {}
 
@@ -157,7 +157,7 @@ def make(
 
 
 def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[SourceOutcome]:
-    """Let committed facts stand in for what was not read of upstream itself, and say where local files did."""
+    """Replace unread facts of a known release by committed ones, and mark sources read from local files."""
     audited = request.target
     upstreams = any(
         (package.name, package.repository, package.tag.format(version=audited.version))
@@ -172,13 +172,13 @@ def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[Sour
         if local is None:
             filled.append(snapshots.fill(outcome, committed))
         else:
-            trouble = "; ".join(filter(None, (outcome.trouble, "read from local files, not at the release")))
+            trouble = "; ".join(filter(None, (outcome.trouble, "read from local files, not the release")))
             filled.append(structs.replace(outcome, trouble=trouble))
     return filled
 
 
 def make_services(options: AuditOptions, report: Callable[[str, str], None]) -> Services:
-    """Return what sources share: cache, client and time limit."""
+    """Return the cache, HTTP client and time limit that all sources share."""
     folder = cache_folder(os.environ) / "audit"
     return Services(folder, offline=options.offline, seconds=options.timeout, report=report)
 
@@ -193,7 +193,7 @@ def make_request(
     *,
     foreign: bool,
 ) -> AuditRequest:
-    """Return the request that every source gets for a package."""
+    """Return the request for one package, which every source gets."""
     recipe: tuple[str, ...] = ()
     try:
         if audited.recipe and audited.recipe.name == "recipe.yaml":
@@ -201,7 +201,7 @@ def make_request(
         elif audited.recipe:
             recipe = names_of(read_text(audited.recipe, root))
     except AuditError:
-        pass  # recipe_pins says so
+        pass  # the source recipe_pins reports it
     return AuditRequest(
         target=audited,
         services=services,

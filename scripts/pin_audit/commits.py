@@ -1,4 +1,4 @@
-"""Commits that recipes take from git, held against upstream's: of the tag, or of a library that upstream vendors."""
+"""Compare the commits in recipes with upstream's: the commit of its tag, or of a library that it vendors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ def short_revision(revision: str) -> str:
 
 
 def assign_rows(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[tuple[str, AnyFact]]:
-    """Return what goes into which row: a row's name and a fact, in the order of the facts.
+    """Return pairs of a row's name and a fact for it, in the order of the facts.
 
-    Commits that other packages' recipes pin count where upstream's repository is theirs, or where upstream vendors the
-    same library.
+    A commit in another package's recipe counts if it is of upstream's repository or of a library that upstream vendors.
     """
     vendored = {
         (_repository(fact.address), names.by_submodule(fact.name))
@@ -48,7 +47,7 @@ def assign_rows(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> 
 
 
 def judge_commits(row: AuditRow, target: AuditTarget) -> Verdict | None:
-    """Return the gravest verdict on the commits of a row, or None where no recipe pins one."""
+    """Return the gravest verdict on the commits of a row, or None if no recipe pins one."""
     verdicts = [_judge(fact, row, target) for fact in row.all(RecipeCommit)]
     return min(verdicts, key=lambda verdict: verdict.gravity, default=None)
 
@@ -64,28 +63,29 @@ def _judge(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdict:
     if not commits:
         unread = repository in own or (row.entry.submodules and "submodules" in row.troubles)
         status = Status.UNKNOWN if unread else Status.UNPINNED
-        return Verdict(status, f"upstream's commit {'was not read' if unread else 'is its own'}, {pins}")
+        reason = "upstream's commit was not read" if unread else "upstream does not vendor it"
+        return Verdict(status, f"{pins}; {reason}")
     if as_tag or (pinned.value and any(commit.startswith(pinned.value.lower()) for commit in commits)):
         return Verdict(Status.IN_STEP, f"{pins}, as upstream does")
     sentence = f"upstream has {', '.join(map(short_revision, commits))}, {pins}"
-    todo = "take upstream's commit, or say in the recipe why not"
+    todo = "use upstream's commit, or give the reason in the recipe"
     if not _COMMIT.fullmatch(pinned.value):
         return Verdict(Status.MISSING, sentence, todo)
     if pinned.version in ("", target.version):
         return Verdict(Status.CONFLICT, f"no commit satisfies both: {sentence}", todo)
-    # of two versions of upstream: as old as these
+    # the recipe is for another version of upstream: the older version has the older commit
     status = Status.OLDER if Spec(f"<{target.version}").admits(pinned.version) else Status.NEWER
     return Verdict(status, f"{sentence} for {pinned.version}", todo)
 
 
 def _own(target: AuditTarget) -> set[str]:
-    """Return upstream's repository as packages.yaml has it, and the mirror of it that is asked, if there is one."""
+    """Return upstream's repository in packages.yaml, and the mirror that the audit reads, if there is one."""
     repositories = [package.repository for package in packages() if package.name == target.package]
     return {_repository(address) for address in (*repositories, target.repository)} - {""}
 
 
 def _repository(address: str) -> str:
-    """Return an address so that all ways to one repository compare equal: https or ssh, with or without ``.git``."""
+    """Normalize an address: https and ssh, with and without ``.git``, compare equal."""
     try:
         parts = urlsplit(parse_address(address))
     except AuditError:

@@ -1,4 +1,4 @@
-"""Facts, the data that the audit's parts exchange: each a value with its source, place and condition."""
+"""Facts, the data that the audit's parts exchange: each is a value with its source, location and condition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Converted = TypeVar("Converted", bound=type[Struct])
 
 
 def resolve_types(kind: Converted) -> Converted:
-    """Let msgspec fill in the types of a Struct's fields now: two threads that both do it first crash the process."""
+    """Make msgspec resolve a Struct's field types now: it crashes the process if two threads do it first."""
     msgspec.json.Decoder(kind)
     return kind
 
@@ -32,7 +32,7 @@ class Build(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: Config) -> Build:
-        """Return those of a config."""
+        """Return the properties of a config."""
         return cls(
             name=config.name, platform=config.platform, accelerator=config.accelerator,
             cuda=config.cuda_version or "", blas=config.blas, provider=config.provider,
@@ -43,13 +43,13 @@ class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The condition under which a fact holds; an empty field does not restrict it."""
 
     configs: tuple[str, ...] = ()
-    platforms: tuple[str, ...] = ()  #: by conda's names
-    cuda: tuple[str, ...] = ()  #: ``13.0``, ``13`` for all that begin so, or ``None`` for builds without CUDA
+    platforms: tuple[str, ...] = ()  #: conda's names
+    cuda: tuple[str, ...] = ()  #: ``13.0``, ``13`` for all of 13.x, or ``None`` for builds without CUDA
     torch: str = ""  #: the version of PyTorch
     marker: str = ""  #: of PEP 508
 
     def words(self, builds: Sequence[Build] = ()) -> str:
-        """Return where a fact holds among the audited configs; an empty string for everywhere."""
+        """Describe the condition in a few words; empty if the fact holds for all `builds`."""
         with_cuda = [version for version in self.cuda if version != "None"]
         parts = [
             "CPU" if "None" in self.cuda else "",
@@ -72,14 +72,11 @@ class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
-    """Return words for a set of configs: ``cuda129``, ``linux-64 cpu``, or their names if no such words fit.
-
-    An empty string stands for all configs.
-    """
+    """Describe some of the `builds`: ``cuda129``, ``linux-64 cpu``, or names if no such words fit; empty for all."""
     names = frozenset(chosen)
     if not names or names >= {build.name for build in builds}:
         return ""
-    # in the order in which they are left out where the others say enough
+    # dropped in this order, if the remaining traits still select the same configs
     traits = ["platform", "blas", "provider", "accelerator"]
     values = {trait: {getattr(build, trait) for build in builds if build.name in names} for trait in traits}
 
@@ -103,7 +100,7 @@ def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
 
 
 def short_platforms(platforms: Iterable[str]) -> list[str]:
-    """Return platforms in short: ``linux`` for both of Linux."""
+    """Abbreviate platforms: ``linux`` for both linux-64 and linux-aarch64."""
     names = set(platforms)
     for system in ("linux", "osx"):
         both = {name for name in names if name.startswith(system)}
@@ -112,29 +109,29 @@ def short_platforms(platforms: Iterable[str]) -> list[str]:
 
 
 class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a value was read. Which server an index is on is each user's own affair."""
+    """The location of a value. The index's server is left out: each user may configure another one."""
 
     file: str = ""  #: path inside the tree, archive or index, or in this repository
     line: int | None = None  #: counted from 1
-    url: str = ""  #: for a person to open; without credentials
+    url: str = ""  #: web page, without credentials
     index: str = ""
     package: str = ""
     version: str = ""
     commit: str = ""  #: of the tree, in full
-    fetched: str = ""  #: when it came over the network, ISO 8601 in UTC
-    inferred: str = ""  #: why the value is believed, if it was not read there
+    fetched: str = ""  #: time of the download, ISO 8601 in UTC
+    inferred: str = ""  #: why the value is trusted, if it was not read at the release itself
 
 
 class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=""):
     """One value of one dependency, in one place."""
 
-    who: ClassVar[str] = ""  #: whose statement it is, in a word for people
+    who: ClassVar[str] = ""  #: the source's name in the table
 
     name: str  #: as the source calls it: ``third_party/fmt``, ``typing-extensions``, ``libprotobuf``
     value: str = ""  #: as it is shown: ``v2.1.0-705-ga6bfc23``, ``>=4.10.0``, ``*`` for any version
     holds: Scope = Scope()
     where: Where = Where()
-    trouble: str = ""  #: why it has no value: a sentence for the cell
+    trouble: str = ""  #: why there is no value
 
     @property
     def kind(self) -> str:
@@ -143,17 +140,17 @@ class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
 
 
 class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
-    """A commit that upstream vendors, described by its tag or the nearest one, and the address it comes from."""
+    """A commit that upstream vendors, described by its tag or the nearest one, and the repository's address."""
 
     who = "submodule"
 
     commit: str = ""
     address: str = ""
-    day: str = ""  #: of the commit, where no tag describes it and the value is only the commit's first digits
+    day: str = ""  #: the commit's day, if no tag describes it and the value is only a short hash
 
     @property
     def text(self) -> str:
-        """The value for people."""
+        """The value, with the day if there is one."""
         return ", ".join(filter(None, (self.value, self.day)))
 
 
@@ -170,7 +167,7 @@ class Requirement(Fact, frozen=True, kw_only=True, tag="requirement"):
 
 
 class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
-    """What upstream's CI builds and tests with; ``what`` the value is to it: ``of the wheels``."""
+    """A version that upstream's CI builds or tests with; ``what`` is its role: ``of the wheels``."""
 
     who = "CI"
 
@@ -178,40 +175,40 @@ class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
 
     @property
     def shipped(self) -> bool:
-        """Whether the wheels themselves say so, rather than a file of upstream's tree."""
+        """Whether the value was read from the wheels, not from upstream's tree."""
         return bool(self.where.index)
 
 
 class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
-    """What rendered variants of a recipe ask for, in the sections ``build``, ``host``, ``run``, ``constraint``."""
+    """A requirement of rendered variants, in the sections ``build``, ``host``, ``run``, ``constraint``."""
 
     sections: tuple[str, ...] = ()
-    rendered: bool = False  #: whether a feedstock's rendered configs have the value
+    rendered: bool = False  #: whether a feedstock's rendered configs, not its recipe, set the value
 
 
 class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
-    """What a recipe of this repository takes from git."""
+    """A git revision that a recipe builds from."""
 
     address: str = ""  #: of the repository
-    recipe: str = ""  #: the package whose recipe that is
+    recipe: str = ""  #: the recipe's package
     version: str = ""  #: of the audited package, as this repository builds it
 
 
 class GlobalPin(Fact, frozen=True, kw_only=True, tag="global-pin"):
-    """A pin of conda-forge-pinning; ``values`` are all that the key has where it holds."""
+    """A pin of conda-forge-pinning, with all values of the key in that scope."""
 
     values: tuple[str, ...] = ()
 
 
 class Migration(GlobalPin, frozen=True, kw_only=True, tag="migration"):
-    """A pin that conda-forge is moving to, by the migration of that name."""
+    """A pin to which conda-forge is moving, by the named migration."""
 
     migration: str = ""
     paused: bool = False
 
 
 class FeedstockPin(Fact, frozen=True, kw_only=True, tag="feedstock-pin"):
-    """What conda-forge's own feedstock builds with: a key of its rendered configs."""
+    """The value of a key in the rendered configs of conda-forge's own feedstock."""
 
 
 class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
@@ -219,7 +216,7 @@ class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
 
 
 class UpstreamArchs(Fact, frozen=True, kw_only=True, tag="upstream-archs"):
-    """GPU architectures of upstream's wheels, ``9.0``, ``12.0+PTX``; where they are not a list, ``value`` says what."""
+    """GPU architectures of upstream's wheels: ``9.0``, ``12.0+PTX``; if they are no list, ``value`` has the text."""
 
     who = "CI"
 
@@ -236,37 +233,37 @@ class RecipeArchs(Fact, frozen=True, kw_only=True, tag="recipe-archs"):
 _Upstream = Submodule | TagCommit | Requirement | CiPin | UpstreamArchs
 _Recipe = RecipePin | RecipeCommit | RecipeArchs
 AnyFact = _Upstream | _Recipe | GlobalPin | Migration | FeedstockPin | Newest
-UPSTREAM = (Submodule, Requirement, CiPin)  #: what names versions
-#: Sources whose values change from day to day: an old one of them is shown, and is no ground for a gate.
+UPSTREAM = (Submodule, Requirement, CiPin)  #: kinds that name upstream's versions
+#: Sources that change daily: the table shows their old values, but ``--fail-on`` counts those as unread.
 MOVING = ("channel", "pinning", "feedstock")
 
 
 @resolve_types
 class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one source found."""
+    """The facts of one source, or why it failed."""
 
     source: str  #: its module's name: ``submodules``
     facts: tuple[AnyFact, ...] = ()
     trouble: str = ""  #: why it failed, wholly or in part; empty on success
     applies: bool = True  #: False if the source knows nothing about this package
-    snapshot: str = ""  #: the day of the snapshot that stands in for all of it
+    snapshot: str = ""  #: day of the snapshot that replaces the whole source
 
     @property
     def unread(self) -> bool:
-        """Whether nothing could be read from it that holds today."""
+        """Whether the source gave no current facts."""
         if self.snapshot and self.source in MOVING:
             return True
         return self.applies and bool(self.trouble or self.facts) and all(fact.trouble for fact in self.facts)
 
 
 class AuditTarget(Struct, frozen=True, kw_only=True):
-    """What is audited."""
+    """The audited package: its upstream release, its recipe and its configs."""
 
     package: str  #: ``pytorch_scatter``, as conda-forge calls it
     version: str
-    repository: str  #: any address that git takes; a mirror may stand in
-    tag: str  #: of the version in that repository: ``v2.13.0``, or a commit
+    repository: str  #: any address that git takes, also a mirror's
+    tag: str  #: the version's tag in that repository, ``v2.13.0``, or a commit
     wheel: str  #: the distribution's name
     builds: tuple[Build, ...]  #: the configs whose variants are audited
     index: str = "pip"  #: where its wheels are, as in packages.yaml
-    recipe: Path | None = None  #: its recipe.yaml, or None where this repository has none
+    recipe: Path | None = None  #: its recipe.yaml or meta.yaml, if there is one

@@ -1,4 +1,4 @@
-"""A feedstock that is not this repository: its configs, and what is audited of it, read from its own files."""
+"""Another feedstock than this repository: its configs and its audit target, read from its own files."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ _HOSTED = re.compile(
 _TAG = re.compile(
     r"(?:-/)?(?:archive/refs/tags|archive|releases/download)/(?P<tag>[^/]+?)(?:\.tar\.\w+|\.tgz|\.zip|/.*)"
 )
+_REMEDY = "run: conda-smithy rerender"
 _INDEX = re.compile(r"/packages/source/[^/]*/(?P<name>[^/]+)/")
 
 
 def is_own(root: Path) -> bool:
-    """Whether a folder has this repository's matrix of configs; a feedstock's lies beside its recipe."""
+    """Whether a folder has this repository's matrix of configs; feedstocks have theirs next to the recipe."""
     return (root / MATRIX_FILE).is_file()
 
 
 def around(folder: Path) -> Path | None:
-    """Return the repository with a recipe in which a folder lies, or None."""
+    """Return the nearest repository with a recipe, at a folder or above it, or None."""
     for parent in (folder, *folder.parents):
         if is_own(parent) or any((parent / RECIPES / name).is_file() for name in (_V1, _V0)):
             return parent
@@ -51,13 +52,13 @@ def around(folder: Path) -> Path | None:
 
 
 def variants(text: str, name: str) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
-    """Return a rendered config as conda-smithy writes it: keys with values, and zipped keys; raises AuditError."""
+    """Parse a config that conda-smithy rendered: values by key, and the groups of zipped keys; raises AuditError."""
     try:
         document = YAML(typ="safe", pure=True).load(text)
         if not isinstance(document, dict):
             raise ValueError("not a mapping")
     except (YAMLError, RecursionError, ValueError) as error:
-        raise AuditError(f"{name} cannot be read: {error}", "render the feedstock again") from error
+        raise AuditError(f"{name}: cannot be parsed: {error}", _REMEDY) from error
     values = {
         str(key): tuple(map(str, items))
         for key, items in document.items()
@@ -73,7 +74,7 @@ def configs(root: Path) -> tuple[Config, ...]:
     """Return a feedstock's rendered configs; raises AuditError if one cannot be read."""
     configs = []
     for path in sorted((root / CONFIG_FOLDER).glob("*.yaml")):
-        variant, zip_keys = variants(read_text(path, root, "render the feedstock again"), str(path))
+        variant, zip_keys = variants(read_text(path, root, _REMEDY), str(path))
         platform = variant.get("target_platform", ("",))[0]
         if platform.startswith(("linux-", "osx-", "win-")):
             cuda = variant.get("cuda_compiler_version", ("None",))[0]
@@ -92,9 +93,9 @@ def configs(root: Path) -> tuple[Config, ...]:
 def target(
     root: Path, configs: tuple[Config, ...], *, upstream: str | None, ref: str | None, version: str | None
 ) -> AuditTarget:
-    """Return what is audited of a feedstock, or of a project without one, whose address and tag are then given.
+    """Return the audit target: a feedstock's package, or the project `upstream` at `ref`.
 
-    Raises UsageError: Neither a recipe nor the options say whose dependencies are meant.
+    Raises UsageError: there is neither a recipe nor `upstream` with `ref`.
     """
     recipes = [root / RECIPES / name for name in (_V1, _V0)]
     recipe = next((path for path in recipes if path.is_file()), None)
@@ -113,7 +114,7 @@ def target(
         tag = tag.replace(fields["version"], version)
     repository, tag = upstream or repository, ref or tag
     if not text and not (upstream and ref):
-        raise UsageError(f"{root} has no recipe", "name what to look at: --upstream URL --ref TAG")
+        raise UsageError(f"{root}: no recipe", "pass --root DIR with a recipe, or --upstream URL --ref TAG")
     shown = redact.address(repository) if "://" in repository else repository
     nothing = Build(name="", platform="linux-64", accelerator="cpu", cuda="", blas="", provider="conda-forge")
     return AuditTarget(
@@ -129,16 +130,16 @@ def target(
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Return the first plain value of each field of a recipe, with what the recipe itself sets put in."""
+    """Return the first plain value of each field of a recipe, with the recipe's own variables substituted."""
     context = _CONTEXT.search(text)
     values = {**settings(text), **dict(_PLAIN.findall(context[1] if context else ""))}
 
     def put_in(match: re.Match[str]) -> str:
-        # what is cut or computed is not told; what is only spelled otherwise is near enough to be recognized
+        # sliced and computed values are unknown; filters that only change the spelling are ignored
         word = re.fullmatch(r"(\w+)(?:\s*\|\s*lower|\.(?:lower|replace)\([^()]*\))?", match[1])
         return values.get(word[1], "") if word else ""
 
-    for _ in range(2):  # a value may be made of others
+    for _ in range(2):  # a value may contain other variables
         values = {name: _EXPRESSION.sub(put_in, value) for name, value in values.items()}
     fields: dict[str, str] = {}
     for match in _FIELD.finditer(text[context.end() :] if context else text):

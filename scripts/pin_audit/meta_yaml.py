@@ -1,7 +1,7 @@
-"""The requirements of a meta.yaml, for the variants of a config: read as text, never rendered.
+"""The requirements of a meta.yaml for the variants of a config: read as text, never rendered.
 
-Selectors are evaluated by the engine, which knows them from ``conda_build_config.yaml``; of Jinja what is set to plain
-text is put in, compilers and pins are known, and what is computed otherwise is left out.
+The engine evaluates the selectors, as those of a ``conda_build_config.yaml``. Of Jinja, variables with plain text,
+compilers and pins are substituted; requirements with other expressions are left out.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Need(NamedTuple):
 
 
 def settings(text: str) -> dict[str, str]:
-    """Return what a recipe sets to plain text, the first time it does."""
+    """Return the variables that a recipe sets to plain text, each with its first value."""
     return {name: value.strip() for name, value in reversed(_SET.findall(text))}
 
 
 def needs(text: str, config: Config) -> tuple[Need, ...]:
-    """Return the requirements that hold for a config; raises AuditError where selectors cannot be evaluated."""
+    """Return the requirements that hold for a config; raises AuditError if selectors cannot be evaluated."""
     values = settings(text)
     items = list(_items(text))
     selectors = {
@@ -60,13 +60,13 @@ def needs(text: str, config: Config) -> tuple[Need, ...]:
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """Return the names of all packages that requirements name in plain text, whatever the selectors say."""
+    """Return the names of all packages that requirements name in plain text, regardless of selectors."""
     words = (match["text"].split()[0] for _, _, match, _ in _items(text))
     return tuple(sorted({word for word in words if re.fullmatch(r"[a-z0-9][\w.-]*", word)}))
 
 
 def _items(text: str) -> Iterator[tuple[int, str, re.Match[str], tuple[str, ...]]]:
-    """Yield the items of every section of requirements, with their lines and the conditions of Jinja around them."""
+    """Yield line, section, item and the surrounding Jinja conditions of every requirement."""
     inside, section = -1, ""
     branches: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -91,7 +91,7 @@ def _items(text: str) -> Iterator[tuple[int, str, re.Match[str], tuple[str, ...]
 
 
 def _spec(text: str, values: Mapping[str, str], config: Config) -> str:
-    """Return a requirement without Jinja, nothing where it cannot be told."""
+    """Return a requirement with Jinja substituted; empty if an expression is unknown."""
 
     def put_in(match: re.Match[str]) -> str:
         word = match[1].strip()
@@ -109,7 +109,6 @@ def _spec(text: str, values: Mapping[str, str], config: Config) -> str:
 
 
 def _choose(selectors: Mapping[str, str], config: Config) -> set[str]:
-    """Return the names of those selectors that hold."""
     lines = [
         f'l{name}:\n  - "{name}"' + (f"  # [{text}]" if text else "") for name, text in selectors.items()
     ]
@@ -121,7 +120,7 @@ def _choose(selectors: Mapping[str, str], config: Config) -> set[str]:
             for value in values
         }
     except AuditError as error:
-        raise AuditError(f"the selectors of meta.yaml cannot be read: {error}", "correct them") from error
+        raise AuditError(f"meta.yaml: selectors cannot be parsed: {error}", "correct them") from error
 
 
 def evaluate(
@@ -129,7 +128,7 @@ def evaluate(
 ) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
     """Return the values in a conda_build_config.yaml that hold on a platform, and the groups of zipped keys.
 
-    Selectors are the engine's business, which takes no text; raises AuditError.
+    The engine evaluates the selectors; it takes only files. Raises AuditError with the reason alone.
     """
     machine = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
     with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
@@ -142,4 +141,4 @@ def evaluate(
             values = {key: tuple(map(str, config[key])) for key in config.keys() if config[key]}  # noqa: SIM118
             return values, tuple(map(tuple, config.zip_keys or ()))
         except (RattlerBuildError, OSError, ValueError, TypeError, RecursionError) as error:
-            raise AuditError(f"cannot be parsed: {error}", "correct it") from error
+            raise AuditError(str(error)) from error

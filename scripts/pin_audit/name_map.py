@@ -43,14 +43,14 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return re.sub(rf"==\s*(\d+(?:\.\d+){{{self.numbers - 1}}})\.[\d.]+", r"==\1.*", value)
 
     def release(self, version: str) -> str:
-        """Return the version by which conda-forge calls a release of upstream's: ``3.21.12`` for protobuf's 21.12."""
+        """Return conda-forge's version of an upstream release: ``3.21.12`` for protobuf's 21.12."""
         first = int(re.match(r"\d*", version)[0] or 0)  # type: ignore[index]
         since = max((number for number in self.scheme if number <= first), default=None)
         return version if since is None else f"{self.scheme[since]}.{version}"
 
 
 class Names:
-    """All entries, found by any of their names; a name that no entry has is its own row."""
+    """All entries, found by any of their names; a name without an entry is a row of its own."""
 
     def __init__(self, text: str) -> None:
         document = YAML(typ="safe", pure=True).load(text)
@@ -66,7 +66,7 @@ class Names:
         return self._conda.get(plain(name), name)
 
     def by_distribution(self, name: str) -> str:
-        """Return the row of a distribution; NVIDIA's ``-cu12`` at the end does not count."""
+        """Return the row of a distribution; NVIDIA's suffix ``-cu12`` is ignored."""
         word = plain(name)
         short = re.sub(r"_cu\d+$", "", word)
         return self._distributions.get(word) or self._distributions.get(short) or self.by_conda(name)
@@ -76,7 +76,7 @@ class Names:
         return self._ci.get(plain(name)) or self.by_conda(name)
 
     def by_key(self, key: str, platforms: Iterable[str]) -> tuple[str, ...]:
-        """Return the rows whose version a key of conda_build_config.yaml is, on any of some platforms (none: all)."""
+        """Return the rows whose version a key of conda_build_config.yaml sets, on any of `platforms` (empty: all)."""
         return tuple(
             entry.name
             for entry in self.entries.values()
@@ -85,7 +85,7 @@ class Names:
         )
 
     def by_submodule(self, path: str) -> str:
-        """Return the row of a submodule: the entry whose pattern fits, else the path without ``third_party/``."""
+        """Return the row of a submodule: the entry with a matching pattern, else the path without ``third_party/``."""
         for entry in self.entries.values():
             if any(fnmatchcase(path, pattern) for pattern in entry.submodules):
                 return entry.name
@@ -94,7 +94,7 @@ class Names:
     def wanted(self, package: str, recipe: Iterable[str], *, submodules: bool = False) -> tuple[str, ...]:
         """Return the conda packages whose global pin and newest version a table shows.
 
-        `recipe` is what that asks for; with `submodules`, those that any project may vendor are among them.
+        `recipe`: the names that the recipe requires. `submodules`: include packages that any project may vendor.
         """
         rows = {self.by_conda(name) for name in recipe}
         rows |= {
@@ -107,11 +107,10 @@ class Names:
 
 
 def plain(name: str) -> str:
-    """Return a name in the spelling in which names are compared: ``typing-extensions`` as ``typing_extensions``."""
+    """Normalize a name, to compare it: ``typing-extensions`` becomes ``typing_extensions``."""
     return re.sub(r"[-_.]+", "_", name.strip().lower())
 
 
 @cache
 def names() -> Names:
-    """Return the names of name_map.yaml."""
     return Names(_FILE.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The lines of recipes and of conda_build_config.yaml, read as text, and the one that a rendered value comes from."""
+"""Find the line of a recipe or of conda_build_config.yaml from which a rendered value comes; both are read as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMPILER = re.compile(r"""(compiler|stdlib)\(\s*["'](\w+)["']\s*\)""")
 _PIN = re.compile(r"""pin_(?:subpackage|compatible)\(\s*["']([\w.-]+)["']""")
 _LARGEST = 4 << 20  # bytes of a recipe or config
 
-#: For every key of conda_build_config.yaml its values, as text, and the line where each stands first.
+#: For every key of conda_build_config.yaml, its values as text with the first line of each.
 Keys = Mapping[str, Mapping[str, int]]
 
 
@@ -40,22 +40,22 @@ class Line:
 
 
 def read_text(path: Path, root: Path | None = None, remedy: str = "correct the file") -> str:
-    """Return a file's text; below `root` no folder may be a link. Raises AuditError if it cannot be read."""
+    """Return a file's text, without following links below `root`. Raises AuditError if it cannot be read."""
     try:
         below = root if root is not None and path.is_relative_to(root) else None
         with files.open_regular(path, below=below) as file:
             content = file.read(_LARGEST + 1)
         if len(content) > _LARGEST:
-            raise AuditError(f"{path} has more than {_LARGEST >> 20} MB: refused", remedy)
+            raise AuditError(f"{path}: refused: more than {_LARGEST >> 20} MB", remedy)
         return content.decode("utf-8")
     except IntegrityError as error:
         raise AuditError(f"{error.message}: refused", remedy) from error
     except (OSError, UnicodeError) as error:
-        raise AuditError(f"cannot read {path}: {error}", remedy) from error
+        raise AuditError(f"{path}: cannot be read: {error}", remedy) from error
 
 
 def read_lines(path: Path, root: Path | None = None) -> tuple[Line, ...]:
-    """Return a file's lines; those of conda_build_config.yaml with key, value and selector. Raises AuditError."""
+    """Return a file's lines; those of conda_build_config.yaml have key, value and selector. Raises AuditError."""
     key, lines = "", []
     name = str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else path.name
     for number, text in enumerate(read_text(path, root).splitlines(), start=1):
@@ -79,7 +79,7 @@ def requirement_lines(recipe: Path, root: Path | None = None) -> tuple[Line, ...
 
 
 def git_lines(recipe: Path, root: Path | None = None) -> Iterator[Line]:
-    """Yield the git sources of a recipe: an address, and a revision where a line names one."""
+    """Yield the git sources of a recipe: each address, and each revision that a line names."""
     address = ""
     for line in read_lines(recipe, root):
         if source := _GIT.search(line.text):
@@ -91,7 +91,7 @@ def git_lines(recipe: Path, root: Path | None = None) -> Iterator[Line]:
 
 
 def key_lines(root: Path) -> Keys:
-    """Return the keys of this repository's conda_build_config.yaml; of a feedstock's configs nothing is known."""
+    """Return the keys of this repository's conda_build_config.yaml; empty for other feedstocks."""
     keys: dict[str, dict[str, int]] = {}
     for line in read_lines(root / MATRIX_FILE, root) if (root / MATRIX_FILE).is_file() else ():
         if line.value:
@@ -106,10 +106,10 @@ def names_in(lines: Sequence[Line]) -> tuple[str, ...]:
 
 
 def place(name: str, value: str, lines: Sequence[Line], keys: Keys, recipe: str) -> Where:
-    """Find a rendered requirement (``nccl`` and ``2.*``; a compiler without its platform), or a revision of an address.
+    """Find the line of a rendered requirement (``nccl`` and ``2.*``; compilers without platform) or a git revision.
 
-    Returns the line that contains it literally; else that of the key with the value, by name or in an expression; else
-    the first line about that name.
+    Returns the line that contains it literally; else the line of a matrix key with the value, which has the
+    requirement's name or is in its expression; else the first line with that name.
     """
     ours = [line for line in lines if _is_about(line.value, name, keys)]
     for line in ours:
@@ -131,7 +131,7 @@ def _is_about(text: str, name: str, keys: Keys) -> bool:
 
 
 def _keys_in(text: str) -> list[str]:
-    """Return what may be keys in a requirement's expressions."""
+    """Return the words in a requirement's expressions that may be keys."""
     if compiler := _COMPILER.search(text):
         return [f"{compiler[2]}_{compiler[1]}_version"]
     return [word for match in _EXPRESSION.findall(text) for word in re.findall(r"[A-Za-z_]\w*", match)]

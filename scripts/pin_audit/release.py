@@ -1,4 +1,4 @@
-"""One release of a package: what its sources, its wheel and the publishers of its archive say."""
+"""One release of a package: the facts of its sources and wheel, and the published sha256 of its archive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kind = TypeVar("Kind", bound=Fact)
 
 
 class SourcedValue(NamedTuple):
-    """A value, and who says it; without a value, why it is not known."""
+    """A value and its source; if the value is empty, the source has the reason."""
 
     value: str
     source: str = ""
@@ -32,7 +32,7 @@ class SourcedValue(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One version of a package, as far as it could be read."""
+    """One version of a package, with the outcome of every source."""
 
     version: str
     outcomes: tuple[SourceOutcome, ...]
@@ -44,7 +44,7 @@ class Release:
 
     @property
     def unread(self) -> list[str]:
-        """What could not be read, or is a snapshot's."""
+        """The sources that could not be read, or were replaced by a snapshot, with the reason."""
         troubled = [outcome for outcome in self.outcomes if outcome.applies and outcome.trouble]
         return [f"{outcome.source} of {self.version}: {outcome.trouble}" for outcome in troubled]
 
@@ -55,13 +55,13 @@ class Release:
 
     @property
     def requires_python(self) -> SourcedValue:
-        """The Pythons that it is for: ``>=3.11``."""
+        """The wheel's Requires-Python: ``>=3.11``."""
         facts = (fact for fact in self.all(Requirement) if fact.name == "python")
         return next((SourcedValue(fact.value, place_of(fact.where)) for fact in facts), SourcedValue(""))
 
 
 def read(request: AuditRequest) -> Release:
-    """Read a release: what cannot be read now is the snapshot's, if there is one."""
+    """Read a release; its snapshot, if there is one, replaces sources that cannot be read."""
     target = request.target
     snapshot = snapshots.load(target.package, target.version)
     outcomes = gather([request], sources(snapshots.OF_RELEASE))[target.package]
@@ -70,7 +70,7 @@ def read(request: AuditRequest) -> Release:
 
 
 def place_of(where: Where) -> str:
-    """Return where a fact was read, in a few words."""
+    """Describe in a few words where a fact was read."""
     if where.package:
         return f"{where.file.rpartition('/')[2]} of {where.package} {where.version}"
     at = f"at {where.commit[:10]}" if where.commit else ""
@@ -78,9 +78,9 @@ def place_of(where: Where) -> str:
 
 
 def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
-    """Return the sha256 that somebody published for a source archive, or why none is known; nothing is downloaded."""
+    """Return the published sha256 of a source archive, or why none is known; does not download the archive."""
     version, services = request.target.version, request.services
-    tarball, reason = TARBALLS.get(version), "nobody is known to publish one"
+    tarball, reason = TARBALLS.get(version), "no source publishes it"
     for url in urls:
         name = urlsplit(url).path.rpartition("/")[2]
         project = name.rpartition(f"-{version}")[0]
@@ -96,7 +96,7 @@ def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
                 if re.fullmatch(r"sha256:[0-9a-f]{64}", digests.get(asset[3], "")):
                     digest = digests[asset[3]].removeprefix("sha256:")
                     return SourcedValue(digest, f"GitHub's digest of {asset[3]}")
-            # a Python index has archives below /packages/ (or the recipe names its base)
+            # a Python index has its archives below /packages/, or the recipe names the index's base
             elif project and re.search(r"/packages/|source_base", url):
                 for file in files_of(project, "pip", "", services)[0]:
                     if file.name.lower() == name.lower() and file.sha256:
@@ -104,5 +104,5 @@ def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
         except MegabuildError as error:
             reason = error.message
         except (msgspec.MsgspecError, KeyError, TypeError):
-            reason = "GitHub's answer is not the list of a release's files"
+            reason = "api.github.com: the answer does not list the release's files"
     return SourcedValue("", reason)

@@ -47,7 +47,7 @@ class Report:
 
 
 def to_document(report: Report) -> dict[str, object]:
-    """Return what the report's JSON has besides its format; a cell names the source and the number of its facts."""
+    """Return the report's JSON without its format fields. A cell lists its facts as ``source/number``."""
     return {"made": report.made, "packages": [_package(audit) for audit in report.audits]}
 
 
@@ -72,7 +72,7 @@ def _package(audit: Audit) -> dict[str, object]:
         return document | {key: value for key, value in (("use", row.use), ("todo", row.todo)) if value}
 
     target = structs.asdict(audit.target)
-    del target["index"], target["recipe"]  # this repository's own affair
+    del target["index"], target["recipe"]  # internal to this repository
     return {
         **msgspec.to_builtins(target),
         "commit": audit.commit,
@@ -83,44 +83,42 @@ def _package(audit: Audit) -> dict[str, object]:
 
 
 def markdown(report: Report, *, level: int = 2, lines: bool = True) -> str:
-    """Return a report with headings of some level, with or without line numbers of this repository."""
+    """Return the report as Markdown; `lines` keeps the line numbers of this repository's files."""
     parts = [part for audit in report.audits for part in _audit(audit, report, level, lines)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a grid of Markdown."""
+    """Return a Markdown table."""
     grid = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     grid += ["|" + "".join(f" {text} |" if text else " |" for text in row) for row in rows]
     return "\n".join(grid)
 
 
 def insert(path: Path, text: str) -> bool:
-    """Replace the text between the markers of a file; returns whether that changed it.
+    """Replace the text between the markers of a file; return whether the file changed.
 
-    Raises UsageError: The file cannot be read or written, or does not have each marker once, alone on its line.
+    Raises UsageError: the file cannot be read or written, or does not have each marker exactly once, on its own line.
     """
     try:
         content = path.read_bytes().decode("utf-8")
         old = content.replace("\r\n", "\n")
         between = _BETWEEN.search(old)
         if [line for line in old.split("\n") if line in (BEGIN, END)] != [BEGIN, END] or between is None:
-            hint = f"put lines with {BEGIN} and {END} there"
-            raise UsageError(f"{path} does not have the markers of the table", hint)
+            raise UsageError(f"{path}: no markers for the table", f"add the lines {BEGIN} and {END}")
         new = "\n".join(["", *text.strip("\n").split("\n"), "", ""])
         if between[0] == new:
             return False
         end_of_line = "\r\n" if "\r\n" in content else "\n"
         files.write(path.resolve(), _BETWEEN.sub(lambda _: new, old).replace("\n", end_of_line))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path} cannot be read or written: {error}", "name a file with the markers"
-        ) from error
+        hint = f"pass a writable file with the lines {BEGIN} and {END}"
+        raise UsageError(f"{path}: cannot be read or written: {error}", hint) from error
     return True
 
 
 def escape(text: str, *, lines: bool = True) -> str:
-    """Keep text from being markup, and leave out line numbers unless `lines`."""
+    """Escape Markdown in a text, and remove line numbers unless `lines`."""
     text = plain(text if lines else re.sub(r"(\.\w+):\d+", r"\1", text))
     return re.sub(r"([\\|*<\[\]`]|(?<!\w)_|_(?!\w))", r"\\\1", text).replace("\n", " ")
 
@@ -161,7 +159,7 @@ def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[st
     texts = [f"{count} {status.value}" for status, count in counts.items() if count]
     yield f"{', '.join(texts) or 'nothing found'}."
     if troubles := audit.troubles():
-        yield "Not read, or not wholly:"
+        yield "Not read, or only in part:"
         yield "\n".join(f"* {source}: {escape(reason)}." for source, reason in troubles.items())
     yield "\n".join(
         f"[{label}]: {url.replace(' ', '%20').replace('<', '%3C').replace('>', '%3E')}"
@@ -179,7 +177,7 @@ def _part(part: CellPart, labels: dict[str, str], package: str) -> str:
 
 
 def _days(audit: Audit, report: Report) -> str:
-    """Return of which day the report is, and of which the pins of a snapshot."""
+    """Return the day of the report, and that of conda-forge's pins if they are a snapshot's."""
     pinnings = (outcome for outcome in audit.outcomes if outcome.source == "pinning" and outcome.snapshot)
     days = [fact.where.fetched[:10] for outcome in pinnings for fact in outcome.facts]
     return f"made {report.made[:10]}" + (f", conda-forge's pins of {max(days)}" if days else "")

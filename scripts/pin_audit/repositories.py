@@ -1,7 +1,7 @@
 """Upstream's repositories through GitPython: clones without files in the cache, and a commit's files.
 
-A clone has every commit and tag (``--filter=tree:0``), or one tag's folders (``blob:none``); git fetches what else is
-asked for. The address is an option of each command, so that no file in the clone has it.
+A clone has every commit and tag (``--filter=tree:0``), or one tag's folders (``blob:none``); git fetches other objects
+on demand. Each command gets the address as an option, so that no file in the clone contains it.
 """
 
 from __future__ import annotations
@@ -42,68 +42,66 @@ _SETTINGS = (
     "transfer.bundleURI=false", "http.lowSpeedLimit=1", "http.lowSpeedTime=30",
 )  # fmt: skip
 _QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "GIT_NO_REPLACE_OBJECTS": "1"}
-#: git hands an address to its helpers as an argument, which everybody can read; the environment is private.
+#: The password is in the environment: git passes addresses to its helpers as arguments, which all users can read.
 _PASSWORD_FROM_ENVIRONMENT = (
     "credential.helper=",
     'credential.helper=!f() { printf "username=%s\\npassword=%s\\n" "$AUDIT_USER" "$AUDIT_PASSWORD"; }; f',
 )
-#: Of git's variables those of a caller's repository, in place of settings, proxies and certificates.
+#: git's variables that select the caller's repository; those for settings, proxies and certificates are kept.
 _OF_A_REPOSITORY = re.compile(r"GIT_(?!CONFIG_|SSH|SSL_|PROXY_|HTTP_|PYTHON_).*")
 _SECONDS = 240.0  # for one command
 _running: set[subprocess.Popen[bytes]] = set()
 
 
 def parse_address(text: str, parent: str = "") -> str:
-    """Return an address that may be handed to git, also a submodule's relative to its parent's; raises AuditError.
+    """Return an address that is safe to pass to git; a submodule's may be relative to its parent's.
 
-    No transport programs, nothing that git takes for an option (CVE-2017-1000117, CVE-2018-17456) or that ends a line
-    (CVE-2020-5260), no way from a remote repository to this machine's files. An ssh address is asked over https, where
-    no key is needed; ``url.<base>.insteadOf`` leads elsewhere.
+    Raises AuditError for transport programs, git options (CVE-2017-1000117, CVE-2018-17456), line ends (CVE-2020-5260),
+    and local folders named by a remote repository. An ssh address becomes https, which needs no key; the user's
+    ``url.<base>.insteadOf`` can change that.
     """
     if parent and text.startswith(("./", "../")):
         parts = urlsplit(parent)
         path = posixpath.normpath(f"{parts.path.strip('/')}/{text}")
         if path.startswith(".."):
-            raise AuditError("the address is relative and climbs out of its host: refused")
+            raise AuditError("address refused: its relative path leaves the host")
         text = parts._replace(path=f"/{path}").geturl()
     odd = text.startswith("-") or any(plain(part) != part for part in (text, unquote(text)))
     local = text.removeprefix("file://localhost").removeprefix("file://")
     if not text or len(text) > 2048 or odd or (local != text and not local.startswith("/")):
-        raise AuditError("not a repository address: refused")
+        raise AuditError("address refused: not a repository's")
     if ":" not in local.partition("/")[0] and "://" not in local:
         if parent and not (parent.startswith(("/", "file:")) and local.startswith("/")):
-            raise AuditError("the address is a folder of this machine, named by a repository: refused")
+            raise AuditError("address refused: a remote repository names a folder of this machine")
         return f"file://{Path(local).expanduser().absolute()}"
     match = (_URL if "://" in text else _SCP).fullmatch(text)
     if match is None or ".." in unquote(match["path"]).split("/"):
-        raise AuditError(
-            "not an https, http, git, ssh or file address, or one that climbs with '..': refused"
-        )
+        raise AuditError("address refused: not https, http, git, ssh or file, or its path contains '..'")
     if match["protocol"] in ("https", "http", "git"):
         return text
     return f"https://{match['host'].partition(':')[0]}/{match['path'].removeprefix('/')}"
 
 
 def clean(text: str) -> str:
-    """Return text from outside without control characters and without secrets in addresses."""
+    """Remove control characters, and secrets in addresses, from untrusted text."""
     return redact.text(plain(text)).strip()
 
 
 def stop() -> None:
-    """Kill the git processes that still run when the audit ends."""
+    """Kill all git processes that are still running."""
     for process in tuple(_running):
         _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # git's helpers outlive git where only that is killed
+        os.killpg(process.pid, signal.SIGKILL)  # the group: git's helpers survive if only git is killed
 
 
 def run_git(folder: Path, *words: str, seconds: float = _SECONDS, **environ: str) -> str:
     """Run git in a folder without prompts, hooks and transport programs; raises AuditError."""
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-    from git import Git, GitCommandNotFound  # looks for the program when it is imported
+    from git import Git, GitCommandNotFound  # the import looks for the git program
 
     options = [word for setting in _SETTINGS for word in ("-c", setting)]
     environ = {**_QUIET, "GIT_ALLOW_PROTOCOL": "none", **environ}
@@ -111,14 +109,14 @@ def run_git(folder: Path, *words: str, seconds: float = _SECONDS, **environ: str
         command = ["git", *options, *words]
         started = Git(folder).execute(command, as_process=True, env=environ, start_new_session=True)
     except GitCommandNotFound:
-        raise AuditError("git is not installed", "install it (Debian: git; conda: git)") from None
-    process = started.proc  # as long as `started` is there: it ends the process when it goes
+        raise AuditError("git is not installed", "run: sudo apt-get install git") from None
+    process = started.proc  # keep `started`: GitPython kills the process when it is collected
     assert process is not None
     _running.add(process)
     try:
         out, err = process.communicate(timeout=max(seconds, 0))
     except subprocess.TimeoutExpired:
-        raise AuditError(f"git took longer than {seconds:.0f} s", "allow more: --timeout SECONDS") from None
+        raise AuditError(f"git took longer than {seconds:.0f} s", "pass a longer --timeout SECONDS") from None
     finally:
         _kill(process)
         process.wait()
@@ -126,7 +124,7 @@ def run_git(folder: Path, *words: str, seconds: float = _SECONDS, **environ: str
     if process.returncode:
         lines = [clean(line) for line in re.split(r"[\r\n]+", err.decode(errors="replace")) if line.strip()]
         serious = [line for line in lines if line.startswith(("fatal:", "error:", "remote: fatal:"))]
-        raise AuditError((serious or lines or [f"git ended with status {process.returncode}"])[0][:300])
+        raise AuditError((serious or lines or [f"git failed with exit status {process.returncode}"])[0][:300])
     return str(out.decode(errors="surrogateescape"))
 
 
@@ -140,7 +138,7 @@ class Repositories:
         self._lock, self._known = threading.Lock(), dict[tuple[str, str], Repository]()
 
     def open(self, address: str, only: str = "", parent: str = "") -> Repository:
-        """Return a repository, of one tag or commit alone where ``only`` names it; raises AuditError."""
+        """Return an updated repository, with only one tag or commit if ``only`` is given; raises AuditError."""
         address = parse_address(address, parent)
         with self._lock:
             repository = self._known.setdefault((address, only), Repository(address, self.services, only))
@@ -149,7 +147,7 @@ class Repositories:
 
 
 class Repository:
-    """A clone in the cache, whose folder may be deleted. Safe for threads and for several processes."""
+    """A clone in the cache; users may delete its folder. Safe for threads and for several processes."""
 
     def __init__(self, address: str, services: Services, only: str) -> None:
         parts = urlsplit(address)
@@ -164,10 +162,10 @@ class Repository:
         self._filter = "blob:none" if only else "tree:0"
         self._offline = services.offline and parts.scheme != "file"
         self._lock = threading.RLock()
-        self._trouble: str | None = None  #: why it cannot be had; None before it was tried
+        self._trouble: str | None = None  #: why the update failed; None before the first try
 
     def update(self) -> None:
-        """Make the clone or update it, once; raises AuditError."""
+        """Make or update the clone, once; raises AuditError."""
         with self._lock:
             if self._trouble is None:
                 self._trouble = ""
@@ -178,7 +176,7 @@ class Repository:
                 except AuditError as error:
                     self._trouble = error.message
                 except (OSError, Timeout) as error:
-                    self._trouble = f"the cache cannot be written: {error}"
+                    self._trouble = f"{self._folder}: cannot be written: {error}"
             if self._trouble:
                 raise AuditError(self._trouble)
 
@@ -190,29 +188,29 @@ class Repository:
             if self._offline or young:
                 return
         if self._offline:
-            raise AuditError("not in the cache, and --offline forbids to fetch it")
+            raise AuditError("not in the cache, and --offline forbids downloads")
         if not re.fullmatch(r"(\w[\w./+@-]*)?", self._only):
-            raise AuditError(f"'{self._only}' cannot be a tag")
+            raise AuditError(f"'{self._only}': not a tag's name")
         if not self.fetched:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir()
             self._git("init", "--quiet", "--bare", "--template=")
         is_commit = self._only == "HEAD" or re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", self._only)
         wanted = self._only if is_commit else f"refs/tags/{self._only}"
-        # with a depth, of a shallow server all that it has
+        # with a depth, even a shallow server sends all its commits
         everything = ("--depth=2147483647", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         try:
             self._fetch(*(("--depth=1", f"+{wanted}:refs/audit/top") if self._only else everything))
         except AuditError as error:
             if not self.fetched:
                 raise
-            self._services.report("cache", f"{error.message}: what was fetched at {self.fetched} is used")
+            self._services.report("cache", f"{error.message}; using the clone of {self.fetched}")
             return
         self.fetched = now()
         stamp.write_text(self.fetched, encoding="ascii")
 
     def describe(self, commit: str) -> tuple[str, str]:
-        """Return a commit's tag or git's description by one, else its first digits and its day; raises AuditError."""
+        """Return a commit's tag, or ``git describe``'s text; else its short hash and its day. Raises AuditError."""
         self._ensure(commit)
         for mode in (["--exact-match", "--tags"], [], ["--tags"], ["--contains", "--exclude=*/*"]):
             if value := self._try("describe", *mode, commit):
@@ -220,14 +218,14 @@ class Repository:
         return self._try("rev-parse", "--short", commit), self._try("log", "-1", "--format=%cs", commit)
 
     def listing(self, commit: str, *paths: str) -> dict[str, tuple[str, str]]:
-        """Return mode and hash by path: of all that a commit has, or of some paths."""
+        """Return mode and hash by path: of a whole commit, or of `paths`."""
         self._ensure(commit)
         listed = self._ask("ls-tree", "-z", *([] if paths else ["-r"]), commit, "--", *paths)
         rows = (line.partition("\t") for line in listed.split("\0") if line)
         return {path: (head.split()[0], head.split()[2]) for head, _, path in rows}
 
     def contents(self, hashes: Sequence[str]) -> dict[str, bytes]:
-        """Return the contents of files by their hashes; what is missing comes in one request."""
+        """Return the contents of files by their hashes; one request fetches all missing files."""
         if missing := [item for item in hashes if not self._try("cat-file", "-t", item)]:
             self._fetch(*missing)
         return {item: self._git("cat-file", "blob", item).encode(errors="surrogateescape") for item in hashes}
@@ -247,28 +245,28 @@ class Repository:
         return sorted(path for path, (mode, _) in self.entries.items() if mode.startswith("100"))
 
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the contents of those files that exist."""
+        """Return the contents of those `paths` that exist."""
         hashes = {path: self.entries[path][1] for path in {*paths}.intersection(self.names())}
         contents = self.contents(list(hashes.values()))
         return {path: contents[item] for path, item in hashes.items()}
 
     def url(self, path: str, line: int | None = None, commit: str = "") -> str:
-        """Return an address of a file for a person to open; empty for hosts whose form is not known."""
+        """Return a file's web page; empty unless the host is GitHub or GitLab."""
         if (web := _WEB.fullmatch(self.address)) is None:
             return ""
         middle, anchor = "-/blob" if "gitlab" in web["host"].lower() else "blob", f"#L{line}" if line else ""
         return f"https://{web['host']}/{web['path']}/{middle}/{commit or self.commit}/{path}{anchor}"
 
     def _ensure(self, commit: str) -> None:
-        """Fetch a commit that no branch or tag leads to, as git does for a submodule."""
+        """Fetch a commit if no branch or tag has brought it, as git does for a submodule."""
         if not self._try("cat-file", "-t", f"{commit}^{{commit}}"):
             with contextlib.suppress(AuditError):
                 self._fetch(commit)
             if not self._try("cat-file", "-t", f"{commit}^{{commit}}"):
-                raise AuditError(f"{clean(self.address)} does not have commit {commit[:12]} any more")
+                raise AuditError(f"{clean(self.address)}: commit {commit[:12]} no longer exists")
 
     def _fetch(self, *words: str) -> None:
-        # noop: a missing file's commit is there, and would be offered as a reason to send nothing
+        # noop: git would otherwise offer the commit that it has, and the server would leave out the missing files
         how = ("-c", "fetch.negotiationAlgorithm=noop") if not words[0].startswith("-") else ()
         options = [f"--filter={self._filter}", "--no-tags", "--force", "--no-write-fetch-head"]
         depth = [word for word in words if word.startswith("--")]
@@ -278,13 +276,13 @@ class Repository:
         return run_git(self._folder, *words, seconds=seconds, GIT_DIR=str(self._folder), **environ)
 
     def _try(self, *words: str) -> str:
-        """Run git on what the clone has; returns nothing where it fails."""
+        """Run git without network access; return an empty string if it fails."""
         with contextlib.suppress(AuditError):
             return clean(self._git(*words))
         return ""
 
     def _ask(self, *words: str) -> str:
-        """Run git, which may fetch missing objects unless offline."""
+        """Run git, and let it fetch missing objects unless offline."""
         if self._offline:
             return self._git(*words)
         settings = [

@@ -1,4 +1,4 @@
-"""The request that every source gets: what is audited, and the services to use."""
+"""The request that every source gets: the audited package, and the shared services."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pin_audit.services import Services
 class LocalTree:
     """A folder's files, such as an unpacked source archive; links are not followed."""
 
-    commit = ""  #: a folder's files need not be those of a commit
+    commit = ""  #: unknown: a folder need not match any commit
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
@@ -30,14 +30,14 @@ class LocalTree:
         return sorted(path.relative_to(self._folder).as_posix() for path in regular)
 
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the contents of those files that exist."""
+        """Return the contents of those `paths` that exist."""
         try:
             return {path: (self._folder / path).read_bytes() for path in {*self.names()}.intersection(paths)}
         except OSError as error:
-            raise AuditError(f"cannot read {self._folder}: {error}", "check its permissions") from error
+            raise AuditError(f"{self._folder}: cannot be read: {error}", "check its permissions") from error
 
     def url(self, path: str, line: int | None = None) -> str:
-        """Return nothing: there is no page of it."""
+        """Return an empty string: local files have no web page."""
         return ""
 
 
@@ -48,18 +48,18 @@ class AuditRequest:
     target: AuditTarget
     services: Services
     repositories: Repositories
-    configs: tuple[Config, ...]  #: those whose variants are audited
+    configs: tuple[Config, ...]  #: the audited ones
     root: Path  #: this repository
     local_tree: Path | None = None  #: a folder with upstream's files
     local_pinning: Path | None = None  #: a ``conda_build_config.yaml``, or a folder with it and migrations
-    foreign: bool = False  #: whether that is another feedstock, whose files are not laid out like this one's
+    foreign: bool = False  #: whether `root` is another feedstock, with another layout
     names: tuple[str, ...] = ()  #: conda names whose newest version and global pin are wanted
 
     def repository(self) -> Repository:
         """Return upstream's repository at the target's tag; raises AuditError."""
         if not self.target.repository or not self.target.tag:
-            lacking = "the recipe names no upstream repository with a tag"
-            raise AuditError(lacking, "name them: --upstream URL --ref TAG")
+            reason = f"{self.target.package}: the recipe names no upstream repository and tag"
+            raise AuditError(reason, "pass --upstream URL --ref TAG")
         return self.repositories.open(self.target.repository, self.target.tag)
 
     def tree(self) -> Repository | LocalTree:
@@ -67,10 +67,10 @@ class AuditRequest:
         return LocalTree(self.local_tree) if self.local_tree is not None else self.repository()
 
     def shown(self, path: Path) -> str:
-        """Return a file's path in this repository, or its name alone where it lies elsewhere."""
+        """Return a file's path relative to `root`, or its name if it is elsewhere."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else path.name
 
     def wanted_keys(self) -> set[str]:
-        """Return the keys of conda_build_config.yaml whose values are wanted."""
+        """Return the keys of conda_build_config.yaml whose values the table shows."""
         named = {re.sub("[-.]", "_", name).lower() for name in self.names}
         return named | {key for config in self.configs for key in config.variant}

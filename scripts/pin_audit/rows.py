@@ -42,13 +42,14 @@ class Status(str, Enum):
 
 
 GRAVITY = tuple(Status)
-#: A status as it is typed: ``recipe-older``.
+#: Statuses by their name on the command line: ``recipe-older``.
 STATUSES = {status.value.replace(" ", "-"): status for status in Status}
+ANY = "any version"  #: the text of a requirement without a version
 Kind = TypeVar("Kind", bound=Fact)
 
 
 class Verdict(NamedTuple):
-    """A status with the sentence that explains it, and what to do."""
+    """A status, the sentence that explains it, and the action to take."""
 
     status: Status
     sentence: str
@@ -56,7 +57,7 @@ class Verdict(NamedTuple):
 
     @property
     def gravity(self) -> int:
-        """The place in the order of statuses, the gravest first."""
+        """The rank of the status; 0 is the gravest."""
         return GRAVITY.index(self.status)
 
 
@@ -69,19 +70,20 @@ class AuditRow:
     facts: tuple[AnyFact, ...]  #: in a stable order
     builds: tuple[Build, ...]  #: all audited configs
     entry: Dependency
-    #: How upstream's copy is used: ``vendored`` (compiled in), ``system`` (the environment's is used), ``unused``.
+    #: How upstream's copy is used: ``vendored`` (compiled in), ``system`` (replaced by the environment's), ``unused``,
+    #: or ``listed`` (no recipe says).
     use: str = ""
     decided_by: str = ""  #: the row that decides this one's version
-    wheel_cuda: str = ""  #: the CUDA version that upstream's wheels are for
-    torch: str = ""  #: the PyTorch that an extension's recipe asks for
+    wheel_cuda: str = ""  #: the CUDA version of upstream's wheels
+    torch: str = ""  #: the PyTorch that an extension's recipe requires
     troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it has no facts
     status: Status = Status.UNKNOWN
     sentence: str = ""
-    todo: str = ""  #: what to do about it
+    todo: str = ""  #: the action to take
 
     @property
     def vendored_only(self) -> bool:
-        """Whether only upstream vendors it: the recipe does not ask for it."""
+        """Whether upstream vendors it and the recipe does not name it."""
         return bool(self.use) and not self.all(RecipePin, RecipeCommit)
 
     def judged(self, verdict: Verdict) -> AuditRow:
@@ -94,30 +96,30 @@ class AuditRow:
 
 
 class Constraint(NamedTuple):
-    """Versions that the recipe asks for, or that upstream names, for some configs."""
+    """Versions that the recipe requires or upstream names, and the configs to which they apply."""
 
     fact: Fact
     spec: Spec
     configs: frozenset[str]
-    text: str  #: as it is written, with conda-forge's name of the release where that is another one
-    version: str = ""  #: where upstream names one: ``2.1.0``, of a tag or of a commit after it
+    text: str  #: as written; conda-forge's version in parentheses if it differs
+    version: str = ""  #: the one that upstream names: ``2.1.0``, of a tag or of a commit after it
     hard: bool = False  #: from the wheel's metadata, which pip enforces; others are only known to work
 
 
 def excludes(fact: Fact) -> bool:
-    """Whether the recipe excludes a package, in the usual way: older than anything."""
+    """Whether the recipe excludes a package, by the idiom ``<0.0a0``: older than any version."""
     return isinstance(fact, RecipePin) and fact.value.startswith("<0.0a")
 
 
 def requirements_of(row: AuditRow) -> list[Constraint]:
-    """Return what the recipe asks for; a bare name counts only where no other requirement of the row has a version."""
+    """Return the recipe's constraints; a bare name counts only for configs where the row has no version."""
     asked = []
     for fact in row.all(RecipePin):
         spec = Spec(fact.value)
         if not excludes(fact) and spec.readable:
             configs = frozenset(build.name for build in row.builds if fact.holds.matches(build))
             text = fact.value if spec.any else fact.value.partition(" ")[0]
-            text = "any version" if fact.value == "*" else text
+            text = ANY if fact.value == "*" else text
             asked.append(Constraint(fact, spec, configs, text))
     pinning = [request for request in asked if not request.spec.any]
     pinned = {config for request in pinning for config in request.configs}
@@ -126,7 +128,7 @@ def requirements_of(row: AuditRow) -> list[Constraint]:
 
 
 def constraints_of(row: AuditRow) -> list[Constraint]:
-    """Return upstream's constraints for the audited configs; a fact without a version is none."""
+    """Return upstream's constraints for the audited configs; facts without a version are skipped."""
     named = []
     for fact in row.all(*UPSTREAM):
         configs = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
@@ -152,7 +154,7 @@ def is_optional(fact: Fact) -> bool:
 
 
 def cuda_of_wheel(facts: Iterable[Fact]) -> str:
-    """Return the CUDA version that a wheel's requirements are for, or an empty string."""
+    """Return the CUDA version in a wheel's requirements, or an empty string."""
     for fact in facts:
         if isinstance(fact, Requirement) and re.match(r"cuda-toolkit$|nvidia-cuda-runtime", fact.name):
             numbers = re.findall(r"\d+", fact.value)
@@ -162,7 +164,7 @@ def cuda_of_wheel(facts: Iterable[Fact]) -> str:
 
 
 def pins(row: AuditRow, configs: Collection[str], of: str = "") -> list[str]:
-    """Return the values of conda-forge's pins that hold for any of the configs; all, or those ``of`` one package."""
+    """Return conda-forge's pins for any of the configs: of the whole row, or of the package ``of``."""
     builds = [build for build in row.builds if build.name in configs]
     word = of.replace("-", "_")
     return [
@@ -176,7 +178,7 @@ def pins(row: AuditRow, configs: Collection[str], of: str = "") -> list[str]:
 
 
 def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
-    """Return the newest version of the row's first package, of all or that some configs could get; or nothing."""
+    """Return the newest version of the row's first package, on any platform or on those of `configs`; may be empty."""
     first = row.entry.conda[:1] or (row.entry.name,)
     builds = [build for build in row.builds if configs is None or build.name in configs]
     platforms = {"noarch", *(build.platform for build in builds)}
@@ -189,12 +191,12 @@ def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
 
 
 def is_floor(row: AuditRow, version: str) -> bool:
-    """Whether a newest version is only the least that the channel is known to have: an older snapshot's."""
+    """Whether the channel may have newer versions than `version`, which is inferred from an older snapshot."""
     return any(fact.value == version and fact.where.inferred for fact in row.all(Newest))
 
 
 def of_nvidia(fact: Fact) -> bool:
-    """Whether the wheel needs something for its own CUDA version."""
+    """Whether a wheel requires one of NVIDIA's packages, which are for the wheel's own CUDA version."""
     return isinstance(fact, Requirement) and bool(re.match(r"(nvidia|cuda)-", fact.name))
 
 
@@ -213,7 +215,7 @@ def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
         "platform_machine": _MACHINES.get(machine, machine),
         "implementation_name": "cpython",
         "platform_python_implementation": "CPython",
-        "python_version": "3.12",  # whose wheels are read
+        "python_version": "3.12",  # wheel_metadata reads the wheels of this Python
         "python_full_version": "3.12.0",
     }
     try:

@@ -1,4 +1,4 @@
-"""Read all sources in parallel, with a time limit; a source that fails is an outcome, not an exception."""
+"""Read all sources in parallel, with a time limit; a source that fails gives an outcome, not an exception."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groundwork.errors import MegabuildError
 from pin_audit.facts import SourceOutcome
 from pin_audit.request import AuditRequest
 
-#: The ``read(request)`` of each source, in `sources`; those that wait for the network start first.
+#: The read function of each source, below `sources`; those that wait for the network start first.
 _READERS = {
     "submodules": "submodules:read",
     "upstream_commit": "submodules:read_commit",
@@ -27,25 +27,25 @@ _READERS = {
     "recipe_archs": "recipe_pins:read_archs",
 }
 SOURCES = tuple(_READERS)
-#: Those that need nothing but this repository.
+#: Sources that read only this repository.
 OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
 _AT_ONCE = 8
-_GRACE = 3.0  # seconds after the time limit, in which sources notice it themselves
+_GRACE = 3.0  # seconds after the time limit, for sources to end by themselves
 
 Read = Callable[[AuditRequest], SourceOutcome]
 
 
 def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
-    """Return the functions of some sources by name."""
+    """Return the read functions of the `wanted` sources by name."""
     return {name: pkgutil.resolve_name(f"{__package__}.sources.{_READERS[name]}") for name in wanted}
 
 
 def gather(
     requests: Sequence[AuditRequest], reads: Mapping[str, Read]
 ) -> dict[str, tuple[SourceOutcome, ...]]:
-    """Read every source for every package, by one request each; returns the outcomes by package."""
+    """Read every source for every request; return the outcomes by package."""
     jobs = [(request, name) for name in reads for request in requests]
-    waiting = iter(jobs)  # next() on it is one step for threads
+    waiting = iter(jobs)  # next() on it is atomic
     outcomes: dict[tuple[str, str], SourceOutcome] = {}
 
     def work() -> None:
@@ -53,7 +53,7 @@ def gather(
             request.services.report(name, f"{request.target.package}: {name}")
             outcomes[request.target.package, name] = outcome_of(request, name, reads[name])
 
-    # Daemons, not a pool: a name server that never answers must not keep the program from ending.
+    # Daemon threads, not a pool: a name server that never answers must not stop the program from ending.
     for _ in range(min(_AT_ONCE, len(jobs))):
         threading.Thread(target=work, daemon=True).start()
     end = math.inf
@@ -72,7 +72,7 @@ def gather(
 
 
 def outcome_of(request: AuditRequest, name: str, read: Read) -> SourceOutcome:
-    """Read one source."""
+    """Read one source; an exception becomes the outcome's trouble."""
     try:
         return read(request)
     except MegabuildError as error:

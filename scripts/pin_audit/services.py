@@ -1,4 +1,4 @@
-"""What all sources of the audit share: the HTTP client, its cache, and the time limit."""
+"""The services that all sources of the audit share: HTTP client, cache and time limit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from groundwork.network.client import Client, Timeouts
 class Services:
     """The HTTP client, its cache, and the time limit; shared by all sources, thread-safe.
 
-    Offline, only the cache and local files are used. The seconds are for everything; after `max_age` seconds what can
-    change (an index page, repodata, a branch) is fetched again. `report` gets a source's name and a sentence.
+    `offline`: use only the cache and local files. `seconds`: limit of the whole audit. `max_age`: seconds after which
+    changeable data (an index page, repodata, a branch) is fetched again. `report` gets a source's name and a text.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Services:
         self.offline, self.max_age, self.timeouts = offline, max_age, timeouts
         self.client = Client(seconds=seconds, offline=offline, timeouts=timeouts)
         self.cached = Cache(folder, offline=offline, tell=lambda text: self.report("cache", text)).cached
-        self.remaining = self.client.remaining  #: the seconds that are left, never below 0
+        self.remaining = self.client.remaining  #: returns the seconds that are left, never below 0
         self._report, self._reporting = report, threading.Lock()
 
     def report(self, source: str, text: str) -> None:

@@ -1,8 +1,7 @@
-"""Facts as they are committed: one file per release in ``releases``, and one for conda-forge's channel.
+"""Committed facts: one file per release in ``releases``, and one for conda-forge's channel.
 
-A snapshot is what sources found on some day, in the types in which they return it, so that it can stand in for a source
-that cannot be read. Each fact names its file or index, the commit and the day (`Where`); ``inferred`` says why it is
-believed where it was not read at the release itself.
+A snapshot has the outcomes of sources on one day, and replaces sources that cannot be read. Each fact names its file or
+index, its commit and its day (`Where`); ``inferred`` gives the reason to trust a fact that was not read at the release.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from groundwork.errors import AuditError
 from pin_audit.facts import MOVING, AuditTarget, SourceOutcome, resolve_types
 
 FOLDER = Path(__file__).with_name("releases")
-#: Sources of a release, and those of the channel, which are the same for all releases.
+#: The sources of a release, and those of the channel, whose facts are the same for all releases.
 OF_RELEASE = ("submodules", "upstream_commit", "wheel_metadata", "ci_pins", "upstream_archs")
 OF_CHANNEL = MOVING
 CHANNEL = "conda-forge"
@@ -28,7 +27,7 @@ _FORMAT, _VERSION = "megabuild/audit-snapshot", 1
 
 @resolve_types
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """What was found about one release of a package on some day; without a version: about the channel."""
+    """The facts about one release of a package on one day; with an empty version, about the channel."""
 
     package: str
     version: str
@@ -47,18 +46,18 @@ def load(package: str, version: str, folder: Path = FOLDER) -> Snapshot | None:
         snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
         identity = snapshot.package, snapshot.version, snapshot.format, snapshot.format_version
         if identity != (package, version, _FORMAT, _VERSION):
-            raise ValueError(f"it is of {identity}")
+            raise ValueError(f"it describes {identity}")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise AuditError(f"{path} is not a snapshot of the audit: {error}", "restore it with git") from error
+        raise AuditError(f"{path}: not a snapshot: {error}", f"run: git checkout -- {path}") from error
     return snapshot
 
 
 def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> SourceOutcome:
-    """Let snapshots stand in for what a source could not read: all of it, or single facts.
+    """Replace facts that a source could not read with a snapshot's: all of them, or single ones.
 
-    A release does not change: where a source could read a part of it only, the snapshot has the whole.
+    A release does not change: after a partial read, its snapshot replaces the whole source.
     """
     for snapshot in filter(None, snapshots):
         held = tuple(
@@ -76,14 +75,14 @@ def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> Source
             days = sorted({fact.where.fetched[:10] for fact in held} - {""}) or [snapshot.made[:10]]
             read = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
             why = "" if "--offline" in outcome.trouble else outcome.trouble
-            trouble = "; ".join(filter(None, (why, f"the snapshot stands in, read {read}")))
+            trouble = "; ".join(filter(None, (why, f"using the snapshot read {read}")))
             day = snapshot.made[:10] if whole else ""
             return structs.replace(outcome, facts=(*kept, *held), trouble=trouble, snapshot=day)
     return outcome
 
 
 def of(target: AuditTarget, outcomes: Sequence[SourceOutcome], made: str) -> Iterator[Snapshot]:
-    """Yield what was found about a target: of its release, and of the channel."""
+    """Yield the snapshots of a target's release and of the channel."""
     for package, version, sources in (
         (target.package, target.version, OF_RELEASE),
         (CHANNEL, "", OF_CHANNEL),
@@ -95,11 +94,11 @@ def of(target: AuditTarget, outcomes: Sequence[SourceOutcome], made: str) -> Ite
 
 
 def save(new: Snapshot, folder: Path = FOLDER) -> Path:
-    """Write a snapshot, whole or not at all, a fact a line; what could not be read now stays as an older one has it."""
+    """Write a snapshot atomically, one fact per line; facts that could not be read now are kept from the older one."""
     old = load(new.package, new.version, folder)
     sources = {outcome.source: outcome for outcome in old.sources} if old else {}
     for outcome in new.sources:
-        # what is known not to be known has an address that says so
+        # a fact without a value is kept if its page documents that no value is published
         facts = [fact for fact in fill(outcome, [old]).facts if not fact.trouble or fact.where.url]
         sources[outcome.source] = SourceOutcome(source=outcome.source, facts=tuple(facts))
 
@@ -123,7 +122,8 @@ def save(new: Snapshot, folder: Path = FOLDER) -> Path:
     try:
         files.write(path, f'{{\n {fields},\n "sources": [\n' + ",\n".join(blocks) + "\n]}\n")
     except OSError as error:
-        raise AuditError(f"cannot write {path}: {error.strerror or error}", "check the folder") from error
+        reason = f"{path}: cannot be written: {error.strerror or error}"
+        raise AuditError(reason, f"make the folder writable: {folder}") from error
     return path
 
 

@@ -1,4 +1,4 @@
-"""From facts to the table: one row per dependency, one per CUDA version for the architectures."""
+"""Make the table from facts: one row per dependency, and one row of GPU architectures per CUDA version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pin_audit.versions import Spec
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """One package's table, and its inputs; ``archs`` are the rows of CUDA versions."""
+    """One package's table and its inputs; ``archs`` are the rows of CUDA versions."""
 
     target: AuditTarget
     commit: str
@@ -40,16 +40,16 @@ class Audit:
     outcomes: tuple[SourceOutcome, ...]
 
     def with_status(self, wanted: Iterable[Status]) -> list[str]:
-        """Return the names of the rows that have one of some statuses."""
+        """Return the names of the rows with one of the `wanted` statuses."""
         among = set(wanted)
         return [row.name for row in (*self.rows, *self.archs) if row.status in among]
 
     def not_read(self) -> list[str]:
-        """Return the sources outside this repository of which nothing could be read."""
+        """Return the sources outside this repository that gave no current facts."""
         return [outcome.source for outcome in self.outcomes if outcome.source not in OWN and outcome.unread]
 
     def findings(self) -> dict[tuple[Status, str], list[str]]:
-        """Return the sentences about rows that are not in step, the gravest first, each with the names of its rows."""
+        """Return the sentences about rows that are not in step, gravest first, each with its rows' names."""
         findings: dict[tuple[Status, str], list[str]] = {}
         for row in sorted((*self.rows, *self.archs), key=lambda row: GRAVITY.index(row.status)):
             if row.status not in (Status.IN_STEP, Status.UNPINNED):
@@ -58,7 +58,7 @@ class Audit:
         return findings
 
     def troubles(self) -> dict[str, str]:
-        """Return what each source could not read: as a whole, or by the names of single values."""
+        """Return by source why it failed, or the names of single values that it did not find."""
         troubles = {}
         for outcome in (outcome for outcome in self.outcomes if outcome.applies):
             single = sorted({fact.name for fact in outcome.facts if fact.trouble})
@@ -107,14 +107,14 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
 
 
 def _assign(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> dict[str, list[AnyFact]]:
-    """Return the facts of each row; a row whose version another one decides is left out, unless the recipe pins it."""
+    """Return the facts of each row. A row that follows another one is merged into it, unless the recipe pins it."""
     drafts: dict[str, list[AnyFact]] = {}
     for fact in facts:
         if isinstance(fact, (*UPSTREAM, RecipePin)) and not excludes(fact):
             drafts.setdefault(_row_of(fact, names), []).append(fact)
     for row, fact in assign_rows(facts, target, names):
         drafts.setdefault(row, []).append(fact)
-    for fact in facts:  # packages that nobody requires have no row
+    for fact in facts:  # packages that neither upstream nor the recipe names get no row
         if isinstance(fact, (GlobalPin, FeedstockPin, Newest)) or excludes(fact):
             rows = {_row_of(fact, names), *names.by_key(fact.name, fact.holds.platforms)}
             for row in rows & drafts.keys():
@@ -136,10 +136,10 @@ def _row_of(fact: AnyFact, names: Names) -> str:
 
 
 def _find_use(entry: Dependency, facts: Sequence[AnyFact], *, compiles: bool) -> str:
-    """Return how upstream's copy is used: what the recipe asks for is the environment's."""
+    """Return how upstream's copy is used: a package that the recipe requires replaces it, unless marked vendored."""
     if not entry.submodules and not any(isinstance(fact, Submodule) for fact in facts):
         return ""
-    if not compiles:  # without a recipe nothing says whether a copy is compiled
+    if not compiles:  # without a recipe it is unknown whether the copy is compiled
         return "listed"
     if entry.unused:
         return "unused"

@@ -1,4 +1,4 @@
-"""What can be audited: the packages of this repository, and their upstream repositories."""
+"""The packages of this repository, as targets of the audit, and their upstream repositories."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class AuditedPackage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @cache
 def packages() -> tuple[AuditedPackage, ...]:
-    """Return what packages.yaml lists, in its order: PyTorch first."""
+    """Return the packages in packages.yaml, in its order: PyTorch first."""
     document = YAML(typ="safe", pure=True).load(_FILE.read_text(encoding="utf-8"))
     return tuple(convert({"name": name, **fields}, AuditedPackage) for name, fields in document.items())
 
 
 def find(name: str) -> AuditedPackage:
-    """Return the package of a name: conda's name or PyPI's, with ``-`` or ``_``, or the short one, ``scatter``.
+    """Find a package by its name on conda or PyPI, with ``-`` or ``_``, or by its short name, ``scatter``.
 
     Raises UsageError if there is none.
     """
@@ -51,32 +51,32 @@ def find(name: str) -> AuditedPackage:
         if word in (plain(package.name), plain(package.wheel), plain(package.name).removeprefix("pytorch_")):
             return package
     hint = suggest(word, [package.name for package in packages()])
-    raise UsageError(f"'{name}' is not a package of this repository", hint)
+    raise UsageError(f"{name}: unknown package", hint)
 
 
 def target(
     package: AuditedPackage, configs: Sequence[Config], root: Path, *, version: str | None = None
 ) -> AuditTarget:
-    """Return what is audited of a package, at the configs' version or at another one of upstream's.
+    """Return the audit target of a package, at the configs' version or at `version`.
 
-    A config for another version of PyTorch than most are for (Debian's) counts only where that version is asked for.
-    Raises UsageError where the version is not one, or no config is left.
+    A config for another PyTorch than most (Debian's) counts only if that version is audited. Raises UsageError if
+    `version` is invalid, or there are no configs.
     """
     if not configs:
-        raise UsageError("no config is left to look at", "make one: megabuild configs --write")
+        raise UsageError(f"{root}: no configs", "run: scripts/megabuild configs --write")
     if version is not None and not re.fullmatch(r"\d[0-9A-Za-z.+_-]*", version):
-        raise UsageError(f"'{version}' is not a version", "write it like 2.13.0, without the tag's v")
+        raise UsageError(f"{version}: not a version", "pass one like 2.13.0, without the tag's v")
     built = {config.name: config.variant.get(package.key, ("",))[0] for config in configs}
     usual, _ = Counter(built.values()).most_common(1)[0]
     audited = version or usual
-    looked_at = [
+    audited_configs = [
         config
         for config in configs
         if built[config.name] == (audited if audited in built.values() else usual)
     ]
-    if package.key != "torch_version":  # an extension: beside the PyTorch that most configs have
-        torch, _ = Counter(config.torch_version for config in looked_at).most_common(1)[0]
-        looked_at = [config for config in looked_at if config.torch_version == torch]
+    if package.key != "torch_version":  # an extension: audit the configs with the most common PyTorch
+        torch, _ = Counter(config.torch_version for config in audited_configs).most_common(1)[0]
+        audited_configs = [config for config in audited_configs if config.torch_version == torch]
     recipe = root / package.recipe
     return AuditTarget(
         package=package.name,
@@ -86,5 +86,5 @@ def target(
         wheel=package.wheel,
         index=package.index,
         recipe=recipe if recipe.is_file() else None,
-        builds=tuple(map(Build.of, looked_at)),
+        builds=tuple(map(Build.of, audited_configs)),
     )

@@ -1,4 +1,4 @@
-"""The verdict on a row: does a version satisfy all, does the recipe ask for it, and what is to be done?"""
+"""Judge a row: whether a version satisfies all, whether the recipe requires it, and what to do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pin_audit.ci_rules import NAMED
 from pin_audit.facts import UPSTREAM, CiPin, RecipePin, Requirement, Submodule, config_words
 from pin_audit.rows import (
+    ANY,
     AuditRow,
     Constraint,
     Status,
@@ -21,9 +22,9 @@ from pin_audit.rows import (
 )
 from pin_audit.versions import Spec, admits_older, common, lowest, pin, side, within
 
-#: A verdict, what it is about in the recipe (or nothing), and for which configs it holds.
+#: A verdict, the recipe's constraint that it concerns (or None), and the configs for which it holds.
 _Problem = tuple[Verdict, Constraint | None, frozenset[str]]
-_RERENDER = "render the feedstock again (conda-smithy rerender)"
+_RERENDER = "rerender the feedstock: conda-smithy rerender"
 
 
 def judge(row: AuditRow) -> Verdict:
@@ -35,7 +36,7 @@ def judge(row: AuditRow) -> Verdict:
         return verdict
     problems = list(_problems(row, asked, named))
     if not problems:
-        # the recipe and conda-forge have been compared all the same
+        # upstream is unread, but recipe and conda-forge were compared above
         if not named and not row.decided_by and (reason := _why_unknown(row)):
             return Verdict(Status.UNKNOWN, reason)
         return _in_step(row, asked, named)
@@ -58,19 +59,15 @@ def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constr
     hard = [constraint for constraint in named if constraint.hard]
     if hard and not asked:
         texts = ", ".join(dict.fromkeys(constraint.spec.text for constraint in hard))
-        sentence = f"upstream's wheel needs {texts}, and the recipe does not ask for it"
+        sentence = f"the wheel requires {texts}, the recipe does not"
         yield Verdict(Status.MISSING, sentence, f"add {texts}{_to_cuda(row)}"), None, frozenset()
     for need in hard:
         pinned = [pin(value) for value in pins(row, need.configs)]
         if pinned and all(common([need.spec, spec]) is None for spec in pinned):
             texts = ", ".join(dict.fromkeys(spec.text for spec in pinned))
-            sentence = f"the wheel needs {need.spec.text}, conda-forge pins {texts}"
-            yield (
-                _conflict(sentence, f"follow the pin, {texts}, or say in the recipe why not"),
-                None,
-                frozenset(),
-            )
-        elif verdict := _beyond_channel(row, need, f"the wheel needs {need.spec.text}"):
+            sentence = f"the wheel requires {need.spec.text}, conda-forge pins {texts}"
+            yield _conflict(sentence, _follow(texts)), None, frozenset()
+        elif verdict := _beyond_channel(row, need, f"the wheel requires {need.spec.text}"):
             yield verdict, None, frozenset()
     at_run = [need for need in asked if isinstance(need.fact, RecipePin) and "run" in need.fact.sections]
     for request in at_run or asked:
@@ -82,30 +79,29 @@ def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constr
         verdicts = [verdict for need in soft if (verdict := _against_known(row, request, need))]
         if soft and len(verdicts) == len(soft) and not (hard and request.spec.any):
             yield min(verdicts, key=lambda verdict: verdict.gravity), request, request.configs
-        # once for the configs that conda-forge pins alike: CUDA versions may differ
+        # one verdict for all configs with the same pins: pins may depend on the CUDA version
         alike: dict[tuple[str, ...], set[str]] = {}
         for config in sorted(request.configs):
             alike.setdefault(tuple(pins(row, {config}, of=request.fact.name)), set()).add(config)
         for values, configs in alike.items():
             if verdict := _against_pins(row, request, values):
                 yield verdict, request, frozenset(configs)
-        text = f"the recipe asks for {request.text}"
-        if not request.spec.any and (verdict := _beyond_channel(row, request, text)):
+        if not request.spec.any and (verdict := _beyond_channel(row, request, _recipe(request.text))):
             yield verdict, request, request.configs
 
 
 def _against_wheel(row: AuditRow, request: Constraint, need: Constraint) -> Verdict | None:
-    needs, asks, todo = need.spec.text, request.text, f"ask for {need.spec.text}"
+    needs, asks, todo = need.spec.text, request.text, f"require {need.spec.text}"
     if common([need.spec, request.spec]) is None:
         if row.name == "python":
-            todo = f"leave out the Pythons that {needs} excludes"
-        return _conflict(f"the wheel needs {needs}, the recipe asks for {asks}", todo)
+            todo = f"drop the Pythons that {needs} excludes"
+        return _conflict(f"the wheel requires {needs}, {_recipe(asks)}", todo)
     if need.version:
-        return _unpinned(row, need, "the wheel needs") if request.spec.any else None
+        return _unpinned(row, need, "the wheel requires") if request.spec.any else None
     if within(request.spec, need.spec):
         return None
     if request.spec.any:
-        return Verdict(Status.MISSING, f"the wheel needs {needs}, the recipe asks for any version", todo)
+        return Verdict(Status.MISSING, f"the wheel requires {needs}, {_recipe(ANY)}", todo)
     if admits_older(request.spec, need.spec):
         return Verdict(
             Status.OLDER, f"the recipe's {asks} admits versions older than the wheel's {needs}", todo
@@ -116,71 +112,70 @@ def _against_wheel(row: AuditRow, request: Constraint, need: Constraint) -> Verd
 
 
 def _against_known(row: AuditRow, request: Constraint, need: Constraint) -> Verdict | None:
-    """Compare with what upstream vendors or tests with."""
+    """Compare the recipe's constraint with a version that upstream vendors, or that its wheels or CI use."""
     shipped = isinstance(need.fact, CiPin) and need.fact.shipped
-    what = "upstream's wheels have" if shipped else "upstream's CI has"
-    what = "upstream vendors" if isinstance(need.fact, Submodule) else what
+    who = "upstream's wheels use" if shipped else "upstream's CI uses"
+    who = "upstream vendors" if isinstance(need.fact, Submodule) else who
     if request.spec.any:
-        verdict = _unpinned(row, need, what)
+        verdict = _unpinned(row, need, who)
         too_new = verdict is None or verdict.status is Status.NEWER
         return None if row.entry.tool and (too_new or not best_for(row)) else verdict
-    both = f"{what} {need.text}, the recipe asks for {request.text}"
+    both = f"{who} {need.text}, {_recipe(request.text)}"
     if not need.version:
         clash = common([need.spec, request.spec]) is None
-        return _conflict(both, f"ask for {need.spec.text}") if clash else None
+        return _conflict(both, f"require {need.spec.text}") if clash else None
     match side(request.spec, need.version):
         case "at":
             return None
         case "older":
-            return Verdict(Status.OLDER, both, f"raise it to {need.version}")
+            return Verdict(Status.OLDER, both, f"raise the requirement to {need.version}")
         case "newer":
             return Verdict(Status.NEWER, both, _keep(need))
-    return _conflict(both, f"ask for {need.version}.*")
+    return _conflict(both, f"require {need.version}.*")
 
 
-def _unpinned(row: AuditRow, need: Constraint, what: str) -> Verdict | None:
+def _unpinned(row: AuditRow, need: Constraint, who: str) -> Verdict | None:
     """Judge a bare name by the version that the channel would provide."""
     best = best_for(row)
     if row.decided_by or (best and not need.version and not need.hard and need.spec.admits(best)):
         return None
-    todo = f"ask for {need.spec.text}" if need.hard else f"raise it to {need.version or need.spec.text}"
+    todo = f"require {need.spec.text if need.hard else need.version or need.spec.text}"
     if not best or not need.version:
-        # what upstream only tests with is not a pin that could be missing
+        # a version that upstream only tests is not a missing pin
         status = Status.MISSING if need.hard or not need.version else Status.UNKNOWN
-        return Verdict(status, f"{what} {need.text}, the recipe asks for any version", todo)
+        return Verdict(status, f"{who} {need.text}, {_recipe(ANY)}", todo)
     if Spec(f"{need.version}.*").admits(best) or need.spec.admits(best):
         return None
-    sentence = f"{what} {need.text}; the recipe takes the newest, {best}"
+    sentence = f"{who} {need.text}; the recipe takes the newest, {best}"
     if not Spec(f"<{need.version}").admits(best):
         return Verdict(Status.NEWER, sentence, _keep(need))
     if is_floor(row, best):
-        seen = f"the recipe asks for any version, and conda-forge had {best} when it was read"
-        return Verdict(Status.UNKNOWN, f"{what} {need.text}; {seen}")
+        seen = f"{_recipe(ANY)}; conda-forge had {best} when last read"
+        return Verdict(Status.UNKNOWN, f"{who} {need.text}; {seen}")
     return Verdict(Status.OLDER, sentence, todo)
 
 
 def _against_pins(row: AuditRow, request: Constraint, values: Sequence[str]) -> Verdict | None:
-    """Compare with conda-forge's pin; a migration in progress counts as well as what it migrates from."""
+    """Compare with conda-forge's pins; during a migration, the old and the new pin both count."""
     fact = request.fact
     assert isinstance(fact, RecipePin)
     pinned = [pin(value) for value in values]
     if not pinned or not {*fact.sections} & {"build", "host"}:
         return None
     texts = ", ".join(dict.fromkeys(values))
-    todo = f"follow the pin, {texts}, or say in the recipe why not"
     if request.spec.any:
         if fact.value != "*" or row.entry.tool or all(spec.any for spec in pinned):
             return None
-        return Verdict(Status.MISSING, f"conda-forge pins {texts}, the recipe asks for any version", todo)
+        return Verdict(Status.MISSING, f"conda-forge pins {texts}, {_recipe(ANY)}", _follow(texts))
     if any(common([request.spec, spec]) for spec in pinned):
         return None
-    who = "the rendered configs have" if fact.rendered else "the recipe asks for"
-    both = f"{who} {request.text}, conda-forge pins {texts}"
+    ours = f"the rendered configs have {request.text}" if fact.rendered else _recipe(request.text)
+    both, todo = f"{ours}, conda-forge pins {texts}", _RERENDER if fact.rendered else _follow(texts)
     if "host" in fact.sections and not fact.rendered:
         return _conflict(both, todo)
-    floor = lowest(request.spec)  # empty where no version at all is admitted
+    floor = lowest(request.spec)  # empty if the constraint admits no version
     older = bool(floor) and any(side(spec, floor) == "newer" for spec in pinned)
-    return Verdict(Status.OLDER if older else Status.NEWER, both, _RERENDER if fact.rendered else todo)
+    return Verdict(Status.OLDER if older else Status.NEWER, both, todo)
 
 
 def _beyond_channel(row: AuditRow, need: Constraint, text: str) -> Verdict | None:
@@ -188,7 +183,7 @@ def _beyond_channel(row: AuditRow, need: Constraint, text: str) -> Verdict | Non
     best = best_for(row, need.configs)
     if best and not is_floor(row, best) and side(need.spec, best) == "newer":
         sentence = f"{text}, conda-forge has nothing newer than {best}"
-        return Verdict(Status.CONFLICT, sentence, f"wait for conda-forge to have it, or take {best}")
+        return Verdict(Status.CONFLICT, sentence, f"wait until conda-forge has it, or require {best}")
     return None
 
 
@@ -198,11 +193,19 @@ def _conflict(text: str, todo: str) -> Verdict:
 
 def _keep(need: Constraint) -> str:
     wanted = need.spec.text if need.hard else f"{need.version}.*"
-    return f"keep it if build and tests pass, else ask for {wanted}"
+    return f"keep this version if build and tests pass, else require {wanted}"
+
+
+def _recipe(text: str) -> str:
+    return f"the recipe {'accepts' if text == ANY else 'requires'} {text}"
+
+
+def _follow(pins: str) -> str:
+    return f"use the pin, {pins}, or give the reason in the recipe"
 
 
 def _to_cuda(row: AuditRow) -> str:
-    return " to run, where CUDA is used" if any(map(of_nvidia, row.all(Requirement))) else ""
+    return " to run, for CUDA configs" if any(map(of_nvidia, row.all(Requirement))) else ""
 
 
 # ---- rows without a problem, or that cannot have one ------------------------------------------------
@@ -215,9 +218,9 @@ def _without_recipe(row: AuditRow) -> Verdict | None:
     if "recipe_pins" in row.troubles and row.use != "listed":
         return Verdict(Status.UNKNOWN, f"the recipe was not read: {row.troubles['recipe_pins']}")
     if upstream and all(map(is_optional, upstream)):
-        return Verdict(Status.IN_STEP, "upstream needs it for an extra only")
+        return Verdict(Status.IN_STEP, "upstream requires it only for an extra")
     if upstream and not row.use and all(isinstance(fact, CiPin) for fact in upstream):
-        return Verdict(Status.UNKNOWN, "only upstream's CI names it, the recipe does not ask for it")
+        return Verdict(Status.UNKNOWN, "only upstream's CI names it, the recipe does not")
     return None
 
 
@@ -226,26 +229,26 @@ def _vendored(row: AuditRow, asked: Sequence[Constraint]) -> Verdict | None:
     compiled = "upstream vendors it" if row.use == "listed" else "upstream's copy is compiled in"
     note = f"; {row.entry.vendored}" if row.entry.vendored else ""
     if not note and asked:
-        note = "; the recipe asks for a package of this name as well"
+        note = "; the recipe also requires a package of this name"
     if value := next((fact.text for fact in copies if fact.value), ""):
         return Verdict(Status.IN_STEP, f"{compiled}: {value}{note}")
     if copies or "submodules" in row.troubles:
         reason = copies[0].trouble if copies else "submodules were not read"
-        return Verdict(Status.UNKNOWN, f"{compiled}, and its version is not known: {reason}{note}")
+        return Verdict(Status.UNKNOWN, f"{compiled}, version unknown: {reason}{note}")
     return None
 
 
 def _in_step(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constraint]) -> Verdict:
     if row.decided_by:
         return Verdict(Status.IN_STEP, f"{row.decided_by} decides its version")
-    texts = ", ".join(dict.fromkeys(constraint.text for constraint in asked)) or "any version"
+    ours = _recipe(", ".join(dict.fromkeys(constraint.text for constraint in asked)) or ANY)
     if named:
         names = ", ".join(dict.fromkeys(constraint.text for constraint in named))
-        return Verdict(Status.IN_STEP, f"upstream has {names}, the recipe asks for {texts}")
+        return Verdict(Status.IN_STEP, f"upstream has {names}, {ours}")
     elsewhere = any(fact.value not in ("", "*") for fact in row.all(*UPSTREAM))
     if elsewhere and not asked:
-        return Verdict(Status.IN_STEP, "upstream needs it for builds that are not made here")
-    return Verdict(Status.UNPINNED, f"upstream names no version, the recipe asks for {texts}")
+        return Verdict(Status.IN_STEP, "upstream requires it only for configs that are not built here")
+    return Verdict(Status.UNPINNED, f"upstream names no version, {ours}")
 
 
 def _why_unknown(row: AuditRow) -> str:
@@ -258,7 +261,7 @@ def _why_unknown(row: AuditRow) -> str:
         "ci_pins": bool({row.name, *row.entry.ci} & NAMED and {"host", "build"} & sections),
     }
     troubles += [
-        f"{source} of upstream were not read"
+        f"upstream's {source} could not be read"
         for source, matters in concerned.items()
         if matters and source in row.troubles
     ]

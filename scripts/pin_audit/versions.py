@@ -1,7 +1,7 @@
-"""Version logic: constraints of conda and of PEP 440, and what two of them have in common.
+"""Compare version constraints of conda and of PEP 440.
 
-Both kinds are cut at the versions that they name. A constraint admits all or none of the versions between two
-such versions, so one from each gap represents it, and questions about all versions become questions about these.
+A constraint admits all or none of the versions between two neighbouring versions that it names. So it is enough to test
+the named versions and one version from each gap (`Spec.landmarks`), in place of all versions.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Spec:
 
     #: ``>=4.10.0,<5``, ``2.*``, ``==3.7.1``; empty or ``*``: any version. A build string after it does not count.
     text: str
-    pep440: bool = False  #: as in Requires-Dist, rather than as conda reads it
+    pep440: bool = False  #: whether PEP 440 applies, as in Requires-Dist, not conda's rules
 
     @property
     def any(self) -> bool:
-        """Whether every version will do."""
+        """Whether the constraint admits every version."""
         return self._version_part in ("", "*")
 
     @property
@@ -47,7 +47,7 @@ class Spec:
         return match[1] if match else ""
 
     def admits(self, version: str) -> bool:
-        """Whether a version will do; a text that is not a version will not, but for a constraint that takes any."""
+        """Whether a version satisfies the constraint; an invalid version satisfies only ``*`` and an empty one."""
         if self.any:
             return True
         try:
@@ -59,14 +59,14 @@ class Spec:
 
     @property
     def readable(self) -> bool:
-        """Whether the text means something at all."""
+        """Whether the text is a valid constraint."""
         try:
             return self.any or bool(self._specifiers if self.pep440 else self._conda)
         except _UNREADABLE:
             return False
 
     def landmarks(self) -> frozenset[str]:
-        """Return versions that stand for all: those named, the next ones, and one from every gap between them."""
+        """Return versions that represent all: those named, the next ones, and one from every gap between them."""
         versions = {"0", _BEYOND}
         whole = set()
         for literal in _LITERAL.finditer(self._version_part):
@@ -98,10 +98,11 @@ def pin(value: str) -> Spec:
 
 
 def common(specs: Iterable[Spec]) -> str | None:
-    """Return a version that all of the constraints admit, or None: then no version does."""
+    """Return a version that all constraints admit, or None if there is none."""
     wanted = list(specs)
     candidates = {version for spec in wanted for version in spec.landmarks()}
-    return next((one for one in _ordered(candidates) if all(spec.admits(one) for spec in wanted)), None)
+    ordered = _ordered(candidates)
+    return next((version for version in ordered if all(spec.admits(version) for spec in wanted)), None)
 
 
 def within(inner: Spec, outer: Spec) -> bool:
@@ -113,34 +114,31 @@ def within(inner: Spec, outer: Spec) -> bool:
 
 
 def side(spec: Spec, version: str) -> str:
-    """Return where a constraint lies relative to a version: ``at`` it, ``older``, ``newer``, or ``beside`` (both).
+    """Compare a constraint with a version: ``at`` (admits it), ``older`` or ``newer`` (admits only such), or ``mixed``.
 
-    ``older``: everything that the constraint admits is older than the version.
+    ``mixed``: it admits older and newer versions, or none at all.
     """
     if spec.admits(version):
         return "at"
     here = Version(version)
-    admitted = [Version(one) for one in spec.landmarks() if spec.admits(one)]
-    older, newer = any(one < here for one in admitted), any(one > here for one in admitted)
-    return "beside" if older == newer else "older" if older else "newer"
+    admitted = [Version(landmark) for landmark in spec.landmarks() if spec.admits(landmark)]
+    older, newer = any(other < here for other in admitted), any(other > here for other in admitted)
+    return "mixed" if older == newer else "older" if older else "newer"
 
 
 def lowest(spec: Spec) -> str:
-    """Return a version near the lower end of what a constraint admits; empty where nothing is."""
-    return next((one for one in _ordered(spec.landmarks()) if spec.admits(one)), "")
+    """Return the lowest landmark that a constraint admits; empty if it admits none."""
+    return next((version for version in _ordered(spec.landmarks()) if spec.admits(version)), "")
 
 
 def admits_older(spec: Spec, than: Spec) -> bool:
-    """Whether a constraint admits versions older than anything that another one does."""
+    """Whether `spec` admits a version older than all that `than` admits."""
     floors = lowest(spec), lowest(than)
     return all(floors) and Version(floors[0]) < Version(floors[1])
 
 
 def described(text: str) -> str:
-    """Return the version in a description by ``git describe`` or a tag: ``2.1.0`` of ``v2.1.0-705-ga6bfc23``.
-
-    It is empty if there is none, as in a plain hash.
-    """
+    """Return the version in a tag or in ``git describe``'s text, ``2.1.0`` of ``v2.1.0-705-ga6bfc23``; may be empty."""
     text = text.strip()
     match = _DESCRIBED.fullmatch(text)
     if match is None or (re.fullmatch(r"[0-9a-f]{7,40}", text) and not text.isdigit()):
@@ -162,5 +160,5 @@ def _ordered(versions: Iterable[str]) -> list[str]:
 
 
 def newest(versions: Iterable[str]) -> str:
-    """Return the newest of some versions as conda orders them; empty where there is none."""
+    """Return the newest version in conda's order; empty if there is none."""
     return max(filter(is_version, versions), key=Version, default="")

@@ -84,7 +84,7 @@ def test_the_newest_of_each_platform_is_found(
 def test_a_channel_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
     outcome = ask(services(tmp_path))
-    assert "conda-forge cannot be used" in outcome.trouble
+    assert "conda-forge: cannot be used" in outcome.trouble
     assert all("cannot be used" in finding.trouble for finding in outcome.facts)
     assert len(outcome.facts) == len(NAMES)
 

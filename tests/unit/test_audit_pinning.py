@@ -140,9 +140,9 @@ def test_a_migration_to_a_cuda_version_brings_what_is_zipped_with_it(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("<html>Log in</html>", "holds no lists"),
-        ("a: [1, 2", "conda_build_config.yaml cannot be parsed"),
-        ("- " * 100_000, "holds no lists"),
+        ("<html>Log in</html>", "no lists of values"),
+        ("a: [1, 2", "conda_build_config.yaml: cannot be parsed"),
+        ("- " * 100_000, "no lists of values"),
         ("a:\n- 1\nb: [*c]\n", "cannot be parsed"),
     ],
     ids=["html", "open", "deep", "alias"],

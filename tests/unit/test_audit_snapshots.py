@@ -40,7 +40,7 @@ def test_a_source_that_was_not_read_is_the_snapshots() -> None:
     held = submodule("third_party/fmt", "v12")
     filled = fill(outcome(trouble="no network"), [None, snapshot(held)])
     assert filled.facts == (held,)
-    assert filled.trouble == "no network; the snapshot stands in, read on 2026-11-23"
+    assert filled.trouble == "no network; using the snapshot read on 2026-11-23"
     assert not filled.unread
 
 

@@ -222,7 +222,7 @@ def test_newest_is_neither_yanked_nor_a_prerelease(pip: SimpleNamespace, tmp_pat
     with index(pip, yanked):
         assert newest_version("thing", "pip", "2.13.0", services(tmp_path)) == "1.10"
         assert (
-            "no wheel of version 9.9; the newest is 1.10"
+            "thing 9.9: no wheel; the newest version is 1.10"
             in read(request(services(tmp_path), version="9.9")).trouble
         )
 

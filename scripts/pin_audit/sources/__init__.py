@@ -1,1 +1,1 @@
-"""Where versions come from: one module per source, all with the same ``read(request) -> SourceOutcome``."""
+"""The sources of versions: each has functions ``read…(request) -> SourceOutcome``."""

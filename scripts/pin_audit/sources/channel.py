@@ -25,12 +25,12 @@ SOURCE = "channel"
 CONDA_FORGE = "conda-forge"
 _PRERELEASE = re.compile(r"\d[._-]?(a|b|rc|alpha|beta|dev|pre)[._-]?\d*\b")
 _SECONDS = 60.0
-_REMEDY = "check the network and the channel"
+_REMEDY = "check the network, or set CONDA_CHANNEL_ALIAS to a mirror"
 
 
 @resolve_types
 class NewestPackage(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest package of a name: its file in the channel, and that one's sha256 or nothing."""
+    """The newest package of a name, its file in the channel, and the file's sha256 if the channel lists it."""
 
     name: str
     version: str
@@ -38,14 +38,14 @@ class NewestPackage(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-#: The packages of a platform by name, each with the time when the channel was asked.
+#: The packages of a platform by name, each with the time of the request to the channel.
 _Packages = Mapping[str, tuple[NewestPackage, str]]
 
 
 def read(request: AuditRequest) -> SourceOutcome:
-    """Return for each of the request's names what the channel has, one fact for each version that is the newest.
+    """Return the newest version of each of the request's names: one fact per version that is newest on a platform.
 
-    Platforms are those of the request's configs. A package for all platforms (noarch) counts for each of them.
+    Platforms are those of the request's configs. A noarch package counts for each of them.
     """
     names, services = tuple(dict.fromkeys(request.names)), request.services
     platforms = tuple(sorted({config.platform for config in request.configs})) or ("linux-64",)
@@ -74,16 +74,16 @@ def read(request: AuditRequest) -> SourceOutcome:
 
 
 def newest(platform: str, names: Collection[str], services: Services) -> tuple[str, list[NewestPackage]]:
-    """Return conda-forge's address, and of each name that it has for a platform the newest package.
+    """Return conda-forge's address, and the newest package of each name that it has for a platform.
 
-    Raises NetworkError: The channel does not answer, or answers nonsense.
+    Raises NetworkError: the channel gives no answer, or an invalid one.
     """
     url, seconds = channel_url(CONDA_FORGE), min(_SECONDS, services.remaining())
     if unreachable := why_channel_unreachable(url):
-        raise NetworkError(f"{CONDA_FORGE} cannot be used: {redact.text(unreachable)}")
+        raise NetworkError(f"{CONDA_FORGE}: cannot be used: {redact.text(unreachable)}", _REMEDY)
 
     async def ask(cache: str) -> list[RepoDataRecord]:
-        # the caller caches answers; rattler's own cache has other rules
+        # the caller caches answers; rattler's own cache would apply other rules
         gateway = Gateway(cache_dir=Path(cache), default_config=SourceConfig(cache_action="no-cache"))
         subdir = cast(SubdirLiteral, platform)
         query = gateway.query(
@@ -95,8 +95,8 @@ def newest(platform: str, names: Collection[str], services: Services) -> tuple[s
         try:
             records = run_with_deadline(seconds + 1.0, lambda: asyncio.run(ask(cache)))
         except (TimeoutError, asyncio.TimeoutError):
-            raise NetworkError(f"no answer within {seconds:.0f} s", _REMEDY) from None
-        except Exception as error:  # rattler has types of its own; its message has one cause a line
+            raise NetworkError(f"{CONDA_FORGE}: no answer within {seconds:.0f} s", _REMEDY) from None
+        except Exception as error:  # rattler's own types; the message has one cause per line
             lines = [line.strip() for line in redact.text(str(error)).splitlines() if line.strip()]
             ends = [line.removeprefix("Caused by:").strip() for line in (*lines[:1], *lines[-1:])]
             raise NetworkError(": ".join(dict.fromkeys(ends)) or type(error).__name__, _REMEDY) from error

@@ -1,4 +1,4 @@
-"""What upstream's CI builds with and ships, read from its tree by the rules of ``ci_rules.py``."""
+"""Read the versions that upstream's CI builds with and ships from its tree, by the rules of ``ci_rules.py``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(request: AuditRequest) -> SourceOutcome:
 
 
 def read_archs(request: AuditRequest) -> SourceOutcome:
-    """Return the architectures of upstream's wheels for every CUDA version: ``120`` is ``12.0``."""
+    """Return the architectures of upstream's wheels for every CUDA version; ``120`` becomes ``12.0``."""
     facts = []
     for value, fields in _values(request, ARCH_LISTS):
         dotted = (re.sub(r"^(\d+)(\d)$", r"\1.\2", number) for number in value.split(", "))
@@ -31,10 +31,10 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
 
 
 def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield what rules say of a package's tree, which is read in one request: a value, and a fact's other fields.
+    """Yield each value that a rule finds in the package's tree, with the fact's other fields.
 
-    Where no rule of a name and sense yields anything, that is the fact's trouble. Raises MegabuildError where the tree
-    cannot be opened or read.
+    If no rule of one name and role finds a value, the fact has a trouble. Raises MegabuildError if the tree cannot be
+    read.
     """
     ours = [rule for rule in rules if request.target.package in rule.packages]
     if not ours:
@@ -47,10 +47,10 @@ def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[st
         for rule in alike:
             try:
                 if rule.file not in contents:
-                    raise NotInFile("is not in the tree")
+                    raise NotInFile("not in the tree")
                 values = rule.read(contents[rule.file].decode("utf-8", errors="replace"))
             except NotInFile as error:
-                problems.append(f"{rule.file} {error}")
+                problems.append(f"{rule.file}: {error}")
                 continue
             for value in values:
                 url = tree.url(rule.file, value.line)
@@ -58,7 +58,7 @@ def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[st
                 yield value.text, {**fields, "holds": _scope(value), "where": where}
             break
         else:
-            trouble = f"{'; '.join(problems)} (upstream may write it elsewhere: ci_rules.py)"
+            trouble = f"{'; '.join(problems)} (if upstream moved it, adapt ci_rules.py)"
             yield "", {**fields, "where": Where(commit=tree.commit), "trouble": trouble}
 
 

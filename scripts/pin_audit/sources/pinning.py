@@ -29,7 +29,7 @@ from pin_audit.targets import packages
 SOURCE = "pinning"
 _CUDA_KEY = "cuda_compiler_version"
 _PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
-#: conda-forge builds PyTorch with CUDA, and its pins for that are asked for by this variable.
+#: Replaced by ``"True"``: the variable selects the pins for CUDA, and conda-forge builds PyTorch with CUDA.
 _CUDA = re.compile(r"""os\.environ\.get\(\s*["']CF_CUDA_ENABLED["']\s*(,\s*["'][^"']*["']\s*)?\)""")
 _KEY = re.compile(r"^(?=[A-Za-z_][\w.-]*\s*:)", re.MULTILINE)
 _LIST = re.compile(r"(?P<key>[\w.-]+)\s*:\s*(\[|(#.*)?\n(\s*(#.*)?\n)*\s*-)")
@@ -39,31 +39,32 @@ _CONFIG = "conda_build_config.yaml"
 _PACKAGE = "conda-forge-pinning"
 _RENDERED = re.compile(r"\.ci_support/(?:linux|osx)_[a-z0-9]+_[\w.-]*\.yaml")
 _LARGEST_FILE, _LARGEST_ARCHIVE = 4 << 20, 32 << 20  # bytes
-#: As the files lie in the package, in the repository, in a checkout of it, or beside each other.
+#: The files' paths in the package, in the repository, in a checkout of it, or in one folder.
 _MEMBER = re.compile(
     r"(?:.*/)?(?:[\w.-]*(?P<config>conda_build_config\.yaml)"
     r"|(?:conda-forge-)?migrations/(?P<migration>[^/]+\.ya?ml))"
 )
-_REMEDY = "name a folder with conda_build_config.yaml and migrations: --pinning FOLDER"
+_REMEDY = "pass --pinning FOLDER, with conda_build_config.yaml and migrations/"
+_REMEDY_FOR_FILE = "check the file passed with --pinning"
 
 
 @resolve_types
 class _Files(msgspec.Struct, frozen=True, kw_only=True):
-    """The texts, those of migrations in progress by file name, and where they are from."""
+    """The texts of the pins and, by file name, of the migrations in progress, with their origin."""
 
     config: str
     migrations: Mapping[str, str]
-    commit: str = ""  #: of the repository, where it is known
-    fetched: str = ""  #: when it came; ISO 8601
+    commit: str = ""  #: of the repository, if known
+    fetched: str = ""  #: time of the download, ISO 8601
     package: str = ""  #: the package's file name
 
 
 def read(request: AuditRequest) -> SourceOutcome:
-    """Return the pins of the request's names and of every key of its configs, then the migrations of those.
+    """Return the pins of the request's names and of every key of its configs, then their migrations.
 
-    Keys of conda_build_config.yaml have underscores where names have hyphens; facts are called like the keys. A key
-    with several values has them all in one fact; but one that is zipped with ``cuda_compiler_version`` has one for
-    each CUDA version, in a migration, too.
+    Keys of conda_build_config.yaml have underscores where names have hyphens; facts are named after keys. One fact has
+    all values of a key; but a key that is zipped with ``cuda_compiler_version`` gets one fact per CUDA version, also in
+    a migration.
     """
     local = request.local_pinning
     files = _from_local(local) if local is not None else _from_network(request.services)
@@ -85,25 +86,25 @@ def read(request: AuditRequest) -> SourceOutcome:
         except AuditError as error:
             troubles.append(error.message)
     if local is not None and local.is_file():
-        troubles.append(f"no migrations: {local.name} is a single file")
+        troubles.append(f"{local.name}: a single file has no migrations")
     return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
 
 
 def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) -> Iterator[GlobalPin]:
-    """Yield one fact for each set of values of each key, with the platforms and the CUDA version where it holds.
+    """Yield one fact for each set of values of each key, with its platforms and CUDA versions.
 
-    Keys that are zipped with CUDA's are added to `zipped`.
+    Adds the keys that are zipped with CUDA's to `zipped`.
     """
     lists, lines = _lists(text)
     found: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     migrates = "migrations/" in where.file
     if not lists:
-        raise AuditError(f"{where.file} holds no lists of values", "check the file named by --pinning")
+        raise AuditError(f"{where.file}: no lists of values", _REMEDY_FOR_FILE)
     for platform in platforms:
         try:
             known, groups = evaluate(lists, platform)
         except AuditError as error:
-            raise AuditError(f"{where.file} {error.message}", "check the file named by --pinning") from error
+            raise AuditError(f"{where.file}: cannot be parsed: {error.message}", _REMEDY_FOR_FILE) from error
         zipped |= {key for group in groups if _CUDA_KEY in group for key in group} - {_CUDA_KEY}
         for key, values in known.items():
             cuda = known.get(_CUDA_KEY, ()) if key in zipped else ()
@@ -116,7 +117,7 @@ def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) 
     for (key, values, versions), having in sorted(found.items(), key=lambda item: lines.get(item[0][0], 0)):
         line = lines.get(key)
         holds = Scope(platforms=tuple(having) if len(having) < len(platforms) else (), cuda=versions)
-        # without a commit the line may be another one by now
+        # without a commit, the key may have moved to another line
         url = f"{where.url}#L{line}" if where.commit else where.url
         place = structs.replace(where, line=line, url=url)
         pin = GlobalPin(name=key, value=", ".join(values), values=values, holds=holds, where=place)
@@ -127,7 +128,7 @@ def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) 
 
 
 def _lists(text: str) -> tuple[str, Mapping[str, int]]:
-    """Return the part of a file that the engine reads, lists of values, and the line of each key, counted from 1."""
+    """Return the lists of values, which the engine can read, and the line of each key, counted from 1."""
     parts, lines, number = [], {}, 1
     for block in _KEY.split(text):
         if match := _LIST.match(block):
@@ -138,7 +139,7 @@ def _lists(text: str) -> tuple[str, Mapping[str, int]]:
 
 
 def _from_local(path: Path) -> _Files:
-    """Return the pins of a file or a folder; a file has no migrations. Raises AuditError if there are none."""
+    """Return the pins of a file or a folder; a file has no migrations. Raises AuditError if there are no pins."""
     try:
         if not path.is_dir():
             return _Files(config=path.read_text(encoding="utf-8"), migrations={})
@@ -148,12 +149,12 @@ def _from_local(path: Path) -> _Files:
             if _MEMBER.fullmatch(name := file.relative_to(path).as_posix())
         }
     except (OSError, UnicodeError) as error:
-        raise AuditError(f"cannot read {path}: {error}", _REMEDY) from error
+        raise AuditError(f"{path}: cannot be read: {error}", _REMEDY) from error
     return _classified(members, str(path))
 
 
 def _from_network(services: Services) -> _Files:
-    """Return what the newest package in the channel has; kept in the cache."""
+    """Return the pins of the newest package in the channel, through the cache."""
 
     def make() -> bytes:
         url, packages = newest("noarch", (_PACKAGE,), services)
@@ -163,14 +164,14 @@ def _from_network(services: Services) -> _Files:
         content = services.client.get(f"{url}/noarch/{name}", limit=_LARGEST_ARCHIVE).body
         digest = hashlib.sha256(content).hexdigest()
         if expected not in ("", digest):
-            raise AuditError(f"{name}: sha256 is {digest[:12]}…, the channel says {expected[:12]}…", _REMEDY)
+            raise AuditError(f"{name}: sha256 {digest[:12]}…, the channel lists {expected[:12]}…", _REMEDY)
         with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
             path = Path(folder, Path(name).name)
             path.write_bytes(content)
             try:
                 members, commit = run_with_deadline(services.remaining(), lambda: asyncio.run(_members(path)))
-            except Exception as error:  # of rattler's own kinds, and of broken archives
-                raise AuditError(f"{name} cannot be read: {error}", _REMEDY) from error
+            except Exception as error:  # rattler's own types, and many others for broken archives
+                raise AuditError(f"{name}: cannot be read: {error}", _REMEDY) from error
         files = structs.replace(_classified(members, name), commit=commit, package=name)
         return msgspec.json.encode(files)
 
@@ -199,19 +200,19 @@ def _classified(members: Mapping[str, bytes], where: str) -> _Files:
         else:
             configs.append(text)
     if not configs:
-        raise AuditError(f"{where} has no {_CONFIG}", _REMEDY)
+        raise AuditError(f"{where}: no {_CONFIG}", _REMEDY)
     return _Files(config=configs[0], migrations=dict(sorted(migrations.items())))
 
 
 def read_feedstock(request: AuditRequest) -> SourceOutcome:
-    """Return the values of the request's names, and of every key of its configs, with where they hold."""
+    """Return the values of the request's keys in conda-forge's feedstock, with their platforms and CUDA versions."""
     package = next((package for package in packages() if package.name == request.target.package), None)
     if package is None or not package.feedstock:
         return SourceOutcome(source="feedstock", applies=False)
     tree = request.repositories.open(package.feedstock, "HEAD")
     paths = [name for name in tree.names() if _RENDERED.fullmatch(name)]
     wanted = request.wanted_keys()
-    # by key and value: by platform and CUDA a path
+    # (key, value) -> (platform, CUDA version) -> path
     places: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
     rendered = set()
     for path, content in sorted(tree.read(paths).items()):

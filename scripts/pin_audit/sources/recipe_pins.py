@@ -1,6 +1,6 @@
-"""The constraints of each rendered variant of a recipe, the commits that recipes take from git, and their lines.
+"""The constraints of each rendered variant of a recipe, the commits in its git sources, and their lines.
 
-The recipe is rendered by the engine for every config, so that what is reported is what a build would ask a solver for.
+The engine renders the recipe for every config, so that the audit reports exactly the specs that a build would solve.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Needs = Iterator[tuple[Config, str, str, Where]]
 class _Occurrences:
     """All occurrences of one value of one dependency."""
 
-    where: Where  #: the first
+    where: Where  #: of the first
     configs: dict[str, None] = field(default_factory=dict)
     sections: set[str] = field(default_factory=set)
     rendered: bool = True
@@ -41,9 +41,10 @@ def read(request: AuditRequest) -> SourceOutcome:
     """Render the recipe for every config of the target; a meta.yaml is read as text."""
     recipe = request.target.recipe
     if recipe is None:
-        return SourceOutcome(source=SOURCE, trouble="this repository has no recipe of it")
+        return SourceOutcome(source=SOURCE, trouble=f"{request.target.package}: no recipe in this repository")
     if not request.configs:
-        return SourceOutcome(source=SOURCE, trouble="it has no rendered configs in .ci_support: rerender it")
+        reason = ".ci_support: no rendered configs (run: conda-smithy rerender)"
+        return SourceOutcome(source=SOURCE, trouble=reason)
     troubles: list[str] = []
     text = read_text(recipe, request.root)
     asked = (
@@ -85,7 +86,7 @@ def _version(value: str) -> str:
 
 
 def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Needs:
-    """Yield config, section, spec and place."""
+    """Yield config, section, spec and location."""
     lines, keys = requirement_lines(recipe, request.root), key_lines(request.root)
     variants: list[tuple[Config, tuple[PlannedPackage, ...]]] = []
     for config in request.configs:
@@ -112,7 +113,7 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Nee
 
 
 def _of_meta_yaml(text: str, request: AuditRequest) -> _Needs:
-    """Yield the requirements of a meta.yaml, whose own outputs are no requirements."""
+    """Yield the requirements of a meta.yaml, except those on its own outputs."""
     own = set(re.findall(r"^\s*(?:- )?name:\s*([\w.-]+)\s*$", text, re.MULTILINE))
     for config in request.configs:
         for need in needs(text, config):
@@ -123,9 +124,9 @@ def _of_meta_yaml(text: str, request: AuditRequest) -> _Needs:
 
 
 def read_archs(request: AuditRequest) -> SourceOutcome:
-    """Return the matrix's lists of architectures; an extension takes libtorch's, and a feedstock's are not read."""
+    """Return the matrix's lists of architectures; extensions use libtorch's, and other feedstocks' are not read."""
     if request.foreign or request.target.package != "pytorch":
-        return SourceOutcome(source="recipe_archs", trouble="no lists are read for it", applies=False)
+        return SourceOutcome(source="recipe_archs", trouble="lists are read for pytorch only", applies=False)
     lines = key_lines(request.root).get(_ARCHS, {})
     alike: dict[tuple[str, str], list[Config]] = {}
     configs = [config for config in request.configs if config.cuda_version]
@@ -134,7 +135,7 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
     facts = []
     for (cuda, archs), having in sorted(alike.items()):
         here = {config.platform for config in having}
-        # if other platforms with this CUDA version have another list
+        # other platforms with the same CUDA version but another list
         elsewhere = {config.platform for config in configs if config.cuda_version == cuda} - here
         names, platforms = tuple(config.name for config in having), tuple(sorted(here)) if elsewhere else ()
         holds = Scope(configs=names, platforms=platforms, cuda=(cuda,))
@@ -144,7 +145,7 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
 
 
 def read_commits(request: AuditRequest) -> SourceOutcome:
-    """Render every recipe that takes something from git."""
+    """Render every recipe with a git source, and return the revisions."""
     target = request.target
     recipes = {package.name: request.root / package.recipe for package in packages() if not request.foreign}
     if target.recipe is not None and target.recipe.name == "recipe.yaml":
@@ -175,7 +176,7 @@ def _commits_of(name: str, recipe: Path, request: AuditRequest) -> Iterator[Reci
     key = next((package.key for package in packages() if package.name == request.target.package), "")
     for (address, revision), configs in taken.items():
         shown = redact.address(address) if "://" in address else address
-        everywhere = len(configs) == built  # wherever the recipe is built at all
+        everywhere = len(configs) == built  # all configs that build the recipe
         yield RecipeCommit(
             name=shown.rstrip("/").removesuffix(".git").rpartition("/")[2],
             value=revision,

@@ -1,7 +1,7 @@
 """The submodules that upstream vendors, recursively, described as ``git submodule status --recursive`` does.
 
-Nothing is checked out: a submodule is a gitlink in its parent's folders, an address in its parent's .gitmodules, and a
-description that its history without files gives.
+Nothing is checked out: the parent's tree has a submodule's gitlink, the parent's .gitmodules its address, and a clone
+without files its description.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _LARGEST = 1 << 20  # bytes of a .gitmodules; PyTorch's has five thousand
 class ParentRepository(NamedTuple):
     """A repository that may have submodules, and what its commit declares."""
 
-    chain: tuple[str, ...]  #: of paths that leads to it
+    chain: tuple[str, ...]  #: the paths of submodules from the top repository to this one
     repository: Repository
     commit: str
     gitlinks: Mapping[str, str]
     declared: Mapping[str, Mapping[str, str]]  #: by path
-    trouble: str  #: why its submodules are not known
+    trouble: str  #: why its submodules are unknown
 
 
 def read(request: AuditRequest) -> SourceOutcome:
-    """Return every submodule of the target at its tag, in git's order; those of a submodule follow it."""
+    """Return every submodule of the target at its tag, in git's order; nested ones follow their parent."""
     top = request.repository()
     parents = [_parent((), top, top.commit)]
     troubles = dict.fromkeys([parents[0].trouble])
@@ -52,14 +52,14 @@ def read(request: AuditRequest) -> SourceOutcome:
         parents = [child for *_, child in level if child is not None]
         troubles |= dict.fromkeys(child.trouble for child in parents)
     if len(found) == _MOST or any(parent.gitlinks for parent in parents):
-        troubles[f"more than {_MOST} submodules, or {_DEEPEST} levels of them, were not read"] = None
+        troubles[f"only the first {_MOST} submodules and {_DEEPEST} levels were read"] = None
     found.sort(key=lambda item: [part.encode(errors="surrogateescape") for part in item[0]])
     facts = tuple(fact for _, fact in found)
     return SourceOutcome(source=SOURCE, facts=facts, trouble="; ".join(filter(None, troubles)))
 
 
 def read_commit(request: AuditRequest) -> SourceOutcome:
-    """Return the commit of upstream's tag: for recipes that take a commit in place of an archive."""
+    """Return the commit of upstream's tag, for recipes that build from a commit instead of an archive."""
     target, tree = request.target, request.repository()
     where = Where(
         file=target.tag if target.tag == tree.commit else f"refs/tags/{target.tag}",
@@ -72,15 +72,15 @@ def read_commit(request: AuditRequest) -> SourceOutcome:
 
 
 def parse_modules(content: bytes) -> dict[str, dict[str, str]]:
-    """Return what a .gitmodules declares, by path, with the line of each header; raises AuditError.
+    """Return the entries of a .gitmodules by path, each with the line of its header; raises AuditError.
 
-    Entries that git ignores are left out: without a path, with a name that climbs (CVE-2018-11235), with a path that
+    Left out are entries that git ignores: without a path, with ``..`` in the name (CVE-2018-11235), or with a path that
     starts with a dash (CVE-2018-17456).
     """
     from git.config import GitConfigParser
 
     if len(content) > _LARGEST:
-        raise AuditError(f".gitmodules has {len(content)} bytes: refused")
+        raise AuditError(f".gitmodules refused: {len(content)} bytes, at most {_LARGEST}")
     try:
         with tempfile.NamedTemporaryFile(prefix="megabuild-audit-") as file:
             file.write(content)
@@ -88,7 +88,7 @@ def parse_modules(content: bytes) -> dict[str, dict[str, str]]:
             parser = GitConfigParser(file.name, read_only=True, merge_includes=False)
             sections = {name: dict(parser.items(name)) for name in parser.sections()}
     except (configparser.Error, UnicodeError, ValueError) as error:
-        raise AuditError(f".gitmodules cannot be read: {type(error).__name__}") from error
+        raise AuditError(f".gitmodules: cannot be parsed: {type(error).__name__}") from error
     lines = content.decode(errors="replace").splitlines()
     modules = {}
     for name, entry in sections.items():
@@ -111,13 +111,13 @@ def _look_up(
     child = None
     try:
         if not entry.get("url"):
-            raise AuditError(parent.trouble or ".gitmodules has no address for it")
+            raise AuditError(parent.trouble or ".gitmodules: no address for this submodule")
         if entry.get("update", "").startswith("!"):
-            raise AuditError(".gitmodules sets a command as its update: refused")
+            raise AuditError(".gitmodules refused: the submodule's update setting runs a command")
         asked = clean(redact.address(parse_address(entry["url"], above.given)))
         repository = repositories.open(entry["url"], parent=above.given)
         value, day = repository.describe(commit)
-        if entry.get("update") != "none":  # git leaves out what is below
+        if entry.get("update") != "none":  # git ignores nested submodules here
             child = _parent(chain, repository, commit)
     except AuditError as error:
         trouble = clean(error.message)
@@ -131,7 +131,6 @@ def _look_up(
 
 
 def _parent(chain: tuple[str, ...], repository: Repository, commit: str) -> ParentRepository:
-    """Return a repository with its submodules, as far as they are known."""
     declared: dict[str, dict[str, str]] = {}
     held: Mapping[str, tuple[str, str]] = {}
     trouble = ""

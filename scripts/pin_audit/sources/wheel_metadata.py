@@ -1,8 +1,7 @@
-"""Requires-Dist and Requires-Python of upstream's wheels: from the metadata beside them, or their own end.
+"""Requires-Dist and Requires-Python of upstream's wheels, from the index's metadata file or the end of the wheel.
 
-Of a version's many wheels one is read per platform: the one for CPython 3.12, else for the CPython next to it. Where
-platforms do not agree on a requirement, the fact names those that have it. Extensions are looked for on PyG's
-own index.
+The audit reads one wheel of a version per platform: for CPython 3.12, else abi3, else pure, else any other. If
+platforms differ in a requirement, the fact names those that have it. Extensions are on PyG's own index.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from pin_audit.services import Services
 
 SOURCE = "wheel_metadata"
 _ABIS = ("cp312", "abi3", "none")  # the ABIs of the wheel that is read
-#: conda's platforms by the end of a wheel's platform tag, in the order in which they are read; musllinux has none.
+#: conda's platforms with patterns of wheels' platform tags, in reading order; musllinux has no platform.
 _PLATFORMS = {
     "linux-64": r"(many)?linux.*_x86_64",
     "linux-aarch64": r"(many)?linux.*_aarch64",
@@ -48,14 +47,12 @@ _PLATFORMS = {
     "win-64": r"win_amd64",
     "noarch": r"any",
 }
-
-
-#: The requirements of a wheel's METADATA, and their place.
+#: The requirements of a wheel's METADATA, and their location.
 _Metadata = tuple[Sequence[str], Where]
 
 
 def read(request: AuditRequest) -> SourceOutcome:
-    """Return what the target's wheels require, one fact each, and the Pythons for which there are wheels."""
+    """Return one fact per requirement of the target's wheels, and one with the Pythons that have wheels."""
     target, services = request.target, request.services
     if not target.wheel:
         return SourceOutcome(source=SOURCE, applies=False)
@@ -64,8 +61,8 @@ def read(request: AuditRequest) -> SourceOutcome:
     version = canonicalize_version(target.version)
     fitting = [file for file in wheels if canonicalize_version(file.version.public) == version]
     if not fitting:
-        reason = f"there is no wheel of version {target.version}; the newest is {_newest(wheels)}"
-        raise AuditError(reason, "check the version")
+        reason = f"{target.wheel} {target.version}: no wheel; the newest version is {_newest(wheels)}"
+        raise AuditError(reason, "pass a published version: --release X")
     chosen = _one_per_platform(fitting, {config.platform for config in request.configs})
     found: dict[str, _Metadata] = {}
     troubles: list[str] = []
@@ -87,9 +84,9 @@ def read(request: AuditRequest) -> SourceOutcome:
 
 
 def newest_version(wheel: str, index: str, torch: str, services: Services) -> str:
-    """Return the newest version of a distribution on an index; for extensions, for some PyTorch.
+    """Return the newest version of a distribution on an index; extensions have an index per PyTorch version.
 
-    Raises MegabuildError: No index answers, or none has it.
+    Raises MegabuildError: no index answers, or none has the distribution.
     """
     files, _, _ = files_of(wheel, index, torch, services)
     return str(_newest([file for file in files if file.tags]))
@@ -98,7 +95,7 @@ def newest_version(wheel: str, index: str, torch: str, services: Services) -> st
 def files_of(
     wheel: str, index: str, torch: str, services: Services
 ) -> tuple[tuple[File, ...], tuple[str, ...], Client]:
-    """Return a package's wheels and source archives on its indexes, and a client for them; pages are cached."""
+    """Return a package's wheels and source archives, the problems of its indexes, and a client to fetch the files."""
     where = Configured(links=(_page(torch),)) if index == "pyg" else configured()
     client = Client(
         seconds=services.remaining(), offline=services.offline, timeouts=services.timeouts,
@@ -129,15 +126,15 @@ def _torch(request: AuditRequest) -> str:
 
 
 def _newest(files: Sequence[File]) -> Version:
-    """Return the newest version that is neither a pre-release nor yanked, or else the newest."""
+    """Return the newest version that is neither a pre-release nor yanked, else the newest of all."""
     if not files:
-        raise AuditError("no index has a wheel of it", "check pip's configuration (pip config list)")
+        raise AuditError("no index has a wheel of the package", "check the indexes: pip config list")
     good = [file for file in files if not file.version.is_prerelease and not file.yanked]
     return Version(max(file.version for file in good or files).public)
 
 
 def _pythons(files: Sequence[File]) -> str:
-    """Return the Pythons that wheels are made for, the oldest first: ``3.13, 3.14, 3.14t``; nothing for abi3."""
+    """Return the wheels' Pythons, the oldest first: ``3.13, 3.14, 3.14t``; empty for abi3."""
     tags = {(tag.interpreter, tag.abi) for file in files for tag in file.tags}
     matches = (re.fullmatch(r"cp3(\d+)\|cp3\1(t?)", f"{interpreter}|{abi}") for interpreter, abi in tags)
     pythons = sorted((int(match[1]), match[2]) for match in matches if match)
@@ -145,9 +142,9 @@ def _pythons(files: Sequence[File]) -> str:
 
 
 def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict[str, File]:
-    """Return for each platform the wheel to read: without a local version where there is one, for CPython 3.12.
+    """Return the wheel to read for each platform, preferably without a local version and for CPython 3.12.
 
-    Wheels for other platforms than those of the configs count only if none is for these.
+    Wheels for other platforms than `platforms` count only if there are none for these.
     """
 
     def rank(file: File) -> tuple[str, int, str]:
@@ -168,9 +165,9 @@ def _metadata(file: File, request: AuditRequest, client: Client) -> _Metadata:
     """Return the metadata of a wheel on an index, or on this machine."""
 
     def make() -> bytes:
-        beside = file.metadata
-        content = metadata_beside(client, file) if beside else read_remote(client, file).metadata.encode()
-        _required(content, file.project, file.version)  # before it is kept
+        has_file = file.metadata  # the index offers METADATA as a file of its own (PEP 658)
+        content = metadata_beside(client, file) if has_file else read_remote(client, file).metadata.encode()
+        _required(content, file.project, file.version)  # the cache must not keep a wrong answer
         return content
 
     member = f"{file.name}/{'-'.join(file.name.split('-')[:2])}.dist-info/METADATA"
@@ -180,7 +177,7 @@ def _metadata(file: File, request: AuditRequest, client: Client) -> _Metadata:
         try:
             return _required(read_local(path).metadata.encode(), file.project, file.version), where
         except (OSError, *BROKEN) as error:
-            raise AuditError(f"{path} is not a wheel, or a broken one: {error}", "check the wheel") from error
+            raise AuditError(f"{path}: not a readable wheel: {error}", "download the wheel again") from error
     key = f"wheel metadata {file.name} {file.sha256 or redact.address(file.url)}"
     entry = request.services.cached(key, math.inf, make)
     pyg = request.target.index == "pyg"
@@ -190,18 +187,18 @@ def _metadata(file: File, request: AuditRequest, client: Client) -> _Metadata:
 
 
 def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
-    """Return the requirements in a METADATA, that on Python among them; it must be that of a project's version."""
+    """Return the requirements in a METADATA, with Requires-Python; raises AuditError if it is of another version."""
     raw, _ = parse_email(content)
     named = canonicalize_name(raw.get("name", "")), canonicalize_version(raw.get("version", ""))
     if named != (project, canonicalize_version(version)):
-        reason = f"the response is not the metadata of {project} {version}"
-        raise AuditError(reason, "the index or a proxy is at fault")
+        reason = f"the index's answer is not the metadata of {project} {version}"
+        raise AuditError(reason, "check the index and the proxy: pip config list")
     python = raw.get("requires_python")
     return [*([f"python {python}"] if python else []), *raw.get("requires_dist", [])]
 
 
 def _facts(found: Mapping[str, _Metadata]) -> list[Requirement | CiPin]:
-    """Return one fact for each requirement, wherever it stands, in the order of the first wheel."""
+    """Return one fact per requirement of any wheel, in the order of the first wheel."""
     places: dict[str, list[tuple[str, Where]]] = {}
     for platform, (requirements, where) in found.items():
         for text in requirements:

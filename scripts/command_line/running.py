@@ -135,6 +135,6 @@ def _shown(result: Result, invocation: Invocation) -> Result:
 def _make_plan(options: Options, console: Console, *, only_plan: bool) -> Plan:
     """Make the plan, and show the progress of the providers."""
     if options.deadline and options.deadline.left <= 0:
-        raise options.deadline.error(f"has come before preparing {options.run_name}")
+        raise options.deadline.error(f"before preparing {options.run_name}")
     with Screen(console) as screen:
         return make_plan(options, screen.note, only_plan=only_plan)

@@ -1,1 +1,1 @@
-"""What all packages beside this one stand on: errors, files, processes, the network, package files, text."""
+"""The base of all other packages: errors, files, processes, the network, package files, text."""

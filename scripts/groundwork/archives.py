@@ -1,4 +1,4 @@
-"""Tar archives compressed by zstandard, as conda packages hold two of, read and written from start to end."""
+"""Streams of zstandard-compressed tar archives, of which a conda package holds two."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCK = 1 << 20
 def open_tar_pair(
     source: IO[bytes], target: IO[bytes], *, level: int, tar_format: int = tarfile.PAX_FORMAT
 ) -> Iterator[tuple[tarfile.TarFile, tarfile.TarFile]]:
-    """Open an archive to be read and another one to be written; neither file is closed afterwards."""
+    """Open one archive for reading and one for writing; both files stay open afterwards."""
     with (
         zstandard.ZstdDecompressor().stream_reader(source, closefd=False) as plain,
         zstandard.ZstdCompressor(level=level, threads=-1).stream_writer(target, closefd=False) as packed,

@@ -1,7 +1,7 @@
-"""The private environment: made from a hashed lock on first use, entered on every start. Standard library only.
+"""Makes the private environment from a hashed lock on first use, and enters it. Standard library only.
 
-It is ``.venv/<use>-<python>-<first digits of the lock's sha256>``. A changed lock makes another one, so that a build
-that runs for hours keeps the one it started in. Only one with a ``complete`` file, which is written last, is entered.
+It is ``.venv/<use>-<python>-<first digits of the lock's sha256>``. A changed lock gets a new environment, so that a
+build of hours keeps its own. An environment is entered only if it has the file ``complete``, which is written last.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from groundwork.errors import IntegrityError, MegabuildError, PreflightError, Pr
 
 _LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 STAMP = "complete"
-#: pip's variables that would install elsewhere, or nothing; its indexes, proxies and certificates are the user's.
+#: pip's variables that change where or whether it installs; the user's indexes, proxies and certificates are kept.
 _ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}
 _PIP = ("-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps")
-#: What helps where a module of the environment cannot be imported.
+#: The remedy for a module of the environment that cannot be imported.
 DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
 
 
 def run_inside(root: str, program: str, module: str) -> None:
-    """Call ``main()`` of a module inside the private environment, after starting this program there if need be.
+    """Call ``main()`` of a module in the private environment; outside it, restart the program there first.
 
-    `program`: the file or folder that Python was started with, started again with the environment's Python.
+    `program`: the file or folder that Python was started with.
     """
     open_streams()
     with _explained():
@@ -50,43 +50,45 @@ def _explained() -> Iterator[None]:
         failure = of_system(error) if isinstance(error, OSError) else error
         if failure is None:
             raise
-        sys.stderr.write(f"error: {failure.message}\n" + (f"  {failure.remedy}\n" if failure.remedy else ""))
+        # as command_line.run_command prints errors, which needs the environment
+        sys.stderr.write(
+            f"error: {failure.message}\n" + (f"hint: {failure.remedy}\n" if failure.remedy else "")
+        )
         sys.exit(failure.exit_code)
     except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted; the next start makes the environment from scratch\n")
+        sys.stderr.write("\nerror: interrupted by Ctrl-C\nhint: run the same command again\n")
         sys.exit(130)
 
 
 def _import_main(module: str) -> Callable[[], None]:
     try:
         main: Callable[[], None] = importlib.import_module(module).main
-    except Exception as error:  # a damaged module raises whatever its remains mean
+    except Exception as error:  # a damaged module can raise any exception
         reason = f"{module} cannot be imported: {type(error).__name__}: {error}"
         raise IntegrityError(reason, DELETE) from error
     return main
 
 
 def ensure(root: Path, use: str) -> Path:
-    """Return the Python of a complete environment, which is made first if there is none.
+    """Return the Python of the environment; make the environment first if it is missing or incomplete.
 
-    `use`: ``run``, or ``dev`` for an environment that has the test tools too.
+    `use`: ``run``, or ``dev`` for an environment with test tools.
     """
     lock = root / _LOCKS[use]
     try:
         digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     except OSError as error:
-        reason = f"cannot read {lock}: {error.strerror}"
-        raise IntegrityError(reason, f"git checkout -- {lock.name}") from error
+        raise IntegrityError(f"{lock}: {error.strerror}", f"run: git checkout -- {lock.name}") from error
     version = f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}"
     environment = _folder(root, f"{use}-{version}-{digest[:12]}")
     python, stamp = environment / "bin" / "python", environment / STAMP
-    if stamp.exists() and python.exists():  # Python is a link to the one it was made with
+    if stamp.exists() and python.exists():  # a broken link if its base Python was removed
         return python
     with lock.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.stderr.write("another start is setting up .venv; waiting for it\n")
+            sys.stderr.write("waiting for another start, which is setting up .venv\n")
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError:  # a file system without locks
             pass
@@ -96,14 +98,18 @@ def ensure(root: Path, use: str) -> Path:
 
 
 def _folder(root: Path, name: str) -> Path:
-    """Return where an environment is or will be: where nobody but this user, root and the checkout's owner writes."""
+    """Return an environment's folder. Raises PreflightError if it belongs to a user who is not trusted.
+
+    Trusted are this user, root and the owner of the checkout.
+    """
     venv, trusted = root / ".venv", {os.getuid(), 0, root.stat().st_uid}
     if os.path.lexists(venv) and not venv.is_dir():
-        raise PreflightError(f"{venv} is not a folder", f"delete it: rm {venv}")
+        raise PreflightError(f"{venv}: not a folder", f"run: rm {venv}")
     for folder in (venv, venv / name):
         if os.path.lexists(folder) and (owner := folder.stat().st_uid) not in trusted:
             raise PreflightError(
-                f"{folder} belongs to another user (id {owner})", "use a checkout of your own"
+                f"{folder} belongs to another user (id {owner})",
+                "clone the repository, and use your own clone",
             )
     return venv / name
 
@@ -117,7 +123,7 @@ def _make(environment: Path, lock: Path, held: int) -> None:
     environ = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     install = [python, *_PIP, "--only-binary", ":all:", "--requirement", lock]
     for command in ([sys.executable, "-I", "-m", "venv", environment], install):
-        # they hold the lock as well: after a kill -9 of this process the next start waits for pip's end
+        # both inherit the lock: after a kill -9 of this process, the next start waits until pip has ended
         done = subprocess.run(
             list(map(str, command)), env={**environ, "PIP_USER": "0"}, stdin=subprocess.DEVNULL, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", pass_fds=[held],
@@ -126,28 +132,28 @@ def _make(environment: Path, lock: Path, held: int) -> None:
             shutil.rmtree(environment, ignore_errors=True)
             output = "\n".join(done.stdout.splitlines()[-8:])
             raise ProviderError(
-                f"the environment could not be made; the last output was:\n{output}",
-                "check that `python3 -m venv` works (Debian: apt-get install python3-venv) and that pip reaches its "
-                "index (pip config list; a company's certificates: PIP_CERT=FILE)",
+                f"{environment.parent}: cannot set up the private environment; last output:\n{output}",
+                "install venv (Debian: sudo apt-get install python3-venv), and check pip's index (pip config list; "
+                "PIP_CERT=FILE for a company's certificates)",
             )
     (environment / STAMP).touch()
 
 
 def open_streams() -> None:
-    """Give this process the standard streams that it was started without (``<&-``, ``>&-``), leading nowhere.
+    """Connect standard streams that were closed at the start (``<&-``, ``>&-``) to /dev/null.
 
-    Otherwise the next file that is opened becomes standard output, and build scripts write into it.
+    Otherwise the next opened file becomes standard output, and build scripts write into it.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         with suppress(OSError):
             os.fstat(number)
             continue
-        os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+        os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
         os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
-if __name__ == "__main__":  # prints the Python of an environment, for scripts
+if __name__ == "__main__":  # for shell scripts: prints the path of the environment's Python
     with _explained():
         print(ensure(Path(__file__).resolve().parent.parent.parent, sys.argv[1]))

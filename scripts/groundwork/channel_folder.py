@@ -1,6 +1,7 @@
-"""A channel in a folder: its package files and its index.
+"""The package files and the index of a conda channel in a folder.
 
-Build scripts may write there too, so nothing in it is followed, waited for or made readable to others.
+Build scripts can write to this folder, so links are not followed, pipes do not block, and only regular files are made
+readable to others.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _SUBDIR = re.compile(r"noarch|(linux|osx|win)-\w+")
 
 
 def is_package(name: str) -> bool:
-    """Say whether a path is that of a package file below a channel: ``linux-64/torch-1-0.conda``."""
+    """Return whether a path below a channel is a package file: ``linux-64/torch-1-0.conda``."""
     subdir, _, file = name.partition("/")
     return bool(_SUBDIR.fullmatch(subdir)) and "/" not in file and file.endswith(".conda") and file[0] != "."
 
 
 def package_files(folder: Path) -> Iterator[Path]:
-    """Give all package files of a channel folder: no links, and none behind a link."""
+    """Yield all package files of a channel folder, except links and files behind links."""
     for subdir in subdirs(folder):
         yield from sorted(filter(_is_file, subdir.glob("*.conda")))
 
@@ -36,51 +37,51 @@ def package_files(folder: Path) -> Iterator[Path]:
 def _is_file(path: Path) -> bool:
     try:
         return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:  # a running engine has moved it
+    except FileNotFoundError:  # a running engine moved it meanwhile
         return False
 
 
 def subdirs(folder: Path) -> list[Path]:
-    """Return the folders of platforms in a channel folder; no links."""
+    """Return the platform folders of a channel, except links."""
     return [path for path in entries(folder) if _SUBDIR.fullmatch(path.name) and not path.is_symlink()]
 
 
 def entries(folder: Path) -> list[Path]:
-    """Return what a folder holds; nothing where it is none, or a link to one."""
+    """Return the sorted entries of a folder; none if the path is a link or not a folder."""
     return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
 
 
 def own_folder(path: Path) -> Path:
-    """Make a folder of ours where there is none, and return it; raises what :func:`refuse_link` does."""
+    """Create a folder if it is missing, and return it; raises IntegrityError for a link."""
     refuse_link(path)
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def refuse_link(path: Path) -> None:
-    """Raise IntegrityError for a link in place of a folder: a build may want us to write somewhere else."""
+    """Raise IntegrityError for a link: a build may have made it to redirect our writes."""
     if path.is_symlink():
         raise IntegrityError(
-            f"{path} is a symbolic link, which a build may have made",
-            "delete it; --output says on which disk everything lies",
+            f"{path} is a symbolic link; a build may have made it",
+            f"run: rm {path}; to use another disk, pass --output",
         )
 
 
 def drop_packages(output_dir: Path, keep: frozenset[str]) -> None:
-    """Remove package files but those named in ``keep``."""
+    """Remove all package files except those named in ``keep``."""
     for package in list(package_files(output_dir)):
         if package.name not in keep:
             files.remove(package)
 
 
 def index(folder: Path, platform: str) -> None:
-    """Write a channel's index anew, and let everybody read what belongs to the channel, whatever the umask."""
+    """Rewrite a channel's index, and make the channel readable to all users, independent of the umask."""
     write_index(folder, platform)
     make_readable(folder)
 
 
 def make_readable(folder: Path) -> None:
-    """Let everybody read a channel."""
+    """Make packages and index of a channel readable to all users."""
     folders = subdirs(folder)
     for path in (folder, *folders):
         path.chmod(0o755)
@@ -91,10 +92,10 @@ def make_readable(folder: Path) -> None:
 
 
 def write_index(folder: Path, platform: str) -> None:
-    """Write a channel's ``repodata.json`` anew from what is there; the platform's subdir exists even when empty."""
+    """Rewrite ``repodata.json`` from the channel's package files; also creates the platform's subdir."""
     for subdir in (platform, "noarch"):
         own_folder(folder / subdir)
-    # one after the other: it holds a whole package in memory
+    # not parallel: rattler holds each package in memory
     asyncio.run(index_fs(folder, force=True, write_zst=False, write_shards=False, max_parallel=1))
     with contextlib.suppress(OSError):
-        (folder / ".tmp").rmdir()  # in which rattler writes what it then renames
+        (folder / ".tmp").rmdir()  # rattler's temporary folder

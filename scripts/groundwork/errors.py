@@ -1,6 +1,6 @@
-"""The error classes: each error has a remedy, and an exit code by what a script would do about it.
+"""The error classes. Each has an exit code, and each error a remedy.
 
-Exit codes are part of the command line's contract; a document of ``--json`` has the class as well.
+Scripts rely on the exit codes (docs/json.md); the error document of ``--json`` also has the class's name.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import ClassVar
 
 
 class MegabuildError(Exception):
-    """Something the user can act on; shown without a traceback.
+    """An error the user can act on; shown without a traceback.
 
-    `remedy`: what the user can do about it; empty where nothing helps.
+    `message` begins with the thing that is wrong. `remedy` begins with a verb; it is printed after "hint: ".
     """
 
     exit_code: ClassVar[int] = 1
-    #: for scripts: what failed and where, as docs/json.md has it; None where there is no more than the message
+    #: details for scripts (the key `failure` in docs/json.md), or None
     failure: Mapping[str, object] | None = None
 
     def __init__(self, message: str, remedy: str = "") -> None:
@@ -27,25 +27,25 @@ class MegabuildError(Exception):
 
 
 class UsageError(MegabuildError):
-    """An argument that does not fit: an option, a filter that matches nothing."""
+    """An option or argument has a wrong value, or a filter matches nothing."""
 
     exit_code = 2
 
 
 class ConfigError(MegabuildError):
-    """An unknown config, or a config or matrix file that cannot be read."""
+    """A config is unknown, or a config or matrix file is unreadable."""
 
     exit_code = 3
 
 
 class PreflightError(MegabuildError):
-    """Something a long build would run into later: a missing tool, too little disk or memory."""
+    """A long build would fail later: a tool is missing, or disk or memory is too small."""
 
     exit_code = 4
 
 
 class ProviderError(MegabuildError):
-    """A build environment cannot be made: no channel, no mirror, no interpreter."""
+    """A build environment cannot be made: channel, mirror or interpreter is missing."""
 
     exit_code = 5
 
@@ -57,80 +57,80 @@ class IntegrityError(MegabuildError):
 
 
 class IsolationError(MegabuildError):
-    """docker, podman or bubblewrap is missing or refused to start."""
+    """docker, podman or bubblewrap is missing or does not start."""
 
     exit_code = 4
 
 
 class BuildError(MegabuildError):
-    """The engine or a build script failed or was killed; see the log."""
+    """The build engine or a build script failed or was killed; see the log."""
 
     exit_code = 8
 
 
 class SwapRefused(MegabuildError):
-    """The Python swap would have rebuilt something outside the Python side."""
+    """The Python swap would recompile objects that do not depend on Python."""
 
     exit_code = 9
 
 
 class PackageTestError(MegabuildError):
-    """A package was built, but its own test failed."""
+    """A package was built, but its test failed."""
 
     exit_code = 10
 
 
 class BusyError(MegabuildError):
-    """Another run holds the lock of this config."""
+    """Another process holds the lock."""
 
     exit_code = 11
 
 
 class OutOfSpaceError(MegabuildError):
-    """The disk is full, or would be."""
+    """The disk is full or too small."""
 
     exit_code = 12
 
 
 class OutOfMemoryError(MegabuildError):
-    """A compiler got no memory, or was killed for want of it."""
+    """A compiler ran out of memory, or the kernel killed it for that reason."""
 
     exit_code = 13
 
 
 class VerdictError(MegabuildError):
-    """What was looked at is not what it should be, or could not be put back as it was."""
+    """An inspected package or environment is faulty, or could not be restored."""
 
     exit_code = 14
 
 
 class AuditError(MegabuildError):
-    """A source of the audit cannot be read: no answer, a refusal, or an answer that makes no sense."""
+    """An audit source cannot be read: no answer, a refusal, or a malformed answer."""
 
     exit_code = 5
 
 
 class UnknownError(MegabuildError):
-    """No fault was found, but the question cannot be answered: there is no GPU, or a source cannot be read."""
+    """No fault was found, but a question has no answer: there is no GPU, or a source is unreadable."""
 
     exit_code = 19
 
 
 class DeadlineError(MegabuildError):
-    """``--deadline`` came before everything was done; what is finished is kept."""
+    """The run stopped at its ``--deadline``; finished packages and objects are kept."""
 
     exit_code = 28
 
 
 class Interrupted(MegabuildError):
-    """Ctrl-C, SIGTERM or a closed terminal; everything finished is kept."""
+    """Ctrl-C, SIGTERM or a closed terminal stopped the run; finished packages and objects are kept."""
 
     exit_code = 130
 
 
-#: What NFS without its lock daemon, and file systems in user space, answer to flock(2).
+#: Errors of flock(2) on NFS without its lock daemon and on some user-space file systems.
 LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-#: A full disk, or all that a user may have of it.
+#: The disk or the user's quota is full.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
@@ -138,16 +138,16 @@ _REFUSED = frozenset(
 
 
 def of_system(error: OSError) -> MegabuildError | None:
-    """Return a system's refusal as an error that the user can act on, or None where it may be a fault of ours."""
-    where = f"{error.filename}: " if error.filename else ""
-    places = "choose other places: --output for packages and work, MEGABUILD_CACHE for what configs share"
+    """Return the error to show for a system error, or None if it may be a bug of megabuild."""
+    subject = f"{error.filename}: " if error.filename else ""
+    other_disk = "use another disk (--output for builds, MEGABUILD_CACHE for the shared cache)"
     if error.errno in FULL:
         return OutOfSpaceError(
-            f"{where}the disk is full, or has no room for further files",
-            f"free some space, or {places}; run again: what is finished is kept",
+            f"{subject}the disk is full, or has no room for further files",
+            f"free some space or {other_disk}, and run again; finished work is kept",
         )
     if error.errno in LOCKLESS:
-        return PreflightError(f"{where}its file system has no locks ({error.strerror})", places)
+        return PreflightError(f"{subject}the file system has no locks ({error.strerror})", other_disk)
     if error.errno in _REFUSED and error.filename:
-        return PreflightError(f"{where}{error.strerror}", f"check its permissions, or {places}")
+        return PreflightError(f"{subject}{error.strerror}", f"check the permissions, or {other_disk}")
     return None

@@ -1,4 +1,4 @@
-"""Atomic writes, locks, temporary folders, and checksums computed again only where a file has changed."""
+"""Atomic writes, locks, temporary folders, and checksums that are computed again only for changed files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from groundwork.errors import LOCKLESS, IntegrityError, OutOfSpaceError, Preflig
 from groundwork.user_folders import cache_folder as cache_folder
 
 _SCRATCH = ".scratch-"
-#: The first date that a zip file can hold: 1980-01-01, in seconds since 1970.
+#: The earliest date in a zip file, 1980-01-01, in seconds since 1970.
 OLDEST_IN_ZIP = 315532800
 
 
 def writable(folder: Path, remedy: str) -> None:
-    """Create a folder, and check that it can be written to; raises PreflightError, OutOfSpaceError."""
+    """Create a folder and check that it is writable; raises PreflightError, OutOfSpaceError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -42,32 +42,32 @@ def writable(folder: Path, remedy: str) -> None:
 
 @contextlib.contextmanager
 def replacing(target: Path, name: str = "") -> Iterator[Path]:
-    """Give a path beside ``target``, which it replaces in the end; creates their folder."""
+    """Yield a temporary path in the folder of ``target``, created if missing; at the end it replaces ``target``."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(name or f".tmp-{uuid.uuid4().hex[:8]}-{target.name}")
-    beside.unlink(missing_ok=True)
+    temporary = target.with_name(name or f".tmp-{uuid.uuid4().hex[:8]}-{target.name}")
+    temporary.unlink(missing_ok=True)
     try:
-        yield beside
-        os.replace(beside, target)
+        yield temporary
+        os.replace(temporary, target)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
-    """Write a file atomically, with permissions other than the umask's where ``mode`` is given; creates its folder."""
-    with replacing(path, f"{path.name}.{os.getpid()}-{threading.get_ident()}.new") as beside:
-        with beside.open("xb") as file:  # never through a link that somebody has put there
+    """Write a file atomically, and create its folder; ``mode`` overrides the umask's permissions."""
+    with replacing(path, f"{path.name}.{os.getpid()}-{threading.get_ident()}.new") as temporary:
+        with temporary.open("xb") as file:  # fails on a link that another program has made
             file.write(content.encode() if isinstance(content, str) else content)
         if mode is not None:
-            beside.chmod(mode)
+            temporary.chmod(mode)
 
 
 def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) -> BinaryIO:
-    """Open for reading a file that somebody else may have made: links are not followed, and a pipe does not block.
+    """Open an untrusted file for reading: links are not followed, and a pipe does not block.
 
-    Of the folders between it and ``below`` none may be a link, either.
+    No folder between ``below`` and the file may be a link, either.
 
-    Raises IntegrityError, OSError: It is a link, a pipe, a device or a folder; it cannot be read.
+    Raises IntegrityError for a link, pipe, device or folder; OSError for an unreadable file.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with contextlib.ExitStack() as opened:
@@ -81,16 +81,18 @@ def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) 
             descriptor = os.open(name, flags, dir_fd=folder)
         except OSError as error:
             if path.is_symlink():
-                raise IntegrityError(f"{path} is a symbolic link, not a file", "delete it") from error
+                raise IntegrityError(
+                    f"{path} is a symbolic link, not a file", "delete it, or replace it by a file"
+                ) from error
             raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise IntegrityError(f"{path} is not a regular file", "delete it")
+        raise IntegrityError(f"{path} is not a regular file", "delete it, or replace it by a file")
     return os.fdopen(descriptor, "rb", buffering)
 
 
 def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:
-    """Return the content of a file that a build may have made; None where :func:`open_regular` fails."""
+    """Return the content of a file that a build may have made; None if :func:`open_regular` fails."""
     try:
         with open_regular(path, below=below) as file:
             return file.read()
@@ -99,22 +101,22 @@ def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a regular file with its date into place atomically."""
-    with replacing(target) as beside:
-        with open_regular(source) as old, beside.open("xb") as new:
+    """Copy a regular file and its date atomically."""
+    with replacing(target) as temporary:
+        with open_regular(source) as old, temporary.open("xb") as new:
             shutil.copyfileobj(old, new, 1 << 20)
             dated = os.fstat(old.fileno())
-        os.utime(beside, ns=(dated.st_atime_ns, dated.st_mtime_ns))
+        os.utime(temporary, ns=(dated.st_atime_ns, dated.st_mtime_ns))
 
 
 def link(source: Path, target: Path) -> None:
-    """Hard-link a file into place atomically; copy it where the file system cannot."""
-    # the context's removal matters: where both are the same file already, a rename does nothing
-    with replacing(target) as beside:
+    """Hard-link a file atomically; copy it if the file system has no hard links."""
+    # rename(2) does nothing if both are already the same file; ``replacing`` then deletes the temporary name
+    with replacing(target) as temporary:
         try:
-            os.link(source, beside)
+            os.link(source, temporary)
         except OSError:
-            shutil.copy2(source, beside)
+            shutil.copy2(source, temporary)
 
 
 def move(source: Path, target: Path) -> None:
@@ -129,7 +131,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder or file; renamed first, so that a kill in between leaves nothing that looks complete."""
+    """Remove a folder or file. A folder is renamed first: if killed halfway, it does not look complete."""
     if path.is_dir() and not path.is_symlink():
         path = path.rename(path.with_name(f".removed-{uuid.uuid4().hex[:8]}"))
         shutil.rmtree(path, ignore_errors=True)
@@ -153,7 +155,7 @@ def sha256(path: Path) -> str:
 
 
 def intact(path: Path, *, digest: str, size: int, when: int) -> bool:
-    """Return whether a file is unchanged; it is hashed only if its modification time differs."""
+    """Return whether a file is unchanged; hash it only if its modification time differs."""
     try:
         status = path.stat()
         return status.st_size == size and (status.st_mtime_ns == when or sha256(path) == digest)
@@ -162,7 +164,7 @@ def intact(path: Path, *, digest: str, size: int, when: int) -> bool:
 
 
 def verified(path: Path, digest: str) -> bool:
-    """Return whether a file has a sha256; the result is cached beside it, so that it need not be hashed every time."""
+    """Return whether a file has this sha256; the answer is cached in the file ``NAME.checked``."""
     note = path.with_name(f"{path.name}.checked")
     try:
         status = path.stat()
@@ -178,22 +180,22 @@ def verified(path: Path, digest: str) -> bool:
 
 
 def unpack(tarball: Path, folder: Path) -> None:
-    """Unpack a tar archive, nothing of it outside the folder; raises IntegrityError where it cannot be read."""
+    """Unpack a tar archive, never to a path outside the folder; raises IntegrityError for a broken archive."""
     try:
         with tarfile.open(tarball) as archive:
-            # Pythons without filters (3.10 before its twelfth micro version) ignore this
+            # Python before 3.10.12 has no filters, and ignores this
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
             archive.extractall(folder)
     except (tarfile.TarError, EOFError) as error:
         reason = f"{tarball.name} cannot be unpacked: {error}"
-        raise IntegrityError(reason, "get the archive again") from error
+        raise IntegrityError(reason, "download the archive again") from error
 
 
 class FileLock(filelock.FileLock):
-    """A lock file; where its file system has no locks (NFS without its lock daemon), that is a PreflightError."""
+    """A lock file; raises PreflightError on a file system without locks, such as NFS without its lock daemon."""
 
     def acquire(self, *args: Any, **options: Any) -> filelock.AcquireReturnProxy[Any]:
-        """Hold the lock, as the library does."""
+        """Acquire the lock; arguments are those of the library."""
         try:
             return super().acquire(*args, **options)
         except OSError as error:
@@ -205,12 +207,12 @@ class FileLock(filelock.FileLock):
 
 @contextlib.contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Give a temporary folder below ``folder``; those of processes that were killed are removed first."""
+    """Yield a temporary folder in ``folder``; first remove the temporary folders of processes that were killed."""
     folder.mkdir(parents=True, exist_ok=True)
-    for rest in folder.glob(f"{_SCRATCH}*-*"):
-        owner = rest.name.removeprefix(_SCRATCH).partition("-")[0]
-        # a folder of somebody's may be called like that
+    for leftover in folder.glob(f"{_SCRATCH}*-*"):
+        owner = leftover.name.removeprefix(_SCRATCH).partition("-")[0]
+        # a user's own folder may have such a name, but without a process id
         if owner.isdecimal() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(rest, ignore_errors=True)
+            shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=f"{_SCRATCH}{os.getpid()}-") as name:
         yield Path(name)

@@ -1,10 +1,10 @@
-"""Run a command that ends with everything below it as soon as standard input closes. Standard library only.
+"""Run a command, and end it with all its descendants when standard input closes. Standard library only.
 
 ``python3 guard.py COMMAND…``
 
-The driver holds the other end of standard input and never writes to it. When the driver ends, in whatever way (also by
-``kill -9``, also with a container client in between), the pipe closes and the command ends with all its compilers and
-tests. The engine cannot do this itself: it holds Python's interpreter lock for hours, so no thread beside it would run.
+The driver holds the other end of standard input and never writes to it. When the driver ends, even by ``kill -9`` or
+behind a container client, the pipe closes and the command ends with all its compilers and tests. The engine cannot do
+this itself: it holds Python's interpreter lock for hours, so that no other thread runs.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-#: Seconds between asking processes to end and killing them; ninja uses them to remove half-written objects.
+#: Seconds between SIGTERM and SIGKILL; ninja removes half-written objects in this time.
 GRACE_SECONDS = 2.0
 _POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def _prctl(option: int, value: int) -> None:
-    """Ask Linux for a process property; elsewhere there is none, and the pipe alone has to do."""
+    """Set a process property on Linux; other systems have none, and rely on the pipe alone."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _descendants() -> list[int]:
-    """Return the ids of all processes below this one, the deepest last; zombies are left out."""
+    """Return the process ids of all descendants except zombies, the deepest last."""
     children: dict[int, list[int]] = {}
     for pid, parent in _processes():
         children.setdefault(parent, []).append(pid)
@@ -45,7 +45,7 @@ def _descendants() -> list[int]:
 
 
 def _processes() -> list[tuple[int, int]]:
-    """Every living process with its parent."""
+    """Return the ids of every living process and of its parent."""
     if not os.path.isdir("/proc/self"):
         argv = ["ps", "-A", "-o", "pid=,ppid=,stat="]
         table = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -88,14 +88,14 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     while _descendants() and time.monotonic() < deadline:
         _reap(child)
         time.sleep(0.05)
-    while _signal_all(signal.SIGKILL):  # again, as long as something was forked in between
+    while _signal_all(signal.SIGKILL):  # repeat: processes may have been forked meanwhile
         _reap(child)
         time.sleep(0.05)
     _reap(child)
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run ``argv`` until it ends, standard input closes or a signal comes; return its exit code as a shell has it."""
+    """Run ``argv`` until it ends, standard input closes or a signal arrives; return its exit code as a shell would."""
     asked: list[int] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -103,7 +103,7 @@ def run(argv: Sequence[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, ask)
-    # Grandchildren whose parents end stay below us instead of going to init, where they could not be found again.
+    # Grandchildren whose parents end become children of this process, not of init, where they could not be found.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     child = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -121,7 +121,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _input_closed(seconds: float) -> bool:
-    """Wait for standard input to close, some seconds at most."""
+    """Return whether standard input closes within some seconds."""
     try:
         return bool(select.select([0], [], [], seconds)[0]) and os.read(0, 4096) == b""
     except (OSError, ValueError):

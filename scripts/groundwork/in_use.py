@@ -1,7 +1,7 @@
-"""What of the cache is in use: locks that any number of users share, and only whoever cleans wants alone.
+"""Locks on parts of the cache: any number of runs share a lock; `megabuild clean` takes it exclusively.
 
-A cache serves every checkout and every user of a machine, so no list of runs says who uses it. The kernel drops the
-locks of a process that was killed.
+All checkouts and users of a machine may share a cache, so there is no list of its runs. The kernel releases the locks
+of a killed process.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 from groundwork import files
 from groundwork.errors import LOCKLESS, PreflightError
 
-#: What configs share: channels, Debian roots, wheels. What belongs to one config has its name.
+#: The lock of files that configs share (channels, Debian roots, wheels). A config's own files have its name as lock.
 SHARED = "cache"
 _FOLDER, _MARK = "in-use", ".megabuild"
-#: What may be in a folder before it is marked: nothing of this is ever cleaned.
+#: Entries that a folder may have before it is marked; `clean` never removes them.
 _HARMLESS = frozenset({_FOLDER, "audit", "install-pyg", "logs", "others", "tmp", "lock", "lock.pid"})
 
 
 @contextlib.contextmanager
 def shared_lock(cache: Path, *names: str) -> Iterator[None]:
-    """Keep others from cleaning what configs share, and what has these names; waits while that is being done.
+    """Protect shared files and the files of ``names`` from `megabuild clean`; wait while a clean is running.
 
-    Where that cannot be noted (a cache that is read-only or has no locks), whoever cleans cannot either.
+    On a read-only cache or one without locks this does nothing: `clean` does not work there, either.
     """
     mark(cache)
     with contextlib.ExitStack() as held:
@@ -39,7 +39,10 @@ def shared_lock(cache: Path, *names: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive_lock(cache: Path, name: str) -> Iterator[bool]:
-    """Keep others out for as long as the context lasts; False where somebody is using it. Raises PreflightError."""
+    """Yield True with the exclusive lock held, or False if a run uses the files.
+
+    Raises PreflightError: The file system has no locks.
+    """
     with contextlib.ExitStack() as held:
         try:
             held.callback(os.close, _locked(cache, name, fcntl.LOCK_EX | fcntl.LOCK_NB))
@@ -50,14 +53,14 @@ def exclusive_lock(cache: Path, name: str) -> Iterator[bool]:
             if error.errno not in LOCKLESS:
                 raise
             raise PreflightError(
-                f"{cache} is on a file system without locks: nobody can tell whether it is in use",
-                "delete by hand what docs/files.md says, while nothing runs",
+                f"{cache}: the file system has no locks, so active runs cannot be detected",
+                "delete files by hand while no run is active (docs/files.md)",
             ) from error
         yield True
 
 
 def _locked(cache: Path, name: str, how: int) -> int:
-    """Lock a name's file, which stays; closing what is returned unlocks it."""
+    """Lock a name's file and return the file descriptor; closing it unlocks. The file is never deleted."""
     path = cache / _FOLDER / f"{name.replace('/', '+')}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
@@ -70,7 +73,7 @@ def _locked(cache: Path, name: str, how: int) -> int:
 
 
 def mark(folder: Path) -> None:
-    """Mark a folder as one of this program, unless somebody else's files were there before it."""
+    """Mark a folder as megabuild's, unless it already holds other files."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         if not is_marked(folder) and not {path.name for path in folder.iterdir()} - _HARMLESS:
@@ -78,18 +81,18 @@ def mark(folder: Path) -> None:
 
 
 def is_marked(folder: Path) -> bool:
-    """Return whether a folder is this program's, and not just any that was named."""
+    """Return whether a folder is marked as megabuild's."""
     return (folder / _MARK).is_file() and not (folder / _MARK).is_symlink()
 
 
 def note_output(cache: Path, output: Path) -> None:
-    """Note that what is built below an output folder may need what lies in the cache."""
+    """Record in the cache that builds in an output folder may need its files."""
     text = os.fsencode(output.absolute())
     with contextlib.suppress(OSError):
         files.write(cache / _FOLDER / "outputs" / hashlib.sha256(text).hexdigest()[:16], text)
 
 
 def outputs(cache: Path) -> dict[Path, Path]:
-    """Return the output folders that were noted, with their notes."""
+    """Return the recorded output folders, with the files that record them."""
     notes = sorted((cache / _FOLDER / "outputs").glob("*"))
     return {Path(os.fsdecode(note.read_bytes())): note for note in notes if note.is_file()}

@@ -1,4 +1,4 @@
-"""What this process may use of the machine, cgroups counted; its processes; and whether memory ran out."""
+"""Measures the cores, memory and disk this process may use, within cgroups; and detects exhausted memory."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import psutil
 
 _CGROUP, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _PROC, _VMSTAT = Path("/proc"), Path("/proc/vmstat")
-#: Of files that can still be made; some file systems have no limit, and report 0 of 0.
+#: A disk with less free is full. File systems without a limit on files report 0 of 0.
 _LEAST_BYTES, _LEAST_FILES = 50_000_000, 100
-#: Between the starts of two processes with one id: a clock that is set moves both.
+#: Processes with the same id and start times closer than this are the same process: setting the clock moves both.
 _SAME_SECONDS = 60.0
 #: Free memory is sampled once a second, for half a minute.
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 30
-#: Share of memory that is free when daemons such as earlyoom and systemd-oomd, whom the kernel does not count, kill.
+#: Free share of memory below which daemons such as earlyoom and systemd-oomd kill; the kernel does not count these.
 _LITTLE = 0.1
-#: "CUDA error: out of memory" and the like are about a GPU's memory.
+#: Excludes messages on GPU memory, such as "CUDA error: out of memory".
 _LACKED = re.compile(
     r"cannot allocate memory|memory exhausted|std::bad_alloc|not enough memory"
     r"|out of memory allocating|(?-i:(?<! error)(?<!exception)): out of memory"
@@ -43,20 +43,20 @@ _KILLED = re.compile(
 class Machine:
     """Resources that this process may use."""
 
-    cores: int  #: Processors we may run on: affinity and the cgroup's quota counted.
-    memory: int  #: Bytes of memory, the cgroup's limit counted.
-    memory_free: int  #: Bytes that could be used now without swapping.
+    cores: int  #: within CPU affinity and the cgroup's quota
+    memory: int  #: bytes, within the cgroup's limit
+    memory_free: int  #: bytes that can be used now without swapping
 
 
 def measure(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> Machine:
-    """Measure the machine, within the limits of this process's cgroups and their ancestors (version 2)."""
+    """Measure the machine within the limits of this process's cgroups (version 2) and their ancestors."""
     memory = psutil.virtual_memory()
     total, free = int(memory.total), int(memory.available)
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     for group in _groups(cgroup, own):
         limit = _number(group / "memory.max")
         if 0 < limit < memory.total:
-            # files read or written lately count as used, but the kernel gives them up for whoever needs memory
+            # the page cache counts as used, but the kernel frees inactive pages on demand
             cached = re.search(r"^inactive_file (\d+)$", _read(group / "memory.stat"), re.MULTILINE)
             used = _number(group / "memory.current") - (int(cached[1]) if cached else 0)
             total, free = min(total, limit), min(free, max(0, limit - max(0, used)))
@@ -66,7 +66,7 @@ def measure(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> Machine:
 
 
 def _groups(cgroup: Path, own: Path) -> list[Path]:
-    """Return the folders of this process's group and of those above it."""
+    """Return the folders of this process's cgroup and its ancestors."""
     match = re.search(r"^0::/(.*)$", _read(own), re.MULTILINE)
     folder = cgroup / match[1] if match and ".." not in match[1] else cgroup
     return [path for path in (folder, *folder.parents) if path.is_relative_to(cgroup)]
@@ -80,7 +80,7 @@ def _read(path: Path) -> str:
 
 
 def _number(path: Path) -> int:
-    """Return the number in a file; 0 where there is none: no such file, or "max"."""
+    """Return the number in a file; 0 for a missing file or the word "max"."""
     text = _read(path).strip()
     return int(text) if text.isdecimal() else 0
 
@@ -94,12 +94,12 @@ def machine_platform() -> str:
 
 
 def disk_free(folder: Path) -> int:
-    """Bytes that can be written at ``folder``, which need not exist yet."""
+    """Return the free bytes on the disk of ``folder``, which need not exist yet."""
     return shutil.disk_usage(_existing(folder)).free
 
 
 def disk_of(folder: Path) -> int:
-    """Return what tells the file system of ``folder``, which need not exist yet, from others."""
+    """Return the device number of the file system of ``folder``, which need not exist yet."""
     return _existing(folder).stat().st_dev
 
 
@@ -108,14 +108,14 @@ def _existing(folder: Path) -> Path:
 
 
 def is_full(folder: Path) -> bool:
-    """Return whether a folder's file system is practically full, of bytes or inodes."""
+    """Return whether a folder's file system has almost no bytes or inodes left."""
     status = os.statvfs(folder)
     few_files = status.f_files > 0 and status.f_favail < _LEAST_FILES
     return few_files or status.f_bavail * status.f_frsize < _LEAST_BYTES
 
 
 def is_running(pid: int, since: float) -> bool:
-    """Return whether the process that began at ``since`` is there; also where this user may not look at it."""
+    """Return whether the process that started at ``since`` is running; True if this user may not inspect it."""
     try:
         return abs(psutil.Process(pid).create_time() - since) < _SAME_SECONDS
     except psutil.AccessDenied:
@@ -125,11 +125,11 @@ def is_running(pid: int, since: float) -> bool:
 
 
 def tree_memory(root: int) -> int:
-    """Return the resident bytes of a process and of all below it, by proc(5); 0 where there is no /proc."""
+    """Return the resident bytes of a process and its descendants, from proc(5); 0 without /proc."""
     queue, pages = [str(root)], 0
     while queue:
         process = _PROC / queue.pop()
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it ended meanwhile
+        with contextlib.suppress(OSError, ValueError, IndexError):  # the process ended meanwhile
             pages += int((process / "statm").read_bytes().split()[1])
             for thread in os.listdir(process / "task"):
                 queue += (process / "task" / thread / "children").read_text().split()
@@ -137,24 +137,24 @@ def tree_memory(root: int) -> int:
 
 
 def lacked_memory(text: str) -> bool:
-    """Return whether a program's output says that an allocation failed."""
+    """Return whether a program's output reports a failed allocation of main memory."""
     return bool(_LACKED.search(text))
 
 
 def was_killed(text: str) -> bool:
-    """Return whether a program's output shows that a child was ended by SIGKILL, for whatever reason."""
+    """Return whether a program's output reports a child killed by SIGKILL, for any reason."""
     return bool(_KILLED.search(text))
 
 
 def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> int | None:
-    """Return the number of OOM kills so far, of the system (proc(5)) and of cgroups; None where nobody counts them."""
+    """Return the number of OOM kills so far, of the system (proc(5)) and of cgroups; None if they are not counted."""
     paths = (vmstat, *(group / "memory.events" for group in _groups(cgroup, own)))
     kills = [kill for path in paths for kill in re.findall(r"^oom_kill (\d+)$", _read(path), re.MULTILINE)]
     return sum(map(int, kills)) if kills else None
 
 
 class MemoryWatch:
-    """Watches memory from now on."""
+    """Detects whether memory ran out since this object was made."""
 
     def __init__(
         self, kills: Callable[[], int | None] = kernel_kills, machine: Callable[[], Machine] = measure
@@ -172,7 +172,7 @@ class MemoryWatch:
             self._free.append(now.memory_free / now.memory)
 
     def short(self) -> bool:
-        """Return whether memory ran out, or nearly so in the last half minute; True where the kernel does not count."""
+        """Return whether memory ran out, or nearly did in the last 30 seconds; True if OOM kills are not counted."""
         now = self._kills()
         if self._before is None or now is None:
             return True

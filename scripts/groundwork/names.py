@@ -1,4 +1,4 @@
-"""How packages, CUDA architectures and accelerators are called."""
+"""Names of packages, CUDA architectures and accelerators."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from groundwork.errors import UsageError
 
-#: 12.0, 120 and sm_120 are the same; the smallest that was ever called so by PyTorch is 3.0, so that 12 is a slip.
+#: 12.0, 120 and sm_120 are the same. PyTorch's oldest architecture is 3.0, so 12 is an error and not 1.2.
 _ARCH = re.compile(r"(?:sm_?)?([3-9]|[1-9]\d)\.?(\d)([af]?)((?:\+PTX)?)", re.IGNORECASE)
 
 
 class PackageId(NamedTuple):
-    """A conda package's identity within a channel and platform."""
+    """A conda package within a channel and platform."""
 
     name: str
     version: str
@@ -28,7 +28,7 @@ class PackageId(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Its variant within a config: ``py3.12``, ``magma``, ``nomagma``, or an empty string."""
+        """The variant within a config: ``py3.12``, ``magma``, ``nomagma`` or an empty string."""
         if python := re.search(r"_py(\d)(\d+t?)_", self.build_string):
             return f"py{python[1]}.{python[2]}"
         linalg = re.search(r"_((?:no)?magma)_", self.build_string)
@@ -36,7 +36,7 @@ class PackageId(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its short name: ``pytorch 2.13.0 py3.12``, ``libtorch 2.13.0``."""
+        """The short name: ``pytorch 2.13.0 py3.12``, ``libtorch 2.13.0``."""
         return f"{self.name} {self.version} {self.kind}".rstrip()
 
 
@@ -48,7 +48,7 @@ def accelerator(cuda_version: str | None) -> str:
 def cuda_archs(text: str) -> tuple[str, ...]:
     """Return CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``("9.0", "12.0+PTX")`` for ``sm_90;120+ptx``.
 
-    The text has them with ``;``, ``,`` or blanks in between, with or without ``sm_`` and the dot.
+    ``;``, ``,`` or blanks separate them; ``sm_`` and the dot are optional. Raises UsageError.
     """
     archs: dict[str, None] = {}
     for word in filter(None, re.split(r"[;,\s]+", text)):
@@ -62,4 +62,6 @@ def cuda_archs(text: str) -> tuple[str, ...]:
 
 def unknown_arch(word: str) -> UsageError:
     """Return the error for a word that is not an architecture."""
-    return UsageError(f"'{word}' is not a CUDA architecture", "write them like '9.0;12.0+PTX', or 'sm_90'")
+    return UsageError(
+        f"'{word}' is not a CUDA architecture", "write architectures like '9.0;12.0+PTX' or sm_90"
+    )

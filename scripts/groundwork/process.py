@@ -11,7 +11,7 @@ from typing import Any
 
 from groundwork import guard
 
-#: The exit statuses, as a shell and coreutils' timeout have them, of a program that took too long or cannot be started.
+#: Exit codes as in the shell and coreutils' timeout: the program timed out, or could not be started.
 TIMED_OUT, NOT_STARTED = 124, 127
 
 
@@ -23,7 +23,7 @@ def run(
     folder: Path | None = None,
     stdin: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program for at most `timeout` seconds (None: any time); why it did not start or end is its stderr."""
+    """Run a program for at most `timeout` seconds (None: no limit); its stderr tells why it did not start or end."""
     try:
         return subprocess.run(
             argv,
@@ -37,12 +37,12 @@ def run(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(argv, TIMED_OUT, "", f"no end after {timeout:.0f} s")
+        return subprocess.CompletedProcess(argv, TIMED_OUT, "", f"not finished after {timeout:.0f} s")
     except OSError as error:
         return subprocess.CompletedProcess(argv, NOT_STARTED, "", error.strerror or str(error))
 
 
 def start_guarded(argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a program that ends, with all that it starts, when this process does, or its standard input is closed."""
+    """Start a program that ends, with its children, when this process ends or closes the program's standard input."""
     command = [sys.executable, "-I", "-S", guard.__file__, *argv]
     return subprocess.Popen(command, stdin=subprocess.PIPE, **options)

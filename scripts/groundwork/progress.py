@@ -1,4 +1,4 @@
-"""What a slow step reports while it goes on: sentences, how far it is, and the phases of a build script's output."""
+"""Progress reports of slow steps, and the phases in the output of build scripts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from groundwork.text import size
 
-#: Begins a sentence that must not be missed.
+#: The prefix of warnings.
 WARNING = "! "
-#: What the build scripts set NINJA_STATUS to: ``[12/1374 34.5s] ``; where several ninjas run side by side, each with
-#: its name and the steps of all: ``[1/3 34.5s _knn_cpu of 30] ``
+#: NINJA_STATUS as the build scripts set it: ``[12/1374 34.5s] ``. Several ninjas in parallel add their name and the
+#: steps of all: ``[1/3 34.5s _knn_cpu of 30] ``
 _NINJA = re.compile(r"^\[(\d+)/(\d+) \d+(?:\.\d+)?s(?: (?P<name>\S+) of (?P<all>\d+))?\] ")
-#: What the build scripts announce.
+#: Messages of the build scripts to the driver.
 MARKER = re.compile(r"^::megabuild:: (\w[\w-]*)\s*(.*)$")
 _PHASES = {
     "staging": "environment",
@@ -26,46 +26,46 @@ _PHASES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Preparing:
-    """How far one step is: it begins with nothing done, and is over with all."""
+    """The progress of one step, from ``done == 0`` to ``done == total``."""
 
     what: str  #: ``downloading 3 wheels``
     done: int = 0
-    total: int = 0  #: 0 where nobody knows
+    total: int = 0  #: 0: unknown
     unit: str = ""  #: ``bytes``, ``packages``
 
     def __str__(self) -> str:
         return f"{self.what} ({size(self.total)})" if self.total and self.unit == "bytes" else self.what
 
 
-#: Takes what a step reports, from any thread.
+#: A callback for progress reports, called from any thread.
 Notes = Callable[["str | Preparing"], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A phase that begins, or ninja's counter in it."""
+    """The start of a phase, or ninja's counter in it."""
 
-    #: ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python``, ``package``; ``staging`` and ``test``
-    #: come from the engine itself, ``normalise`` from the driver
+    #: ``sync``, ``configure``, ``compile``, ``install``, ``swap``, ``python`` or ``package``; the engine adds
+    #: ``staging`` and ``test``, the driver ``normalise``
     phase: str
     done: int = 0
     total: int = 0  #: 0: the phase begins
 
 
 def title(package: str, python: str, phase: str) -> str:
-    """Return what goes on: ``libtorch: compile``, ``pytorch 3.12: Python side``."""
+    """Return a phase's title: ``libtorch: compile``, ``pytorch 3.12: Python side``."""
     return f"{' '.join(filter(None, (package, python)))}: {_PHASES.get(phase, phase)}"
 
 
 class Phases:
-    """Follows the phases of build scripts, and how far ninja is in them."""
+    """Reads phases and ninja's progress from the output of build scripts."""
 
     def __init__(self) -> None:
         self._phase = ""
         self._side_by_side: dict[str, int] = {}
 
     def feed(self, line: str) -> Step | None:
-        """Return what a line says, if anything."""
+        """Return the step that a line of output reports, or None."""
         if match := _NINJA.match(line):
             done, total = int(match[1]), int(match[2])
             if match["name"] is not None:

@@ -1,4 +1,4 @@
-"""Addresses and messages without what gives access: they are shown, logged and kept in reports."""
+"""Removes credentials from addresses and messages before they are shown, logged or kept in reports."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote, urlsplit, urlunsplit
 
-# An @ belongs to the user's part if no slash, question mark or blank comes before it; passwords may hold further ones.
+# Everything up to the last @ before a slash, question mark or blank is user and password; passwords may contain @.
 _USER = re.compile(r"(?<=://)[^/?#\s'\"]*@")
 _QUERY = re.compile(r"(://[^\s?#]*)\?[^\s'\")>\]]*")
-#: Tokens of conda channels are in the path, ``https://host/t/<token>/conda-forge``; a folder may be called t as well.
+#: conda channels have tokens in the path, ``https://host/t/<token>/conda-forge``. Other folders may be named t, too.
 _TOKEN = re.compile(r"(https?://[^\s'\"]*?/t/)[^/\s'\"]+(?=/)", re.IGNORECASE)
 _PARAMETER = re.compile(
     r"([?&][^=&\s]*(?:token|key|pass|secret|auth|sig|credential)[^=&\s]*=)[^&\s'\"#]+", re.IGNORECASE
@@ -19,13 +19,13 @@ _SECRET_NAME = re.compile(
     r"TOKEN|PASS|SECRET|KEY|CREDENTIAL|AUTH(?!OR)|(?:^|_)PAT(?:_|$)|(?:^|_)PWD$", re.IGNORECASE
 )
 _FOLDERS = frozenset({"PWD", "OLDPWD"})
-#: Shorter values are everyday words and numbers, whose masking would make a log unreadable.
+#: Shorter values are common words and numbers; masking them would make logs unreadable.
 _SHORTEST_SECRET = 6
 MASK = "***"
 
 
 def secret_names(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables whose names sound secret, and whose values are no folders."""
+    """Return variables whose names suggest a secret, except those with an absolute path."""
     return [
         name
         for name, value in environ.items()
@@ -34,11 +34,11 @@ def secret_names(environ: Mapping[str, str]) -> list[str]:
 
 
 class Mask:
-    """Takes secrets out of text: values of variables whose names sound secret, and what gives access in addresses."""
+    """Masks secrets in text: values of secret variables, and credentials in addresses."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         values = {environ[name] for name in secret_names(environ)}
-        # a log has one line at a time, and an address has the value in another spelling
+        # logs are masked line by line, and addresses quote values
         lines = {line.strip() for value in values for line in value.splitlines()}
         secrets = {text for line in values | lines for text in (line, quote(line, safe=""))}
         longest_first = sorted(
@@ -64,5 +64,5 @@ def address(url: str) -> str:
 
 
 def text(message: str) -> str:
-    """Return a message in which no address shows user, password, token or query."""
+    """Return a message without user, password, token and query in its addresses."""
     return _TOKEN.sub(r"\1…", _QUERY.sub(r"\1", _USER.sub("", message)))

@@ -1,4 +1,4 @@
-"""What a command returns: one place prints it, as a document for scripts or as lines for people."""
+"""The result of a command, which command_line.run_command prints as lines or as a JSON document."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The outcome of a command that came to its end, well or not."""
+    """The result of a command that finished, successfully or not."""
 
-    format: str = ""  #: Names the document: ``slim``; empty where a command has no ``--json``.
-    format_version: int = 1  #: Counted up when a key changes its meaning or goes.
-    document: Mapping[str, object] = field(default_factory=dict)  #: What ``--json`` prints.
-    lines: Sequence[str] = ()  #: What people read, with Unicode signs; standard output may get others.
-    exit_code: int = 0  #: See docs/json.md.
+    format: str = ""  #: name of the document: ``slim``; empty if the command has no ``--json``
+    format_version: int = 1  #: increased when a key is removed or changes its meaning
+    document: Mapping[str, object] = field(default_factory=dict)  #: printed with ``--json``
+    lines: Sequence[str] = ()  #: printed without ``--json``; Unicode signs become ASCII on other streams
+    exit_code: int = 0  #: see docs/json.md
 
     def to_json(self) -> dict[str, object]:
-        """Return the document with the name and version of its format in front."""
+        """Return the document, with the name and version of its format first."""
         return {
             "format": f"megabuild/{self.format}",
             "format_version": self.format_version,

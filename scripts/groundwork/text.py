@@ -1,4 +1,4 @@
-"""Text for people: counts, sizes, durations, paths, tables, untrusted text, and signs that the stream can show."""
+"""Formats text for people: counts, sizes, durations, paths, tables, untrusted text, and signs in ASCII or Unicode."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import IO, Any
 
 _WIDTH = 80
-#: Control characters (C0, DEL, C1), line and paragraph separators, those that change the direction of writing, and
-#: bytes that were no text.
+#: Control characters (C0, DEL, C1), line and paragraph separators, characters that change the direction of writing,
+#: and undecodable bytes.
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
-#: Colours, erased lines and links, as compilers and build tools print them.
+#: Terminal sequences of compilers and build tools: colours, erased lines, links.
 _STYLE = re.compile("\x1b\\[[0-9;]*[mK]|\x1b\\]8;[^\x07\x1b]*(?:\x07|\x1b\\\\)")
 
 
 class UNICODE:
-    """Signs used in output; :func:`printable` has others where a stream takes ASCII alone."""
+    """Signs used in output; :func:`printable` replaces them on an ASCII stream."""
 
     done, failed, kept, warning, dash, cut = "✓", "✗", "=", "!", "-", "…"
 
@@ -27,7 +27,7 @@ _ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~"})
 
 
 def printable(text: str, stream: IO[str]) -> str:
-    """Return lines of text, each `plain`, with ASCII in place of signs unless the stream says that it takes Unicode."""
+    """Return text with every line `plain`; signs are ASCII unless the stream's encoding is Unicode."""
     unicode = (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf")
     return plain_lines(text if unicode else text.translate(_ASCII))
 
@@ -39,7 +39,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def size(octets: float) -> str:
-    """Return a size for people: ``812 B``, ``34.5 MB``, ``1.2 GB`` (powers of 1000)."""
+    """Format a size: ``812 B``, ``34.5 MB``, ``1.2 GB`` (powers of 1000)."""
     for unit in ("B", "kB", "MB"):
         if octets < 999.5:
             return f"{octets:.0f} {unit}" if unit == "B" or octets >= 99.95 else f"{octets:.1f} {unit}"
@@ -48,7 +48,7 @@ def size(octets: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration for people: ``8 s``, ``3:07 min``, ``2:05 h``."""
+    """Format a duration: ``8 s``, ``3:07 min``, ``2:05 h``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -57,7 +57,7 @@ def duration(seconds: float) -> str:
 
 
 def display(path: Path) -> str:
-    """Return a path for people: relative to the current folder where that is shorter."""
+    """Return a path, relative to the current folder if that is shorter."""
     relative = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return min(str(path), str(relative), key=len)
 
@@ -65,7 +65,7 @@ def display(path: Path) -> str:
 def table(
     heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: frozenset[int] = frozenset()
 ) -> list[str]:
-    """Return the lines of a table; columns are two blanks apart, those in ``right`` (counted from 0) flush right."""
+    """Return the lines of a table, columns two blanks apart; columns in ``right`` (from 0) are aligned right."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     return [
         "  ".join(
@@ -83,20 +83,20 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """Return lines of text, each `plain`: they may quote compilers, indexes and file systems."""
+    """Return text with every line `plain`: it may quote compilers, indexes and file systems."""
     return "\n".join(map(plain, text.split("\n")))
 
 
 def suggest(word: str, names: Iterable[str], *, otherwise: str = "") -> str:
-    """Return which of a list's names is meant, ``did you mean scatter?``, else ``otherwise``, or all of them."""
+    """Return a hint for an unknown word: ``did you mean scatter?``, else ``otherwise``, or the list of names."""
     by_lower = {name.lower(): name for name in names}
     if close := get_close_matches(word.lower(), by_lower, n=2):
         return f"did you mean {' or '.join(by_lower[name] for name in by_lower if name in close)}?"
-    return otherwise or f"there are: {', '.join(by_lower.values())}"
+    return otherwise or f"choose from {', '.join(by_lower.values())}"
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
-    """Break a text into lines, between words only; the first and the others are indented."""
+    """Break a text into lines of 80 columns; ``first`` and ``rest`` are indents of the first and the other lines."""
     return textwrap.wrap(
         text, _WIDTH, initial_indent=first, subsequent_indent=rest,
         break_long_words=False, break_on_hyphens=False,
@@ -104,6 +104,6 @@ def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
 
 
 def to_dict(value: object, names: str) -> dict[str, Any]:
-    """Return the attributes with these names, separated by blanks, for JSON: tuples as lists."""
+    """Return attributes for JSON, tuples as lists; ``names`` are separated by blanks."""
     attributes = {name: getattr(value, name) for name in names.split()}
     return {name: list(item) if isinstance(item, tuple) else item for name, item in attributes.items()}

@@ -1,4 +1,4 @@
-"""The user's own folders, also where a user has none: a container's user id without an entry. Standard library only."""
+"""The user's home and cache folders; a container's user id may have none. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from groundwork.errors import PreflightError
 
 
 def home_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the user's home folder; None where neither HOME nor the system's list of users has an absolute one."""
+    """Return the user's home folder; None if neither HOME nor the user database gives an absolute path."""
     named = environ["HOME"] if "HOME" in environ else os.path.expanduser("~")
     return Path(named) if os.path.isabs(named) else None
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder for what configs share: ``MEGABUILD_CACHE``, or the user's cache folder."""
+    """Return the cache that configs share: ``MEGABUILD_CACHE``, or a folder in the user's cache folder.
+
+    Raises PreflightError: The user has no home folder.
+    """
     if named := environ.get("MEGABUILD_CACHE", ""):
         return Path(named).absolute()
     caches, home = environ.get("XDG_CACHE_HOME", ""), home_folder(environ)
@@ -25,19 +28,19 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
         return Path(caches, "megabuild")
     if home is None:
         raise PreflightError(
-            f"this user has no home folder: HOME is {environ.get('HOME', 'not set')!r}",
-            "set HOME to a folder's absolute path, or MEGABUILD_CACHE to a folder for what configs share",
+            f"HOME is {environ.get('HOME', 'not set')!r}: this user has no home folder",
+            "set MEGABUILD_CACHE to a folder for the cache, or HOME to an absolute path",
         )
     return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "megabuild"
 
 
 def replace_home(environ: MutableMapping[str, str]) -> None:
-    """Where this user has no home folder, have libraries and programs keep their caches below ``MEGABUILD_CACHE``."""
+    """If the user has no home folder, point caches of libraries and programs to a folder in ``MEGABUILD_CACHE``."""
     if home_folder(environ) is None and (named := environ.get("MEGABUILD_CACHE", "")):
         environ.pop("HOME", None)
         environ.setdefault("XDG_CACHE_HOME", os.path.join(os.path.abspath(named), "others"))
 
 
 def expanded(path: str) -> Path:
-    """Return a user's path as an absolute one; ``~`` is the home folder, or a name where there is none."""
+    """Return a user's path as an absolute one; ``~`` is the home folder if there is one."""
     return Path(os.path.expanduser(path)).absolute()

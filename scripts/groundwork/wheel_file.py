@@ -1,4 +1,4 @@
-"""Wheel files: validated, unpacked, given another version, and packed reproducibly."""
+"""Validates, unpacks, renames and reproducibly packs wheel files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from packaging.version import Version
 from groundwork.errors import IntegrityError
 
 _BLOCK = 1 << 20
-#: Bytes above which an entry of a zip file needs wide fields.
+#: Bytes above which an entry of a zip file needs 64-bit fields.
 _WIDE = 2**31 - 1
 
 
 def pack(tree: Path, wheel: Path, date: int, *, compressed: bool = True) -> Path:
-    """Write a wheel: a RECORD of what is there, entries in order with the metadata last, one date for all."""
+    """Write a wheel with a new RECORD: entries sorted, metadata last, all with the same date (seconds since 1970)."""
     (folder,) = tree.glob("*.dist-info")
     record = f"{folder.name}/RECORD"
     names = [path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()]
@@ -50,12 +50,12 @@ def pack(tree: Path, wheel: Path, date: int, *, compressed: bool = True) -> Path
 
 
 def recorded(digest: bytes) -> str:
-    """Return a sha256 as a RECORD has it."""
+    """Format a sha256 digest for a RECORD."""
     return f"sha256={base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 
 def unpack(wheel: Path, tree: Path) -> Path:
-    """Unpack a wheel into a folder, with modes."""
+    """Unpack a wheel into a folder; keep executable bits."""
     with zipfile.ZipFile(wheel) as archive:
         for entry in archive.infolist():
             if not entry.is_dir():
@@ -72,15 +72,17 @@ def _entry(name: str, date: int, how: int, mode: int) -> zipfile.ZipInfo:
 
 
 def metadata(tree: Path) -> Path:
-    """Return the folder with the metadata of a tree; raises IntegrityError where there is none, or several."""
+    """Return the dist-info folder of a tree; raises IntegrityError if there is not exactly one."""
     folders = [*tree.glob("*.dist-info")]
     if len(folders) != 1:
-        raise IntegrityError(f"a package has {len(folders)} dist-info folders", "build the package again")
+        raise IntegrityError(
+            f"{tree.name}: {len(folders)} dist-info folders, not one", "build the package again"
+        )
     return folders[0]
 
 
 def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None:
-    """Give a tree another version, and further requirements in place of those of the same names."""
+    """Change the version of an unpacked wheel, and add requirements; these replace requirements of the same project."""
     folder = metadata(tree)
     head, separator, body = (folder / "METADATA").read_text(encoding="utf-8").partition("\n\n")
     new = {canonicalize_name(Requirement(requirement).name) for requirement in requires}
@@ -102,7 +104,7 @@ def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None
 
 
 def why_broken(path: Path) -> str:
-    """Return what is wrong with a wheel file, or an empty string for one that is whole and called what it is."""
+    """Return the fault of a wheel file, or an empty string if it is intact and its name matches its metadata."""
     try:
         with zipfile.ZipFile(path) as archive:
             if damaged := archive.testzip():
@@ -114,7 +116,7 @@ def why_broken(path: Path) -> str:
             project, version, _, _ = parse_wheel_filename(path.name)
             if (canonicalize_name(head["Name"]), Version(head["Version"])) == (project, version):
                 return ""
-            return f"inside it calls itself {head['Name']} {head['Version']}"
+            return f"its metadata names {head['Name']} {head['Version']}"
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         return f"the archive cannot be read ({error})"
     except (UnicodeError, ValueError, TypeError) as error:

@@ -116,7 +116,7 @@ def test_a_lock_whose_hashes_do_not_fit_is_refused(clone: Path) -> None:
     (clone / "requirements.lock").write_text("click==8.1.8 --hash=sha256:" + "0" * 64 + "\n")
     refused = start(clone, "--list")
     assert refused.returncode == 5
-    assert "error: the environment could not be made" in refused.stderr
+    assert "cannot set up the private environment" in refused.stderr
     assert environments(clone) == []
 
 

@@ -35,8 +35,8 @@ def test_it_ends_in_time_and_the_next_run_goes_on_from_there(
     tree = tiny.options().state / "tree" / "build"
     monkeypatch.setenv("TINY_SECONDS", "1")
     error = until_deadline(tiny, 6.0)
-    assert error.message.startswith("the deadline of 1h has come ")
-    assert "run the same line again" in error.remedy
+    assert error.message.startswith("deadline 1h reached ")
+    assert "run the same command again" in error.remedy
     objects = {path.name: path.stat().st_mtime_ns for path in tree.glob("*.o")}
     monkeypatch.setenv("TINY_SECONDS", "0")
     assert tiny.run().ok

@@ -133,4 +133,4 @@ def test_an_unknown_certificate_is_refused_with_what_helps(
     done = _connect(connection, server, tmp_path, repository, [])
     assert done.returncode == 1
     assert "SSL_CERT_FILE" in done.stderr + certificates.remedy_for(done.stderr, "")
-    assert certificates.remedy_for("localhost:1 cannot be used: connection refused", "other") == "other"
+    assert certificates.remedy_for("localhost:1: connection refused", "other") == "other"

@@ -31,7 +31,7 @@ def test_a_duration_counts_from_the_start_of_the_process(
     "text", ["", "h", "5 hours", "-5m", "5h30", "1e9", "30m5h", "nan", "0m", "99999999h", "1" * 400 + "s"]
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no duration"):
+    with pytest.raises(UsageError, match="not a duration"):
         parse_deadline(text)
 
 
@@ -44,7 +44,7 @@ def test_it_is_the_command_s_whatever_the_number_of_configs(
     done = call(invocation, *words)
     configs = json.loads(done.stdout)["configs"]
     assert [one["exit_code"] for one in configs] == [28, 28]
-    assert "has come before preparing linux_64_cpu" in configs[0]["result"]["error"]["message"]
+    assert "reached before preparing linux_64_cpu" in configs[0]["result"]["error"]["message"]
 
 
 def test_what_is_no_time_is_refused_before_anything_else(invocation: Invocation) -> None:

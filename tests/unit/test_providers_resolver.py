@@ -179,7 +179,7 @@ def test_an_index_that_does_not_answer_is_left_out(
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:s3cret-word@127.0.0.1:9/simple")
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))  # a folder that has nothing of it
-    with pytest.raises(ProviderError, match=r"127\.0\.0\.1:9 cannot be used") as raised:
+    with pytest.raises(ProviderError, match=r"127\.0\.0\.1:9: ") as raised:
         _resolve(tmp_path, "lib")
     assert "s3cret" not in str(raised.value)
 

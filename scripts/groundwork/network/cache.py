@@ -1,7 +1,7 @@
-"""A disk cache whose entries expire by the user's --max-age, not by the headers of servers.
+"""A disk cache whose entries expire by the user's --max-age, not by servers' headers.
 
-Everything slow is cached, the answers of rattler and git included. Offline, entries of any age are used, and a stale
-entry stands in where a new one cannot be fetched.
+It also holds answers of rattler and git. Offline, entries of any age are used; online, a stale entry is used if
+fetching a new one fails.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from groundwork.network.client import NetworkError
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Something fetched, and when (ISO 8601 in UTC, to the second)."""
+    """Fetched data, and the time of fetching (ISO 8601 in UTC, to the second)."""
 
     data: bytes
     when: str
 
 
 class Cache:
-    """Entries in a folder, each a checksummed file of its own. Safe for threads and several processes.
+    """Entries in a folder, each a checksummed file. Safe for threads and several processes.
 
-    `folder`: Made when something is written. May be read-only or full: then nothing is cached, which is reported once.
-    `tell`: gets a sentence where an entry is damaged, stale or cannot be written.
+    `folder`: created at the first write. If it is read-only or full, nothing is cached, and ``tell`` is called once.
+    `tell`: called with a message on a damaged, stale or unwritable entry.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Cache:
         self._unwritable = False
 
     def cached(self, key: str, max_age: float, make: Callable[[], bytes]) -> Entry:
-        """Return an entry if it is fresh, else a new one, else a stale one.
+        """Return an entry of at most ``max_age`` seconds, else a new one, else a stale one.
 
-        Threads that want the same entry wait for the one that makes it.
+        Threads that want the same entry wait for the thread that makes it.
 
-        Raises MegabuildError: It cannot be made, or must not be (offline), and there is no stale one.
+        Raises MegabuildError: ``make`` failed, or was not called because of ``offline``, and there is no stale entry.
         """
-        # the hash, since a key holds addresses that come from outside and must not lead anywhere
+        # a hash, since keys hold foreign addresses, which must not become paths
         name = hashlib.sha256(key.encode()).hexdigest()
         path = self.folder / "entries" / name[:2] / name
         with self._locking:
@@ -63,15 +63,14 @@ class Cache:
                 return old
             if self._offline:
                 raise NetworkError(
-                    "not in the cache, and --offline forbids to fetch it",
-                    "run it once with the network, without --offline",
+                    "not in the cache, and not fetched because of --offline", "run once without --offline"
                 )
             try:
                 new = Entry(data=make(), when=now())
             except MegabuildError as error:
                 if old is None:
                     raise
-                self._tell(f"{error.message}: using what was fetched at {old.when}")
+                self._tell(f"{error.message}; using the answer of {old.when}")
                 return old
             self._write(key, path, new)
             return new
@@ -84,7 +83,7 @@ class Cache:
                 age(head["fetched"])  # raises where the date is malformed
                 if head["key"] == key and head["sha256"] == hashlib.sha256(data).hexdigest():
                     return Entry(data=data, when=head["fetched"])
-            self._tell(f"the cache's {path.name[:12]}… is damaged ({key}): it is fetched again")
+            self._tell(f"cache entry {path.name[:12]}… is damaged; fetching {key} again")
             path.unlink()
         return None
 
@@ -94,17 +93,19 @@ class Cache:
             files.write(path, json.dumps(head).encode() + b"\n" + entry.data)
         except OSError as error:
             if not self._unwritable:
-                self._tell(f"nothing is cached, {self.folder} cannot be written: {error.strerror or error}")
+                self._tell(
+                    f"{self.folder} cannot be written to ({error.strerror or error}); nothing is cached"
+                )
             self._unwritable = True
 
 
 def now() -> str:
-    """Return the time, ISO 8601 in UTC, to the second."""
+    """Return the current time, ISO 8601 in UTC, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def age(when: str) -> float:
-    """Return how many seconds ago `now` was that; below 0 if the clock has been set back. Raises ValueError."""
+    """Return the seconds since a time of `now`; negative if the clock was set back. Raises ValueError."""
     then = datetime.fromisoformat(when.replace("Z", "+00:00"))
     if then.tzinfo is None:
         raise ValueError(f"{when} has no time zone")

@@ -1,4 +1,4 @@
-"""Trust in https servers: as in pip, the system's certificates, with those of a company, and certifi's."""
+"""Trust in https servers, as in pip: the system's certificates, which may include a company's, and certifi's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 REMEDY = (
-    "add the CA's certificate to the system's (Debian: copy it to /usr/local/share/ca-certificates/NAME.crt and run "
-    "update-ca-certificates), or set SSL_CERT_FILE=/path/to/its.pem"
+    "set SSL_CERT_FILE=/path/to/ca.pem, or install the CA's certificate (Debian: copy it to "
+    "/usr/local/share/ca-certificates/NAME.crt and run sudo update-ca-certificates)"
 )
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Arch, Alpine
@@ -32,15 +32,15 @@ def trusting_context() -> ssl.SSLContext:
 
 
 def system_bundle(environ: Mapping[str, str]) -> Path | None:
-    """Return the file with the system's certificates, or the one that SSL_CERT_FILE names; None where there is none."""
+    """Return the file that SSL_CERT_FILE names, else the file of the system's certificates, else None."""
     named = (environ.get("SSL_CERT_FILE", ""), ssl.get_default_verify_paths().openssl_cafile, *_BUNDLES)
     return next((Path(path).absolute() for path in named if path and os.path.isfile(path)), None)
 
 
 def share_with_programs(environ: MutableMapping[str, str]) -> None:
-    """Have the programs that this process starts, uv and git, trust the certificates that it trusts itself."""
+    """Set variables so that uv and git trust the same certificates as this process."""
     if sys.platform != "linux" or system_bundle(environ) or environ.get("SSL_CERT_DIR"):
-        environ.setdefault("UV_SYSTEM_CERTS", "1")  # without any, those that come with uv have to do
+        environ.setdefault("UV_SYSTEM_CERTS", "1")  # without system certificates, uv uses its own
     for named, of_git in (("SSL_CERT_FILE", "GIT_SSL_CAINFO"), ("SSL_CERT_DIR", "GIT_SSL_CAPATH")):
         if value := environ.get(named):
             environ.setdefault(of_git, value)
@@ -52,5 +52,5 @@ def is_untrusted(reason: str) -> bool:
 
 
 def remedy_for(reason: str, otherwise: str) -> str:
-    """Return what helps against a failed connection: for a certificate that is not trusted, how to trust it."""
+    """Return the remedy for a failed connection: how to trust a certificate, or ``otherwise``."""
     return REMEDY if is_untrusted(reason) else otherwise

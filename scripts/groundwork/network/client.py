@@ -1,10 +1,11 @@
-"""The HTTP client: deadlines, retries of transient errors, no secrets in messages; and whether a server answers."""
+"""The HTTP client: with deadlines, retries of transient errors and no secrets in messages; tests of servers."""
 
 from __future__ import annotations
 
 import io
 import math
 import os
+import re
 import ssl
 import threading
 import time
@@ -22,21 +23,22 @@ from groundwork.errors import ProviderError
 from groundwork.network import certificates
 
 if TYPE_CHECKING:
-    import httpx  # at run time not before something is fetched: it takes a tenth of a second
+    import httpx  # at run time imported late: it takes 0.1 s
 
 _ATTEMPTS = 3
 _CHANNEL_SECONDS = 5.0
-#: Statuses that are worth a retry (RFC 9110, RFC 6585).
+#: HTTP statuses that are retried (RFC 9110, RFC 6585).
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
-#: Of a server that does not give parts of files.
+#: HTTP statuses of a server without range requests.
 NO_PARTS = frozenset({200, 416, 501})
-_REMEDY = "check the network and its proxy settings"
+_REMEDY = "check the network and the proxy settings (HTTPS_PROXY)"
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 
 Result = TypeVar("Result")
 
 
 class NetworkError(ProviderError):
-    """A server does not answer, refuses, or answers nonsense; ``status`` is that of HTTP, or 0 without an answer."""
+    """A server gives no, a refusing or a malformed answer; ``status`` is the HTTP status, or 0 without an answer."""
 
     def __init__(self, message: str, remedy: str = _REMEDY, status: int = 0) -> None:
         super().__init__(message, remedy)
@@ -44,11 +46,11 @@ class NetworkError(ProviderError):
 
 
 class NotFound(NetworkError):
-    """The server answers and has no such thing."""
+    """The server answers that the page does not exist."""
 
 
 class _TransientError(Exception):
-    """A failure worth a retry."""
+    """An HTTP status that is retried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +58,14 @@ class Timeouts:
     """Time limits of one request, in seconds."""
 
     connect: float = 5.0
-    read: float = 10.0  #: between two blocks
+    read: float = 10.0  #: between two blocks of a body
     total: float = 40.0  #: all attempts together
-    pause: float = 1.0  #: before the second attempt, at most; the third may wait twice as long
+    pause: float = 1.0  #: at most, before the second attempt; twice as long before the third
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a server sent: its body decoded, headers in lower case, the address it came from after redirects."""
+    """A server's answer: the address after redirects, the decoded body, headers in lower case."""
 
     url: str
     body: bytes
@@ -73,9 +75,9 @@ class Answer:
 class Client:
     """An HTTP client; thread-safe.
 
-    `seconds`, `timeouts`: the limits of all requests together, and of each.
-    `trusted`: a file of certificates, the only ones that are trusted; None for the system's and certifi's.
-    `proxy`: its address; empty for that of the environment (``HTTPS_PROXY``, ``NO_PROXY``).
+    `seconds`: limit of all requests together. `timeouts`: limits of each request.
+    `trusted`: file with the only trusted certificates; None for the system's and certifi's.
+    `proxy`: address of the proxy; empty for the environment's (``HTTPS_PROXY``, ``NO_PROXY``).
     """
 
     def __init__(
@@ -93,22 +95,22 @@ class Client:
         self._trusted, self._proxy = trusted, proxy
 
     def remaining(self) -> float:
-        """Return the seconds that are left, never below 0."""
+        """Return the seconds left for all requests, at least 0."""
         return max(0.0, self._end - time.monotonic())
 
     def get(self, url: str, *, headers: Mapping[str, str] | None = None, limit: int = 64 << 20) -> Answer:
-        """Return the answer to a GET; user and password in the address are never shown.
+        """Return the answer to a GET request of at most ``limit`` bytes.
 
-        With a ``Range`` among the headers, all but a part is refused before anything of it is read.
+        With a ``Range`` header, an answer other than status 206 is refused before its body is read.
 
-        Raises NetworkError: No such thing (NotFound), no answer, a refusal, too long an answer, or ``offline``.
+        Raises NetworkError: No such page (NotFound), no answer, a refusal, an answer over ``limit``, or ``offline``.
         """
         body = io.BytesIO()
         response = self._fetch(url, headers or {}, body, limit)
         return Answer(url=str(response.url), body=body.getvalue(), headers=response.headers)
 
     def save(self, url: str, target: Path, *, limit: int = 16 << 30) -> None:
-        """Write the answer to a GET into a file, which is left half-written when that fails; raises as `get` does."""
+        """Write the answer to a GET request into a file, incomplete after an error; raises the errors of `get`."""
         with target.open("wb") as stream:
             self._fetch(url, {}, stream, limit)
 
@@ -118,10 +120,10 @@ class Client:
 
         shown = redact.address(url)
         if self.offline:
-            raise NetworkError(f"{shown} is not fetched: --offline", "run it once with the network")
+            raise NetworkError(f"{shown}: not fetched because of --offline", "run once without --offline")
         seconds = min(self._timeouts.total, self.remaining())
         if seconds <= 0:
-            raise NetworkError(f"{shown}: no time left", "allow more: --timeout SECONDS")
+            raise NetworkError(f"{shown}: no time left", "pass a longer --timeout SECONDS")
         pause = self._timeouts.pause
         retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(_ATTEMPTS) | tenacity.stop_before_delay(seconds),
@@ -132,19 +134,19 @@ class Client:
         try:
             return run_with_deadline(seconds, lambda: retrying(self._once, url, headers, into, limit))
         except _TransientError as error:
-            raise NetworkError(f"{shown} cannot be used: {error}") from error
+            raise NetworkError(f"{shown}: {error}") from error
         except (httpx.TimeoutException, TimeoutError) as error:
             reason = f"no answer in time ({type(error).__name__})"
-            raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {reason}") from error
+            raise NetworkError(f"{urlsplit(shown).netloc}: {reason}") from error
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError) as error:
-            reason = redact.text(str(error) or type(error).__name__)
-            raise NetworkError(f"{urlsplit(shown).netloc} cannot be used: {reason}") from error
+            reason = redact.text(_ERRNO.sub("", str(error)) or type(error).__name__)
+            raise NetworkError(f"{urlsplit(shown).netloc}: {reason}") from error
 
     def _once(self, url: str, headers: Mapping[str, str], into: IO[bytes], limit: int) -> httpx.Response:
         import httpx
 
         shown = redact.address(url)
-        # as pip does: the user's netrc file, unless the address has a user itself
+        # as pip does: credentials of the netrc file, unless the address has a user
         auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
         with self._open.stream("GET", url, headers=headers, auth=auth) as response:
             _check(response, shown, 206 if "Range" in headers else 200)
@@ -152,20 +154,21 @@ class Client:
             into.truncate()
             for block in response.iter_bytes():
                 if into.tell() + len(block) > limit:
-                    raise NetworkError(f"{shown}: longer than the {limit} bytes it should have at most")
+                    raise NetworkError(f"{shown}: longer than {limit} bytes")
                 into.write(block)
             return response
 
     @cached_property
     def _open(self) -> httpx.Client:
-        """One for all requests: loading certificates, a look-up and a handshake take longer than most requests."""
+        """One connection pool for all requests: certificates, DNS and handshakes take longer than most requests."""
         import httpx
 
         try:
             trusted = self._trusted and ssl.create_default_context(cafile=str(self._trusted))
         except OSError as error:
-            reason = f"no certificates can be read from {self._trusted}: {error}"
-            raise NetworkError(reason, "check PIP_CERT") from error
+            raise NetworkError(
+                f"{self._trusted}: unreadable certificates: {error}", "check PIP_CERT"
+            ) from error
         opened = httpx.Client(
             timeout=httpx.Timeout(self._timeouts.read, connect=self._timeouts.connect),
             follow_redirects=True,
@@ -191,38 +194,38 @@ def _netrc() -> httpx.Auth | None:
 
     try:
         return httpx.NetRCAuth()
-    except (OSError, NetrcParseError):  # there is none that can be read
+    except (OSError, NetrcParseError):  # no netrc file, or an unreadable one
         return None
 
 
 def _check(response: httpx.Response, shown: str, wanted: int) -> None:
-    """Raise the error for a status other than the wanted one."""
+    """Raise an error for a status other than ``wanted``."""
     status = response.status_code
     reason = f"HTTP status {status}"
     if status == wanted:
         return
     if wanted == 206 and status in NO_PARTS:
-        raise NetworkError(f"{shown}: the server does not give parts of files ({reason})", status=status)
+        raise NetworkError(f"{shown}: the server does not support range requests ({reason})", status=status)
     if status in _TRANSIENT:
         raise _TransientError(reason)
     if status in (404, 410):
-        raise NotFound(f"{shown}: there is no such page ({reason})", status=status)
-    remedy = "check the credentials of that server" if status in (401, 403, 407) else _REMEDY
-    raise NetworkError(f"{shown} cannot be used: {reason}", remedy, status)
+        raise NotFound(f"{shown}: not found ({reason})", status=status)
+    remedy = "check the credentials for this server" if status in (401, 403, 407) else _REMEDY
+    raise NetworkError(f"{shown}: {reason}", remedy, status)
 
 
 def _no_downgrade(response: httpx.Response) -> None:
-    """Refuse a redirect that leaves encryption; credentials would follow it."""
+    """Refuse a redirect from https to http; it would send credentials unencrypted."""
     following = response.next_request
     if following is not None and response.url.scheme == "https" and following.url.scheme != "https":
         shown = redact.address(str(response.url))
-        raise NetworkError(f"{shown}: it redirects from https to {following.url.scheme}")
+        raise NetworkError(f"{shown}: redirects from https to {following.url.scheme}")
 
 
 def why_unreachable(url: str, seconds: float) -> str:
-    """Return why nothing can be had from an address within some seconds, or an empty string."""
+    """Return why an address gives no answer within ``seconds``, or an empty string."""
     try:
-        if urlsplit(url).scheme in ("http", "https"):  # some servers refuse HEAD
+        if urlsplit(url).scheme in ("http", "https"):  # not HEAD, which some servers refuse
             Client(timeouts=Timeouts(read=seconds, total=seconds)).get(url, headers={"Range": "bytes=0-0"})
     except NetworkError as error:
         return "" if error.status in NO_PARTS else error.message
@@ -230,13 +233,13 @@ def why_unreachable(url: str, seconds: float) -> str:
 
 
 def channel_url(name: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return the address of a conda channel: a URL as it is, a name below CONDA_CHANNEL_ALIAS or the engine's alias."""
+    """Return a conda channel's address: a URL unchanged, a name below CONDA_CHANNEL_ALIAS or the engine's alias."""
     from rattler import Channel
 
     if "://" in name:
         return name.rstrip("/")
     alias = (os.environ if environ is None else environ).get("CONDA_CHANNEL_ALIAS", "").strip()
-    # rattler knows the public alias: no host name stands here
+    # rattler has the public alias, so this file names no host
     return f"{alias.rstrip('/')}/{name}" if alias else str(Channel(name).base_url).rstrip("/")
 
 
@@ -247,10 +250,10 @@ def why_channel_unreachable(url: str) -> str:
 
 
 def run_with_deadline(seconds: float, action: Callable[[], Result]) -> Result:
-    """Return what an action returns, or raise what it raises; TimeoutError after some seconds.
+    """Return an action's result or raise its error; raise TimeoutError after ``seconds``.
 
-    For what no timeout of a library covers, such as a name server that never answers. An action that has timed out goes
-    on in a daemon thread, so it must do no harm by ending late.
+    For delays that no timeout of a library covers, such as a name server that never answers. After the timeout, the
+    action continues in a daemon thread, so it must do no harm by ending late.
     """
     answers: list[Result] = []
     problems: list[BaseException] = []
@@ -267,5 +270,5 @@ def run_with_deadline(seconds: float, action: Callable[[], Result]) -> Result:
     if problems:
         raise problems[0]
     if not answers:
-        raise TimeoutError(f"no end after {seconds:.0f} s")
+        raise TimeoutError(f"not finished after {seconds:.0f} s")
     return answers[0]

@@ -1,6 +1,6 @@
-"""Package indexes of the simple API as pip is configured to use them: what pip asks, and which files a page links to.
+"""Reads pip's configuration and the pages of its package indexes.
 
-Pages are read as HTML (PEP 503, 658, 714), which every index serves.
+Pages are read as HTML of the simple API (PEP 503, 658, 714), which every index serves.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from groundwork import process, redact
 from groundwork.network.client import Answer, Client, NetworkError, NotFound, Timeouts
 from groundwork.user_folders import expanded
 
-#: What a page is asked for with.
+#: HTTP headers of requests for index pages.
 HEADERS = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
-#: Where upstream has wheels of PyTorch Geometric's extensions.
+#: Upstream's index of wheels of PyTorch Geometric's extensions.
 PYG_INDEX = "https://data.pyg.org/whl"
 _SECONDS = 20.0
-#: pip's help names the index it would ask where nothing is configured, broken over lines.
+#: pip's help names its default index, wrapped over lines.
 _DEFAULT = re.compile(r"--index-url <url>.*?\(default\s+(\S+?)\)", re.DOTALL)
-#: pip's sections in the order in which later ones win; the environment wins over files.
+#: pip's sections; later ones override earlier ones, and the environment overrides files.
 _SECTIONS = ("global", "download", "install", ":env:")
 _HASH = re.compile(r"sha256=([0-9a-fA-F]{64})")
 _REMEDY = "check pip's configuration (pip config list)"
@@ -47,13 +47,13 @@ _REMEDY = "check pip's configuration (pip config list)"
 
 @dataclass(frozen=True, kw_only=True)
 class Configured:
-    """The indexes that pip is configured to use."""
+    """The indexes, certificates and proxy in pip's configuration."""
 
     #: addresses of simple indexes, which may hold credentials; the main one first
     indexes: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()  #: folders, and addresses of pages, with links to files
-    certificates: Path | None = None  #: a file with those to trust
-    proxy: str = ""  #: its address, or empty
+    links: tuple[str, ...] = ()  #: folders, or addresses of pages that link to files
+    certificates: Path | None = None  #: file with trusted certificates
+    proxy: str = ""  #: address, or empty
 
     def client(self, timeouts: Timeouts | None = None) -> Client:
         """Return an HTTP client for the indexes."""
@@ -68,15 +68,15 @@ class File:
     project: str  #: in canonical form: ``torch-scatter``
     version: Version
     url: str  #: without a fragment; may hold credentials
-    tags: frozenset[Tag] = frozenset()  #: of a wheel; empty for a source archive
+    tags: frozenset[Tag] = frozenset()  #: tags of a wheel; empty for a source archive
     sha256: str = ""  #: or empty
-    metadata: bool = False  #: whether its metadata lies beside it, at ``url`` + ``.metadata``
+    metadata: bool = False  #: whether the index has its metadata at ``url`` + ``.metadata``
     metadata_sha256: str = ""
     yanked: bool = False  #: withdrawn by its authors
 
 
 def configured(environ: Mapping[str, str] | None = None) -> Configured:
-    """Ask pip for its configuration and its default index; without pip, go by its environment variables."""
+    """Read pip's configuration and default index from pip; without pip, from its environment variables."""
     environment = dict(os.environ if environ is None else environ)
     settings = _settings(environment)
     indexes: list[str] = []
@@ -92,7 +92,7 @@ def configured(environ: Mapping[str, str] | None = None) -> Configured:
         links=tuple(settings.get("find-links", "").split()),
         # a folder of certificates is what SSL_CERT_DIR is for
         certificates=certificates if certificates.is_file() else None,
-        proxy=f"http://{proxy}" if proxy and "://" not in proxy else proxy,  # pip takes host:port, too
+        proxy=f"http://{proxy}" if proxy and "://" not in proxy else proxy,  # pip accepts host:port, too
     )
 
 
@@ -105,8 +105,8 @@ def _ask_once(environ: tuple[tuple[str, str], ...]) -> Configured:
 
 
 def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
-    """Return what this process's pip would ask, and ``more`` addresses and folders after that; or ``index`` alone."""
-    with _ASKING:  # several Pythons ask at the same time
+    """Return pip's configuration with ``more`` addresses and folders added, or with ``index`` as the only index."""
+    with _ASKING:  # threads for several Pythons call this at the same time
         settings = _ask_once(tuple(sorted(os.environ.items())))
     addresses = (index,) if index else (*settings.indexes, *more)
     folders = tuple(address for address in addresses if "://" not in address)
@@ -123,7 +123,7 @@ def _settings(environment: Mapping[str, str]) -> dict[str, str]:
         key, _, written = line.partition("=")
         section, _, name = key.rpartition(".")
         if section in by_section:
-            with contextlib.suppress(SyntaxError, ValueError):  # not a setting, but a warning of pip's
+            with contextlib.suppress(SyntaxError, ValueError):  # a warning of pip, not a setting
                 by_section[section][name] = str(ast.literal_eval(written))
     settings = {name: value for section in _SECTIONS for name, value in by_section[section].items()}
     variables = {name[4:]: value for name, value in environment.items() if name.startswith("PIP_") and value}
@@ -131,7 +131,7 @@ def _settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run_pip(environment: Mapping[str, str], *arguments: str) -> str:
-    """Return pip's output, or nothing where pip fails; it may hold credentials: neither shown nor logged."""
+    """Return pip's output, or an empty string if pip fails. It may hold credentials: never show or log it."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     done = process.run([*pip, *arguments], timeout=_SECONDS, environ=environment)
     return done.stdout if done.returncode == 0 else ""
@@ -140,7 +140,10 @@ def _run_pip(environment: Mapping[str, str], *arguments: str) -> str:
 def offered(
     project: str, where: Configured, fetch: Callable[[str], Answer]
 ) -> tuple[tuple[File, ...], tuple[str, ...]]:
-    """Return all wheels and source archives of a project, and why some of the indexes could not be read."""
+    """Return all wheels and source archives of a project, and the errors of unreadable indexes.
+
+    Raises NetworkError: All indexes are unreadable, or have no such project (NotFound).
+    """
     files: dict[str, File] = {}
     troubles: list[str] = []
     name = canonicalize_name(project)
@@ -156,12 +159,12 @@ def offered(
     if not files and troubles:
         raise NetworkError("; ".join(troubles), _REMEDY)
     if not files:
-        raise NotFound(f"no index that pip is configured to use has {name}", _REMEDY)
+        raise NotFound(f"{name}: not found on any index of pip's configuration", _REMEDY)
     return tuple(files.values()), tuple(troubles)
 
 
 def listed(address: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
-    """Yield the files that a page or a folder leads to; raises NetworkError."""
+    """Yield the files that a page links to or a folder holds; raises NetworkError."""
     if "://" not in address:
         folder = expanded(address)
         yield from links("".join(f'<a href="{path.as_uri()}">' for path in sorted(folder.glob("*.whl"))), "")
@@ -173,14 +176,14 @@ def listed(address: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
         answer = fetch(address)
         files = links(answer.body.decode("utf-8", errors="replace"), answer.url)
         if not files:
-            raise NetworkError(f"{redact.address(address)} is not a page of a package index", _REMEDY)
+            raise NetworkError(f"{redact.address(address)}: not a page of a package index", _REMEDY)
         # a page from the network must not lead to files of this machine
         remote = (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
         yield from (replace(file, url=with_user(file.url, address)) for file in remote)
 
 
 def links(page: str, address: str) -> tuple[File, ...]:
-    """Return the wheels and source archives that a page of HTML links to, in its order; links may be relative."""
+    """Return the wheels and source archives that an HTML page at ``address`` links to, in order."""
     parser = _Page(address)
     parser.feed(page)
     parser.close()
@@ -188,7 +191,7 @@ def links(page: str, address: str) -> tuple[File, ...]:
 
 
 class _Page(HTMLParser):
-    """Collects files; a ``<base>`` in the head changes what links are relative to."""
+    """Collects linked files; ``<base>`` in the head changes the base of relative links."""
 
     def __init__(self, address: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -203,12 +206,12 @@ class _Page(HTMLParser):
                 self.base = target
             elif tag == "a" and (file := linked(target, attributes)):
                 self.files.append(file)
-        except ValueError:  # not an address at all
+        except ValueError:  # not an address
             return
 
 
 def linked(link: str, attributes: Mapping[str, str | None]) -> File | None:
-    """Return the wheel or source archive that a link with these attributes leads to, or None."""
+    """Return the wheel or source archive of a link with these attributes, or None."""
     url, fragment = urldefrag(link)
     name = unquote(urlsplit(url).path).rpartition("/")[2]
     parts = parsed(name)
@@ -217,7 +220,7 @@ def linked(link: str, attributes: Mapping[str, str | None]) -> File | None:
     # PEP 714's name, then PEP 658's, which some indexes still use
     keys = (key for key in ("data-core-metadata", "data-dist-info-metadata") if key in attributes)
     metadata = next((attributes[key] or "true" for key in keys), "false")
-    own, beside = _HASH.search(fragment), _HASH.search(metadata)
+    own, of_metadata = _HASH.search(fragment), _HASH.search(metadata)
     return File(
         name=name,
         project=parts[0],
@@ -226,13 +229,13 @@ def linked(link: str, attributes: Mapping[str, str | None]) -> File | None:
         url=url,
         sha256=own[1].lower() if own else "",
         metadata=metadata != "false",
-        metadata_sha256=beside[1].lower() if beside else "",
+        metadata_sha256=of_metadata[1].lower() if of_metadata else "",
         yanked="data-yanked" in attributes,
     )
 
 
 def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
-    """Return project, version and tags by a file's name; a source archive has no tags, anything else is None."""
+    """Return project, version and tags of a file name; no tags for a source archive, None for any other file."""
     try:
         if name.endswith(".whl"):
             project, version, _, tags = parse_wheel_filename(name)
@@ -243,7 +246,7 @@ def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
 
 
 def best_first(files: Iterable[File], python: str) -> list[File]:
-    """Return the wheels whose tags fit a Python ("3.13t"): the newest first, of one version the most specific."""
+    """Return the wheels that fit a Python ("3.13t"), the newest version first, then the most specific tag."""
     digits = [int(part) for part in python.removesuffix("t").split(".")]
     name, platforms = f"cp{''.join(map(str, digits))}", list(platform_tags())
     own = cpython_tags(digits, abis=[f"cp{python.replace('.', '')}"], platforms=platforms)
@@ -258,12 +261,12 @@ def best_first(files: Iterable[File], python: str) -> list[File]:
 
 
 def local_path(url: str) -> Path:
-    """Return where a ``file:`` address leads to."""
+    """Return the path of a ``file:`` address."""
     return Path(unquote(urlsplit(url).path))
 
 
 def with_user(url: str, index: str) -> str:
-    """Return an address with the credentials of its index if it lies on the same server, as pip does."""
+    """Return an address with the index's credentials if both are on the same server, as pip does."""
     parts, (user, at, host) = urlsplit(url), urlsplit(index).netloc.rpartition("@")
     if not at or parts.netloc != host or parts.scheme != urlsplit(index).scheme:
         return url

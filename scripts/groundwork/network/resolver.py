@@ -1,4 +1,4 @@
-"""Resolves requirements to wheels for one Python with uv, which reads index pages and metadata only."""
+"""Resolves requirements to wheels for one Python with uv, which reads only index pages and metadata."""
 
 from __future__ import annotations
 
@@ -22,26 +22,28 @@ from groundwork.network.client import NetworkError, NotFound, Timeouts
 from groundwork.network.index import HEADERS, Configured, File, best_first, linked, listed, with_user
 from groundwork.user_folders import expanded
 
-REMEDY = "Check the network and pip's configuration (pip config list), or use a cache filled before (MEGABUILD_CACHE)."
+REMEDY = (
+    "check the network and pip's configuration (pip config list), or set MEGABUILD_CACHE to a filled cache"
+)
 _SECONDS = 600.0
-#: For an index page, which a firewall may block.
+#: Short, since a firewall may block the index.
 PAGE_TIMEOUTS = Timeouts(connect=4.0, read=20.0, total=20.0)
-#: Those of uv's variables that configure trust; others would change the resolution or the indexes.
+#: uv's variables for trusted certificates; other variables would change the resolution or the indexes.
 _KEPT = ("UV_SYSTEM_CERTS",)
 _SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_NO_WRAP": "1"}
 _OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=pylock.toml",
             "--only-binary=:all:", "--index-strategy=unsafe-best-match")  # fmt: skip
-#: What uv's proofs begin with.
+#: The start of uv's message for requirements without a solution.
 _NO_SOLUTION = "No solution found"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The Python that wheels are for."""
+    """The Python for which wheels are resolved."""
 
     version: str  #: ``3.12.1``
-    executable: Path | None = None  #: None where it is not installed here
+    executable: Path | None = None  #: None if it is not installed here
     free_threaded: bool = False
 
     @property
@@ -51,7 +53,7 @@ class Target:
 
 
 def marker_environment(version: str) -> dict[str, str]:
-    """Return the values of environment markers (PEP 508) for a CPython of a version, ``3.12.1``, on this machine."""
+    """Return the values of environment markers (PEP 508) for CPython ``3.12.1`` on this machine."""
     values = {key: str(value) for key, value in default_environment().items()}
     values["python_version"] = ".".join(version.split(".")[:2])
     return values | {"implementation_version": version, "python_full_version": version}
@@ -65,9 +67,9 @@ def resolve(
     dependencies: bool = True,
     cache: Path | None = None,
 ) -> tuple[File, ...]:
-    """Return the wheels that meet some requirements (``numpy==2.*``), ordered by name, with their dependencies.
+    """Return the wheels for requirements (``numpy==2.*``) and their dependencies, sorted by name.
 
-    An unreachable index is skipped if there are others. uv caches pages and metadata in ``cache``, or nowhere.
+    An unreachable index is skipped if there are others. uv caches pages and metadata in ``cache``; None: no cache.
     """
     command = _command(target, cache, dependencies=dependencies)
     try:
@@ -83,21 +85,21 @@ def resolve(
         )
         try:
             if indexes or links:
-                rest = replace(where, indexes=indexes, links=links)
-                return _compile(command, requirements, target, rest, cache)
+                reachable = replace(where, indexes=indexes, links=links)
+                return _compile(command, requirements, target, reachable, cache)
         except ProviderError as again:
             message = again.message if indexes else message
         raise ProviderError("\n".join([message, *unreachable.values()]), REMEDY) from error
 
 
 def _command(target: Target, cache: Path | None, *, dependencies: bool) -> list[str]:
-    # not uv.find_uv_bin, which fails now and then where threads call it for the first time at the same moment
+    # not uv.find_uv_bin: it sometimes fails if several threads make the first call
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if uv is None:
-        raise ProviderError("uv, which resolves wheels, is not installed", "Install it: pip install uv")
+        raise ProviderError("uv is not installed", "run: pip install uv")
     command = [uv, "pip", "compile", *_OPTIONS, f"--python={target.executable or sys.executable}"]
     command.append(f"--cache-dir={cache}" if cache else "--no-cache")
-    if not target.free_threaded:  # uv takes no "3.13t" as a version
+    if not target.free_threaded:  # uv does not accept the version "3.13t"
         command.append(f"--python-version={target.version}")
     return command if dependencies else [*command, "--no-deps"]
 
@@ -112,17 +114,19 @@ def _compile(
         stdin="\n".join(requirements),
     )
     if done.returncode:
-        raise _error(done.stderr.strip() or f"uv ended with {done.returncode}", target.python, cache)
+        raise _error(
+            done.stderr.strip() or f"uv ended with exit code {done.returncode}", target.python, cache
+        )
     lock = msgspec.toml.decode(done.stdout)  # PEP 751
     return tuple(_best(package["wheels"], target, where) for package in lock.get("packages", ()))
 
 
 def _environment(where: Configured) -> dict[str, str]:
-    """Return uv's environment: addresses may hold credentials, which everybody sees among a program's arguments."""
+    """Return uv's environment. It holds the addresses: all users can see credentials in a program's arguments."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("UV_") or name in _KEPT}
     for name in ("PYTHONPATH", "PYTHONHOME", "RUST_LOG"):  # another Python would import this one's modules
         kept.pop(name, None)
-    # of the same version the first index counts; uv asks its default index last
+    # the first index wins for equal versions; uv asks its default index last
     *others, default = where.indexes or ("",)
     folders = [expanded(link) for link in where.links if "://" not in link]
     pages = [link for link in where.links if "://" in link]
@@ -139,7 +143,7 @@ def _environment(where: Configured) -> dict[str, str]:
 
 
 def _best(offers: Sequence[Mapping[str, Any]], target: Target, where: Configured) -> File:
-    """Return the wheel that an installer takes of those that fit; uv has taken credentials out of its address."""
+    """Return the wheel that an installer would take, with its index's credentials, which uv removes."""
     hashes = {str(wheel["url"]): wheel.get("hashes", {}).get("sha256", "") for wheel in offers}
     wheels = [file for url in hashes if (file := linked(url, {}))]
     best = (best_first(wheels, target.python) or wheels)[0]
@@ -150,9 +154,9 @@ def _best(offers: Sequence[Mapping[str, Any]], target: Target, where: Configured
 
 
 def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
-    """Return uv's error message without hints at its own options, which this program's users cannot set."""
+    """Return uv's error without its hints on options of uv, which users of megabuild cannot set."""
     code = _SYSTEM_ERROR.search(stderr)
-    if code and cache and "://" not in stderr:  # not the network: a cache without locks, room or permission
+    if code and cache and "://" not in stderr:  # an error of the cache: no locks, space or permission
         refused = of_system(OSError(int(code[1]), os.strerror(int(code[1])), str(cache)))
         if refused is not None:
             return refused
@@ -166,7 +170,7 @@ def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
 
 
 def _unreachable(where: Configured, project: str) -> dict[str, str]:
-    """Return the indexes and pages of links that are unreachable, and why."""
+    """Return unreachable indexes and link pages, with the reasons."""
     client = where.client(PAGE_TIMEOUTS)
     pages = {index: f"{index}/{project}/" for index in where.indexes}
     reasons: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a wheel contains, on a server or on this machine: of 0.5 GB some 100 kB are fetched, and the rest is cached."""
+"""Lists the contents of remote and local wheels; from a remote wheel of 0.5 GB, it fetches and caches about 100 kB."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from groundwork.network.index import Configured, File, local_path
 
 _TIMEOUTS = Timeouts(connect=5.0, read=20.0, total=60.0)
 _DOWNLOAD_TIMEOUTS = Timeouts(read=60.0, total=7200.0)
-#: What reading a broken wheel raises.
+#: Exceptions raised by reading a broken wheel.
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 _LARGEST = 4 << 20  # bytes of metadata
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
-#: Bytes that are fetched at a time, and at most: the directory of torch's wheel has one megabyte.
+#: Bytes fetched per request, and in total; the directory of torch's wheel has 1 MB.
 _BLOCK, _MOST = 64 << 10, 32 << 20
 
 
@@ -35,11 +35,10 @@ _BLOCK, _MOST = 64 << 10, 32 << 20
 class Content:
     """A wheel's metadata and members, known without downloading it."""
 
-    #: sha256, or empty where nobody has said it; and bytes
-    sha256: str
-    size: int
-    metadata: str  #: its METADATA
-    #: bytes of all files in it, unpacked; of two of one name the later one, as it is installed
+    sha256: str  #: empty if unknown
+    size: int  #: bytes
+    metadata: str  #: text of METADATA
+    #: unpacked bytes by file name; of two entries with one name the later one, which installers keep
     members: Mapping[str, int]
 
 
@@ -47,7 +46,7 @@ _CONTENTS = msgspec.json.Decoder(Content)
 
 
 class RemoteFile(io.RawIOBase):
-    """A file on a server, read by range requests, of which the last one's answer is kept."""
+    """A file on a server, read by range requests; the last block is kept."""
 
     def __init__(self, client: Client, url: str) -> None:
         super().__init__()
@@ -66,7 +65,7 @@ class RemoteFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         self._at = (0, self._at, self.length)[whence] + offset
         if self._at < 0:
-            raise ValueError("it has a negative offset")
+            raise ValueError("negative offset")
         return self._at
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -83,37 +82,35 @@ class RemoteFile(io.RawIOBase):
             return b""
         self._fetched += end - start
         if self._fetched > _MOST:
-            raise ValueError(f"more than {_MOST} bytes of it would be read")
+            raise ValueError(f"needs more than {_MOST} bytes of range requests")
         headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
         answer = self._client.get(self._url, headers=headers, limit=max(end - start, _BLOCK))
         match = _RANGE.fullmatch(answer.headers.get("content-range", "").strip())
         if match is None or (int(match[1]), len(answer.body)) != (start, int(match[2]) - start + 1):
             reason = f"{redact.address(self._url)}: invalid response to a range request"
-            raise NetworkError(reason, "name a local copy")
+            raise NetworkError(reason, "download the file, and name the local copy")
         self.length = int(match[3])
         return answer.body
 
 
 def metadata_beside(client: Client, file: File) -> bytes:
-    """Return the METADATA that an index has beside a wheel (PEP 658); raises NetworkError, also for another hash."""
+    """Return the METADATA that an index has next to a wheel (PEP 658); raises NetworkError, also for a wrong hash."""
     address = urlsplit(file.url)
     content = client.get(address._replace(path=f"{address.path}.metadata").geturl(), limit=_LARGEST).body
     digest = hashlib.sha256(content).hexdigest()
     if file.metadata_sha256 not in ("", digest):
         reason = f"sha256 is {digest[:12]}…, the index says {file.metadata_sha256[:12]}…"
-        raise NetworkError(f"{file.name}.metadata: {reason}", "the index or a proxy in between is at fault")
+        raise NetworkError(f"{file.name}.metadata: {reason}", "report this to the index, or check your proxy")
     return content
 
 
 def read_remote(client: Client, file: File) -> Content:
-    """Read a remote wheel's METADATA and directory by range requests; raises NetworkError, also for a broken one."""
+    """Read a remote wheel's METADATA and directory by range requests; raises NetworkError, also for a broken wheel."""
     try:
         remote = RemoteFile(client, file.url)
         return _read(remote, remote.length, file.sha256)
     except BROKEN as error:
-        raise NetworkError(
-            f"{file.name} is not a wheel, or a broken one: {error}", "check the wheel"
-        ) from error
+        raise NetworkError(f"{file.name}: broken wheel: {error}", "check the file on the index") from error
 
 
 def read_local(path: Path, sha256: str = "") -> Content:
@@ -127,7 +124,7 @@ def _read(file: IO[bytes] | io.RawIOBase, size: int, sha256: str) -> Content:
         infos = archive.infolist()
         metadata = [info for info in infos if _METADATA.fullmatch(info.filename)]
         if len(metadata) != 1 or metadata[0].file_size > _LARGEST:
-            raise ValueError("it has no METADATA, several, or an unreasonably long one")
+            raise ValueError(f"not exactly one METADATA of at most {_LARGEST} bytes")
         return Content(
             sha256=sha256,
             size=size,
@@ -137,22 +134,21 @@ def _read(file: IO[bytes] | io.RawIOBase, size: int, sha256: str) -> Content:
 
 
 class Contents:
-    """What the wheels of some indexes contain, cached in a folder."""
+    """Contents of the wheels of some indexes, cached in a folder."""
 
     def __init__(self, where: Configured, folder: Path) -> None:
         self._client, self._for_files = where.client(_TIMEOUTS), where.client(_DOWNLOAD_TIMEOUTS)
         self._folder = folder
 
     def of(self, file: File) -> Content:
-        """Return a wheel's content, from the cache where it is there; raises ProviderError."""
+        """Return a wheel's content, from the cache if possible; raises ProviderError."""
         if note := noted(self._folder, file.sha256):
             return note
         try:
             content = self._read(file)
         except (*BROKEN, OSError) as error:
             raise ProviderError(
-                f"{file.name} is not a wheel, or a broken one: {error}",
-                "Look where pip gets it from (pip config list).",
+                f"{file.name}: broken wheel: {error}", "check the file on pip's index (pip config list)"
             ) from error
         files.write(_note_file(self._folder, content.sha256), msgspec.json.encode(content))
         return content
@@ -173,7 +169,7 @@ class Contents:
 def _verified(path: Path, sha256: str) -> Content:
     digest = files.sha256(path)
     if sha256 not in ("", digest):
-        raise ValueError(f"its sha256 is {digest}, and the index says {sha256}")
+        raise ValueError(f"sha256 is {digest}, the index says {sha256}")
     return read_local(path, digest)
 
 

@@ -185,7 +185,7 @@ class Driver:
             )
         deadline = self._plan.options.deadline
         if deadline is not None and deadline.left <= 0:
-            raise deadline.error("has come " + progress_of(self.status.record))
+            raise deadline.error(progress_of(self.status.record))
 
     def note_channels(self) -> None:
         """Note what the packages need besides; a channel that is only planned has nothing yet."""

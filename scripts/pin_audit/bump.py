@@ -222,7 +222,6 @@ def _requirements(context: BumpContext) -> Iterator[Change]:
 def _requirement(
     context: BumpContext, row: str, was: str, now: Requirement, line: Line, spec: str
 ) -> Iterator[Change]:
-    """Yield the change of one line that requires the row."""
     source, exact, old = place_of(now.where), now.value.lstrip("=~<>!"), was.lstrip("=~<>!")
     if expression := re.fullmatch(r"[=~<>!]*\s*\$?\{\{\s*(\w+)\s*\}\}.*", spec):
         lines = context.values(expression[1], old)

@@ -54,7 +54,7 @@ def _markdown(bump: Bump) -> str:
     ]
     parts = [f"## {bump.package} {bump.old} to {bump.new}{commit}", table(heads, rows)]
     if bump.unread:
-        parts.append("Not read, so that changes may be missing:")
+        parts.append("Not read now, so changes may be missing:")
         parts.append("\n".join(f"* {escape(text)}" for text in bump.unread))
     return "\n\n".join(parts) + "\n"
 

@@ -29,8 +29,6 @@ _Needs = Iterator[tuple[Config, str, str, Where]]
 
 @dataclass
 class _Occurrences:
-    """All occurrences of one value of one dependency."""
-
     where: Where  #: of the first
     configs: dict[str, None] = field(default_factory=dict)
     sections: set[str] = field(default_factory=set)
@@ -86,7 +84,6 @@ def _version(value: str) -> str:
 
 
 def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Needs:
-    """Yield config, section, spec and location."""
     lines, keys = requirement_lines(recipe, request.root), key_lines(request.root)
     variants: list[tuple[Config, tuple[PlannedPackage, ...]]] = []
     for config in request.configs:

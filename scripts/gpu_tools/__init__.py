@@ -1,1 +1,1 @@
-"""Looks into the GPU code of packages and environments: what they hold, whether it fits, and how to be rid of some."""
+"""Measures, verifies and slims the GPU code of packages and environments."""

@@ -1,4 +1,4 @@
-"""The lists of files that installers keep: RECORD of a wheel, conda-meta of an environment, paths.json of a package."""
+"""Reads and corrects installers' file lists: RECORD of wheels, conda-meta of environments, info/paths.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from groundwork.errors import IntegrityError
 from groundwork.files import sha256
 from groundwork.wheel_file import recorded
 
-#: What a conda package says of its own files; not linked into environments.
+#: A conda package's list of its own files; not linked into environments.
 _PATHS = "info/paths.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc", re.DOTALL)
@@ -29,35 +29,35 @@ _BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc",
 class FileList:
     """An installer's list of a package's files."""
 
-    path: str  #: Of the list itself, in the environment or package.
+    path: str  #: Path of the list itself, in the environment or package.
     owner: str  #: The package's name in canonical form.
     version: str
-    files: tuple[str, ...]  #: In the environment or package; only as good as the list.
-    requires: tuple[str, ...]  #: As the metadata write it.
-    download: int | None = None  #: Bytes of the archive that it came in, where the list says so.
+    files: tuple[str, ...]  #: Paths in the environment or package; some may not exist.
+    requires: tuple[str, ...]  #: Requirements, as written in the metadata.
+    download: int | None = None  #: Bytes of the package's archive, if the list has them.
 
     @property
     def required_names(self) -> frozenset[str]:
-        """Names of the packages that it requires, with whatever extra."""
+        """Names of all required packages, including those that only an extra requires."""
         names = (_NAME.match(text.strip()) for text in self.requires)
         return frozenset(canonicalize_name(name[0]) for name in names if name)
 
 
 def source_of(path: str) -> str:
-    """Return the source that byte code was made from; empty for what is none."""
+    """Return the source file of byte code, or an empty string if ``path`` is not byte code."""
     byte_code = _BYTE_CODE.fullmatch(path)
     return f"{byte_code[1]}{byte_code[2]}.py" if byte_code else ""
 
 
 def find_metadata_folders(root: Path) -> list[Path]:
-    """Return folders of packages' metadata; ``pip install --target`` has them in the environment itself."""
-    # the second is where conda's packages for every Python have theirs
+    """Return the packages' metadata folders; ``pip install --target`` puts them directly into ``root``."""
+    # conda's noarch packages have theirs in site-packages
     folders = (root, root / "site-packages", *(site.folder for site in find_site_packages(root)))
     return [information for folder in folders for information in find_metadata(folder)]
 
 
 def find_lists(root: Path) -> Iterator[Path]:
-    """Return the lists of an environment or of an unpacked package; those of wheels first."""
+    """Yield the list files of an environment or an unpacked package; RECORDs first."""
     records = (information / "RECORD" for information in find_metadata_folders(root))
     for path in (*records, *sorted((root / "conda-meta").glob("*.json")), root / _PATHS):
         if path.is_file():
@@ -65,9 +65,9 @@ def find_lists(root: Path) -> Iterator[Path]:
 
 
 def read_list(root: Path, file: Path) -> FileList:
-    """Read a list.
+    """Read a list file.
 
-    Raises IntegrityError: It cannot be read.
+    Raises IntegrityError: The file is malformed.
     """
     path = file.relative_to(root).as_posix()
     if file.name != "RECORD":
@@ -101,9 +101,9 @@ def read_list(root: Path, file: Path) -> FileList:
 
 
 def correct_list(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
-    """Return a list without what is gone, with the hashes and sizes of what changed; None where it stays as it is.
+    """Return the text of a list without removed files and with new hashes and sizes; None if nothing changes.
 
-    ``changed`` has new files by their path; lists among them are those that come before this one.
+    ``changed`` maps paths to their new files. It may contain lists that were corrected before this one.
     """
     if not path.endswith(".json"):
         return _correct_record(file, path, gone, changed)
@@ -143,7 +143,7 @@ def _correct_record(file: Path, path: str, gone: Collection[str], changed: Mappi
 
 def _read_rows(file: Path) -> list[list[str]]:
     try:
-        # as pip reads and writes it; a name may hold any byte
+        # pip uses surrogateescape too: a file name may contain any byte
         with file.open(encoding="utf-8", errors="surrogateescape", newline="") as stream:
             return list(csv.reader(stream))
     except csv.Error as error:
@@ -151,7 +151,7 @@ def _read_rows(file: Path) -> list[list[str]]:
 
 
 def _locate(record: str, listed: str) -> str:
-    """Return a RECORD's entry as a path in the environment; empty where it lies outside."""
+    """Return a RECORD entry as a path in the environment, or an empty string if it is outside."""
     site = os.path.dirname(os.path.dirname(record))
     path = os.path.normpath(os.path.join(site, listed))
     return "" if os.path.isabs(path) or path.startswith("../") else path
@@ -166,5 +166,5 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def _unreadable(file: Path, error: Exception) -> IntegrityError:
     return IntegrityError(
-        f"{file} cannot be read: {error or type(error).__name__}", "install its package again"
+        f"{file}: malformed file list: {error or type(error).__name__}", "reinstall the package that owns it"
     )

@@ -1,4 +1,4 @@
-"""An environment's folders of Python packages, each under one name, and the metadata of the packages in them."""
+"""Finds an environment's site-packages folders, without duplicates by links, and the packages' metadata in them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class SitePackages:
     """A folder that a Python imports packages from."""
 
     folder: Path
-    python: str  #: ``3.12``; ``3.13t`` without the global lock.
+    python: str  #: ``3.12``; ``3.13t`` if free-threaded.
 
 
 def find_site_packages(prefix: Path) -> list[SitePackages]:
-    """Return an environment's folders of packages, those of a Python that is in it first.
+    """Return an environment's site-packages folders; folders whose Python is in ``bin`` come first.
 
-    Links are second names of a folder, or lead into another environment: conda-forge's Pythons 3.10 to 3.12 have
-    ``lib/python3.1 -> python3.12``, Fedora has ``lib64 -> lib``. They count only where there is nothing else.
+    Links duplicate a folder or point into another environment: conda-forge's Pythons 3.10 to 3.12 have
+    ``lib/python3.1 -> python3.12``, Fedora has ``lib64 -> lib``. Paths with links are used only if all have links.
     """
     folders = [
         SitePackages(folder=folder, python=version[1])
@@ -30,21 +30,21 @@ def find_site_packages(prefix: Path) -> list[SitePackages]:
         for folder in prefix.glob(f"lib*/python3*/{name}")
         if (version := _PYTHON.fullmatch(folder.parent.name)) and folder.is_dir()
     ]
-    by_place: dict[str, SitePackages] = {}
+    by_target: dict[str, SitePackages] = {}
     for site in sorted(folders, key=lambda site: (_count_links(site), str(site.folder))):
-        by_place.setdefault(os.path.realpath(site.folder), site)
-    least = min(map(_count_links, by_place.values()), default=0)
-    # old conda put packages for every Python into python3.13 where the Python is 3.13t
+        by_target.setdefault(os.path.realpath(site.folder), site)
+    fewest = min(map(_count_links, by_target.values()), default=0)
+    # old conda put noarch packages into python3.13 although the Python is 3.13t
     return sorted(
-        (site for site in by_place.values() if _count_links(site) == least),
+        (site for site in by_target.values() if _count_links(site) == fewest),
         key=lambda site: (not (prefix / "bin" / f"python{site.python}").exists(), str(site.folder)),
     )
 
 
 def find_metadata(site: Path) -> list[Path]:
-    """Return the ``.dist-info`` and ``.egg-info`` of the packages in a folder.
+    """Return the ``.dist-info`` and ``.egg-info`` folders of the packages in a folder.
 
-    Names that begin with ``~`` are of what pip could not delete, and no packages.
+    Names that begin with ``~`` are remains that pip could not delete, not packages.
     """
     return sorted(
         path
@@ -54,5 +54,5 @@ def find_metadata(site: Path) -> list[Path]:
 
 
 def _count_links(site: SitePackages) -> int:
-    """Return how many of the two folders above are links: ``lib64`` and ``python3.1``."""
+    """Count the links among the two parent folders: ``lib64`` and ``python3.1``."""
     return sum(path.is_symlink() for path in site.folder.parents[:2])

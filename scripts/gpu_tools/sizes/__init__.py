@@ -1,1 +1,1 @@
-"""Where the bytes of an environment, a package, a wheel, a channel or a requirement go."""
+"""Measures the sizes of environments, wheels and conda packages by package, kind of content and GPU architecture."""

@@ -1,4 +1,4 @@
-"""What a file consists of: by its name, and for libraries and programs by what is in them."""
+"""Splits a file's bytes by kind: by its name, and for ELF libraries and programs by section and GPU code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FOLDERS = {
     "man": Kind.DOCUMENTATION,
     "conda-meta": Kind.METADATA,
 }
-#: By suffix before by folder: what a step of a slimming would take wherever it lies.
+#: Kinds by suffix that win over the folder: slimming removes such files in any folder.
 _FIRST = (Kind.BYTE_CODE, Kind.STATIC)
 _DEVICE_CODE = {
     cuda_archs.MACHINE_CODE: (Kind.GPU_CODE, "sm"),
@@ -54,7 +54,7 @@ _DEBUG_SECTIONS = (".debug_", ".zdebug_", ".gnu_debug", ".gdb_index", ".stab")
 
 
 def classify_path(path: str) -> Kind:
-    """Return the kind of a file by its path alone; ``other files`` where that tells nothing."""
+    """Return a file's kind from its path alone; ``Kind.OTHER`` if the path does not show it."""
     pure = PurePosixPath(path)
     suffix = _SUFFIXES.get(pure.suffix.lower(), Kind.OTHER)
     if suffix in _FIRST:
@@ -65,57 +65,57 @@ def classify_path(path: str) -> Kind:
 
 
 def read_parts(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
-    """Return the parts of a file on the disk; they add up to its size.
+    """Return the bytes of a file on disk by part; they add up to ``size``.
 
-    Raises OSError: It cannot be read.
+    Raises OSError: The file cannot be read.
     """
     kind = classify_path(path)
     if kind != Kind.OTHER or not size:
         return {ContentPart(kind): size} if size else {}
     with file.open("rb") as stream:
         start = stream.read(len(_READABLE))
-    return _of_elf(file, size) if start == _READABLE else _of_start(start, size)
+    return _read_elf(file, size) if start == _READABLE else _judge_by_start(start, size)
 
 
 def read_stream_parts(stream: IO[bytes], path: str, size: int) -> Mapping[ContentPart, int]:
-    """Return the parts of a file in an archive, which is written to a temporary file if it is a library.
+    """Return the bytes of a file in an archive by part; a library is copied to a temporary file first.
 
-    Raises Exception: Whatever the archive's reader raises for a damaged one.
+    Raises Exception: Any error of the archive's reader for a damaged archive.
     """
     kind = classify_path(path)
     if kind != Kind.OTHER or not size:
         return {ContentPart(kind): size} if size else {}
     start = stream.read(len(_READABLE))
     if start != _READABLE:
-        return _of_start(start, size)
+        return _judge_by_start(start, size)
     with tempfile.NamedTemporaryFile(prefix="megabuild-sizes-") as copy:
-        # a few bytes of an archive can claim to be any number of them
+        # guard against zip bombs: the claimed size may be false
         if size > shutil.disk_usage(os.path.dirname(copy.name)).free // 2:
             return {ContentPart(Kind.UNKNOWN): size}
         copy.write(start)
         shutil.copyfileobj(stream, copy, 1 << 20)
         copy.flush()
-        return _of_elf(Path(copy.name), size)
+        return _read_elf(Path(copy.name), size)
 
 
-def _of_start(start: bytes, size: int) -> Mapping[ContentPart, int]:
-    """Return the parts of what is no 64-bit little-endian ELF file."""
+def _judge_by_start(start: bytes, size: int) -> Mapping[ContentPart, int]:
+    # 32-bit and big-endian ELF files are not parsed
     return {ContentPart(Kind.OTHER_LIBRARIES if start.startswith(_MAGIC) else Kind.OTHER): size}
 
 
-def _of_elf(file: Path, size: int) -> Mapping[ContentPart, int]:
+def _read_elf(file: Path, size: int) -> Mapping[ContentPart, int]:
     try:
         with opened(file) as library:
             parts = _sections(library)
-    except NotElf:  # cut off or damaged
+    except NotElf:  # truncated or damaged
         return {ContentPart(Kind.UNKNOWN): size}
-    # its own headers, and whatever else lies outside of sections
+    # ELF headers and other bytes outside of sections
     parts[ContentPart(Kind.UNKNOWN)] += size - sum(parts.values())
     return +parts
 
 
 def _sections(library: ElfFile) -> Counter[ContentPart]:
-    """Return bytes by part; no byte counts twice, even where a damaged table says so."""
+    """Return bytes by part; no byte counts twice, even if a damaged table has overlapping sections."""
     parts: Counter[ContentPart] = Counter()
     starts, ends = [], []
     for fatbin in cuda_archs.anywhere(library.data):
@@ -127,7 +127,7 @@ def _sections(library: ElfFile) -> Counter[ContentPart]:
     before = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
 
     def in_fatbins(offset: int) -> int:
-        """Return how many bytes before an offset lie in fatbins."""
+        """Count the bytes before an offset that belong to fatbins."""
         count = bisect_right(starts, offset)
         return before[count] - (max(0, ends[count - 1] - offset) if count else 0)
 
@@ -143,17 +143,17 @@ def _sections(library: ElfFile) -> Counter[ContentPart]:
 
 
 def _filling(library: ElfFile, start: int, end: int) -> int:
-    """Return how much of a hole between sections is empty: alignment, and what patchelf leaves, filled with letters."""
+    """Count the unused bytes between two sections: alignment, and space that patchelf fills with X or Z."""
     blocks = (library.data[at : min(at + _BLOCK, end)] for at in range(start, end, _BLOCK))
     return sum(len(block) - len(block.strip(_FILLINGS)) for block in blocks)
 
 
 def classify_section(section: str) -> ContentPart:
-    """Return what a section's bytes count as, by its name."""
+    """Return the part that a section's bytes count as, by the section's name."""
     if section in _SYMBOL_TABLES:
         return ContentPart(Kind.SYMBOLS)
     if section.startswith(_DEBUG_SECTIONS):
         return ContentPart(Kind.DEBUG)
-    if section in cuda_archs.SECTIONS:  # what lies between fatbins
+    if section in cuda_archs.SECTIONS:  # bytes between fatbins; fatbins are counted on their own
         return ContentPart(Kind.UNKNOWN)
     return ContentPart(Kind.GPU_CODE, "AMD") if section == ".hip_fatbin" else ContentPart(Kind.CPU_CODE)

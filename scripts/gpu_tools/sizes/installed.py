@@ -1,4 +1,4 @@
-"""What lies in an environment, and which package put it there."""
+"""Measures an environment and assigns each file to the package that installed it."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ from gpu_tools.sizes.tree import (
     sort_by_size,
 )
 from groundwork.errors import IntegrityError
+from groundwork.text import counted
 
 
 def is_environment(prefix: Path) -> bool:
-    """Say whether a folder is a conda environment, a venv, or what ``pip install --target`` makes."""
+    """Return whether a folder is a conda environment, a venv, or a ``pip install --target`` folder."""
     return (prefix / "conda-meta").is_dir() or bool(find_metadata_folders(prefix))
 
 
 def measure_environment(prefix: Path) -> Sizes:
-    """Measure an environment. Symbolic links are not followed and take no room; hard links count once.
+    """Measure an environment without importing or running anything.
 
-    Nothing of it is imported or run. What its metadata claim outside of it is not looked at.
+    Symbolic links count as 0 bytes and are not followed; hard links count once. Listed files outside are ignored.
     """
     remarks: list[str] = []
     lists = [*_read_lists(prefix, remarks)]
-    installed = {listed.owner: listed for listed in reversed(lists)}  # pip's over conda's
+    installed = {listed.owner: listed for listed in reversed(lists)}  # pip's lists come first and win
     owners = {path: listed.owner for listed in lists for path in listed.files}
     files: dict[str, list[File]] = {}
     for owner, file in _files(prefix, owners, remarks):
@@ -61,7 +62,7 @@ def measure_environment(prefix: Path) -> Sizes:
         )
         for name, listed in installed.items()
     ]
-    packages += [Package(name=NO_PACKAGE, files=tuple(rest)) for rest in files.values()]
+    packages += [Package(name=NO_PACKAGE, files=tuple(unowned)) for unowned in files.values()]
     return Sizes(
         subject=str(prefix), kind="environment", packages=sort_by_size(packages), remarks=tuple(remarks)
     )
@@ -71,7 +72,7 @@ def _read_lists(prefix: Path, remarks: list[str]) -> Iterator[FileList]:
     for file in find_lists(prefix):
         installer = file.with_name("INSTALLER")
         try:
-            # conda's packages have lists of both kinds
+            # conda's packages have a RECORD and a list in conda-meta
             if not (
                 file.name == "RECORD" and installer.is_file() and installer.read_text().strip() == "conda"
             ):
@@ -79,7 +80,7 @@ def _read_lists(prefix: Path, remarks: list[str]) -> Iterator[FileList]:
         except IntegrityError as error:
             remarks.append(error.message)
         except (OSError, ValueError) as error:
-            remarks.append(f"{file} cannot be read: {error}")
+            remarks.append(f"{file}: cannot be read: {error}")
 
 
 def _find_requirers(installed: Mapping[str, FileList], prefix: Path) -> dict[str, set[str]]:
@@ -107,10 +108,10 @@ def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Itera
     for folder, _, names in os.walk(prefix, onerror=refused):
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), prefix)
-            with suppress(OSError):  # gone since
+            with suppress(OSError):  # deleted during the walk
                 owner = owners.get(path if path in owners else source_of(path), NO_PACKAGE)
                 files.append((owner, path, os.lstat(prefix / path)))
-    # of hard links, one that belongs to a package counts: conda's cache may lie in the same folder
+    # count the hard link that a package owns: conda's cache may be in the same folder
     files.sort(key=lambda file: file[0] == NO_PACKAGE)
     seen: set[tuple[int, int]] = set()
     for owner, path, status in files:
@@ -125,4 +126,4 @@ def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Itera
             refused(error)
             parts = {ContentPart(Kind.UNKNOWN): status.st_size}
         yield owner, File(path=path, parts=parts)
-    remarks += [f"{count} files or folders cannot be read: {reason}" for reason, count in unread.items()]
+    remarks += [f"{counted(count, 'unreadable path')}: {reason}" for reason, count in unread.items()]

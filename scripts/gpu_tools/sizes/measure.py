@@ -1,4 +1,4 @@
-"""What can be measured: an environment, a wheel, or a conda package. Archives are not unpacked."""
+"""Measures an environment, a wheel or a conda package; archives are read without unpacking them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from groundwork.errors import IntegrityError, UsageError, of_system
 def measure(path: Path) -> Sizes:
     """Measure an environment, a wheel or a conda package.
 
-    Raises UsageError: It is none of these.
-    Raises IntegrityError: A package or wheel is damaged.
+    Raises UsageError: ``path`` is none of these.
+    Raises IntegrityError: The package or wheel is damaged.
     """
     if path.is_dir() and is_environment(path):
         return measure_environment(path)
@@ -33,15 +33,15 @@ def measure(path: Path) -> Sizes:
     if path.is_file() and path.name.endswith((".conda", ".tar.bz2")):
         return Sizes(subject=path.name, kind="package", packages=(measure_conda_package(path),))
     raise UsageError(
-        f"{path} is neither an environment nor a package",
-        "give the folder of an environment, or a .conda, .tar.bz2 or .whl file",
+        f"{path}: not an environment, wheel or conda package",
+        "pass an environment's folder, or a .whl, .conda or .tar.bz2 file",
     )
 
 
 def measure_wheel(path: Path) -> Package:
     """Measure a wheel.
 
-    Raises IntegrityError: It cannot be read.
+    Raises IntegrityError: The wheel is damaged.
     """
     name, version = path.stem, ""
     with suppress(InvalidWheelFilename, InvalidVersion):
@@ -49,7 +49,7 @@ def measure_wheel(path: Path) -> Package:
         version = str(parsed)
     files = []
     with explain_damage(path), zipfile.ZipFile(path) as archive:
-        # of two members of one name the later one is installed
+        # if two members have the same name, installers keep the later one
         members = {member.filename: member for member in archive.infolist() if not member.is_dir()}
         for member in members.values():
             with archive.open(member) as stream:
@@ -59,16 +59,16 @@ def measure_wheel(path: Path) -> Package:
 
 
 def measure_conda_package(path: Path) -> Package:
-    """Measure a conda package: what it links into an environment, not its own ``info`` folder.
+    """Measure the files that a conda package links into an environment; its ``info`` folder is left out.
 
-    Raises IntegrityError: It cannot be read.
+    Raises IntegrityError: The package is damaged.
     """
     files: dict[str, File] = {}
     index: dict[str, Any] = {}
     with explain_damage(path), ExitStack() as stack:
         for archive in _open_tars(path, stack):
             for member in archive:
-                stream = archive.extractfile(member) if member.isreg() else None  # links take no room
+                stream = archive.extractfile(member) if member.isreg() else None  # links count as 0 bytes
                 if stream is None:
                     continue
                 if member.name == "info/index.json":
@@ -85,7 +85,7 @@ def measure_conda_package(path: Path) -> Package:
 
 
 def _open_tars(path: Path, stack: ExitStack) -> Iterator[tarfile.TarFile]:
-    """Open the one or two tar archives of a conda package, to be read from start to end."""
+    """Yield the tar archives of a conda package (one, or two in a .conda file), as streams without seeking."""
     if path.suffix != ".conda":
         yield stack.enter_context(tarfile.open(path, "r|bz2"))  # noqa: SIM115
         return
@@ -99,19 +99,18 @@ def _open_tars(path: Path, stack: ExitStack) -> Iterator[tarfile.TarFile]:
 
 @contextmanager
 def explain_damage(path: Path) -> Iterator[None]:
-    """Turn what a damaged archive raises into one sentence; each format has errors of its own.
+    """Convert an archive reader's errors to IntegrityError; each format has its own error classes.
 
-    Raises IntegrityError: It is damaged.
+    Raises IntegrityError: The archive is damaged.
     """
     try:
         yield
     except (MemoryError, IntegrityError):
         raise
     except Exception as error:
-        if isinstance(error, OSError) and (
-            error.filename or of_system(error)
-        ):  # a system's refusal, told as such
+        # permission, disk and memory errors say nothing about the archive
+        if isinstance(error, OSError) and (error.filename or of_system(error)):
             raise
         raise IntegrityError(
-            f"{path} cannot be read: {error or type(error).__name__}", "get or build it again"
+            f"{path}: damaged archive: {error or type(error).__name__}", "download or build it again"
         ) from error

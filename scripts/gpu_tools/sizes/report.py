@@ -1,4 +1,4 @@
-"""`megabuild sizes`: measurements as tables for people, 80 columns wide, and as a document."""
+"""The output of `megabuild sizes`: tables of 80 columns, and a JSON document."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from groundwork.result import Result
 from groundwork.text import UNICODE, counted, plain, size, table, wrapped
 
 _NAME_WIDTH, _BY_WIDTH = 31, 18
-#: Rows below this share of the whole are summed up in one.
+#: Rows below this share of the whole are added up in one row.
 _SMALL = 0.01
 
 
 def report_sizes(sizes: Sizes, *, everything: bool) -> Result:
-    """Return a measurement; rows for people add up at every level."""
+    """Return the command's result; the rows add up at every level."""
     least = 0.0 if everything else _SMALL * sizes.installed
     return Result(format="sizes", document=sizes.to_json(), lines=list(_lines(sizes, least)))
 
@@ -28,14 +28,14 @@ def _lines(sizes: Sizes, least: float) -> Iterator[str]:
     for package in large:
         rows.append(_package_row(f"{package.name} {package.version}", [package], whole))
         rows += _part_rows(package.parts, least, whole)
-    if rest := sizes.packages[len(large) :]:
-        rows.append(_package_row(counted(len(rest), "smaller package"), rest, whole))
+    if small := sizes.packages[len(large) :]:
+        rows.append(_package_row(counted(len(small), "smaller package"), small, whole))
     yield ""
     yield from table(("", "installed", "share", "download", "required by"), rows, right=frozenset({1, 2, 3}))
     if len(sizes.packages) > 1:
         yield ""
-        together = [row[:3] for row in _part_rows(sizes.parts, least, whole)]
-        yield from table(("all together", "installed", "share"), together, right=frozenset({1, 2}))
+        totals = [row[:3] for row in _part_rows(sizes.parts, least, whole)]
+        yield from table(("all packages", "installed", "share"), totals, right=frozenset({1, 2}))
     yield ""
     yield f"not attributed: {size(sizes.unattributed)} ({_share(sizes.unattributed, whole)})"
     for remark in sizes.remarks:
@@ -56,7 +56,7 @@ def _package_row(name: str, packages: Sequence[Package], whole: int) -> tuple[st
 
 
 def _part_rows(parts: Mapping[ContentPart, int], least: float, whole: int) -> list[tuple[str, ...]]:
-    """Return rows for kinds, and below them for architectures where a kind has several; the rest in one row."""
+    """Return a row per kind, each followed by rows for its architectures; small ones are added up in one row."""
     kinds: dict[str, dict[str, int]] = {}
     for part, octets in parts.items():
         kinds.setdefault(part.kind.value, {})[part.arch] = octets
@@ -73,10 +73,10 @@ def _part_rows(parts: Mapping[ContentPart, int], least: float, whole: int) -> li
 
 
 def _large(sums: Mapping[str, int], least: float) -> list[tuple[str, int]]:
-    """Return names with their bytes, the largest first; the small ones are summed up in one."""
+    """Return names with their bytes, the largest first; the last row adds up the small ones."""
     large = sorted((item for item in sums.items() if item[1] >= least), key=lambda item: -item[1])
-    rest = sum(sums.values()) - sum(octets for _, octets in large)
-    return [*large, (f"{len(sums) - len(large)} smaller", rest)] if rest else large
+    small = sum(sums.values()) - sum(octets for _, octets in large)
+    return [*large, (f"{len(sums) - len(large)} smaller", small)] if small else large
 
 
 def _share(octets: int, whole: int) -> str:

@@ -1,4 +1,4 @@
-"""What a measurement is made of: parts of files, files of packages, packages of a subject. Every level adds up."""
+"""The data of a measurement: a subject has packages, a package files, a file parts. Every level adds up."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, order=True)
 class ContentPart:
-    """A kind of content; device code has an architecture, such as ``sm_90``."""
+    """A kind of content; for device code with an architecture such as ``sm_90``."""
 
     kind: Kind
     arch: str = ""
@@ -49,7 +49,7 @@ class ContentPart:
         return f"{self.kind} {self.arch}".strip()
 
 
-#: A package's name for files that belong to none.
+#: Package name of files that belong to no package.
 NO_PACKAGE = "(no package)"
 Named = TypeVar("Named")
 
@@ -63,7 +63,7 @@ class File:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Bytes of the file."""
         return sum(self.parts.values())
 
 
@@ -73,9 +73,9 @@ class Package:
 
     name: str  #: In canonical form.
     version: str = ""
-    files: tuple[File, ...] = ()  #: What it installs; hard links count once, symbolic links nothing.
-    download: int | None = None  #: Bytes of the archive that it comes in, or None where nothing tells.
-    required_by: tuple[str, ...] = ()  #: Names of packages of the same subject.
+    files: tuple[File, ...] = ()  #: Installed files; hard links count once, symbolic links as 0 bytes.
+    download: int | None = None  #: Bytes of the package's archive; None if unknown.
+    required_by: tuple[str, ...] = ()  #: Names of packages in the same subject.
 
     @cached_property
     def parts(self) -> Mapping[ContentPart, int]:
@@ -84,7 +84,7 @@ class Package:
 
     @cached_property
     def installed(self) -> int:
-        """Bytes of its files."""
+        """Bytes of all files."""
         return sum(self.parts.values())
 
 
@@ -95,7 +95,7 @@ class Sizes:
     subject: str
     kind: str  #: ``environment``, ``wheel`` or ``package``.
     packages: tuple[Package, ...]  #: The largest first.
-    remarks: tuple[str, ...] = ()  #: Sentences about what could not be read.
+    remarks: tuple[str, ...] = ()  #: Sentences about unreadable files and duplicates.
 
     @cached_property
     def parts(self) -> Mapping[ContentPart, int]:
@@ -109,19 +109,19 @@ class Sizes:
 
     @property
     def download(self) -> int | None:
-        """Bytes of all archives, as far as they are known; None where none is."""
+        """Bytes of all archives of known size; None if no size is known."""
         downloads = [package.download for package in self.packages if package.download is not None]
         return sum(downloads) if downloads else None
 
     @property
     def unattributed(self) -> int:
-        """Bytes of which nothing tells whose or what they are: no package, or not understood."""
-        strangers = sum(package.installed for package in self.packages if package.name == NO_PACKAGE)
+        """Bytes of files that no package owns, and of content of unknown kind."""
+        unowned = sum(package.installed for package in self.packages if package.name == NO_PACKAGE)
         owned = (package for package in self.packages if package.name != NO_PACKAGE)
-        return strangers + sum(package.parts.get(ContentPart(Kind.UNKNOWN), 0) for package in owned)
+        return unowned + sum(package.parts.get(ContentPart(Kind.UNKNOWN), 0) for package in owned)
 
     def to_json(self) -> dict[str, Any]:
-        """Return this as JSON values; files of several parts one by one."""
+        """Return the JSON document; ``libraries`` lists the files that have several parts."""
         return {
             "subject": self.subject,
             "kind": self.kind,
@@ -150,7 +150,7 @@ class Sizes:
 
 
 def sort_by_size(packages: Iterable[Package]) -> tuple[Package, ...]:
-    """Sort packages by what they install."""
+    """Sort packages by installed bytes, the largest first."""
     return tuple(sorted(packages, key=lambda package: (-package.installed, package.name, package.version)))
 
 
@@ -162,10 +162,10 @@ def sort_parts(parts: Mapping[ContentPart, int]) -> list[tuple[ContentPart, int]
 def find_requirers(
     roots: Iterable[str], requires: Callable[[str], Iterable[str]], python: str
 ) -> dict[str, set[str]]:
-    """Follow requirements, extras included, and return for every package that is required those that require it.
+    """Follow requirements and extras; map each required package to the packages that require it.
 
-    ``requires`` gives a package's requirements by its canonical name. Markers are read for ``python`` (``3.12``) on
-    this machine. Requirements that cannot be understood are passed over.
+    ``requires`` returns a package's requirements for its canonical name. Markers are evaluated for ``python``
+    (``3.12``) on this machine. Malformed requirements are skipped.
     """
     versions = {"python_version": python, "python_full_version": f"{python}.99"}
     requirers: dict[str, set[str]] = {}
@@ -186,7 +186,7 @@ def find_requirers(
                 continue
             required = canonicalize_name(requirement.name)
             requirers.setdefault(required, set()).add(name)
-            to_do += [(required, further) for further in ("", *requirement.extras)]
+            to_do += [(required, name_of_extra) for name_of_extra in ("", *requirement.extras)]
     return requirers
 
 

@@ -141,7 +141,7 @@ def test_forgetting_gives_the_room_free(env: Path, slim: Any, capsys: pytest.Cap
     assert slim("--apply", "--forget") == 0
     assert not (env / BACKUP).exists()
     assert slim("--undo") == UsageError.exit_code
-    assert "nothing was slimmed in place" in capsys.readouterr().err
+    assert "no originals" in capsys.readouterr().err
     assert loads(env / TORCH)
 
 
@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_everything_as_it_was(
     before = tree(env)
     (small_disk / "filling").write_bytes(bytes(shutil.disk_usage(small_disk).free - 20_000))
     assert call(invocation, "slim", str(env), "--apply") == OutOfSpaceError.exit_code
-    assert "has no room" in capsys.readouterr().err
+    assert "not enough disk space" in capsys.readouterr().err
     assert tree(env) == before
     (small_disk / "filling").unlink()
     assert call(invocation, "slim", str(env), "--apply") == 0

@@ -222,14 +222,14 @@ def _shorter_body(data: bytearray) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (_cut, "is cut off"),
+        (_cut, "truncated"),
         (_patched(4, b"\1"), "no 64-bit little-endian ELF file"),
         (_patched(16, b"\1"), "neither a shared library nor a program"),
         (_patched(40, bytes(8)), "no section headers"),
-        (_patched(32, struct.pack("<Q", 1 << 50)), "program headers lie behind its end"),
+        (_patched(32, struct.pack("<Q", 1 << 50)), "program headers beyond the end"),
         (_patched(54, b"\x20\0"), "unknown form"),
-        (_patched(64 + 32, struct.pack("<Q", 1 << 40)), "behind its end"),
-        (lambda data: data.extend(b"appended" * 2000), "something lies behind its last section"),
+        (_patched(64 + 32, struct.pack("<Q", 1 << 40)), "beyond the end"),
+        (lambda data: data.extend(b"appended" * 2000), "data after the last section"),
         (lambda data: data.clear(), "empty"),
     ],
 )
@@ -257,7 +257,7 @@ def test_sections_that_share_bytes_are_left_alone(tmp_path: Path) -> None:
     struct.pack_into("<Q", data, table + 64 * (index or 0) + 24, names - 8)
     library.write_bytes(data)
     done, _ = slimmed(library, "sm_120")
-    assert "have two meanings" in done.trouble
+    assert "have two uses" in done.trouble
 
 
 def test_on_aarch64_whole_pages_of_64_kb_go(tmp_path: Path) -> None:

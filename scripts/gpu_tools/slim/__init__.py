@@ -1,1 +1,1 @@
-"""Finished libraries and environments made smaller: what one GPU, or one way to use them, does not need is left out."""
+"""Makes environments, packages and libraries smaller by removing code and files that the user does not need."""

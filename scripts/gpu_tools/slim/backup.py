@@ -1,11 +1,9 @@
-"""The originals of what was slimmed in place: kept in the environment until they are put back or forgotten.
+"""Keeps the original files of an environment slimmed in place, until ``--undo`` restores or ``--forget`` deletes them.
 
-Their folder has the environment's own paths below ``originals`` and a manifest, written before anything is touched, of
-all that is to be replaced or removed. What happened of it is told by the files themselves: an original that is there
-was replaced or removed. A library is linked into the folder first and then replaced by renaming, so that at any moment
-there is one at its place, whole; programs that run keep the file they have opened.
-
-An original whose place others have changed since stays in the folder: only ``forget`` deletes it.
+``.megabuild-slim`` has the originals at the environment's own paths below ``originals``, and a manifest of all files to
+replace or remove, written before the first change. An original in the folder means: this file was replaced or removed.
+A library is hard-linked into the folder, then replaced by renaming, so its path always has a complete file; running
+programs keep the file they opened. If a replacement was changed later, its original stays until ``forget``.
 """
 
 from __future__ import annotations
@@ -31,24 +29,24 @@ from groundwork.files import FileLock, sha256, sync, write
 
 @dataclass(frozen=True, kw_only=True)
 class TouchedFile:
-    """A file that is replaced, by one of this size, date and content, or removed (no size)."""
+    """A file to replace by one of this size, date and content, or to remove (``size`` is None)."""
 
     path: str
     record: str  #: The installer's list that names it, or an empty string.
     size: int | None = None
-    when: int = 0
-    digest: str = ""
+    when: int = 0  #: Modification time of the new file, in nanoseconds.
+    digest: str = ""  #: SHA-256 of the new file.
 
     def is_at(self, target: Path) -> bool:
-        """Say whether a place holds what replaced the original, or nothing.
+        """Return whether ``target`` is missing or still the replacement.
 
-        A replacement is known by size and date, or by its content: copies and images lose dates, or cut them.
+        Compares size and date, or else the content: copies and images lose dates or truncate them.
         """
         try:
             status = target.lstat()
         except FileNotFoundError:
             return True
-        except NotADirectoryError:  # a file in target of a folder
+        except NotADirectoryError:  # a parent folder has become a file
             return False
         if status.st_size != self.size or not stat.S_ISREG(status.st_mode):
             return False
@@ -57,7 +55,7 @@ class TouchedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptFolder:
-    """A folder as it was: mode and date."""
+    """A folder's original mode and modification time (nanoseconds)."""
 
     path: str
     mode: int
@@ -66,19 +64,19 @@ class KeptFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What is to be put back one day."""
+    """The files and folders that ``undo`` restores."""
 
-    complete: bool  #: Neither a slimming nor its undoing is under way, or was cut short.
+    complete: bool  #: False while slimming or undoing, and after an interruption of either.
     folders: tuple[KeptFolder, ...]
     touched: tuple[TouchedFile, ...]
 
 
 @contextmanager
 def hold_backup(root: Path) -> Iterator[Backup]:
-    """Hold an environment's folder of originals, which is made if there is none, and removed if nothing came of it.
+    """Lock an environment's backup folder; create it if needed, and delete it if it has no manifest at the end.
 
     Raises BusyError: Another process is slimming this environment.
-    Raises IntegrityError: Its manifest cannot be read.
+    Raises IntegrityError: The manifest is malformed or missing.
     """
     folder = root / BACKUP
     if not folder.is_dir():
@@ -89,7 +87,7 @@ def hold_backup(root: Path) -> Iterator[Backup]:
     try:
         lock.acquire()
     except Timeout:
-        raise BusyError(f"another process is slimming {root}", "wait for it") from None
+        raise BusyError(f"{root}: another process is slimming it", "wait until it ends") from None
     try:
         _give_to_owner(folder / "lock", root)
         backup = Backup(root)
@@ -104,19 +102,19 @@ def hold_backup(root: Path) -> Iterator[Backup]:
 
 
 class Backup:
-    """The folder with the originals of an environment; whoever changes anything holds it."""
+    """An environment's backup folder; :func:`hold_backup` must hold its lock during changes."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._real_root = root, root.resolve()
         self._folder = root / BACKUP
         self._originals = self._folder / "originals"
         self._path = self._folder / "manifest.json"
-        self.new = self._folder / "new"  #: For new files.
+        self.new = self._folder / "new"  #: Folder for new files before they replace the originals.
         self._manifest = self._read()
 
     @property
     def applied(self) -> bool:
-        """Whether there is something to put back."""
+        """Whether there are originals to restore."""
         return self._manifest is not None
 
     @property
@@ -126,30 +124,30 @@ class Backup:
         return sum(status.st_size for status in files if not stat.S_ISDIR(status.st_mode))
 
     def put_back(self) -> tuple[int, tuple[TouchedFile, ...]]:
-        """Put the originals back, with modes and dates of folders; return how many, and what was left as it is.
+        """Restore the originals and the folders' modes and dates.
 
-        That is what others have changed since, or what lost its original.
+        Returns the number of restored files, and the files not restored: changed since, or without an original.
         """
         if self._manifest is None:
             return 0, ()
-        mine, left = self._sort(self._manifest.touched)
+        restorable, left = self._sort(self._manifest.touched)
         self._write(replace(self._manifest, complete=False), must=False)
-        for file in mine:
+        for file in restorable:
             original = self._originals / file.path
             self._make_folders(Path(file.path).parent)
             os.replace(original, self._root / file.path)
-            original.unlink(missing_ok=True)  # two links to one file: renaming leaves both
+            original.unlink(missing_ok=True)  # rename does nothing if both are links to one file
         for folder in self._manifest.folders:
             if (path := self._root / folder.path).is_dir():
                 os.utime(path, ns=(path.stat().st_atime_ns, folder.when))
-        # a full disk must not keep anybody from going back
+        # must=False: undo has to work on a full disk
         self._write(replace(self._manifest, complete=True, touched=tuple(left)), must=False)
         if not left:
             self._manifest = None
-        return len(mine), tuple(left)
+        return len(restorable), tuple(left)
 
     def commit(self, plan: SlimPlan) -> None:
-        """Replace and remove what a plan says; should that fail, everything is put back.
+        """Replace and remove the plan's files; restore all of them on failure.
 
         Raises PreflightError: The file system has no hard links.
         """
@@ -175,14 +173,14 @@ class Backup:
                 os.replace(self._root / path, self._original(path))
             for path in {os.path.dirname(path) for path in plan.gone}:
                 while path:
-                    with suppress(OSError):  # something is left in it
+                    with suppress(OSError):  # not empty
                         (self._root / path).rmdir()
                     path = os.path.dirname(path)
         except PermissionError as error:
             self.put_back()
             raise PreflightError(
-                f"an original cannot be linked or moved: {error.strerror} ({error.filename})",
-                "copy the environment to a file system with hard links, and slim the copy",
+                f"{error.filename}: cannot link or move the original: {error.strerror}",
+                "copy the environment to a file system with hard links, then slim the copy",
             ) from error
         except BaseException:
             self.put_back()
@@ -193,77 +191,79 @@ class Backup:
     def forget(self) -> None:
         """Delete the originals.
 
-        Raises PreflightError: The last slimming was cut short.
+        Raises PreflightError: The last slimming was interrupted.
         """
         if self._manifest is not None and not self._manifest.complete:
             raise PreflightError(
-                f"the last slimming of {self._root} was cut short",
-                "end it with --apply, or go back with --undo",
+                f"{self._root}: the last slimming was interrupted",
+                "finish it with --apply, or restore the originals with --undo",
             )
-        # from here on nothing can be put back, however far the deleting comes
+        # rename first: an interrupted deletion must not look like a backup that can be restored
         self._originals.rename(self.new)
         self._manifest = None
 
     def remove(self) -> None:
-        """Delete the folder, in which nothing is to be put back."""
+        """Delete the backup folder; call this only if no originals are left to restore."""
         for folder in (self.new, self._originals):
             shutil.rmtree(folder, ignore_errors=True)
         for path in (*self._folder.glob(f"{self._path.name}.*.new"), self._folder / "lock", self._path):
             path.unlink(missing_ok=True)
-        with suppress(OSError), _keep_date(self._root):  # something is left in it
+        with suppress(OSError), _keep_date(self._root):  # not empty
             self._folder.rmdir()
 
     def _sort(self, touched: tuple[TouchedFile, ...]) -> tuple[list[TouchedFile], list[TouchedFile]]:
-        """Return what can be put back, and what cannot; what is back already is neither."""
+        """Return the files that can be restored, and those that cannot; files restored earlier are in neither list."""
         by_path = {file.path: file for file in touched}
-        # of packages that were installed again or removed since, all is left alone
-        others = {
+        # a missing or changed list means that the package was reinstalled or removed: leave its files alone
+        reinstalled = {
             record
             for record in {file.record for file in touched} - {""}
             if not os.path.lexists(self._root / record)
             or (record in by_path and not self._is_ours(by_path[record]))
         }
-        mine: list[TouchedFile] = []
+        restorable: list[TouchedFile] = []
         left: list[TouchedFile] = []
         for file in touched:
             if os.path.lexists(self._originals / file.path):
-                (left if file.record in others or not self._is_ours(file) else mine).append(file)
-            elif file.record not in others and file.is_at(self._root / file.path):
-                left.append(file)  # its original is gone
-        return mine, left
+                (left if file.record in reinstalled or not self._is_ours(file) else restorable).append(file)
+            elif file.record not in reinstalled and file.is_at(self._root / file.path):
+                left.append(file)  # slimmed, but without an original
+        return restorable, left
 
     def _is_ours(self, file: TouchedFile) -> bool:
-        """Say whether a place is as it was left; what was not touched yet, or is back already, counts as well."""
+        """Return whether a path is as slimming left it; also true for files not yet changed or already restored."""
         original, target = self._originals / file.path, self._root / file.path
         if not os.path.lexists(original):
             return True
         if target.parent.resolve() != self._real_root / Path(file.path).parent:
-            return False  # by a link it may be anybody's
+            return False  # a link leads outside the environment
         return file.is_at(target) or _is_alike(original, target)
 
     def _read(self) -> Manifest | None:
-        remedy = f"the originals lie in {self._originals}, under their own paths: move them back"
+        remedy = f"move the originals back by hand: {self._originals} has them at the environment's own paths"
         try:
             manifest = msgspec.convert(json.loads(self._path.read_text()), Manifest)
         except FileNotFoundError:
             if self._originals.is_dir():
-                raise IntegrityError(f"{self._path} is not there, but originals are", remedy) from None
+                raise IntegrityError(f"{self._path}: missing, although there are originals", remedy) from None
             return None
         except (ValueError, msgspec.MsgspecError) as error:
-            raise IntegrityError(f"{self._path} cannot be read: {error}", remedy) from error
+            raise IntegrityError(f"{self._path}: malformed: {error}", remedy) from error
         for path in (
             *(folder.path for folder in manifest.folders),
             *(file.path for file in manifest.touched),
         ):
             if os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == os.pardir:
-                raise IntegrityError(f"{self._path} names a target outside: {path}", remedy)
+                raise IntegrityError(f"{self._path}: path outside the environment: {path}", remedy)
         return manifest
 
     def _write(self, manifest: Manifest, *, must: bool = True) -> None:
-        """Write the manifest, and wait until it is on the disk."""
+        """Write the manifest and sync it to disk; with ``must=False``, ignore write errors."""
         self._manifest = manifest
         try:
-            write(self._path, json.dumps(asdict(manifest)))  # msgspec encodes no names that are not UTF-8
+            write(
+                self._path, json.dumps(asdict(manifest))
+            )  # not msgspec: it cannot encode file names that are not UTF-8
             sync(self._path)
             _give_to_owner(self._path, self._root)
         except OSError:
@@ -286,7 +286,7 @@ class Backup:
 
 
 def _is_alike(original: Path, target: Path) -> bool:
-    """Say whether a place holds the original, or its like."""
+    """Return whether ``target`` is the original, or has the same kind and content."""
     try:
         before, now = original.lstat(), target.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -306,7 +306,7 @@ def _keep_date(folder: Path) -> Iterator[None]:
 
 
 def _give_to_owner(path: Path, like: Path) -> None:
-    """Give what root made in somebody's environment to the owner of another path."""
+    """If run by root, give ``path`` the owner of ``like``: the environment may belong to another user."""
     if os.geteuid() == 0:
         status = like.stat()
         os.chown(path, status.st_uid, status.st_gid, follow_symlinks=False)

@@ -1,7 +1,7 @@
-"""Whether an environment still works: all that can be imported before it is slimmed is imported afterwards, too.
+"""Checks that a slimmed environment still works: modules that were importable before must be importable afterwards.
 
-The environment's own Python does it, a process for each module, in a temporary folder and home, without writing byte
-code. GPUs stay visible: what a package opens as it is imported depends on them, and is to be tried.
+The environment's own Python imports each module in its own process, in a temporary folder and home, without writing
+byte code. GPUs stay visible: the libraries that a package loads on import depend on them.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from typing import Any
 from gpu_tools.slim.contents import Contents, Note
 from groundwork.errors import UsageError, VerdictError
 
-#: Seconds for one module, which reads gigabytes from a cold disk; afterwards more, lest a busy machine undo anything.
+#: Seconds per import before slimming (a cold disk reads gigabytes), and after: a busy machine must not cause an undo.
 _TIMEOUT, _LONG_TIMEOUT = 120.0, 600.0
 _AT_ONCE = 4
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/")
 _MODULE = re.compile(r"([A-Za-z_]\w*)(?:\.py|(?:\.cpython-[\w-]+|\.abi3)?\.so)")
-#: A module may end its process, with any status that it likes.
+#: Exit code of a successful import: a module may end its process with 0 or any usual code.
 _IMPORTED = 77
 _CHILD = f"import importlib, os, sys; importlib.import_module(sys.argv.pop()); os._exit({_IMPORTED})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """What was tried: how many modules, None for none with the reason; the names of those that failed before."""
+    """The checks that were made."""
 
-    modules: int | None
-    why: str = ""
-    failed_before: tuple[str, ...] = ()
-    commands: int = 0
+    modules: int | None  #: Number of imported modules; None if none was imported.
+    why: str = ""  #: Why no module was imported.
+    failed_before: tuple[str, ...] = ()  #: Modules that failed before slimming.
+    commands: int = 0  #: Number of the user's commands.
 
 
 class Check:
-    """Tries an environment before and after it is slimmed, and notes what it is doing.
+    """Checks an environment before and after slimming, and reports progress to ``note``.
 
-    Commands are the shell's, and must succeed as well, with the environment's programs first in PATH.
+    ``commands`` run in /bin/sh with the environment's programs first in PATH, and must succeed too.
     """
 
     def __init__(self, root: Path, commands: Sequence[str], note: Note) -> None:
@@ -52,21 +52,23 @@ class Check:
         self._commands = commands
         self._note = note
         self._names: tuple[str, ...] = ()
-        self.result = CheckResult(modules=None, why="there was nothing to take away")
+        self.result = CheckResult(modules=None, why="nothing to remove")
 
     def before(self, contents: Contents, gone: Collection[str]) -> None:
-        """Find out what works; modules of which nothing will be left are not tried.
+        """Record which modules can be imported; modules that slimming removes are skipped.
 
-        Raises UsageError: A command fails already.
+        Raises UsageError: A command already fails.
         """
         for command in self._commands:
             if failed := self._run_command(command):
-                raise UsageError(f"`{command}` fails before anything is slimmed: {failed}", "correct --check")
+                raise UsageError(
+                    f"--check: `{command}` fails before slimming: {failed}", "correct the command"
+                )
         errors: dict[str, str] = {}
-        why = f"there is no Python in {self._root}/bin"
+        why = f"{self._root / 'bin'} has no python"
         if (self._root / "bin" / "python").exists():
             errors = self._import(sorted(_find_modules(contents, gone)), _TIMEOUT)
-            why = f"no module can be imported ({next(iter(errors.values()), 'there is none')})"
+            why = f"no module can be imported ({next(iter(errors.values()), 'no modules found')})"
         self._names = tuple(name for name, error in errors.items() if not error)
         self.result = CheckResult(
             modules=len(self._names) if self._names else None,
@@ -76,25 +78,25 @@ class Check:
         )
 
     def after(self) -> None:
-        """Try it again.
+        """Repeat the imports and commands.
 
-        Raises VerdictError: Something that worked before does not.
+        Raises VerdictError: An import or command that worked before fails.
         """
         for name, error in self._import(self._names, _LONG_TIMEOUT).items():
             if error:
-                raise self._too_far(f"`import {name}` failed, which worked before ({error})")
+                raise self._fault(f"import {name}", error)
         for command in self._commands:
             if failed := self._run_command(command):
-                raise self._too_far(f"`{command}` failed, which worked before ({failed})")
+                raise self._fault(command, failed)
 
-    def _too_far(self, what: str) -> VerdictError:
+    def _fault(self, check: str, error: str) -> VerdictError:
         return VerdictError(
-            f"{self._root}: when it was slimmed, {what}; it was undone",
-            "find the step that takes what this needs, and leave it out: --keep STEP (slim without --apply lists them)",
+            f"{self._root}: `{check}` failed after slimming ({error}); all original files are restored",
+            "skip the step that removes a needed file: --keep STEP (slim without --apply lists the steps)",
         )
 
     def _import(self, names: Sequence[str], timeout: float) -> dict[str, str]:
-        """Import modules, and return how each failed, an empty string if it did not."""
+        """Import modules; return each module's error, or an empty string."""
 
         def import_module(name: str) -> str:
             command = [str(self._root / "bin/python"), "-I", "-B", "-c", _CHILD, name]
@@ -106,13 +108,12 @@ class Check:
         try:
             for name, error in zip(names, pool.map(import_module, names), strict=True):
                 errors[name] = error
-                self._note(f"importing {len(errors)}/{len(names)}: {name}")
+                self._note(f"importing modules: {len(errors)} of {len(names)} ({name})")
         finally:
             pool.shutdown(cancel_futures=True)
         return errors
 
     def _run_command(self, command: str) -> str:
-        """Run a command of the user's; return how it failed."""
         self._note(f"running {command}")
         return self._run(["/bin/sh", "-c", command])
 
@@ -124,9 +125,9 @@ class Check:
         home: str | None = None,
         success: int = 0,
     ) -> str:
-        """Run a program as the environment's owner, and return how it failed, with the last line that it wrote.
+        """Run a program as the environment's owner; return how it failed and its last line, or an empty string.
 
-        Nothing that it starts outlives it. A home is its current folder, too.
+        Its process group is killed at the end. ``home`` is also the current folder.
         """
         status = self._root.stat()
         owner: Mapping[str, Any] = {}
@@ -146,12 +147,12 @@ class Check:
                     start_new_session=True,
                     **owner,
                 )
-            except OSError as error:  # to root's, the environment's owner has no way, for one
+            except OSError as error:  # e.g. the owner may not enter a folder of root's
                 return f"{command[0]}: {error.strerror}"
             try:
                 returned = process.wait(timeout)
             except subprocess.TimeoutExpired:
-                return f"takes longer than {timeout:.0f} s"
+                return f"no result after {timeout:.0f} s"
             finally:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -160,7 +161,7 @@ class Check:
             last = output.read().decode(errors="replace").strip().splitlines()[-1:]
         if returned == success:
             return ""
-        ended = f"ended by signal {-returned}" if returned < 0 else f"ended with exit code {returned}"
+        ended = f"killed by signal {-returned}" if returned < 0 else f"exit code {returned}"
         return ": ".join([ended, *last])
 
     def _environ(self, home: str | None) -> dict[str, str]:
@@ -171,7 +172,7 @@ class Check:
 
 
 def _find_modules(contents: Contents, gone: Collection[str]) -> Iterator[str]:
-    """Return the topmost modules and packages of an environment that something is left of, by the names to import."""
+    """Yield the import names of top-level modules and packages that slimming does not remove."""
     packages: dict[tuple[str, ...], str] = {}
     modules: dict[str, str] = {}
     for path in contents.owners:

@@ -1,4 +1,4 @@
-"""`megabuild slim`: a function for each thing that it does, which returns the command's result."""
+"""`megabuild slim`: one function per action; each returns the command's result."""
 
 from __future__ import annotations
 
@@ -22,50 +22,58 @@ from groundwork.text import counted, size, wrapped
 
 
 def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
-    """Refuse what cannot be slimmed, or not in this way, before anything is read.
+    """Check that a subject can be slimmed in this way, before reading it.
 
-    Raises UsageError: It is a folder of something else; a package in place; or a copy of an environment.
+    Raises UsageError: The folder is no environment; a package is to be slimmed in place, or an environment copied.
     """
     if not is_environment(subject):
         if subject.is_dir():
             raise UsageError(
-                f"{subject} is not an environment",
-                "give a venv, a conda environment, or a .whl or .conda file",
+                f"{subject}: not an environment, wheel or conda package",
+                "pass an environment's folder, or a .whl or .conda file",
             )
         if in_place:
-            raise UsageError("a package is not changed in place", "--output DIR writes a new one")
+            raise UsageError(
+                f"{subject}: a package cannot be slimmed in place", "write a smaller copy with --output DIR"
+            )
     elif writes:
-        raise UsageError("an environment is slimmed in place", f"copy it: cp -a {subject} DIR; then --apply")
+        raise UsageError(
+            f"{subject}: an environment can only be slimmed in place",
+            f"copy it, then slim the copy with --apply: cp -a {subject} DIR",
+        )
     elif not in_place and (subject / BACKUP).is_dir():
         raise UsageError(
-            f"{subject} is slimmed already", "--undo restores it first; --apply starts with the originals"
+            f"{subject}: already slimmed",
+            "restore it with --undo, or slim it again from its originals with --apply",
         )
 
 
 def plan(subject: Path, request: SlimRequest, note: Note) -> Result:
-    """Say what each step would give and cost."""
+    """Return the savings and costs of each step; change nothing."""
     if is_environment(subject):
         steps = make_plan(scan(subject, name=str(subject)), request, note)
     else:
         with unpack_package(subject) as contents:
             steps = make_plan(contents, request, note)
-    how = "--apply does it in place" if steps.contents.kind == "environment" else "--output DIR writes a copy"
-    return _result("planned", steps, [f"nothing was touched: {how}"])
+    how = (
+        "slim in place with --apply"
+        if steps.contents.kind == "environment"
+        else "write a copy with --output DIR"
+    )
+    return _result("planned", steps, [f"nothing was changed; {how}"])
 
 
 def apply(
     root: Path, request: SlimRequest, note: Note, *, checks: Sequence[str] | None, keep_originals: bool
 ) -> Result:
-    """Make an environment smaller in place. An earlier slimming is undone first.
+    """Slim an environment in place, after undoing an earlier slimming.
 
-    All new files are written and on the disk before anything is touched; what then happens is renaming. The environment
-    is tried before and after, unless ``checks``, further commands, are None: if it fails, everything is put back. The
-    originals are kept, or forgotten.
+    All new files are synced to disk before the first original is renamed. ``checks`` are extra commands; None skips
+    the imports too.
 
     Raises BusyError: Another process is slimming this environment.
-    Raises VerdictError: An earlier slimming cannot be undone as a whole.
-    Raises OutOfSpaceError: The disk has no room for the new files; the originals are in place.
-    Raises VerdictError: Something does not work any more; everything was put back.
+    Raises VerdictError: An earlier slimming cannot be undone completely, or a check fails and all files are restored.
+    Raises OutOfSpaceError: The disk has no space for the new files; no file was changed.
     """
     check = None if checks is None else Check(root, checks, note)
     with hold_backup(root) as backup:
@@ -75,15 +83,15 @@ def apply(
         except OSError as error:
             if isinstance(of_system(error), OutOfSpaceError) or error.errno == errno.EDQUOT:
                 raise OutOfSpaceError(
-                    f"{root}: the disk has no room for the smaller libraries beside the originals",
-                    "the originals are in place; free some space",
+                    f"{root}: not enough disk space for the slimmed libraries next to the originals",
+                    "free disk space, then run the command again; no file was changed",
                 ) from error
             raise
         changes = bool(steps.gone or steps.new)
         if changes:
             if check:
                 check.before(steps.contents, steps.gone)
-            note("putting the new files in place")
+            note(f"replacing {counted(len(steps.new), 'file')} and removing {len(steps.gone)}")
             backup.commit(steps)
             try:
                 if check:
@@ -96,11 +104,11 @@ def apply(
     command = f"megabuild slim {shlex.quote(str(root))}"
     lines = check_lines(check.result) if check else []
     if not changes:
-        lines += [f"{root} is as it was: nothing can be taken away"]
+        lines += wrapped(f"{root}: nothing to remove; no file was changed")
     elif not keep_originals:
-        lines += ["the originals are deleted: there is no way back"]
+        lines += ["The originals are deleted; slimming cannot be undone."]
     else:
-        lines += wrapped(f"the originals are kept in {root / BACKUP} until they are restored or deleted:")
+        lines += wrapped(f"The originals are in {root / BACKUP}. Restore or delete them:")
         lines += [
             f"  {command} --undo",
             f"  {command} --forget",
@@ -110,23 +118,23 @@ def apply(
 
 
 def write(subject: Path, folder: Path, request: SlimRequest, note: Note) -> Result:
-    """Write a smaller copy of a package into a folder."""
+    """Write a smaller copy of a package into ``folder``."""
     steps, file = repack(subject, folder, request, note)
     before, after = subject.stat().st_size, file.stat().st_size
-    lines = [f"written to {file}", f"to download: {size(before)}, now {size(after)}"]
+    lines = [f"wrote {file}", f"download: {size(before)} before, {size(after)} now"]
     return _result("written", steps, lines, output=str(file), download=[before, after])
 
 
 def undo(root: Path) -> Result:
-    """Put all originals back.
+    """Restore all originals.
 
-    Raises UsageError: Nothing was slimmed in place.
-    Raises VerdictError: Some could not be put back; what there is of these is kept.
+    Raises UsageError: The environment has no originals.
+    Raises VerdictError: Some files could not be restored; their originals are kept.
     """
     _require_backup(root)
     with hold_backup(root) as backup:
         count = _put_back(backup, root)
-    lines = wrapped(f"{counted(count, 'file')} put back; {root} is as it was")
+    lines = wrapped(f"{root}: restored {counted(count, 'original file')}")
     return Result(format="slim", document={"state": "undone", "restored": count}, lines=lines)
 
 
@@ -136,12 +144,10 @@ def _put_back(backup: Backup, root: Path) -> int:
         lists = (PurePosixPath(file.record or file.path) for file in left)
         packages = dict.fromkeys(path.parent.name if path.name == "RECORD" else path.stem for path in lists)
         raise VerdictError(
-            f"{root}: {counted(count, 'file')} put back, {len(left)} not, as they were installed anew, changed or "
-            f"removed since, or their originals are gone (of {_name_some(packages)}: "
-            f"{_name_some(file.path for file in left)})",
-            f"the originals that are still there are kept below {root / BACKUP}, under their own paths: take what you "
-            "need, or move away what is in their places and undo again; --forget deletes them. What lost its original "
-            "comes back by installing its package again",
+            f"{root}: {counted(count, 'file')} restored, {len(left)} not, because they were changed, reinstalled or "
+            f"removed, or have no original ({_name_some(packages)}: {_name_some(file.path for file in left)})",
+            f"move the changed files away and run --undo again, or take the originals from {root / BACKUP}/originals; "
+            "reinstall packages without originals; --forget deletes the originals",
         )
     return count
 
@@ -154,20 +160,22 @@ def _name_some(names: Iterable[str]) -> str:
 def forget(root: Path) -> Result:
     """Delete the originals.
 
-    Raises UsageError: Nothing was slimmed in place.
-    Raises PreflightError: The last slimming was cut short.
+    Raises UsageError: The environment has no originals.
+    Raises PreflightError: The last slimming was interrupted.
     """
     _require_backup(root)
     with hold_backup(root) as backup:
         freed = backup.size
         backup.forget()
-    lines = [f"{size(freed)} freed; there is no way back now"]
+    lines = [f"deleted the originals: {size(freed)} freed; slimming can no longer be undone"]
     return Result(format="slim", document={"state": "forgotten", "freed": freed}, lines=lines)
 
 
 def _require_backup(root: Path) -> None:
     if not (root / BACKUP).is_dir():
-        raise UsageError(f"nothing was slimmed in place in {root}", "megabuild slim --apply does that")
+        raise UsageError(
+            f"{root}: no originals, not slimmed in place", "check the path; only --apply keeps originals"
+        )
 
 
 def _result(state: str, steps: SlimPlan, lines: Iterable[str], **more: object) -> Result:

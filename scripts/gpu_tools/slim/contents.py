@@ -1,4 +1,4 @@
-"""What an environment or an unpacked package holds, and whose it is."""
+"""The files of an environment or an unpacked package, and the packages that own them."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pathlib import Path
 from gpu_tools.file_lists import FileList, find_lists, read_list, source_of
 from gpu_tools.site_packages import find_site_packages
 
-#: Libraries and programs begin with it.
+#: First bytes of libraries and programs.
 ELF = b"\x7fELF"
-#: The folder in an environment with the originals of what was slimmed.
+#: Folder in an environment for the originals of slimmed files.
 BACKUP = ".megabuild-slim"
-#: Told of what is being done, for people.
+#: Callback for progress lines.
 Note = Callable[[str], None]
-#: A base environment has conda's cache and all others inside.
+#: A conda base environment contains the package cache and all other environments.
 _OTHERS = frozenset({"pkgs", "envs"})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contents:
-    """An environment, or a package that was unpacked."""
+    """An environment or an unpacked package."""
 
     root: Path
     name: str
     kind: str  #: ``environment``, ``wheel`` or ``package``.
-    every: Mapping[str, os.stat_result]  #: All files and symbolic links by their path.
-    lists: tuple[FileList, ...]  #: Files of none of them are not touched.
+    every: Mapping[str, os.stat_result]  #: All files and symbolic links, by path.
+    lists: tuple[FileList, ...]  #: Files in none of these lists are never changed.
 
     @cached_property
     def owners(self) -> Mapping[str, str]:
-        """Packages' names by the paths of their files; byte code belongs to its source's."""
+        """Package names by file path; byte code belongs to the package of its source."""
         owners = {path: listed.owner for listed in self.lists for path in listed.files if path in self.every}
         for path in self.every:
             if path not in owners and (source := source_of(path)) in owners:
@@ -43,7 +43,7 @@ class Contents:
 
     @cached_property
     def links(self) -> Mapping[str, str]:
-        """Symbolic links of packages, and what they point to, as a path in the environment."""
+        """Targets of the packages' symbolic links, as paths in the environment, by the links' paths."""
         return {
             path: os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(self.root / path)))
             for path in self.owners
@@ -52,7 +52,7 @@ class Contents:
 
     @cached_property
     def outside(self) -> Mapping[str, str]:
-        """Links of packages, and folders of packages that are links, to places outside: uv's cache, for one."""
+        """Targets of links (files or site-packages folders) that lead outside the environment, e.g. to uv's cache."""
         own = os.path.realpath(self.root)
         folders = (os.path.relpath(site.folder, self.root) for site in find_site_packages(self.root))
         targets = {path: os.path.realpath(self.root / path) for path in (*self.links, *folders)}
@@ -64,20 +64,19 @@ class Contents:
         return sum(map(self.size_of, self.every))
 
     def is_link(self, path: str) -> bool:
-        """Say whether a path is a symbolic link."""
         return stat.S_ISLNK(self.every[path].st_mode)
 
     def size_of(self, path: str) -> int:
-        """Return a file's bytes; links take no room."""
+        """Return a file's size in bytes; 0 for links."""
         return 0 if self.is_link(path) else self.every[path].st_size
 
     def read(self, path: str) -> bytes:
-        """Return a file's content; a link that leads nowhere has none."""
+        """Return a file's content; empty for a dangling link."""
         file = self.root / path
         return file.read_bytes() if file.is_file() else b""
 
     def begins_with(self, path: str, magic: bytes) -> bool:
-        """Say whether a path is a file whose content begins with some bytes."""
+        """Return whether a path is a regular file that begins with ``magic``."""
         if self.is_link(path):
             return False
         with (self.root / path).open("rb") as stream:
@@ -85,9 +84,9 @@ class Contents:
 
 
 def scan(root: Path, *, name: str, kind: str = "environment") -> Contents:
-    """Look around in a folder. Links are not followed, and other file systems not entered.
+    """List a folder's files, without following links or entering other file systems.
 
-    Raises IntegrityError: A package's list of files cannot be read.
+    Raises IntegrityError: A package's file list is malformed.
     """
     every = {}
     for path in sorted(_walk(root)):

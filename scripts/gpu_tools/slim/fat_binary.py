@@ -1,8 +1,8 @@
-"""One fat binary without the entries that CUDA would choose on none of the GPUs named.
+"""Removes the entries of a fat binary that CUDA would choose on none of the user's GPUs.
 
-Which those are says the CUDA C++ Programming Guide, "Compute Capabilities". A fat binary of which nothing would be
-chosen keeps a stand-in, a small entry of the same library for another GPU. So CUDA says what it did before, that there
-is no code for this GPU, and not that something is damaged; its own tools read it, too.
+The rules are in the CUDA C++ Programming Guide, "Compute Capabilities". If no entry would be chosen, the fat binary
+keeps a stand-in: a small entry of the same library for another GPU. CUDA then reports "no code for this GPU" as before
+slimming, not a damaged file, and CUDA's tools can read the file.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _VERSION, _ENTRY_VERSION, _ALIGNED = 1, 0x101, 8
 def slim_fatbin(
     data: mmap.mmap | bytes, fatbin: Fatbin, gpus: Sequence[str], stand_in: tuple[int, int] | None
 ) -> tuple[tuple[Piece, ...], bool]:
-    """Return what stays of a fat binary in a file, piece by piece, and whether any of it is for the GPUs (``sm_120``).
+    """Return the pieces of a fat binary to keep, and whether any of them is for ``gpus`` (``sm_120``).
 
-    All of it stays where its form is not the one that is known. The stand-in is where the entry lies that stays when
-    nothing else does; without one, all stays then.
+    A fat binary of unknown form is kept whole. ``stand_in`` is the byte range of the entry to keep if no entry is
+    needed; without a stand-in, the fat binary is then kept whole.
     """
     entries = _find_entries(data, fatbin)
     needed = find_needed(fatbin.members, gpus) if entries else frozenset()
@@ -44,7 +44,7 @@ def slim_fatbin(
 def find_stand_in(
     data: mmap.mmap | bytes, fatbins: Iterable[Fatbin], gpus: Sequence[str]
 ) -> tuple[int, int] | None:
-    """Return where a library's smallest machine code lies of no major number that the GPUs have; None without any."""
+    """Return the byte range of the library's smallest machine code for another major number than the GPUs'."""
     majors = {cuda_archs.number(gpu) // 10 for gpu in gpus}
     others = (
         entry
@@ -56,12 +56,11 @@ def find_stand_in(
 
 
 def find_needed(members: Sequence[Member], gpus: Iterable[str]) -> frozenset[int]:
-    """Return the positions of the entries that a fat binary needs.
+    """Return the positions of the entries to keep.
 
-    For each GPU that is its own machine code; else that of the same major and the highest lower minor number; else the
-    highest PTX not above. Code for one GPU (``sm_90a``) or one family (``sm_100f``) counts by its number like others,
-    where it runs at all. LTO-IR is not chosen by GPU but linked by nvJitLink: it is needed, and so are entries of a
-    kind that is not known here.
+    For each GPU: its own machine code; else the same major and the highest lower minor number; else the highest PTX
+    not above it. Code for one GPU (``sm_90a``) or family (``sm_100f``) counts by its number on GPUs that run it.
+    LTO-IR is kept: nvJitLink links it for any GPU. Entries of unknown kind are kept too.
     """
     needed = {position for position, member in enumerate(members) if member.kind not in (MACHINE_CODE, PTX)}
     for gpu in gpus:
@@ -74,17 +73,17 @@ def find_needed(members: Sequence[Member], gpus: Iterable[str]) -> frozenset[int
 
 
 def code_for(gpu: str, code: Iterable[str]) -> str:
-    """Say what of some code, by :func:`code_name`, a GPU has: ``own`` machine code, ``ptx`` to compile, or ``none``."""
+    """Return what a GPU can run of ``code`` (:func:`code_name`): ``own`` machine code, ``ptx``, or ``none``."""
     kinds = {prefix: kind for kind, prefix in _PREFIXES.items()}
-    words = (name.partition("_") for name in code)
-    members = [Member(kinds[prefix], arch, 0) for prefix, _, arch in words if prefix in kinds]
+    split = (name.partition("_") for name in code)
+    members = [Member(kinds[prefix], arch, 0) for prefix, _, arch in split if prefix in kinds]
     if any(member.kind == MACHINE_CODE and _runs(member, gpu) for member in members):
         return "own"
     return "ptx" if any(member.kind == PTX and _runs(member, gpu) for member in members) else "none"
 
 
 def code_name(member: Member) -> str:
-    """Return ``sm_90a``, ``compute_120`` or ``lto_75``; ``kind16_90`` for what is not known."""
+    """Return ``sm_90a``, ``compute_120`` or ``lto_75``; ``kind16_90`` for an unknown kind."""
     return f"{_PREFIXES.get(member.kind, f'kind{member.kind}')}_{member.arch}"
 
 
@@ -107,21 +106,21 @@ def _number(member: Member) -> int:
 
 
 def _find_highest(members: Sequence[Member], kind: int, gpu: str, *, desktop: bool = False) -> set[int]:
-    """Return all entries of the highest number among those of a kind that run on a GPU.
+    """Return the positions of the entries of a kind with the highest number that a GPU runs.
 
-    `desktop`: for a GPU of Jetson or Drive, code of desktop GPUs instead, which some drivers ran on them.
+    `desktop`: for a Jetson or Drive GPU, use desktop GPUs' code instead, which some drivers run on them.
     """
-    able = {
+    runnable = {
         position: _number(member)
         for position, member in enumerate(members)
         if member.kind == kind and (_is_desktop_code(member, gpu) if desktop else _runs(member, gpu))
     }
-    highest = max(able.values(), default=0)
-    return {position for position, value in able.items() if value == highest}
+    highest = max(runnable.values(), default=0)
+    return {position for position, value in runnable.items() if value == highest}
 
 
 def _find_entries(data: mmap.mmap | bytes, fatbin: Fatbin) -> list[tuple[int, int]]:
-    """Return where the entries lie with their headers; none of a fat binary that is not as CUDA 11 to 13 make it."""
+    """Return the entries' byte ranges with headers; none if the form differs from CUDA 11 to 13."""
     _, version, header_size, _ = _HEADER.unpack_from(data, fatbin.start)
     ends = list(accumulate((member.size for member in fatbin.members), initial=fatbin.start + header_size))
     regular = (

@@ -1,4 +1,4 @@
-"""What people do with an environment, by the names of the packages in it: what a slimming may cost."""
+"""The features of an environment that slimming may remove, derived from the names of its packages."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gpu_tools.slim.contents import Contents
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """Something that works in environments with certain packages."""
+    """A use of an environment that certain packages provide."""
 
-    name: str  #: As ``--keep`` takes it.
-    words: str  #: For people.
-    of: str = ""  #: Matches the names of the packages that have it; empty: any environment has it.
-    is_vital: bool = False  #: These packages do little without it: steps that cost it are left out unasked.
+    name: str  #: Value for ``--keep``.
+    words: str  #: Text in reports.
+    of: str = ""  #: Pattern of the packages' names; empty: every environment has it.
+    is_vital: bool = False  #: The packages are nearly useless without it: steps that break it are skipped.
 
     def packages(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of some packages, by name, that have it."""
+        """Return the sorted ``names`` of packages that have this feature."""
         return tuple(sorted(name for name in names if self.of and re.fullmatch(self.of, name)))
 
     def is_in(self, names: Iterable[str]) -> bool:
-        """Say whether an environment with these packages has it."""
+        """Return whether an environment with these packages has this feature."""
         return not self.of or bool(self.packages(names))
 
 
@@ -32,16 +32,16 @@ _TORCH = "torch|pytorch|libtorch"
 _TENSORFLOW = "tensorflow|tensorflow-cpu|tf-nightly|tensorflow-base"
 COMPILE_CPU = Feature(name="compile-cpu", words="torch.compile on the CPU", of=_TORCH)
 COMPILE_GPU = Feature(name="compile-gpu", words="torch.compile on GPUs", of=_TORCH)
-#: NVRTC and nvcc are given the headers in ``nvidia/``, numba-cuda links ``libcudadevrt.a``.
+#: They pass the headers in ``nvidia/`` to NVRTC and nvcc; numba-cuda links ``libcudadevrt.a``.
 KERNELS = Feature(name="kernels", words="kernels compiled at run time", is_vital=True,
                   of="cupy|cupy-.*|numba-cuda|cuda-core|nvmath-python|pycuda|warp-lang")  # fmt: skip
 #: They compile with Triton, nvcc or gcc before they answer the first request.
-STARTUP = Feature(name="startup", words="starting, which compiles", is_vital=True,
+STARTUP = Feature(name="startup", words="startup, which compiles kernels", is_vital=True,
                   of="vllm|vllm-.*|flashinfer|flashinfer-.*|deepspeed|sglang|sgl-kernel")  # fmt: skip
 EXTENSIONS = Feature(name="extensions", words="compiling extensions")
 DISTRIBUTED = Feature(name="distributed", words="distributed", of=_TORCH)
 PROFILER = Feature(name="profiler", words="profiler", of=f"{_TORCH}|{_TENSORFLOW}|jaxlib")
-#: In the order in which they are told.
+#: In the order of the report.
 FEATURES = (
     Feature(name="import", words="import"),
     Feature(name="autograd", words="autograd", of=_TORCH),
@@ -57,7 +57,7 @@ FEATURES = (
     DISTRIBUTED,
     PROFILER,
 )
-#: Packages with GPU code, or that require CUDA, which compile nothing as they run.
+#: Packages that have GPU code or require CUDA, but compile nothing at run time.
 _COMPILED = re.compile(
     "torchvision|torchaudio|torch-(scatter|sparse|cluster|spline-conv)|pyg-lib|bitsandbytes|triton|cuda-bindings|"
     "cuda-python|cuda-pathfinder"
@@ -73,17 +73,17 @@ _NVIDIA_PACKAGE = re.compile(
 
 
 def is_nvidia(owner: str) -> bool:
-    """Say whether a package is one of NVIDIA's with libraries, not of its Python bindings."""
+    """Return whether a package contains NVIDIA libraries; false for NVIDIA's Python bindings."""
     return _NVIDIA_PACKAGE.fullmatch(owner) is not None
 
 
 def is_nvidia_library(path: str) -> bool:
-    """Say by its name whether a library is one of NVIDIA's, whoever ships it."""
+    """Return whether a library's name is one of NVIDIA's, in any package."""
     return _NVIDIA_LIBRARY.match(os.path.basename(path)) is not None
 
 
 def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[str, ...]:
-    """Return the packages for GPUs of which nothing here knows what they need as they run."""
+    """Return the GPU packages whose needs at run time are unknown."""
     requirers = {listed.owner for listed in contents.lists if any(map(is_nvidia, listed.required_names))}
     return tuple(
         sorted(
@@ -97,7 +97,7 @@ def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[st
 
 
 def compiles_nothing(name: str) -> bool:
-    """Say whether a package is known to do well without headers and compilers."""
+    """Return whether a package is known to work without headers and compilers."""
     return _COMPILED.fullmatch(name) is not None or any(
         feature.packages([name]) and not feature.is_vital for feature in FEATURES
     )

@@ -1,9 +1,9 @@
-"""A library's GPU code without what the GPUs named cannot use: which bytes go, and what has to change with them.
+"""Finds the GPU code that the user's GPUs cannot run, and the pointers that must change when it is removed.
 
-nvcc lays a fat binary per object into ``.nv_fatbin``, and a wrapper into ``.nvFatBinSegment``, the one thing that knows
-where it is: the loader writes the address there. So these sections are compacted, and the wrappers follow. Where a
-reference is found that is none of that kind, each fat binary keeps its address. Outside of these sections (cuFFT,
-cuBLASLt's ``.cask_resource``) code may know where in a fat binary things lie: it only goes when nothing of it runs.
+nvcc puts a fat binary per object into ``.nv_fatbin``, and a wrapper into ``.nvFatBinSegment``. Only the wrapper has the
+fat binary's address; the loader writes it. These sections are therefore compacted and the wrappers updated. If any
+other reference exists, each fat binary keeps its address. In other sections (cuFFT, cuBLASLt's ``.cask_resource``) code
+may know offsets inside a fat binary: it is removed only if none of its entries runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Slimmer = Callable[[Fatbin], tuple[tuple[Piece, ...], bool]]
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """GPU code that can go: in one range of the file, with what has to change elsewhere then."""
+    """Removable GPU code in one range of the file, and the changes elsewhere that the removal needs."""
 
     change: RangeChange
     elsewhere: tuple[RangeChange, ...] = ()
@@ -41,7 +41,7 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Pointers:
-    """By address in a section: where in the file it stands for the loader, and where for debuggers."""
+    """File offsets of the pointers to each address in a section: for the loader, and in symbol tables."""
 
     loader: Mapping[int, list[int]]
     symbols: Mapping[int, list[int]]
@@ -50,14 +50,14 @@ class Pointers:
 def find_cuts(
     library: ElfFile, tables: Tables, gpus: Sequence[str], dropped: frozenset[int]
 ) -> tuple[list[Cut], frozenset[str]]:
-    """Return what is worth to go, and all code that the library has: ``sm_120``, ``compute_120``, ``lto_75``.
+    """Return the cuts worth making, and all code in the library: ``sm_120``, ``compute_120``, ``lto_75``.
 
-    Dropped sections, by number, go as a whole and need no change.
+    ``dropped``: numbers of the sections that are removed entirely; their pointers need no change.
     """
     cuts: list[Cut] = []
     by_section = _find_fatbins(library, tables)
-    every = [*chain(*by_section.values())]
-    stand_in = find_stand_in(library.data, every, gpus)
+    all_fatbins = [*chain(*by_section.values())]
+    stand_in = find_stand_in(library.data, all_fatbins, gpus)
 
     def slim(fatbin: Fatbin) -> tuple[tuple[Piece, ...], bool]:
         return slim_fatbin(library.data, fatbin, gpus, stand_in)
@@ -68,12 +68,12 @@ def find_cuts(
         cuts += [compacted] if compacted else [_cut_in_place(fatbin, slim, own) for fatbin in fatbins]
     sized = sorted(((_hole_size(tables, cut.change), cut) for cut in cuts), key=lambda pair: -pair[0])
     most = max(0, MOST_HOLES - len(tables.segments))
-    code = frozenset(code_name(member) for fatbin in every for member in fatbin.members)
+    code = frozenset(code_name(member) for fatbin in all_fatbins for member in fatbin.members)
     return [cut for size, cut in sized[:most] if size >= SMALLEST_HOLE], code
 
 
 def _find_fatbins(library: ElfFile, tables: Tables) -> Mapping[int, list[Fatbin]]:
-    """Return the fat binaries of every section that is mapped, by the section's number."""
+    """Return the fat binaries in each mapped section, by the section's number."""
     sections = sorted(
         (section.offset, section.end, index)
         for index, section in enumerate(tables.sections)
@@ -88,7 +88,7 @@ def _find_fatbins(library: ElfFile, tables: Tables) -> Mapping[int, list[Fatbin]
 
 
 def _hole_size(tables: Tables, change: RangeChange) -> int:
-    """Return how many bytes of the file a change lets go; none where it is not clear what else they are."""
+    """Return the bytes that a change removes from the file; 0 if the range may have another use."""
     if change.end - change.filled < SMALLEST_HOLE:
         return 0
     try:
@@ -99,7 +99,7 @@ def _hole_size(tables: Tables, change: RangeChange) -> int:
 
 
 def _cut_in_place(fatbin: Fatbin, slim: Slimmer, own: bool) -> Cut:
-    """Return what of a fat binary goes when it keeps its address."""
+    """Return the cut in a fat binary that keeps its address."""
     pieces, runs = slim(fatbin)
     if runs and not own:
         pieces = ((fatbin.start, fatbin.end),)
@@ -114,33 +114,33 @@ def _compact(
     slim: Slimmer,
     dropped: frozenset[int],
 ) -> Cut | None:
-    """Return a section with its fat binaries one after another; None where something unknown may point into it."""
+    """Return a section with its fat binaries moved together; None if an unknown pointer into it may exist."""
     section = tables.sections[index]
     pointers = _find_pointers(library, tables, index, dropped)
     starts = [fatbin.start for fatbin in fatbins]
     if pointers is None or [section.offset, *(fatbin.end for fatbin in fatbins)] != [*starts, section.end]:
         return None
-    every: list[Piece] = []
+    all_pieces: list[Piece] = []
     moved: dict[int, int] = {}
     position = section.address
     for fatbin in fatbins:
         address = section.address + fatbin.start - section.offset
         pieces, _ = slim(fatbin)
-        # the CUDA runtime's own, linked in, has no wrapper: it comes first, and stays where it is
+        # the statically linked CUDA runtime's fat binary has no wrapper: it is the first and must not move
         if address not in pointers.loader and position != address:
             return None
         moved[address] = position
-        every += pieces
+        all_pieces += pieces
         position += RangeChange(start=0, end=0, pieces=pieces).filled
     if pointers.loader.keys() - moved.keys():
         return None
     return Cut(
-        change=RangeChange(start=section.offset, end=section.end, pieces=tuple(every)),
+        change=RangeChange(start=section.offset, end=section.end, pieces=tuple(all_pieces)),
         elsewhere=tuple(
-            RangeChange(start=place, end=place + _ADDRESS.size, pieces=(_ADDRESS.pack(now),))
+            RangeChange(start=offset, end=offset + _ADDRESS.size, pieces=(_ADDRESS.pack(now),))
             for before, now in moved.items()
             if before != now
-            for place in (*pointers.loader.get(before, ()), *pointers.symbols.get(before, ()))
+            for offset in (*pointers.loader.get(before, ()), *pointers.symbols.get(before, ()))
         ),
     )
 
@@ -148,7 +148,7 @@ def _compact(
 def _find_pointers(
     library: ElfFile, tables: Tables, section: int, dropped: frozenset[int]
 ) -> Pointers | None:
-    """Return who points into a section; None where anything but nvcc's wrappers does, or may, for the loader."""
+    """Return the pointers into a section; None if the loader may use any besides those in nvcc's wrappers."""
     loader: dict[int, list[int]] = defaultdict(list)
     symbols: dict[int, list[int]] = defaultdict(list)
     start = tables.sections[section].address
@@ -165,22 +165,22 @@ def _find_pointers(
                 symbols[symbol[4]].append(table.offset + position * _SYMBOL.size + _VALUE_AT)
         if table.kind == RELA:
             relocations = _RELOCATION.iter_unpack(library.data[table.offset : table.end])
-            for position, (place, kind, target) in enumerate(relocations):
+            for position, (address, kind, target) in enumerate(relocations):
                 if target not in inside:
                     continue
-                pointer = _find_in_wrapper(library, tables, place)
+                pointer = _find_in_wrapper(library, tables, address)
                 if kind != _RELATIVE.get(tables.machine) or pointer is None:
                     return None
                 loader[target].append(table.offset + position * _RELOCATION.size + _ADDEND_AT)
                 if library.data[pointer : pointer + _ADDRESS.size] == _ADDRESS.pack(target):
-                    loader[target].append(pointer)  # linkers write the address there, too
+                    loader[target].append(pointer)  # linkers also write the address into the wrapper
     return Pointers(loader=loader, symbols=symbols)
 
 
-def _find_in_wrapper(library: ElfFile, tables: Tables, place: int) -> int | None:
-    """Return where in the file the pointer of the wrapper lies that is at a place in memory; None if there is none."""
+def _find_in_wrapper(library: ElfFile, tables: Tables, address: int) -> int | None:
+    """Return the file offset of the wrapper's pointer at an address in memory; None if no wrapper is there."""
     for name, section in zip(tables.names, tables.sections, strict=True):
-        at = section.offset + place - section.address
+        at = section.offset + address - section.address
         if name == _WRAPPERS and section.offset < at < section.end:
             start = at - _POINTER_AT
             return at if library.data[start : start + len(_WRAPPER_MAGIC)] == _WRAPPER_MAGIC else None

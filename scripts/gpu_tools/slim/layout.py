@@ -1,7 +1,7 @@
-"""Where everything lies in a library after ranges of it have lost their content: addresses stay, pages leave the file.
+"""Computes the layout of a library after removing content: memory addresses stay, whole pages leave the file.
 
-What was mapped in one piece is mapped around each hole, by more program headers, and the hole reads as zeros. The table
-of program headers grows by that, and moves to the file's end: the loader copies it where it is not mapped (glibc's
+A segment is split around each hole by additional program headers; the hole reads as zeros. The table of program headers
+grows and moves to the end of the file: the loader copies a table that is not mapped (glibc's
 ``_dl_map_object_from_fd``).
 """
 
@@ -18,20 +18,20 @@ from cuda_code.elf_file import ElfFile
 from gpu_tools.slim import tables as elf
 from gpu_tools.slim.tables import LOAD, NULL, NotUnderstood, SectionHeader, Segment, Tables
 
-#: The loader holds all program headers on its stack (100 bytes each), in whatever thread, and maps each on its own: a
-#: process has 65,530 mappings for all its libraries (vm.max_map_count).
+#: The loader keeps all program headers on its thread's stack (100 bytes each), and maps each one separately: a process
+#: may have 65,530 mappings for all its libraries (vm.max_map_count).
 MOST_HOLES = 512
-#: Below that a hole is not worth two mappings.
+#: Bytes; a smaller hole is not worth two mappings.
 SMALLEST_HOLE = 0x4000
 _NOT_MAPPED_ALIGNMENT = 16
 
-#: Literal bytes, or a range of the file as it was.
+#: Literal bytes, or a range of the original file.
 Piece = bytes | tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RangeChange:
-    """A range of the file, and what lies at its beginning afterwards: the rest is empty."""
+    """A range of the file and its new content; the range after the content is empty."""
 
     start: int
     end: int
@@ -39,15 +39,15 @@ class RangeChange:
 
     @property
     def filled(self) -> int:
-        """Where its content ends."""
+        """Offset at which the new content ends."""
         lengths = (len(piece) if isinstance(piece, bytes) else piece[1] - piece[0] for piece in self.pieces)
         return self.start + sum(lengths)
 
 
 def hole(tables: Tables, change: RangeChange) -> tuple[int, int]:
-    """Return which bytes of the former file a change lets go; an empty range where that is none.
+    """Return the range of the original file that a change removes; it may be empty.
 
-    Raises NotUnderstood: The range has more than one meaning.
+    Raises NotUnderstood: The range is used by more than one part of the file.
     """
     if tables.mapped_by(change.start, change.end):
         start = -(-change.filled // tables.page) * tables.page
@@ -59,20 +59,19 @@ def hole(tables: Tables, change: RangeChange) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A library as it is to be written: what changes, in order, each with how many bytes it lets go."""
+    """The changes to a library's file, by offset."""
 
-    before: int
-    changes: tuple[tuple[RangeChange, int], ...]
-    #: What stands behind everything else.
-    tail: bytes
+    before: int  #: Bytes of the original file.
+    changes: tuple[tuple[RangeChange, int], ...]  #: Each with the number of bytes that it removes.
+    tail: bytes  #: Appended to the file.
 
     @property
     def after(self) -> int:
-        """Bytes of the file that is to be written."""
+        """Bytes of the new file."""
         return self.before - sum(gone for _, gone in self.changes) + len(self.tail)
 
     def write(self, library: ElfFile, stream: IO[bytes]) -> None:
-        """Write the library."""
+        """Write the new file to ``stream``."""
         position = 0
         with memoryview(library.data) as data:
             for change, gone in self.changes:
@@ -86,20 +85,22 @@ class Layout:
 
 
 def lay_out(tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[int], size: int) -> Layout:
-    """Return where everything lies after changes of ranges that share no bytes; dropped sections, by number, are gone.
+    """Return the layout after changes of ranges that do not overlap; ``dropped`` has the removed sections' numbers.
 
-    Raises NotUnderstood: Ranges share bytes.
+    Raises NotUnderstood: Ranges overlap.
     """
     with_holes = [(change, hole(tables, change)) for change in changes]
     holes = sorted((start, end) for _, (start, end) in with_holes if start < end)
     moved = _Moved(holes)
     segments = [part for segment in tables.segments for part in _around(segment, holes, moved)]
     grown = len(segments) != len(tables.segments)
-    if grown:  # nothing that is mapped may claim to be the table
+    if grown:  # PT_PHDR must name a mapped table; the new one is not mapped
         segments = [segment for segment in segments if segment.kind != elf.PROGRAM_HEADERS]
     table = b"".join(elf.SEGMENT.pack(*segment) for segment in segments)
     table_at, padding = moved(tables.segments_at), b""
-    if grown:  # behind what is mapped in whole pages: the loader takes a table from there, but clears what follows data
+    if (
+        grown
+    ):  # after the last mapped page: the loader reads a table there, but zeroes the rest of a data page
         mapped = max(segment.end for segment in segments if segment.kind == LOAD and segment.size)
         table_at = max(-(-moved(size) // 8) * 8, -(-mapped // tables.page) * tables.page)
         padding = bytes(table_at - moved(size))
@@ -110,22 +111,24 @@ def lay_out(tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[i
     ]
     _, old_table, sections_range = tables.own_ranges
     headers = b"".join(elf.SECTION.pack(*section) for section in sections)
-    own = (
+    headers_changed = (
         ((32, 48), struct.pack("<QQ", table_at, moved(tables.sections_at))),
         ((56, 58), struct.pack("<H", len(segments))),
         (old_table, b"" if grown else table),
         (sections_range, headers),
     )
-    everything = [(change, past - start) for change, (start, past) in with_holes]
-    everything += [(RangeChange(start=start, end=end, pieces=(new,)), 0) for (start, end), new in own]
-    everything.sort(key=lambda pair: pair[0].start)
-    if any(change.end > following.start for (change, _), (following, _) in pairwise(everything)):
-        raise NotUnderstood("what changes overlaps")
-    return Layout(before=size, changes=tuple(everything), tail=padding + table if grown else b"")
+    all_changes = [(change, past - start) for change, (start, past) in with_holes]
+    all_changes += [
+        (RangeChange(start=start, end=end, pieces=(new,)), 0) for (start, end), new in headers_changed
+    ]
+    all_changes.sort(key=lambda pair: pair[0].start)
+    if any(change.end > following.start for (change, _), (following, _) in pairwise(all_changes)):
+        raise NotUnderstood("changed ranges overlap")
+    return Layout(before=size, changes=tuple(all_changes), tail=padding + table if grown else b"")
 
 
 class _Moved:
-    """Tells where what lay at an offset of the file lies now; for what is gone, where it would begin."""
+    """Maps an offset in the original file to the new one; an offset in a hole to the start of the hole."""
 
     def __init__(self, holes: Sequence[tuple[int, int]]) -> None:
         self._holes = holes
@@ -139,7 +142,7 @@ class _Moved:
 
 
 def _around(segment: Segment, holes: Sequence[tuple[int, int]], moved: _Moved) -> Iterator[Segment]:
-    """Return the segments that take the place of one."""
+    """Split a segment around the holes."""
     if segment.kind != LOAD or not segment.size:
         yield segment._replace(offset=moved(segment.offset) if segment.size else segment.offset)
         return
@@ -156,7 +159,7 @@ def _around(segment: Segment, holes: Sequence[tuple[int, int]], moved: _Moved) -
 
 
 def _part(segment: Segment, start: int, end: int, memory: int, moved: _Moved) -> Segment:
-    """Return a segment for a part of what another one maps."""
+    """Return a segment for a part of another segment's range."""
     offset, past = moved(start), start - segment.offset
     align = segment.align
     while (segment.address + past - offset) % max(align, 1):
@@ -172,7 +175,7 @@ def _part(segment: Segment, start: int, end: int, memory: int, moved: _Moved) ->
 
 
 def _section(section: SectionHeader, moved: _Moved, sizes: dict[tuple[int, int], int]) -> SectionHeader:
-    """Return a section's new header; one whose content was replaced as a whole has the new content's size."""
+    """Return a section's new header; ``sizes`` has the new sizes of sections replaced as a whole, by range."""
     if section.kind == NULL:
         return section
     size = section.size

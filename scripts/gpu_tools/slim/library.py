@@ -1,4 +1,4 @@
-"""One ELF library made smaller: GPU code of other architectures and symbol tables leave the file."""
+"""Slims one ELF library: removes GPU code for other architectures, and symbol tables."""
 
 from __future__ import annotations
 
@@ -19,42 +19,41 @@ from gpu_tools.slim.tables import ALLOC, NotUnderstood, Tables
 
 @dataclass(frozen=True, kw_only=True)
 class LibrarySlimmed:
-    """What one library would become, or became."""
+    """The result of slimming one library, or its forecast."""
 
-    #: Bytes of the file on the disk, before and afterwards.
+    #: Bytes of the file before and after.
     before: int
     after: int
-    #: Bytes given back by GPU code of other architectures, and by symbol tables and debug information.
+    #: Bytes saved by removing GPU code, and by removing symbol tables and debug information.
     gpu_code: int = 0
     symbols: int = 0
-    #: All GPU code that it had, if GPUs were named: ``sm_120``, ``compute_120``, ``lto_75``.
+    #: All GPU code before slimming, if GPUs were named: ``sm_120``, ``compute_120``, ``lto_75``.
     code: tuple[str, ...] = ()
-    trouble: str = ""  #: Why it was left alone.
+    trouble: str = ""  #: Why the library cannot be slimmed.
 
 
 def slim_library(source: Path, target: Path | None, *, gpus: Sequence[str], symbols: bool) -> LibrarySlimmed:
-    """Write a smaller copy of a library, or say what that would give.
+    """Write a smaller copy of a library to ``target``; without a target, only forecast the savings.
 
-    The new file's mode and fsync are the caller's; none is written where nothing is to be taken away, or without a
-    target. A file of a form not understood here is left alone. Without GPUs (``sm_120``) their code is not touched;
-    ``symbols``: ``.symtab``, ``.strtab`` and debug sections go.
+    No file is written if nothing can be removed or the form is unknown; the caller sets mode and syncs. Without
+    ``gpus`` (``sm_120``), GPU code is kept; ``symbols`` removes ``.symtab``, ``.strtab`` and debug sections.
 
-    Raises OSError: It cannot be read or written.
+    Raises OSError: A file cannot be read or written.
     """
     try:
         with opened(source) as library:
-            plan, done = _plan(library, gpus, symbols=symbols)
-            if target is not None and plan is not None:
+            layout, result = _plan(library, gpus, symbols=symbols)
+            if target is not None and layout is not None:
                 with target.open("xb") as stream:
-                    plan.write(library, stream)
+                    layout.write(library, stream)
     except (NotElf, NotUnderstood, struct.error) as error:
         size = source.stat().st_size
         return LibrarySlimmed(before=size, after=size, trouble=str(error))
-    return done
+    return result
 
 
 def _plan(library: ElfFile, gpus: Sequence[str], *, symbols: bool) -> tuple[Layout | None, LibrarySlimmed]:
-    """Return how a library is to be written, None if as it is, and what that gives."""
+    """Return the new layout, or None if nothing can be removed, and the forecast."""
     parsed, size = tables.read(library), len(library.data)
     dropped = _find_symbol_sections(parsed) if symbols else frozenset()
     cuts: list[Cut] = []
@@ -79,7 +78,7 @@ def _plan(library: ElfFile, gpus: Sequence[str], *, symbols: bool) -> tuple[Layo
 
 
 def _find_symbol_sections(parsed: Tables) -> frozenset[int]:
-    """Return the sections, by number, that only debuggers and profilers read."""
+    """Return the numbers of the sections that only debuggers and profilers read."""
     unread = {
         index
         for index, (name, section) in enumerate(zip(parsed.names, parsed.sections, strict=True))

@@ -1,4 +1,4 @@
-"""What a slimming takes away, step by step."""
+"""Plans a slimming: the files to remove and the libraries to shrink, step by step."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from groundwork.errors import UsageError
 from groundwork.files import sync
 from groundwork.text import counted
 
-#: Saving less than a page of a file is not worth a new one.
+#: Bytes; a file is replaced only if that saves at least one page.
 _LEAST = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saving:
-    """A step: the bytes it gives, and the number of files it removes or makes smaller."""
+    """A step, the bytes it saves, and the number of files it removes or shrinks."""
 
     step: SlimStep
     saves: int
@@ -37,21 +37,23 @@ class Saving:
 
 @dataclass(frozen=True, kw_only=True)
 class SlimPlan:
-    """What goes and what stays."""
+    """The steps with their savings, and what they cost."""
 
     contents: Contents
     request: SlimRequest
-    rows: tuple[Saving, ...]  #: Of the steps, those that give something.
-    gone: frozenset[str]  #: Files to remove.
-    left_alone: Mapping[str, str]  #: Libraries that are not understood, with the reason.
-    #: For each GPU that was named (``sm_120``), the libraries with machine code for it (``own``), with PTX only
-    #: (``ptx``), and with code for others alone (``none``).
+    rows: tuple[Saving, ...]  #: Steps that save bytes or remove files.
+    gone: frozenset[str]  #: Paths of files to remove.
+    left_alone: Mapping[str, str]  #: Libraries that cannot be slimmed, with the reason.
+    #: Per requested GPU (``sm_120``), the libraries with machine code for it (``own``), with PTX only (``ptx``), and
+    #: with code for other GPUs only (``none``).
     gpu_code: Mapping[str, Mapping[str, list[str]]]
-    #: Steps that were left out, by name, with the feature or the packages that need what they take.
+    #: Skipped steps, by name, with the feature or the packages that need the files.
     spared: Mapping[str, str]
-    lost_for: Mapping[str, tuple[str, ...]]  #: By step: packages that use what it takes, and go on without.
-    unknown: tuple[str, ...]  #: Packages for GPUs of which nothing here knows what they need as they run.
-    #: For files that change (libraries, lists) where their new content lies; empty while it is only a plan.
+    lost_for: Mapping[
+        str, tuple[str, ...]
+    ]  #: By step: packages that use the removed files, but work without.
+    unknown: tuple[str, ...]  #: GPU packages whose needs at run time are unknown.
+    #: New files by the paths of the libraries and lists that they replace; empty if none were written.
     new: Mapping[str, Path]
 
     @property
@@ -61,12 +63,12 @@ class SlimPlan:
 
     @property
     def after(self) -> int:
-        """Bytes that stay."""
+        """Bytes of all files after slimming."""
         return self.before - sum(row.saves for row in self.rows)
 
     @cached_property
     def features(self) -> Mapping[str, tuple[Feature, ...]]:
-        """What packages like these can do, if they could before: ``works``, ``limited`` (in part) and ``lost``."""
+        """The packages' features after slimming: ``works``, ``limited`` (in part) and ``lost``."""
         packages = frozenset(self.contents.owners.values())
         lost = {feature for row in self.rows for feature in row.step.costs}
         limited = {feature for row in self.rows for feature in row.step.limits} - lost
@@ -78,7 +80,7 @@ class SlimPlan:
         }
 
     def name_costs(self, features: Iterable[Feature]) -> list[str]:
-        """Return the names of those of a step's features that packages like these have."""
+        """Return the names of the ``features`` that the installed packages have."""
         existing = {feature for kind in self.features.values() for feature in kind}
         return [feature.name for feature in features if feature in existing]
 
@@ -112,30 +114,35 @@ class SlimPlan:
 
 
 def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path | None = None) -> SlimPlan:
-    """Find out what each step gives; the new content of files that change is written below ``into``, if that is given.
+    """Compute the savings of each step; write the new files below ``into``, if given.
 
-    Raises UsageError: It is to be written, and nothing has code for a GPU that was named.
+    Raises UsageError: ``into`` is given, and no library has code for a requested GPU.
     """
     steps, spared = select_steps(request, contents)
-    note("looking for what nothing needs")
+    note("finding unused files")
     gone, rows = _pick_files(contents, request, steps)
     libraries = _slim_libraries(contents, request, {step.name for step in steps}, gone, note, into)
     gpu_code = {gpu: _sort_by_code(gpu, libraries) for gpu in request.gpus}
     if into is not None:
         _refuse_without_code(contents, gpu_code)
-    smaller = {path: done for path, done in libraries.items() if done.before - done.after >= _LEAST}
+    smaller = {
+        path: slimmed for path, slimmed in libraries.items() if slimmed.before - slimmed.after >= _LEAST
+    }
     for step in steps:
         if step.picks is None:
-            parts = [done.gpu_code if step.name == "gpu-code" else done.symbols for done in smaller.values()]
+            parts = [
+                slimmed.gpu_code if step.name == "gpu-code" else slimmed.symbols
+                for slimmed in smaller.values()
+            ]
             rows.append(Saving(step=step, saves=sum(parts), files=sum(map(bool, parts))))
     lost_for = {row.step.name: row.step.find_users(contents, request, needing=False) for row in rows}
-    with_code = {contents.owners[path] for path, done in libraries.items() if done.code}
+    with_code = {contents.owners[path] for path, slimmed in libraries.items() if slimmed.code}
     return SlimPlan(
         contents=contents,
         request=request,
         rows=tuple(row for row in rows if row.saves or row.files),
         gone=frozenset(gone),
-        left_alone={path: done.trouble for path, done in libraries.items() if done.trouble},
+        left_alone={path: slimmed.trouble for path, slimmed in libraries.items() if slimmed.trouble},
         gpu_code=gpu_code,
         spared=spared,
         lost_for={step: packages for step, packages in lost_for.items() if packages},
@@ -155,7 +162,7 @@ def _sort_by_code(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> dict[str
 
 
 def lacks_all_code(libraries: Mapping[str, list[str]]) -> bool:
-    """Say whether there is code for other GPUs only."""
+    """Return whether all libraries with GPU code have code for other GPUs only."""
     return bool(libraries["none"]) and not (libraries["own"] or libraries["ptx"])
 
 
@@ -163,9 +170,9 @@ def _refuse_without_code(contents: Contents, gpu_code: Mapping[str, Mapping[str,
     for gpu, libraries in gpu_code.items():
         if lacks_all_code(libraries):
             raise UsageError(
-                f"nothing in {contents.name} has code for a GPU of {cuda_archs.number(gpu) / 10:.1f}: "
-                f"{counted(len(libraries['none']), 'file')} with code for others",
-                "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv tells), or leave it out",
+                f"{contents.name}: no library has code for GPU {cuda_archs.number(gpu) / 10:.1f}, only for other GPUs "
+                f"({counted(len(libraries['none']), 'file')})",
+                "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv lists your GPUs), or omit it",
             )
 
 
@@ -175,10 +182,10 @@ def _pick_files(
     gone: set[str] = set()
     rows = []
     for step in steps:
-        # to remove a link to what lies elsewhere gives nothing
+        # removing a link to a file outside saves nothing
         picked = set(step.picks(contents, request)) - gone - contents.outside.keys() if step.picks else set()
         pointing = picked
-        while pointing:  # a link goes with what it points to
+        while pointing:  # remove links together with their targets
             pointing = {path for path, to in contents.links.items() if to in pointing} - picked - gone
             picked |= pointing
         gone |= picked
@@ -205,17 +212,17 @@ def _slim_libraries(
         if path not in gone
         and contents.size_of(path) >= _LEAST
         and contents.begins_with(path, ELF)
-        # NVIDIA's licence does not let changed copies of its libraries be passed on
+        # NVIDIA's licence forbids passing on changed copies of its libraries
         and (contents.kind == "environment" or not is_nvidia_library(path))
     ]
     for count, path in enumerate(paths, 1):
-        note(f"libraries {count}/{len(paths)}: {posixpath.basename(path)}")
+        note(f"analysing libraries: {count} of {len(paths)} ({posixpath.basename(path)})")
         target = None if into is None else into / path
         if target:
             target.parent.mkdir(parents=True, exist_ok=True)
-        done = slim_library(contents.root / path, target, gpus=gpus, symbols="symbols" in steps)
-        libraries[path] = done
-        if target and done.before - done.after >= _LEAST:
+        slimmed = slim_library(contents.root / path, target, gpus=gpus, symbols="symbols" in steps)
+        libraries[path] = slimmed
+        if target and slimmed.before - slimmed.after >= _LEAST:
             _copy_status(contents, path, target)
         elif target:
             target.unlink(missing_ok=True)
@@ -225,11 +232,11 @@ def _slim_libraries(
 def _write_lists(
     contents: Contents, gone: Collection[str], new: dict[str, Path], into: Path
 ) -> dict[str, Path]:
-    """Write the lists of files that change, and return them with the other new files."""
+    """Write corrected file lists; return ``new`` with them added."""
     for listed in contents.lists:
-        if listed.path not in contents.every:  # in a folder that is a link to another place
+        if listed.path not in contents.every:  # its folder is a link to another folder
             continue
-        # lists tell of a link what its target holds
+        # a list has the hash of a link's target
         linked = {path: new[to] for path, to in contents.links.items() if to in new}
         text = correct_list(contents.root / listed.path, listed.path, gone, {**linked, **new})
         if text is not None:
@@ -237,14 +244,14 @@ def _write_lists(
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
             _copy_status(contents, listed.path, target)
-            # of the same size at times: by date, too, rsync and undoing tell it from the original
+            # the size may be unchanged: the date lets rsync and undo distinguish the new list from the original
             status = contents.every[listed.path]
             os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
     return new
 
 
 def _copy_status(contents: Contents, path: str, target: Path) -> None:
-    """Give a new file mode, dates and owner of the original, and see that it is on the disk."""
+    """Copy mode, dates and owner of the original to a new file, and sync it to disk."""
     status = contents.every[path]
     shutil.copystat(contents.root / path, target)
     if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):

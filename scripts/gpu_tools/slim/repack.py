@@ -1,4 +1,4 @@
-"""Smaller copies of packages: of a wheel, or of a conda package."""
+"""Writes smaller copies of wheels and conda packages."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from groundwork import archives, wheel_file
 from groundwork.errors import UsageError
 from groundwork.files import OLDEST_IN_ZIP, scratch
 
-_LEVEL = 15  # what rattler calls the default
+_LEVEL = 15  # rattler's default zstd level
 
 
 @contextmanager
 def unpack_package(package: Path, near: Path | None = None) -> Iterator[Contents]:
-    """Unpack a wheel or conda package for as long as the context lasts: below a folder, or among temporary files.
+    """Unpack a wheel or conda package below ``near`` or in a temporary folder; delete it when the context ends.
 
-    Raises UsageError: It is neither a ``.whl`` nor a ``.conda`` file.
-    Raises IntegrityError: It is damaged.
+    Raises UsageError: ``package`` is not a ``.whl`` or ``.conda`` file.
+    Raises IntegrityError: The package is damaged.
     """
     if package.suffix not in (".whl", ".conda") or not package.is_file():
         raise UsageError(
-            f"{package} cannot be slimmed", "give the folder of an environment, or a .whl or .conda file"
+            f"{package}: not an environment, wheel or conda package",
+            "pass an environment's folder, or a .whl or .conda file",
         )
     with tempfile.TemporaryDirectory(prefix="megabuild-slim-") if near is None else scratch(near) as folder:
         root = Path(folder, "package")
@@ -48,23 +49,23 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[Contents
 
 
 def repack(package: Path, folder: Path, request: SlimRequest, note: Note) -> tuple[SlimPlan, Path]:
-    """Write a smaller copy of a package into a folder, and return the plan and the new file, whose name says so.
+    """Write a smaller copy of a package into ``folder``; return the plan and the new file (``…slim_sm90…``).
 
-    Raises UsageError: There is nothing to take away.
+    Raises UsageError: No step removes anything.
     """
     with unpack_package(package, folder) as contents:
         into = contents.root.parent / "new"
         plan = make_plan(contents, request, note, into=into)
         if not plan.rows:
             raise UsageError(
-                f"nothing can be taken away from {package.name}", "slim without --output lists the steps"
+                f"{package.name}: nothing to remove", "list the steps: run slim without --output"
             )
         for path in plan.gone:
             (contents.root / path).unlink()
         for path, new in plan.new.items():
             os.replace(new, contents.root / path)
-        note("packing")
-        # none where there was no code for others in it
+        note(f"packing {package.name}")
+        # without the step, the package had no code for other GPUs
         gpus = request.gpus if any(row.step.name == "gpu-code" for row in plan.rows) else ()
         tag = "_".join(["slim", *(gpu.replace("_", "") for gpu in gpus)])  # slim_sm90_sm120
         if contents.kind == "wheel":
@@ -76,7 +77,7 @@ def repack(package: Path, folder: Path, request: SlimRequest, note: Note) -> tup
 
 
 def _pack_wheel(package: Path, root: Path, tag: str) -> Path:
-    """Pack a wheel with a build tag, so that requirements of its version still mean it, and pip prefers it."""
+    """Pack a wheel with a build tag: pip prefers it, and requirements on its version still match."""
     name, version, *build, python, abi, platform = package.stem.split("-")
     number = f"{build[0] if build else 1}{tag}"
     about = wheel_file.metadata(root) / "WHEEL"
@@ -87,7 +88,7 @@ def _pack_wheel(package: Path, root: Path, tag: str) -> Path:
 
 
 def _pack_conda(package: Path, plan: SlimPlan, tag: str, gpus: Sequence[str]) -> Path:
-    """Pack a conda package under a build string of its own, for machines whose GPUs it has code for."""
+    """Pack a conda package with its own build string and a constraint to GPUs that it has code for."""
     root = plan.contents.root
     index_file = root / "info" / "index.json"
     index = json.loads(index_file.read_text())
@@ -110,7 +111,7 @@ def _pack_conda(package: Path, plan: SlimPlan, tag: str, gpus: Sequence[str]) ->
 
 
 def _copy_tar(source: IO[bytes], target: IO[bytes], plan: SlimPlan) -> None:
-    """Copy an archive entry by entry, with the files as they are now."""
+    """Copy an archive entry by entry, with the slimmed files' content and without removed files."""
     with archives.open_tar_pair(source, target, level=_LEVEL) as (old, new):
         for member in old:
             path = os.path.normpath(member.name)
@@ -118,14 +119,14 @@ def _copy_tar(source: IO[bytes], target: IO[bytes], plan: SlimPlan) -> None:
                 continue
             if not member.isreg():
                 new.addfile(member)
-            elif path in plan.contents.every:  # and no place outside, which was not unpacked
+            elif path in plan.contents.every:  # not unpacked if the path leads outside
                 with (plan.contents.root / path).open("rb") as content:
                     member.size = os.fstat(content.fileno()).st_size
                     new.addfile(member, content)
 
 
 def _version_range(gpus: Sequence[str]) -> str:
-    """Return the compute capabilities that code runs on: that of each GPU, and later ones of the same major number.
+    """Return a version range of compute capabilities: each GPU's, and later ones with the same major number.
 
     ``__cuda_arch`` is the virtual package of CEP 46 (https://conda.org/learn/ceps/cep-0046).
     """

@@ -1,4 +1,4 @@
-"""What a slimming gives and costs, for people: lines of 80 columns."""
+"""The report of `megabuild slim`: savings and costs in lines of 80 columns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gpu_tools.slim.features import Feature
 from gpu_tools.slim.plan import SlimPlan, lacks_all_code
 from groundwork.text import UNICODE, counted, size, table, wrapped
 
-_HEADS = ("step", "saves", "what goes [and what that costs]")
-_GPU_HEADS = ("GPU", "libraries with its code", "PTX only", "neither")
+_HEADS = ("step", "saves", "removes [breaks]")
+_GPU_HEADS = ("GPU", "libraries with native code", "PTX only", "no code")
 
 
 def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
-    """Return the steps, as they were carried out or would be, and what works afterwards."""
+    """Return the table of steps, the features that still work, and GPU code; ``done``: after slimming."""
     now = f"before, {size(plan.after)} now" if done else f"now, would be {size(plan.after)}"
     yield from wrapped(f"{plan.contents.name}: {size(plan.before)} {now}")
     yield ""
@@ -25,7 +25,7 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
         costs += [f"part of {name}" for name in plan.name_costs(row.step.limits)]
         text = ", ".join(costs).replace("compile-cpu, compile-gpu", "compile")
         rows.append((row.step.name, size(row.saves), f"{row.step.loses}{f' [{text}]' if text else ''}"))
-    rows.append(("together", size(plan.before - plan.after), ""))
+    rows.append(("total", size(plan.before - plan.after), ""))
     yield from table(_HEADS, rows, right=frozenset({1}))
     yield ""
     features = {kind: [_describe(plan, feature) for feature in plan.features[kind]] for kind in plan.features}
@@ -33,30 +33,30 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
         f"functions of {', '.join(packages)} that use {' and '.join(steps)}"
         for packages, steps in _group(plan.lost_for).items()
     )
-    spared = (f"{', '.join(steps)} (for {reason})" for reason, steps in _group(plan.spared).items())
-    unknown = f"what {', '.join(plan.unknown)} may compile or open; try it: --check COMMAND"
+    spared = (f"{', '.join(steps)} (needed for {reason})" for reason, steps in _group(plan.spared).items())
+    unknown = f"{', '.join(plan.unknown)} may compile code or load removed files; test with --check COMMAND"
     for title, texts in (
         ("still works:", features["works"]),
-        ("in part:", features["limited"]),
+        ("limited:", features["limited"]),
         ("lost:", [*features["lost"], *lost_for]),
-        ("left as is:", [*spared]),
+        ("skipped:", [*spared]),
         ("unknown:", [unknown] if plan.unknown else []),
     ):
         if texts:
             yield from wrapped(f"{title:12} {', '.join(texts)}", rest=" " * 13)
     yield from _gpu_lines(plan)
     for why, paths in _group(plan.left_alone).items():
-        yield from wrapped(f"{UNICODE.warning} {counted(len(paths), 'file')} left alone: {why} ({paths[0]})")
+        yield from wrapped(f"{UNICODE.warning} {counted(len(paths), 'file')} not slimmed: {why} ({paths[0]})")
     if targets := [*plan.contents.outside.values()]:
         to = os.path.commonpath([os.path.dirname(target) for target in targets])
         yield from wrapped(
-            f"{UNICODE.warning} {counted(len(targets), 'link')} of packages to {to}: what lies there is not touched. "
-            "Install with copies (uv: --link-mode copy)"
+            f"{UNICODE.warning} {counted(len(targets), 'link')} of packages to {to}: the files there are not slimmed; "
+            "reinstall with copies (uv: --link-mode copy)"
         )
 
 
 def check_lines(checked: CheckResult) -> list[str]:
-    """Return what was tried after slimming in place."""
+    """Return the lines about the checks after slimming in place."""
     if checked.modules is None:
         return wrapped(f"not checked: {checked.why}")
     also = f", and {counted(checked.commands, 'command')} succeeds" if checked.commands else ""
@@ -66,7 +66,7 @@ def check_lines(checked: CheckResult) -> list[str]:
 def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
     if not plan.gpu_code:
         yield from wrapped(
-            "GPU code stays as it is: name the GPUs to keep it for (--arch-list 12.0, --arch-list native)"
+            "GPU code is kept; to remove code for other GPUs, pass --arch-list 12.0 or --arch-list native"
         )
     if not any(map(any, (libraries.values() for libraries in plan.gpu_code.values()))):
         return
@@ -79,16 +79,20 @@ def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
     yield from table(_GPU_HEADS, rows, right=frozenset({1, 2, 3}))
     for gpu, libraries in plan.gpu_code.items():
         if lacks_all_code(libraries):
-            yield from wrapped(f"{UNICODE.warning} nothing here has code for {numbers[gpu]}: --apply refuses")
+            yield from wrapped(
+                f"{UNICODE.warning} no library has code for {numbers[gpu]}; --apply would fail"
+            )
         elif names := [os.path.basename(path) for path in libraries["none"]]:
             more = ", …" if len(names) > 3 else ""
-            yield from wrapped(f"nothing for {numbers[gpu]}, before either: {', '.join(names[:3])}{more}")
+            yield from wrapped(
+                f"no code for {numbers[gpu]}, also before slimming: {', '.join(names[:3])}{more}"
+            )
 
 
 def _group(
     reasons: Mapping[str, str] | Mapping[str, tuple[str, ...]],
 ) -> dict[str | tuple[str, ...], list[str]]:
-    """Return each reason once, with the names that have it."""
+    """Return the names by reason."""
     groups: dict[str | tuple[str, ...], list[str]] = {}
     for name, reason in reasons.items():
         groups.setdefault(reason, []).append(name)

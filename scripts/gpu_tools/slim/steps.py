@@ -1,4 +1,4 @@
-"""The steps of a slimming: what each takes away, and which features that costs."""
+"""The steps of a slimming: the files each removes, and the features it breaks."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from groundwork.names import cuda_archs
 
 @dataclass(frozen=True, kw_only=True)
 class SlimRequest:
-    """What is to be made smaller, and how far."""
+    """The user's limits for slimming."""
 
-    gpus: tuple[str, ...] = ()  #: To keep code for, ``sm_120``; none: for all.
-    keep: frozenset[str] = frozenset()  #: Names of features, and of steps, that are not to be lost or taken.
+    gpus: tuple[str, ...] = ()  #: GPUs to keep code for (``sm_120``); empty: keep all code.
+    keep: frozenset[str] = frozenset()  #: Names of features to keep and of steps to skip.
 
 
 Picker = Callable[[Contents, SlimRequest], Iterable[str]]
@@ -42,19 +42,19 @@ Picker = Callable[[Contents, SlimRequest], Iterable[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class SlimStep:
-    """Something that is taken away."""
+    """A removal of one kind of files or code."""
 
-    name: str  #: As ``--keep`` takes it.
-    loses: str  #: What is gone with it, in words.
-    costs: tuple[Feature, ...] = ()  #: What does not work without it.
-    limits: tuple[Feature, ...] = ()  #: Of which a part does not work.
-    #: Returns the files to remove; None for a step that goes on inside libraries.
+    name: str  #: Value for ``--keep``.
+    loses: str  #: The removed things, as report text.
+    costs: tuple[Feature, ...] = ()  #: Features that stop working.
+    limits: tuple[Feature, ...] = ()  #: Features that partly stop working.
+    #: Returns the files to remove; None for a step that shrinks libraries.
     picks: Picker | None = None
-    #: Who else in an environment uses what goes, and whether they are of no use without.
+    #: Returns other packages that use the removed files, and whether they are useless without.
     users: Callable[[Contents], Mapping[str, bool]] | None = None
 
     def find_users(self, contents: Contents, request: SlimRequest, *, needing: bool) -> tuple[str, ...]:
-        """Return the packages that are of no use without what this takes, or those that go on without."""
+        """Return the packages that use the removed files: those useless without (``needing``), or the others."""
         if (
             contents.kind != "environment"
             or self.users is None
@@ -64,39 +64,41 @@ class SlimStep:
         return tuple(sorted(name for name, needs in self.users(contents).items() if needs == needing))
 
     def gives_something(self, contents: Contents, request: SlimRequest) -> bool:
-        """Say whether there are files to remove."""
+        """Return whether there are files to remove."""
         return self.picks is not None and any(True for _ in self.picks(contents, request))
 
 
 def parse_keep(keep: Iterable[str]) -> frozenset[str]:
-    """Check the names given for ``--keep``, with commas between them; ``compile`` stands for two.
+    """Split and check the values of ``--keep``; ``compile`` means ``compile-cpu`` and ``compile-gpu``.
 
-    Raises UsageError: One is neither a feature nor a step.
+    Raises UsageError: A name is neither a feature nor a step.
     """
     names: set[str] = set()
     choices = [*(feature.name for feature in FEATURES), "compile", *(step.name for step in STEPS)]
     for name in _split(keep):
         if name not in choices:
-            raise UsageError(f"there is nothing called {name} to keep", f"choose of {', '.join(choices)}")
+            raise UsageError(f"--keep: {name}: unknown feature or step", f"choose from {', '.join(choices)}")
         names |= {COMPILE_CPU.name, COMPILE_GPU.name} if name == "compile" else {name}
     return frozenset(names)
 
 
-def parse_gpus(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the GPUs given for ``--arch-list`` as ``sm_120``; ``native`` stands for those of this machine.
+def parse_gpus(arch_lists: Iterable[str]) -> tuple[str, ...]:
+    """Return the GPUs of ``--arch-list`` as ``sm_120``; ``native`` means this machine's GPUs.
 
-    Raises UnknownError: Those of this machine were asked for, and there is none.
-    Raises UsageError: Something else than an architecture was given.
+    Raises UnknownError: ``native``, but this machine has no GPU or driver.
+    Raises UsageError: A value is not a compute capability.
     """
     gpus: dict[str, None] = {}
-    for word in _split(given):
+    for word in _split(arch_lists):
         driver: dict[str, Any] = gpu_probe.driver() if word == "native" else {"archs": [word]}
         if "error" in driver:
-            raise UnknownError(driver["error"], "name the GPUs that it is to run on: --arch-list 12.0")
+            raise UnknownError(
+                f"--arch-list native: {driver['error']}", "name the GPUs to run on: --arch-list 12.0"
+            )
         for arch in cuda_archs(";".join(driver["archs"])):
             if arch.endswith(("+PTX", "a", "f")):
                 raise UsageError(
-                    f"{arch} is not a GPU", "write a GPU's compute capability, such as 9.0 or 12.0"
+                    f"--arch-list: {arch}: not a GPU", "pass a GPU's compute capability, such as 9.0 or 12.0"
                 )
             gpus[f"sm_{arch.replace('.', '')}"] = None
     return tuple(gpus)
@@ -107,9 +109,9 @@ def _split(texts: Iterable[str]) -> list[str]:
 
 
 def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimStep], dict[str, str]]:
-    """Return the steps to take: those that cost and limit nothing that is to be kept.
+    """Return the steps that break no feature to keep, and the skipped steps.
 
-    And by name those that are left out unasked, with the feature or the packages that are of little use without.
+    The latter by name, with the feature or the packages that would be nearly useless.
     """
     packages = frozenset(contents.owners.values())
     steps, spared = [], {}
@@ -118,7 +120,7 @@ def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimSte
         if step.name in request.keep or any(feature.name in request.keep for feature in features):
             continue
         if contents.kind != "environment" and step.name.startswith("nvidia-"):
-            continue  # who needs a library is not choices
+            continue  # users of a library may be in other packages
         if vital := next((feature for feature in features if feature.is_vital), None):
             if step.gives_something(contents, request):
                 spared[step.name] = vital.name
@@ -146,7 +148,7 @@ def _is_triton_profiler(path: str, owner: str) -> bool:
 
 
 def _other_ptxas(contents: Contents, request: SlimRequest) -> Iterable[str]:
-    """Return the ptxas that Triton uses for GPUs not named: it has one for sm_100 and later, one for all before."""
+    """Return Triton's ptxas for other GPUs: it has one for sm_100 and later, and one for older GPUs."""
     later = {number(gpu) >= 100 for gpu in request.gpus}
     unused = {"ptxas-blackwell"} if later == {False} else {"ptxas"} if later == {True} else set()
     tools = {path: os.path.basename(path) for path in _where(_is_of_triton)(contents, request)}
@@ -155,7 +157,7 @@ def _other_ptxas(contents: Contents, request: SlimRequest) -> Iterable[str]:
 
 
 def _static_libraries(contents: Contents, request: SlimRequest) -> Iterable[str]:
-    """Return archives of object files; circuit models, for one, lie in files of the same ending."""
+    """Return archives of object files; other files may have the same suffix, e.g. circuit models."""
     return (
         path
         for path in contents.owners
@@ -170,25 +172,25 @@ def _unused_libraries(*, for_measuring: bool) -> Picker:
 
 
 _COMPILING = (COMPILE_CPU, COMPILE_GPU, EXTENSIONS, STARTUP)
-#: In the order in which they are taken; a file counts for the first that takes it.
+#: In order; a file counts for the first step that removes it.
 STEPS = (
     SlimStep(name="triton", loses="Triton", costs=(COMPILE_GPU, STARTUP), picks=_where(_is_of_triton),
              users=find_triton_users),
-    SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA's tools",
+    SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA tools",
              limits=(PROFILER,), picks=_where(_is_triton_profiler)),
     SlimStep(name="triton-ptxas", loses="Triton's assembler for other GPUs", picks=_other_ptxas),
-    SlimStep(name="nvidia-unused", loses="NVIDIA's libraries that nothing loads",
+    SlimStep(name="nvidia-unused", loses="unused NVIDIA libraries",
              picks=_unused_libraries(for_measuring=False)),
-    SlimStep(name="nvidia-profiling", loses="GPU's performance counters",
+    SlimStep(name="nvidia-profiling", loses="GPU performance counters",
              limits=(PROFILER,), picks=_unused_libraries(for_measuring=True)),
     SlimStep(name="nvshmem-device", loses="NVSHMEM in Triton's kernels", limits=(DISTRIBUTED,),
              picks=_where(lambda path, owner: os.path.basename(path) == "libnvshmem_device.bc")),
     SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, KERNELS),
              picks=_static_libraries, users=find_compiler_users),
-    SlimStep(name="headers-torch", loses="headers of torch", costs=_COMPILING,
+    SlimStep(name="headers-torch", loses="torch headers", costs=_COMPILING,
              picks=_where(lambda path, owner: owner in _TORCH and classify_path(path) == Kind.HEADERS),
              users=find_compiler_users),
-    SlimStep(name="headers-nvidia", loses="headers of CUDA",
+    SlimStep(name="headers-nvidia", loses="CUDA headers",
              costs=(COMPILE_GPU, EXTENSIONS, STARTUP, KERNELS),
              picks=_where(lambda path, owner: is_nvidia(owner) and classify_path(path) == Kind.HEADERS),
              users=find_compiler_users),

@@ -1,7 +1,7 @@
-"""An ELF library's tables of segments and sections, with what must be known before a byte of it moves.
+"""Reads and checks an ELF library's tables of segments and sections, before anything in the file is moved.
 
-The project's reader of ELF files tells names and places; here every field is kept, since the tables are written anew.
-(lief can write ELF files, too, but lays them out by rules of its own, with the whole file in memory several times.)
+:mod:`cuda_code.elf_file` reads names and offsets only; rewriting the tables needs every field. lief can write ELF files
+too, but it chooses its own layout and holds the whole file in memory several times.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SMALLEST_PAGE = 0x1000
 
 
 class NotUnderstood(ValueError):
-    """A library has a form that nothing here knows how to change."""
+    """A library has a form that cannot be slimmed safely."""
 
 
 class Segment(NamedTuple):
-    """A program header, field by field; ``size`` is that in the file."""
+    """The fields of a program header; ``size`` is the size in the file."""
 
     kind: int
     flags: int
@@ -42,12 +42,12 @@ class Segment(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends in the file."""
+        """End offset in the file."""
         return self.offset + self.size
 
 
 class SectionHeader(NamedTuple):
-    """A section header, field by field; ``size`` is that in memory for one without bytes in the file (``.bss``)."""
+    """The fields of a section header; ``size`` is the size in memory, also if the file has no bytes (``.bss``)."""
 
     name: int
     kind: int
@@ -62,35 +62,32 @@ class SectionHeader(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends in the file."""
+        """End offset in the file."""
         return self.offset + (0 if self.kind in (NULL, NOBITS) else self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """Both tables of a library, and where they lie in it."""
+    """Both tables of a library, and their file offsets."""
 
     segments: tuple[Segment, ...]
     segments_at: int
     sections: tuple[SectionHeader, ...]
     sections_at: int
-    #: Of the sections, and which of those holds them.
-    names: tuple[str, ...]
-    names_in: int
+    names: tuple[str, ...]  #: Names of the sections.
+    names_in: int  #: Number of the section that has the names.
     machine: int
-    #: Bytes by whose multiples things may move.
-    page: int
-    #: Started by the kernel, not by the loader: it wants its program headers where it expects them.
-    is_program: bool
+    page: int  #: Bytes; content may move only by multiples of this.
+    is_program: bool  #: The kernel starts it, and expects the program headers at their original offset.
 
     @property
     def loaded(self) -> tuple[Segment, ...]:
-        """The segments that are mapped into memory, by address."""
+        """The segments mapped into memory, by address."""
         return tuple(segment for segment in self.segments if segment.kind == LOAD)
 
     @property
     def own_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Where in the file the header and both tables lie."""
+        """The file ranges of the header and both tables."""
         return (
             (0, HEADER_SIZE),
             (self.segments_at, self.segments_at + len(self.segments) * SEGMENT.size),
@@ -98,28 +95,27 @@ class Tables:
         )
 
     def mapped_by(self, start: int, end: int) -> Segment | None:
-        """Return the segment that maps a range of the file; None for one that is not mapped.
+        """Return the segment that maps a range of the file; None if the range is not mapped.
 
-        Raises NotUnderstood: Part of the range is mapped in another way than the rest, or has another meaning, too.
+        Raises NotUnderstood: The range is mapped only in part or by several segments, or has a second use.
         """
         others = [(segment.offset, segment.end) for segment in self.segments if segment.kind != LOAD]
         parts = [section for section in self.sections if section.offset < end and start < section.end]
         taken = any(first < end and start < last for first, last in (*others, *self.own_ranges))
         if taken or len(parts) > 1:
-            raise NotUnderstood(f"bytes {start} to {end} have two meanings")
+            raise NotUnderstood(f"bytes {start} to {end} have two uses")
         touched = [segment for segment in self.loaded if segment.offset < end and start < segment.end]
         if not touched:
             return None
         if len(touched) > 1 or start < touched[0].offset or touched[0].end < end:
-            raise NotUnderstood(f"bytes {start} to {end} are not mapped as one")
+            raise NotUnderstood(f"bytes {start} to {end} are not mapped by one segment")
         return touched[0]
 
 
 def read(library: ElfFile) -> Tables:
     """Read a library's tables.
 
-    Raises NotUnderstood: It is no shared library or program, has no section headers, or its tables contradict each
-        other.
+    Raises NotUnderstood: The file is no shared library or program, or its tables are missing or inconsistent.
     """
     data = library.data
     kind, machine = struct.unpack_from("<HH", data, 16)
@@ -129,11 +125,11 @@ def read(library: ElfFile) -> Tables:
     if kind not in (_PROGRAM, _SHARED):
         raise NotUnderstood("neither a shared library nor a program")
     if not section_count:
-        raise NotUnderstood("it has no section headers")
+        raise NotUnderstood("no section headers")
     if (header_size, segment_size, section_size) != (HEADER_SIZE, SEGMENT.size, SECTION.size):
-        raise NotUnderstood("its tables have an unknown form")
+        raise NotUnderstood("tables of unknown form")
     if segments_at + segment_count * SEGMENT.size > len(data):
-        raise NotUnderstood("its program headers lie behind its end")
+        raise NotUnderstood("program headers beyond the end of the file")
     segments_end, sections_end = (
         segments_at + segment_count * SEGMENT.size,
         sections_at + section_count * SECTION.size,
@@ -156,10 +152,10 @@ def read(library: ElfFile) -> Tables:
 
 
 def _step(machine: int, segments: Sequence[Segment], sections: Sequence[SectionHeader]) -> int:
-    """Return the bytes by whose multiples things may move.
+    """Return the bytes by whose multiples content may move.
 
-    That is the machine's largest page, or what a section asks for, as far as the loader heeds it: it places a library
-    by its segments' alignment and knows no sections (glibc's ``_dl_map_segments``).
+    This is the machine's largest page or the largest section alignment, limited to the segments' alignment: the loader
+    places a library by its segments and ignores sections (glibc's ``_dl_map_segments``).
     """
     heeded = max((segment.align for segment in segments if segment.kind == LOAD), default=1)
     asked = max((section.align for section in sections if section.flags & ALLOC), default=1)
@@ -167,22 +163,22 @@ def _step(machine: int, segments: Sequence[Segment], sections: Sequence[SectionH
 
 
 def _check(tables: Tables, size: int) -> None:
-    """Refuse tables that contradict each other or the file."""
+    """Raise NotUnderstood if the tables contradict each other or the file."""
     loaded = tables.loaded
     in_file = sorted((segment.offset, segment.end) for segment in loaded)
     in_memory = [(segment.address, segment.address + segment.memory) for segment in loaded]
     last = max(*(segment.end for segment in tables.segments), *(section.end for section in tables.sections))
     last = max(last, *(end for _, end in tables.own_ranges))
     if not loaded:
-        raise NotUnderstood("nothing of it is mapped into memory")
+        raise NotUnderstood("no segment is mapped into memory")
     if last > size:
-        raise NotUnderstood("its tables name what lies behind its end")
+        raise NotUnderstood("sections or segments beyond the end of the file")
     if size - last >= tables.page:
-        raise NotUnderstood("something lies behind its last section")
+        raise NotUnderstood("data after the last section")
     if any(end > start for ranges in (in_file, in_memory) for (_, end), (start, _) in pairwise(ranges)):
-        raise NotUnderstood("its segments overlap")
+        raise NotUnderstood("overlapping segments")
     powers = [tables.page, *(segment.align for segment in loaded)]
     if any(power & (power - 1) for power in powers) or any(part.size > part.memory for part in loaded):
-        raise NotUnderstood("its segments have an unknown form")
+        raise NotUnderstood("segments of unknown form")
     if any(part.size and (part.address - part.offset) % max(part.align, _SMALLEST_PAGE) for part in loaded):
-        raise NotUnderstood("its segments are not aligned to pages")
+        raise NotUnderstood("segments not aligned to pages")

@@ -1,12 +1,11 @@
-"""Who uses what a step would take: packages that need Triton or a compiler, and what loads NVIDIA's libraries.
+"""Finds the packages that need Triton or a compiler, and NVIDIA libraries that nothing uses.
 
-A package can be imported and yet be of no use: flash-linear-attention loads its modules as they are asked for, and 196
-of them begin with ``import triton``.
+A successful import does not prove that a package works without Triton: flash-linear-attention loads its modules
+lazily, and 196 of them begin with ``import triton``.
 
-That a library is named nowhere proves nothing: TensorFlow's ``DsoLoader`` and cuda-pathfinder put names together as
-they run, and Cython packs strings. So only those go that are known to be for programs that link them, which Python
-environments have none of. They stay where something does name them: in DT_NEEDED, in a library's strings, cut off
-before the version (libcudnn.so.9 holds ``libcudnn_adv.so``), or in a Python file.
+A library that is named nowhere may still be used: TensorFlow's ``DsoLoader`` and cuda-pathfinder compose names at run
+time, and Cython packs strings. So only libraries made for programs that link them are candidates. They are kept if they
+are named in DT_NEEDED, in a library's strings (libcudnn.so.9 has ``libcudnn_adv.so``), or in a Python file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gpu_tools.slim.contents import Contents
 from gpu_tools.slim.features import compiles_nothing, is_nvidia
 
 _TESTS = frozenset({"test", "tests"})
-#: Import statements, and the blanks before them: what is indented is in a function, or tried.
+#: Import statements with their indentation: an indented import is in a function or a ``try``, so it is optional.
 _TRITON = re.compile(rb"^([ \t]*)(?:from[ \t]+|import[ \t]+(?:[\w., ]*,[ \t]*)?)triton\b", re.MULTILINE)
 _COMPILER = re.compile(
     rb"^([ \t]*)(?:from[ \t]+torch\.utils[ \t]+import\b[^\n]*\b|(?:from|import)[ \t]+torch\.utils\.)cpp_extension\b",
@@ -32,31 +31,31 @@ _COMPILER = re.compile(
 )
 _TRITONS_OWNERS = frozenset({"triton", "pytorch-triton", "torch", "pytorch", "libtorch"})
 _COMPILERS_OWNERS = re.compile(r"(?:nvidia-)?cuda-(?:nvcc|cccl|crt)(?:-.*)?")
-#: cuSOLVER for several GPUs in one call, replacements for a program's BLAS and FFTW, a second build of NVRTC, and NVTX
-#: for languages that cannot read its C headers.
+#: cuSOLVER for several GPUs in one call, drop-in replacements for BLAS and FFTW, a second build of NVRTC, and NVTX for
+#: languages that cannot read its C headers.
 _UNUSED = frozenset(
     {"libcusolverMg", "libnvblas", "libcufftw", "libnvrtc.alt", "libnvrtc-builtins.alt", "libnvtx3interop"}
 )
-#: What CUPTI opens to read performance counters.
+#: Libraries that CUPTI opens to read performance counters.
 _MEASURING = frozenset({"libnvperf_host", "libnvperf_target", "libcheckpoint", "libpcsamplingutil"})
 _PROFILER = "libcupti"
-#: A catalogue of all of them.
+#: This package names all NVIDIA libraries without loading them.
 _CATALOGUE = "cuda-pathfinder"
 _NAME = re.compile(rb"(lib[A-Za-z0-9_+.-]{2,60}?)\.so")
 _STRINGS = (".rodata", ".lrodata", ".data")
 
 
 def find_triton_users(contents: Contents) -> dict[str, bool]:
-    """Return the packages that use Triton, PyTorch aside, and whether they are of no use without."""
+    """Return the packages that use Triton, except PyTorch, and whether they are useless without it."""
     requirers = (item.owner for item in contents.lists if item.required_names & {"triton", "pytorch-triton"})
     needing = dict.fromkeys((owner for owner in requirers if owner not in _TRITONS_OWNERS), True)
     return {**_find_importers(contents, _TRITON), **needing}
 
 
 def find_compiler_users(contents: Contents) -> dict[str, bool]:
-    """Return the packages that compile as they run, or say that they do, and whether they are of no use without.
+    """Return the packages that compile at run time or require a compiler, and whether they are useless without.
 
-    NVIDIA's packages with headers and modules of their own do (cuda-cccl, nvidia-cutlass).
+    NVIDIA packages that have both headers and Python modules count (cuda-cccl, nvidia-cutlass).
     """
     needing = {
         item.owner
@@ -64,17 +63,17 @@ def find_compiler_users(contents: Contents) -> dict[str, bool]:
         if any(map(_COMPILERS_OWNERS.fullmatch, item.required_names))
         and not (is_nvidia(item.owner) or compiles_nothing(item.owner))
     }
-    theirs = {path: owner for path, owner in contents.owners.items() if is_nvidia(owner)}
-    modules = {owner for path, owner in theirs.items() if path.endswith(".py") and contents.size_of(path)}
-    headers = {owner for path, owner in theirs.items() if classify_path(path) == Kind.HEADERS}
+    owners = {path: owner for path, owner in contents.owners.items() if is_nvidia(owner)}
+    modules = {owner for path, owner in owners.items() if path.endswith(".py") and contents.size_of(path)}
+    headers = {owner for path, owner in owners.items() if classify_path(path) == Kind.HEADERS}
     return {**_find_importers(contents, _COMPILER), **dict.fromkeys(needing | (modules & headers), True)}
 
 
 @lru_cache(maxsize=2)
 def _find_importers(contents: Contents, imports: re.Pattern[bytes]) -> Mapping[str, bool]:
-    """Return the packages with an import of something, and whether it is at the top of one of their modules.
+    """Return the packages whose files match ``imports``, and whether one import is at module level.
 
-    Files of no package are there by their path.
+    A file of no package counts by its path.
     """
     importers: dict[str, bool] = {}
     for path in contents.every:
@@ -92,30 +91,30 @@ def _find_importers(contents: Contents, imports: re.Pattern[bytes]) -> Mapping[s
 
 @lru_cache(maxsize=1)
 def find_unused_libraries(contents: Contents) -> Mapping[str, bool]:
-    """Return NVIDIA's libraries that nothing in an environment loads, and whether they are for CUPTI's measuring."""
+    """Return the unused NVIDIA libraries of an environment, and whether CUPTI opens them for measuring."""
     libraries = [
         path for path in contents.every if ".so" in os.path.basename(path) and contents.size_of(path)
     ]
-    theirs = {
+    candidates = {
         path: _stem(path)
         for path in libraries
         if _stem(path) in _UNUSED | _MEASURING and is_nvidia(contents.owners.get(path, ""))
     }
-    stems = frozenset(theirs.values())
+    stems = frozenset(candidates.values())
     if not stems:
         return {}
     used = _find_named_in_python(contents, stems)
     names = {path: _read_names(contents, path) & stems for path in libraries}
-    more = set(libraries) - theirs.keys()
-    while more:  # what names one that is used is used as well
-        named = {stem for path in more for stem in names[path]} - used
+    loading = set(libraries) - candidates.keys()
+    while loading:  # libraries named by a used library are used too
+        named = {stem for path in loading for stem in names[path]} - used
         used |= named
-        more = {path for path, stem in theirs.items() if stem in named}
-    return {path: stem in _MEASURING for path, stem in theirs.items() if stem not in used}
+        loading = {path for path, stem in candidates.items() if stem in named}
+    return {path: stem in _MEASURING for path, stem in candidates.items() if stem not in used}
 
 
 def _read_names(contents: Contents, path: str) -> set[str]:
-    """Return the libraries that one links to or names in its strings, without endings; nothing for what is none."""
+    """Return the stems of the libraries that a library links to or names in its strings; empty if it is not ELF."""
     names: set[str] = set()
     with suppress(NotElf, ValueError), opened(contents.root / path) as library:
         names.update(map(_stem, library.needed()))

@@ -103,7 +103,7 @@ def test_each_library_is_compared_with_the_gpu() -> None:
 @pytest.mark.parametrize(
     ("answer", "fault"),
     [
-        ({"driver": {"cuda": "12.4", "count": 1}}, "the driver knows CUDA 12.4 at most, torch needs 13.0"),
+        ({"driver": {"cuda": "12.4", "count": 1}}, "the driver supports CUDA 12.4 at most, torch needs 13.0"),
         ({"torch_cuda": None, "devices": []}, "torch was built without CUDA"),
         ({"devices": []}, "torch cannot use the GPU"),
     ],
@@ -124,7 +124,7 @@ def test_without_a_gpu_it_says_so_with_a_code_of_its_own(
     assert call(invocation, "verify-gpu", str(folder)) == 19
     shown = capsys.readouterr()
     assert "GPU: none" in shown.out
-    assert "no GPU was tried" in shown.out
+    assert "no GPU tested" in shown.out
     assert call(invocation, "verify-gpu", "--json", str(folder)) == 19
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["devices"], answer["operations"]) == (False, [], [])
@@ -137,4 +137,4 @@ def test_an_environment_whose_python_breaks_is_reported(tmp_path: Path) -> None:
     python.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
     python.chmod(0o755)
     report = gpu.examine(tmp_path)
-    assert report["faults"] == ["the environment's Python ended with 3: broken"]
+    assert report["faults"] == ["the environment's Python: exit code 3: broken"]

@@ -1,1 +1,1 @@
-"""What a built package, a wheel or an environment really contains."""
+"""Verifies the libraries of packages, wheels and environments against torch, CUDA, Python and GPUs."""

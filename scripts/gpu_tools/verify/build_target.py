@@ -1,4 +1,4 @@
-"""What the metadata of a package say that it was built for: conda's dependencies, a wheel's tags and version."""
+"""Reads from metadata what a package was built for: from conda dependencies, or a wheel's tags and version."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ _TORCH_PACKAGES = ("pytorch", "libtorch")
 
 @dataclass(frozen=True, kw_only=True)
 class BuildTarget:
-    """What metadata say."""
+    """The torch, CUDA, Python and processor that metadata name."""
 
-    source: str  #: Where it stands, for people.
-    #: A version or the beginning of one: ``2.13.0``, ``2.13``; None where nothing is said.
-    torch: str | None = None
-    later: bool = False  #: Also every later torch: for libraries of torch's stable ABI only.
+    source: str  #: Source of these facts, as report text.
+    torch: str | None = None  #: A version or its beginning: ``2.13.0``, ``2.13``.
+    later: bool = False  #: Also for every later torch; only libraries with torch's stable ABI can be.
     cuda: str | None = None  #: ``13.0``, ``cpu``, or None.
-    python: str | None = None  #: ``3.12``, ``abi3`` (any from some version on), or None.
-    machine: str = ""  #: The processor, ``x86_64``, or an empty string.
-    other: str = ""  #: An accelerator that is not judged here: ``ROCm``.
+    python: str | None = None  #: ``3.12``, ``abi3`` (several versions), or None.
+    machine: str = ""  #: Processor: ``x86_64``, or an empty string.
+    other: str = ""  #: An accelerator that verify does not support: ``ROCm``.
 
 
 def read_conda_index(index: Mapping[str, Any]) -> BuildTarget:
-    """Read a package's ``index.json``, or its record in ``conda-meta``."""
+    """Read a conda package's ``index.json``, or its record in ``conda-meta``."""
     torch: dict[str, str] = {}
     cuda: str | None = None
     python: str | None = None
     for text in index.get("depends", ()):
-        name, *rest = str(text).split()
-        if name in _TORCH_PACKAGES and rest:
-            kind, version = _pinned(rest[0])
+        name, *constraints = str(text).split()
+        if name in _TORCH_PACKAGES and constraints:
+            kind, version = _pinned(constraints[0])
             if kind:
                 torch.setdefault(kind, version)
-            cuda = (_read_build(rest[1]) if len(rest) > 1 else None) or cuda
-        if name == "python_abi" and rest:
-            python = re.sub(r"\.\*$", "", rest[0].split(",")[0]) + ("t" if rest[-1].endswith("t") else "")
+            cuda = (_read_build(constraints[1]) if len(constraints) > 1 else None) or cuda
+        if name == "python_abi" and constraints:
+            python = re.sub(r"\.\*$", "", constraints[0].split(",")[0]) + (
+                "t" if constraints[-1].endswith("t") else ""
+            )
     if cuda is None:
         cuda = _read_build(str(index.get("build", "")))
     if index.get("name") in _TORCH_PACKAGES:
@@ -61,15 +62,15 @@ def read_conda_index(index: Mapping[str, Any]) -> BuildTarget:
 
 
 def _read_build(build: str) -> str | None:
-    """Return what a build string names: ``13.0`` for ``cuda130_…``, ``cpu``, or None."""
+    """Return the CUDA version in a build string: ``13.0`` for ``cuda130_…``, ``cpu``, or None."""
     match = _BUILD.match(build)
     return None if match is None else f"{match[1]}.{match[2]}" if match[1] else "cpu"
 
 
 def _pinned(spec: str) -> tuple[str, str]:
-    """Return how a match spec pins torch, ``exact``, ``minor`` (``>=2.13.0,<2.14.0a0``) or ``later``, and the version.
+    """Return how a match spec pins torch and the version: ``exact``, ``minor`` (``>=2.13.0,<2.14.0a0``), ``later``.
 
-    The kind is empty where any will do.
+    The kind is empty if the spec allows any version.
     """
     if spec.startswith(("*", "!", "<")):
         return "", ""
@@ -83,7 +84,7 @@ def _pinned(spec: str) -> tuple[str, str]:
 
 
 def _only_python(index: Mapping[str, Any]) -> str | None:
-    """Return the one Python that ``>=3.11,<3.12.0a0`` or ``3.11.*`` allows; ``abi3`` where several will do."""
+    """Return the only Python that ``>=3.11,<3.12.0a0`` or ``3.11.*`` allows; ``abi3`` if several fit."""
     specs = [
         str(text).partition(" ")[2] for text in index.get("depends", ()) if str(text).split()[0] == "python"
     ]
@@ -118,13 +119,13 @@ def read_wheel_metadata(metadata: str, wheel: str) -> BuildTarget:
 
 
 def other_accelerator(version: str) -> str:
-    """Return the accelerator that a local version names and that is not judged here: ``ROCm`` for ``+rocm6.4``."""
+    """Return the accelerator other than CUDA that a local version names: ``ROCm`` for ``+rocm6.4``."""
     match = _OTHER_LOCAL.search(version.partition("+")[2])
     return match[1].upper().replace("ROCM", "ROCm") if match else ""
 
 
 def _from_local(version: str) -> tuple[str | None, str | None]:
-    """Read ``2.1.2+pt213cu130``: pt213 is torch 2.13."""
+    """Return torch and CUDA of ``2.1.2+pt213cu130``: ``("2.13", "13.0")``."""
     match = _LOCAL.search(version.partition("+")[2])
     if not match:
         return None, None
@@ -142,16 +143,16 @@ def _from_tags(tags: Iterable[str]) -> str | None:
     return None
 
 
-def fits_torch(said: str, installed: str, *, later: bool) -> bool:
-    """Whether what was built for a torch goes with the one installed; with ``later``, also if that is a later one."""
-    return same_torch(said, installed) or (later and _release(installed) >= _release(said))
+def fits_torch(built_for: str, installed: str, *, later: bool) -> bool:
+    """Return whether a build for torch ``built_for`` fits ``installed``; with ``later``, a later torch fits too."""
+    return same_torch(built_for, installed) or (later and _release(installed) >= _release(built_for))
 
 
 def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
-def same_torch(said: str, installed: str) -> bool:
-    """Whether ``2.13`` or ``2.13.0`` is the torch installed or asked for: ``2.13.0+cu130``, ``2.13``."""
-    versions = (version.partition("+")[0].split(".") for version in (said, installed))
+def same_torch(built_for: str, installed: str) -> bool:
+    """Return whether two versions are equal as far as both go: ``2.13`` and ``2.13.0+cu130`` are."""
+    versions = (version.partition("+")[0].split(".") for version in (built_for, installed))
     return all(part == other for part, other in zip(*versions, strict=False))

@@ -1,4 +1,4 @@
-"""The check itself: every library of a subject against what is expected and against the torch beside it."""
+"""`megabuild verify`: checks every library of a subject against the expectation and the torch it must fit."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gpu_tools.verify.expectation import (
     find_accelerator,
     find_open_question,
     judge_accelerator,
-    judge_beside,
     judge_contents,
+    judge_fit,
     judge_machine,
 )
 from gpu_tools.verify.inspected_package import Library, Subject, open_subject
 from gpu_tools.verify.installed_torch import library_name
 from groundwork.names import accelerator
 
-_REMEDY = "name the environment that it is for (--beside), or take a build whose name or dependencies say it"
+_REMEDY = "pass the environment it is for with --beside, or get a build whose name or dependencies state it"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryVerdict:
-    """One library."""
+    """The verdict on one library."""
 
     #: Its path in the subject, and the Python module that it belongs to.
     path: str
@@ -38,16 +38,16 @@ class LibraryVerdict:
     #: Device code in it: ``sm_90``; ``compute_120``.
     archs: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
-    needed: tuple[str, ...] = ()  #: What it links to.
-    #: What it was built against, as far as the library or the metadata beside it tell; None where they do not.
+    needed: tuple[str, ...] = ()  #: Libraries that it links to.
+    #: What it was built for, from the library or its metadata; None if unknown.
     torch: str | None = None
     cuda: str | None = None
     python: str | None = None
-    #: It uses torch by its stable ABI only: it runs with that torch and every later one.
+    #: It uses only torch's stable ABI: it runs with that torch and every later one.
     stable_abi: bool = False
-    #: Whether it is what it should be; if not, why not and what to do. With ``ok``, a reason is a remark.
+    #: Whether it is as expected; if not, ``reason`` and ``remedy`` explain. With ``ok``, ``reason`` is a remark.
     ok: bool = True
-    #: Not ``ok`` for no other reason than that a question cannot be answered, which is the reason.
+    #: Not ``ok`` only because of an open question, which is the ``reason``.
     unknown: bool = False
     reason: str = ""
     remedy: str = ""
@@ -55,7 +55,7 @@ class LibraryVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A whole subject: a package, a wheel or an environment."""
+    """The verdict on a package, a wheel or an environment."""
 
     subject: str
     libraries: tuple[LibraryVerdict, ...]
@@ -63,12 +63,12 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether something was judged, and all of it is what it should be."""
+        """Whether there is at least one library, and all are as expected."""
         return bool(self.libraries) and all(library.ok for library in self.libraries)
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing is wrong as far as can be told, but a question cannot be answered."""
+        """Whether no fault was found, but at least one library has an open question."""
         wrong = any(not (library.ok or library.unknown) for library in self.libraries)
         return not wrong and any(library.unknown for library in self.libraries)
 
@@ -78,13 +78,13 @@ class Verdict:
 
 
 def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None = None) -> Verdict:
-    """Look into a package, a wheel or an environment.
+    """Verify a package, a wheel or an environment.
 
-    Its libraries must fit the torch of the environment beside it, which is by default itself, where it is one. What is
-    not expected of them is taken from that torch, then from the metadata.
+    Its libraries must fit the torch in the environment ``beside`` (default: ``path``, if an environment). Properties
+    missing from ``expect`` come from that torch, then from the metadata.
 
-    Raises UsageError: There is no such thing to look into, or ``beside`` is not an environment with torch.
-    Raises IntegrityError: A package or wheel is damaged.
+    Raises UsageError: :func:`open_subject` cannot open ``path`` or ``beside``.
+    Raises IntegrityError: The package or wheel is damaged.
     """
     asked = expect or Expectation(accelerator="")
     with open_subject(path) as subject:
@@ -107,25 +107,27 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
         )
     verdicts = [
         LibraryVerdict(
-            path=path, module=module, ok=False, unknown=True, reason=reason, remedy="install it again"
+            path=path, module=module, ok=False, unknown=True, reason=reason, remedy="reinstall its package"
         )
         for path, module, reason in dict.fromkeys((*environment.damaged, *subject.damaged))
     ]
     extensions = subject.targets.keys() & KERNELS.keys()
     for name in sorted({library.module for library in subject.libraries} | extensions):
         libraries = [library for library in subject.libraries if library.module == name]
-        said = subject.targets.get(name, BuildTarget(source=""))
+        target = subject.targets.get(name, BuildTarget(source=""))
         if subject is environment:
-            said = replace(said, python=said.python or subject.python)
+            target = replace(target, python=target.python or subject.python)
             if torch is not None and name == "torch":
-                said = replace(said, torch=torch.version, cuda=None if torch.other else torch.cuda or "cpu")
+                target = replace(
+                    target, torch=torch.version, cuda=None if torch.other else torch.cuda or "cpu"
+                )
         module = ModuleContext(
             name=name,
             names=frozenset(library_name(library.path) for library in libraries),
             asked=asked,
             expected=asked.filled(installed),
-            beside=torch,
-            said=said,
+            torch=torch,
+            target=target,
             machine=environment.machine,
         )
         verdicts += _verify_module(module, libraries)
@@ -141,7 +143,9 @@ def _verify_module(module: ModuleContext, libraries: Sequence[Library]) -> Itera
             if facts := read(library.file, library.path):
                 by_path[library.path] = facts
         except ValueError as error:
-            unread.append(Judgement(path=library.path, reason=str(error), remedy="get or build it again"))
+            unread.append(
+                Judgement(path=library.path, reason=str(error), remedy="download or build it again")
+            )
     judgements: Sequence[Judgement]
     if not libraries:
         judgements = (empty(module.name),)
@@ -151,7 +155,7 @@ def _verify_module(module: ModuleContext, libraries: Sequence[Library]) -> Itera
     else:
         judgements = [judge_contents(module, facts) for facts in by_path.values()]
     machines = [facts.machine for facts in by_path.values()]
-    machine = module.said.machine or module.machine or max(machines, key=machines.count, default="")
+    machine = module.target.machine or module.machine or max(machines, key=machines.count, default="")
     for judgement in (*unread, *judgements):
         if judged := by_path.get(judgement.path):
             yield _verify_library(module, judged, judgement, machine)
@@ -170,8 +174,8 @@ def _verify_library(
 ) -> LibraryVerdict:
     judgement = judge_machine(module, facts, machine) or judge_accelerator(module, facts) or judgement
     if judgement.ok:
-        judgement = judge_beside(module, facts) or judgement
-    said, remedy = module.said, judgement.remedy
+        judgement = judge_fit(module, facts) or judgement
+    target, remedy = module.target, judgement.remedy
     question = judgement.reason if judgement.unknown else ""
     if judgement.ok and (question := find_open_question(module, facts)):
         remedy = _REMEDY
@@ -181,10 +185,10 @@ def _verify_library(
         archs=facts.archs,
         ptx=facts.ptx,
         needed=facts.needed,
-        torch=said.torch,
+        torch=target.torch,
         stable_abi=facts.stable_abi,
         cuda=find_accelerator(module, facts),
-        python=facts.pythons[0][0] if facts.pythons and said.python != "abi3" else said.python,
+        python=facts.pythons[0][0] if facts.pythons and target.python != "abi3" else target.python,
         ok=judgement.ok and not question,
         unknown=bool(question),
         reason=question or judgement.reason or judgement.note,

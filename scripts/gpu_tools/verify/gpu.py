@@ -1,4 +1,4 @@
-"""What only a machine with a GPU can show: driver, device and libraries together, and operations that really run."""
+"""`megabuild verify-gpu`: compares driver, GPUs and libraries on this machine, and runs operations on the GPU."""
 
 from __future__ import annotations
 
@@ -14,38 +14,36 @@ from gpu_tools.verify.inspected_package import find_python
 from groundwork import process
 from groundwork.errors import UsageError
 
-_SECONDS = 600  # the first use of PTX-only code compiles all of it
+_SECONDS = 600  # the first use of PTX-only code compiles it
 
 
 def examine(environment: Path) -> dict[str, Any]:
-    """Try an environment's torch and extensions on this machine's GPUs, and return what verify-gpu's document says.
+    """Run an environment's torch and extensions on this machine's GPUs; return verify-gpu's JSON document.
 
-    Raises UsageError: It is not an environment with Python.
+    Raises UsageError: The folder is not an environment with Python.
     """
     return compare_with_gpus(environment, probe(environment))
 
 
 def probe(environment: Path) -> dict[str, Any]:
-    """Run :mod:`gpu_tools.verify.gpu_probe` in an environment and return what it printed."""
+    """Run :mod:`gpu_tools.verify.gpu_probe` in an environment; return its JSON, or ``failed`` with the reason."""
     names = ("python", f"python{find_python(environment).python}", "python3")
     interpreter = next((path for name in names if (path := environment / "bin" / name).exists()), None)
     if interpreter is None:
-        raise UsageError(
-            f"{environment} has no bin/python", "give the folder of a conda environment or a venv"
-        )
+        raise UsageError(f"{environment}: no bin/python", "pass the folder of a conda environment or a venv")
     done = process.run([str(interpreter), "-I", gpu_probe.__file__], timeout=_SECONDS)
     if done.returncode == process.TIMED_OUT:
-        return {"failed": f"gave no answer in {_SECONDS} seconds"}
+        return {"failed": f"no answer after {_SECONDS} seconds"}
     for line in done.stdout.splitlines():
         if line.startswith(gpu_probe.MARK):
             answer: dict[str, Any] = json.loads(line.removeprefix(gpu_probe.MARK))
             return answer
     last = (done.stderr.strip().splitlines() or [""])[-1]
-    return {"failed": f"ended with {done.returncode}: {last}"}
+    return {"failed": f"exit code {done.returncode}: {last}"}
 
 
 def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> dict[str, Any]:
-    """Compare what a probe answered with what the environment's libraries carry."""
+    """Combine a probe's answer with the code in the environment's libraries."""
     driver, devices = answer.get("driver", {}), answer.get("devices", [])
     operations = answer.get("operations", [])
     built = verify(environment).libraries if devices else ()
@@ -63,7 +61,7 @@ def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> dict[str, An
     ]
     failure = ""
     if "failed" in answer:
-        failure = f"the environment's Python {answer['failed']}"
+        failure = f"the environment's Python: {answer['failed']}"
     elif "torch_error" in answer:
         failure = f"torch cannot be imported: {answer['torch_error']}"
     faults = [*_find_faults(answer, failure, libraries)]
@@ -88,11 +86,11 @@ def _find_faults(answer: dict[str, Any], failure: str, libraries: list[dict[str,
     if failure:
         yield failure
     elif driver and not torch:
-        yield "torch was built without CUDA: install a CUDA build of it"
+        yield "torch was built without CUDA: install a CUDA build"
     elif driver and torch and int(driver.partition(".")[0]) < int(torch.partition(".")[0]):
-        yield f"the driver knows CUDA {driver} at most, torch needs {torch}: install a newer driver"
+        yield f"the driver supports CUDA {driver} at most, torch needs {torch}: install a newer driver"
     elif answer.get("driver", {}).get("count") and not answer.get("devices"):
-        yield "torch cannot use the GPU: is CUDA_VISIBLE_DEVICES set, or the driver too old?"
+        yield "torch cannot use the GPU: check CUDA_VISIBLE_DEVICES and the driver's version"
     for library in libraries:
         if library["runs"] == "missing":
             device, path = library["device"], library["path"]

@@ -1,4 +1,4 @@
-"""Runs in the interpreter of the environment that is examined; standard library, and what is installed there.
+"""Runs in the examined environment's interpreter, with the standard library and that environment's packages only.
 
 Prints one JSON document after a mark: driver, torch, GPUs, and operations on the GPU compared with the CPU.
 """
@@ -13,20 +13,20 @@ from collections.abc import Callable
 from typing import Any
 
 MARK = "::gpu-probe::"
-#: What cuInit answers (cuda.h, CUresult), and what it comes from.
+#: Error codes of cuInit (CUresult in cuda.h) and their causes.
 CODES = {
-    34: "libcuda.so.1 is the toolkit's stub, not the driver's",
-    100: "no device: is the GPU passed to this container or virtual machine?",
-    101: "the device is invalid: see CUDA_VISIBLE_DEVICES",
-    802: "the system is not ready: is nvidia-fabricmanager running?",
-    803: "driver and libcuda.so.1 are of different versions: restart, or install them together",
-    804: "libcuda.so.1 is of a cuda-compat package that this GPU does not support",
-    999: "unknown error: look into dmesg, and restart",
+    34: "libcuda.so.1 is the stub of the CUDA toolkit: install the driver",
+    100: "no device: check that the GPU is passed to this container or virtual machine",
+    101: "invalid device: check CUDA_VISIBLE_DEVICES",
+    802: "system not ready: check that nvidia-fabricmanager runs",
+    803: "driver and libcuda.so.1 have different versions: restart, or install both from one release",
+    804: "libcuda.so.1 is from a cuda-compat package that does not support this GPU",
+    999: "unknown error: check dmesg, then restart",
 }
 
 
 def driver() -> dict[str, Any]:
-    """Ask the driver itself for its CUDA version, the number of GPUs, and their architectures (``9.0``)."""
+    """Ask the driver for its CUDA version, the number of GPUs and their architectures (``9.0``), without torch."""
     archs: list[str] = []
     try:
         library = ctypes.CDLL("libcuda.so.1")
@@ -43,8 +43,8 @@ def driver() -> dict[str, Any]:
             archs.append(f"{digits[0].value}.{digits[1].value}")
     except (OSError, AttributeError) as error:
         if "cannot open shared object file" in str(error):
-            return {"error": "there is no NVIDIA driver (libcuda.so.1)"}
-        return {"error": f"libcuda.so.1 is not an NVIDIA driver's, or damaged: {words(error)}"}
+            return {"error": "no NVIDIA driver: libcuda.so.1 not found"}
+        return {"error": f"libcuda.so.1: not an NVIDIA driver's library, or damaged: {words(error)}"}
     cuda = f"{version.value // 1000}.{version.value % 1000 // 10}"
     answer = {"cuda": cuda, "count": count.value, "archs": archs}
     if count.value:
@@ -53,7 +53,7 @@ def driver() -> dict[str, Any]:
 
 
 def words(error: BaseException) -> str:
-    """Return an error's first line, and its kind, which may be all that it says."""
+    """Return an error's class and the first line of its message, which may be empty."""
     first = next(iter(str(error).splitlines()), "")[:300]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
@@ -69,12 +69,12 @@ def driver_version() -> str | None:
 
 
 def matrix_product(torch: Any, device: str) -> Any:
-    """Solve nothing, launch something: a product and a sum."""
+    """Compute a matrix product and a sum: the smallest proof that kernels run."""
     return (numbers(torch, 64, 64).to(device) @ numbers(torch, 64, 64).to(device)).sum(0)
 
 
 def scatter(torch: Any, device: str) -> Any:
-    """Take the sum of segments, which is a kernel of torch_scatter's own."""
+    """Sum segments with torch_scatter's own kernel."""
     module = importlib.import_module("torch_scatter")
     ends = torch.tensor([0, 3, 3, 10, 32], device=device)
     return module.segment_csr(numbers(torch, 32, 8).to(device), ends, reduce="sum")
@@ -91,7 +91,7 @@ def sparse(torch: Any, device: str) -> Any:
 
 
 def cluster(torch: Any, device: str) -> Any:
-    """Find nearest neighbours; which ones, not in which order."""
+    """Find nearest neighbours; sorted, because their order may differ between CPU and GPU."""
     module = importlib.import_module("torch_cluster")
     points = numbers(torch, 50, 3).to(device)
     query, point = module.knn(points, points[:9], 4).cpu()
@@ -101,14 +101,14 @@ def cluster(torch: Any, device: str) -> Any:
 def spline(torch: Any, device: str) -> Any:
     """Evaluate a B-spline basis."""
     module = importlib.import_module("torch_spline_conv")
-    places = numbers(torch, 16, 2).abs().clamp(0, 1).to(device)
+    points = numbers(torch, 16, 2).abs().clamp(0, 1).to(device)
     sizes = torch.tensor([5, 5], device=device)
-    open_ones = torch.tensor([1, 1], dtype=torch.uint8, device=device)
-    return module.spline_basis(places, sizes, open_ones, 1)[0]
+    is_open = torch.tensor([1, 1], dtype=torch.uint8, device=device)
+    return module.spline_basis(points, sizes, is_open, 1)[0]
 
 
 def segments(torch: Any, device: str) -> Any:
-    """Multiply segments of rows with a matrix each."""
+    """Multiply each segment of rows by its own matrix."""
     module = importlib.import_module("pyg_lib.ops")
     ends = torch.tensor([0, 5, 8], device=device)
     return module.segment_matmul(numbers(torch, 8, 16).to(device), ends, numbers(torch, 2, 16, 32).to(device))
@@ -130,20 +130,20 @@ def numbers(torch: Any, *shape: int) -> Any:
 
 
 def compare(torch: Any, name: str) -> dict[str, Any]:
-    """Run one operation on the CPU and on the GPU."""
+    """Run one operation on the CPU and on the GPU, and compare the results."""
     try:
         expected = OPERATIONS[name](torch, "cpu")
         answer = OPERATIONS[name](torch, "cuda")
         torch.cuda.synchronize()
-        # TF32, and sums in another order
+        # tolerance for TF32 and another order of sums
         torch.testing.assert_close(answer.cpu(), expected, rtol=1e-2, atol=1e-2)
-    except Exception as error:  # whatever an extension raises is the answer
+    except Exception as error:  # extensions may raise anything; the error is the result
         return {"name": name, "ok": False, "error": words(error)}
     return {"name": name, "ok": True, "error": ""}
 
 
 def main() -> None:
-    """Print what was found."""
+    """Print the JSON document."""
     report: dict[str, Any] = {
         "driver": driver(),
         "driver_version": driver_version(),
@@ -152,7 +152,7 @@ def main() -> None:
     }
     try:
         torch = importlib.import_module("torch")
-    except Exception as error:  # a library that is missing, an interpreter that does not fit
+    except Exception as error:  # e.g. a missing library or the wrong Python
         report["torch_error"] = words(error)
     else:
         report |= {"torch": torch.__version__, "torch_cuda": torch.version.cuda}

@@ -1,4 +1,4 @@
-"""What can be looked into: conda packages, wheels, and environments. Nothing of them is run or imported."""
+"""Opens conda packages, wheels and environments for verification, without running or importing anything."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from cuda_code.elf_file import opened
 from cuda_code.kernels import KERNELS
 from gpu_tools.site_packages import SitePackages, find_site_packages
 from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wheel_metadata
-from gpu_tools.verify.installed_torch import TorchBeside, library_name, parse_torch
+from gpu_tools.verify.installed_torch import InstalledTorch, library_name, parse_torch
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import unpack
-from groundwork.text import counted
 
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/]+)/")
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
 _Read = TypeVar("_Read")
-_KINDS = ".conda, .tar.bz2, .whl, or the folder of an environment"
+_KINDS = "pass an environment's folder, or a .whl, .conda or .tar.bz2 file"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """A library of a subject: where it lies now, its path in the subject, and the module it belongs to."""
+    """A library: its file on disk, its path in the subject, and the module it belongs to."""
 
     file: Path
     path: str
@@ -40,35 +39,35 @@ class Library:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Something to look into."""
+    """An opened package, wheel or environment."""
 
-    name: str  #: For people.
-    #: Libraries of torch and of its extensions; in a package, all of its libraries.
+    name: str  #: Name in reports.
+    #: All libraries of a package; in an environment, those of torch and its extensions.
     libraries: tuple[Library, ...]
-    #: What metadata say, per module; of an extension also if it has no library.
+    #: Build targets from metadata, by module; also for extensions without a library.
     targets: dict[str, BuildTarget] = field(default_factory=dict)
-    torch: TorchBeside | None = None  #: The torch in it, for an environment.
+    torch: InstalledTorch | None = None  #: An environment's torch.
     python: str | None = None  #: An environment's Python, ``3.12``.
-    machine: str = ""  #: The processor that an environment's Python is for: ``x86_64``.
-    #: Metadata that cannot be read: path, module, what is wrong.
+    machine: str = ""  #: Processor of an environment's Python: ``x86_64``.
+    #: Unreadable metadata: path, module, reason.
     damaged: tuple[tuple[str, str, str], ...] = ()
-    notes: tuple[str, ...] = ()  #: Remarks on an environment as a whole.
+    notes: tuple[str, ...] = ()  #: Remarks on the whole environment.
 
 
 @contextmanager
 def open_subject(path: Path) -> Iterator[Subject]:
-    """Open a package, a wheel or an environment; what is unpacked is deleted at the end.
+    """Open a package, a wheel or an environment; packages are unpacked to a temporary folder.
 
-    Raises UsageError: There is nothing at ``path``, or it is something else.
-    Raises IntegrityError: A package or wheel is damaged.
+    Raises UsageError: ``path`` does not exist or is something else.
+    Raises IntegrityError: The package or wheel is damaged.
     """
     if path.is_dir():
         yield _environment(path)
         return
     if not path.is_file():
-        raise UsageError(f"there is no {path}", f"give a file or folder: {_KINDS}")
+        raise UsageError(f"{path}: not found", _KINDS)
     if not path.name.endswith((".conda", ".tar.bz2", ".whl")):
-        raise UsageError(f"{path.name} cannot be looked into", f"give {_KINDS}")
+        raise UsageError(f"{path}: not an environment, wheel or conda package", _KINDS)
     with tempfile.TemporaryDirectory(prefix="megabuild-verify-") as folder:
         unpacked = Path(folder)
         try:
@@ -78,14 +77,14 @@ def open_subject(path: Path) -> Iterator[Subject]:
             raise
         except Exception as error:  # rattler's errors share no base class
             words = f"{type(error).__name__} {error}".strip()
-            raise IntegrityError(f"{path} cannot be read: {words}", "get or build it again") from error
+            raise IntegrityError(f"{path}: damaged archive: {words}", "download or build it again") from error
         libraries = _named(unpacked, files)
         modules = {library.module for library in libraries} | ({_own_module(path)} & KERNELS.keys())
         yield Subject(name=path.name, libraries=libraries, targets=dict.fromkeys(modules, targets))
 
 
 def _own_module(path: Path) -> str:
-    """Return the module that a package or wheel is for, by its file's name."""
+    """Return the module that a package or wheel installs, by its file name."""
     wheel = path.suffix == ".whl"
     return _module_named(path.name.partition("-")[0] if wheel else path.name.rsplit("-", 2)[0])
 
@@ -107,12 +106,12 @@ def _wheel(path: Path, folder: Path) -> BuildTarget:
         )
     information = next(folder.glob("*.dist-info/METADATA"), None)
     if information is None:
-        raise IntegrityError(f"{path} has no .dist-info folder with METADATA", "get or build it again")
+        raise IntegrityError(f"{path}: no .dist-info/METADATA in the wheel", "download or build it again")
     return _dist_info(information.parent)
 
 
 def _dist_info(folder: Path) -> BuildTarget:
-    tags = folder / "WHEEL"  # absent where conda installed it
+    tags = folder / "WHEEL"  # absent if conda installed it
     texts = [
         path.read_text(errors="replace") if path.is_file() else "" for path in (folder / "METADATA", tags)
     ]
@@ -120,17 +119,17 @@ def _dist_info(folder: Path) -> BuildTarget:
 
 
 def find_python(prefix: Path) -> SitePackages:
-    """Return an environment's Python: the one that has torch, if there are several.
+    """Return an environment's site-packages; if there are several, the one with torch.
 
-    Raises UsageError: The folder has no Python, or several that could be meant.
+    Raises UsageError: The folder has no Python, or several candidates.
     """
     sites = find_site_packages(prefix)
     sites = [site for site in sites if (site.folder / "torch").is_dir()] or sites
     sites = [site for site in sites if (prefix / "bin" / f"python{site.python}").exists()] or sites
     if len(sites) != 1:
         raise UsageError(
-            f"{prefix} is not an environment: {counted(len(sites), 'Python')} in it",
-            "give the folder of a conda environment or a venv",
+            f"{prefix}: not an environment with one Python: found {len(sites)}",
+            "pass the folder of a conda environment or a venv",
         )
     return sites[0]
 
@@ -155,7 +154,7 @@ def _environment(prefix: Path) -> Subject:
     targets: dict[str, BuildTarget] = {}
     for information in sorted(site.glob("*.dist-info")):
         module = _module_named(information.name.partition("-")[0])
-        # without a folder or a file of its own it is installed from where it is developed
+        # without a folder or file in site-packages it is an editable installation
         is_here = (site / module).is_dir() or (site / f"{module}.py").is_file()
         if module in modules and is_here and (information / "METADATA").is_file():
             checked(information / "METADATA", module, str)
@@ -187,20 +186,20 @@ def _machine(prefix: Path) -> str:
     return ""
 
 
-def _notes(prefix: Path, torch: TorchBeside | None) -> Iterator[str]:
+def _notes(prefix: Path, torch: InstalledTorch | None) -> Iterator[str]:
     settings = prefix / "pyvenv.cfg"
     text = settings.read_text(errors="replace") if settings.is_file() else ""
     if torch is None and re.search(r"(?im)^include-system-site-packages\s*=\s*true", text):
-        yield "this venv has no torch of its own: name the base whose torch it uses, --beside ENVIRONMENT"
+        yield "this venv has no torch of its own: pass the environment whose torch it uses with --beside"
     if torch and (second := torch.second):
         yield (
-            f"two PyTorches are here: Python loads {torch.version} from {torch.package.relative_to(prefix)}/lib, and "
-            f"{second.relative_to(prefix)} is another one: remove one of them"
+            f"two PyTorches: Python loads {torch.version} from {torch.package.relative_to(prefix)}/lib, but "
+            f"{second.relative_to(prefix)} is from another one: uninstall one of them"
         )
 
 
 def _module_named(name: str) -> str:
-    """Return the module of a distribution or conda package; of one that is no extension, its own name."""
+    """Return the module that a distribution or conda package installs; its own name if it is no known extension."""
     word = name.lower().replace("-", "_")
     return next((module for module in KERNELS if word in (module, f"py{module}")), word)  # pytorch_scatter
 
@@ -217,5 +216,5 @@ def find_module(path: str) -> str:
     if path.rpartition("/")[0] in ("", "lib") and _TORCH_LIBRARY.fullmatch(library_name(path)):
         return "torch"
     if match := _SITE.match(path):
-        return "torch" if match[1] == "functorch" else match[1]  # up to 2.6 with a library of its own
+        return "torch" if match[1] == "functorch" else match[1]  # torch up to 2.6 has a library in functorch/
     return path.partition("/")[0]

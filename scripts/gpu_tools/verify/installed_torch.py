@@ -1,4 +1,4 @@
-"""The torch installed in an environment: what extensions beside it must fit."""
+"""Reads the torch installed in an environment: the symbols, headers and architectures that extensions must fit."""
 
 from __future__ import annotations
 
@@ -20,37 +20,36 @@ _CUDA, _HIP = (
     re.compile(rf"^{name}(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE) for name in ("cuda", "hip")
 )
 _ACTIVATED = re.compile(r'export CF_TORCH_CUDA_ARCH_LIST="([^"]*)"')
-# TORCH_INTERNAL_ASSERT, AT_ASSERT, and macros around them, which are reported at the line where they are used
+# TORCH_INTERNAL_ASSERT, AT_ASSERT, and macros that wrap them: the compiler records the line of the outer macro
 _ASSERT = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\s*\(")
 _TORCH_NAMES = re.compile(r"_ZN?[KVTISL0-9]*(?:N[KV]*)?(?:3c10|2at|5torch)")
 
 
 @dataclass(frozen=True)
-class TorchBeside:
+class InstalledTorch:
     """An installed torch, read without importing it."""
 
     package: Path  #: Its folder in site-packages.
     prefix: Path  #: The environment.
-    #: From ``torch/version.py``: ``2.13.0+cu130``; ``13.0`` or None.
-    version: str
-    cuda: str | None
-    other: str = ""  #: An accelerator that is not judged here: ``ROCm``.
+    version: str  #: ``2.13.0+cu130``, from ``torch/version.py``.
+    cuda: str | None  #: ``13.0``, from ``torch/version.py``.
+    other: str = ""  #: An accelerator that verify does not support: ``ROCm``.
 
     @property
     def second(self) -> Path | None:
-        """The libtorch of another torch, which Python does not load: in the prefix's lib, beside one in torch/lib."""
+        """A second libtorch, in the prefix's lib: Python does not load it if torch/lib has its own."""
         own, shared = (folder / "lib/libtorch_cpu.so" for folder in (self.package, self.prefix))
         return shared if own.is_file() and shared.is_file() and not own.samefile(shared) else None
 
     def libraries(self) -> Iterator[Path]:
-        """Yield the libraries of the libtorch that Python loads: in torch/lib, or the lib that all Pythons share."""
+        """Yield the libraries of the libtorch that Python loads: from torch/lib or the prefix's lib."""
         for package in (self.package, self.prefix)[: 1 if self.second else 2]:
             for pattern in ("libtorch*.so", "libc10*.so"):
                 yield from (path for path in sorted((package / "lib").glob(pattern)) if path.is_file())
 
     @cached_property
     def exported(self) -> frozenset[str]:
-        """Everything that libtorch's libraries provide."""
+        """The symbols that libtorch's libraries export."""
         symbols: set[str] = set()
         for path in self.libraries():
             try:
@@ -61,15 +60,15 @@ class TorchBeside:
         return frozenset(symbols)
 
     def lacks(self, undefined: frozenset[str]) -> list[str]:
-        """Return those of torch's own symbols that this torch does not have."""
+        """Return the torch symbols in ``undefined`` that this torch does not export."""
         torchs = {name for name in undefined if _TORCH_NAMES.match(name)}.union(c_symbols(undefined))
         return sorted(torchs - self.exported)
 
     def denies(self, assertions: frozenset[tuple[str, int]]) -> list[str]:
         """Return the assertions that this torch's headers do not have at that line: ``c10/util/x.h:232``.
 
-        A library holds path and line of the assertions in the headers that it was compiled with. None where the
-        headers are not installed: then this tells nothing.
+        A library contains path and line of each assertion in the headers it was compiled with. Headers that are not
+        installed are skipped.
         """
         wrong = []
         for header, line in sorted(assertions):
@@ -90,21 +89,21 @@ class TorchBeside:
         text = path.read_text(encoding="utf-8", errors="replace")
         lines: set[int] = set()
         for match in _ASSERT.finditer(text):
-            # compilers differ: the line where a macro's call begins, or where it ends
+            # depending on the compiler: the first or the last line of the macro's call
             end = _closing(text, match.end())
             lines |= {text.count("\n", 0, match.start()) + 1, text.count("\n", 0, end) + 1}
         return frozenset(lines) if lines else None
 
     @cached_property
     def archs(self) -> tuple[str, ...]:
-        """The architectures that libtorch was built for, as in ``TORCH_CUDA_ARCH_LIST``; none for a CPU build."""
+        """The architectures that libtorch was built for, as in ``TORCH_CUDA_ARCH_LIST``; empty for a CPU build."""
         if self.cuda is None:
             return ()
         return self.promised or self._carried()
 
     @cached_property
     def promised(self) -> tuple[str, ...]:
-        """What libtorch's activation exports; none where it has no such script."""
+        """The architectures that libtorch's conda activation script exports; empty without such a script."""
         for script in sorted((self.prefix / "etc/conda/activate.d").glob("libtorch*.sh")):
             if match := _ACTIVATED.search(script.read_text(encoding="utf-8", errors="replace")):
                 return tuple(arch for arch in re.split(r"[; ]", match[1]) if arch)
@@ -116,7 +115,7 @@ class TorchBeside:
                 with opened(path) as library:
                     units = cuda_archs.units(library)
                 names = frozenset().union(*(unit.sm for unit in units))
-                # a few kernels are compiled for more than the list: what most have is the list
+                # a few kernels are compiled for more architectures than the list has
                 most = {name for name in names if sum(name in unit.sm for unit in units) * 2 > len(units)}
                 return tuple(
                     f"{cuda_archs.number(name) / 10:.1f}" for name in cuda_archs.ordered(frozenset(most))
@@ -125,23 +124,20 @@ class TorchBeside:
 
 
 def library_name(path: str) -> str:
-    """Return a library's file name without a version behind it: ``libtorch.so`` for ``lib/libtorch.so.2.6.0``.
-
-    Debian's PyTorch names the files of its libraries so.
-    """
+    """Return a library's file name without version: ``libtorch.so`` for ``lib/libtorch.so.2.6.0`` (Debian)."""
     return _FILE_VERSION.sub("", path.rpartition("/")[2])
 
 
-def parse_torch(package: Path, prefix: Path, text: str) -> TorchBeside:
-    """Return the torch of a folder in site-packages, by the text of its ``version.py``.
+def parse_torch(package: Path, prefix: Path, text: str) -> InstalledTorch:
+    """Return the torch in site-packages folder ``package``; ``text`` is the content of its ``version.py``.
 
-    Raises ValueError: It names no version.
+    Raises ValueError: The text has no version.
     """
     version, cuda, hip = _VERSION.search(text), _CUDA.search(text), _HIP.search(text)
     if version is None:
-        raise ValueError("no __version__ in it")
+        raise ValueError("no __version__")
     other = "ROCm" if hip and hip[1] else other_accelerator(version[1])
-    return TorchBeside(package, prefix, version[1], cuda[1] if cuda else None, other)
+    return InstalledTorch(package, prefix, version[1], cuda[1] if cuda else None, other)
 
 
 def _closing(text: str, position: int) -> int:

@@ -1,4 +1,4 @@
-"""What `megabuild verify` and `verify-gpu` found, for people and as a document; tables fit 80 columns."""
+"""The output of `megabuild verify` and `verify-gpu`: tables of 80 columns, and JSON documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADS = ("library", "torch", "CUDA", "Python", "device code", "verdict")
 
 
 def verdict_result(verdicts: Sequence[Verdict]) -> Result:
-    """Return verdicts about several subjects; the exit code is that of the worst."""
+    """Return the command's result for several subjects; the worst verdict sets the exit code."""
     lines = [line for verdict in verdicts for line in ("", *_verdict_lines(verdict))]
     code = 0
     if not all(verdict.ok or verdict.unknown for verdict in verdicts):
@@ -29,7 +29,7 @@ def verdict_result(verdicts: Sequence[Verdict]) -> Result:
 
 
 def _verdict_lines(verdict: Verdict) -> Iterator[str]:
-    """Return a verdict; libraries of torch's that are well and carry no device code are counted, not listed."""
+    """Return a verdict's lines; torch libraries that are ok and have no device code are only counted."""
     shown = [
         library
         for library in verdict.libraries
@@ -51,18 +51,18 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     yield from (verdict.subject, "")
     yield from table(_HEADS, rows) if rows else ()
     if count := len(verdict.libraries) - len(shown):
-        yield f"{'and ' * bool(shown)}{count} of torch's libraries without device code"
+        yield f"{'and ' * bool(shown)}{count} of torch's libraries, without device code"
     for (sign, reason, remedy), names in reasons.items():
         yield from ("", *wrapped(f"{sign} {', '.join(names)}: {reason}"))
         yield from wrapped(f"  {remedy}") if remedy else ()
     if not verdict.libraries:
-        yield f"{UNICODE.failed} there is no library in it: nothing to verify"
+        yield f"{UNICODE.failed} no libraries: nothing to verify"
     for note in verdict.notes:
         yield from ("", *wrapped(f"{UNICODE.warning} {note}"))
 
 
 def gpu_result(report: dict[str, Any]) -> Result:
-    """Return what was tried on the GPUs here, or why nothing was."""
+    """Return verify-gpu's result; without a GPU, the exit code is that of UnknownError."""
     code = 0 if report["ok"] else VerdictError.exit_code
     if not report["present"]:
         code = UnknownError.exit_code
@@ -70,12 +70,12 @@ def gpu_result(report: dict[str, Any]) -> Result:
 
 
 def gpu_lines(report: dict[str, Any]) -> Iterator[str]:
-    """Return versions, GPUs, how each library runs on them, operations, and what is wrong."""
+    """Return the lines about versions, GPUs, libraries, operations and faults."""
     version = report["driver"] or ("of unknown version" if report["driver_cuda"] else "none")
     yield f"environment: {report['environment']}"
     yield f"driver: {version} (CUDA {report['driver_cuda'] or 'none'})"
     yield f"torch: {report['torch'] or 'none'} (CUDA {report['torch_cuda'] or 'none'})"
-    unused = f"GPU: {report['present']}, which torch cannot use" if report["present"] else "GPU: none"
+    unused = f"GPU: {report['present']}, not usable by torch" if report["present"] else "GPU: none"
     yield from [f"GPU: {device['name']}, {device['arch']}" for device in report["devices"]] or [unused]
     if report["libraries"]:
         rows = [
@@ -85,20 +85,20 @@ def gpu_lines(report: dict[str, Any]) -> Iterator[str]:
         yield from ("", *table(("library", "GPU", "device code", "runs"), rows))
     if report["operations"]:
         results = [
-            (item["name"], f"{UNICODE.done} as on the CPU" if item["ok"] else f"{UNICODE.failed} no")
+            (item["name"], f"{UNICODE.done} same as on the CPU" if item["ok"] else f"{UNICODE.failed} no")
             for item in report["operations"]
         ]
         yield from ("", *table(("operation on the GPU", "result"), results))
     wrong = [f"{item['name']}: {item['error']}" for item in report["operations"] if not item["ok"]]
     wrong += report["faults"]
     if not report["present"]:
-        wrong.append(f"no GPU was tried: {report['no_gpu']}")
+        wrong.append(f"no GPU tested: {report['no_gpu']}")
     for text in wrong:
         yield from ("", *wrapped(f"{UNICODE.failed} {text}"))
 
 
 def shorten_code(archs: Sequence[str], ptx: Sequence[str]) -> str:
-    """Return device code in short: ``9.0 12.0 +PTX``, or ``7.5 to 12.0 (7) +PTX`` where that is too long."""
+    """Return device code in short: ``9.0 12.0 +PTX``, or ``7.5 to 12.0 (7) +PTX`` if that is too long."""
     numbers = [re.sub(r"^\w+_(\d+)(\d[af]?)$", r"\1.\2", name) for name in archs]
     tail = " +PTX" if ptx else ""
     text = " ".join(numbers)

@@ -20,7 +20,7 @@ from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import ExtensionRelease, find
 
 WARNS = b"import warnings\nwarnings.warn('torch-scatter has moved to pyg-lib')\n"
-NOTHING = "no library in it: an empty release, as upstream retires torch_scatter in favour of pyg-lib"
+NOTHING = "no library in it: an empty release; upstream replaces torch_scatter by pyg-lib"
 TARGET = WheelTarget(python="3.12", torch_version="2.13.0", cuda_version=None, platform="linux-64")
 WANTED = WheelRequirements(extension=find("scatter"), target=TARGET)
 
@@ -65,7 +65,7 @@ def test_verify_refuses_it_by_name_with_what_to_do(
     assert outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation) == 14
     said = " ".join(capsys.readouterr().out.split())
     assert f"torch_scatter: {NOTHING}" in said
-    assert "take pyg-lib in its place, or an earlier release of torch_scatter" in said
+    assert "install pyg-lib instead, or an earlier release of torch_scatter" in said
 
 
 def chosen(folder: Path) -> Choice:
@@ -91,12 +91,12 @@ def test_a_source_archive_with_nothing_to_compile_is_refused(tmp_path: Path) -> 
         unpack_sources(
             WANTED.extension, release, tmp_path / "work", folder=tmp_path, cache=tmp_path / "cache"
         )
-    assert "take pyg-lib" in (caught.value.remedy or "")
+    assert "install pyg-lib" in (caught.value.remedy or "")
 
 
 def test_the_recipe_s_own_check_and_publishing_refuse_it(tmp_path: Path) -> None:
     site = environment(tmp_path) / "lib/python3.12/site-packages"
     (fault,) = verify_package.check(site, "torch_scatter", "cpu", (), "3.12")
-    assert fault.startswith(f"torch_scatter: {NOTHING}\n  take pyg-lib in its place")
+    assert fault.startswith(f"torch_scatter: {NOTHING}\n  install pyg-lib instead")
     with pytest.raises(IntegrityError, match=f"is not published: torch_scatter: {NOTHING}"):
         check_package(package(tmp_path), accelerator="cpu", archs=(), python="3.12", torch_version="2.13.0")

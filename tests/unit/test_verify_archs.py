@@ -39,8 +39,8 @@ def test_code_for_one_gpu_or_one_family_only_has_a_letter() -> None:
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (fatbin(entry(MACHINE_CODE, 90))[:-8], "cut off"),
-        (b"something else!!" * 2, "unknown at byte 0"),
+        (fatbin(entry(MACHINE_CODE, 90))[:-8], "truncated"),
+        (b"something else!!" * 2, "unknown data at byte 0"),
         (fatbin(b"\x02\x00\x01\x01" + bytes(60)), "unknown form"),
     ],
 )

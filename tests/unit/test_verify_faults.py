@@ -122,7 +122,7 @@ def test_one_library_for_another_processor_among_others_is_refused(verify: Verif
         (b"<!DOCTYPE html>\n<html>", "web page"),
         (bytes(5000), "full of zeros"),
         (GOOD[:4] + b"\1" + GOOD[5:], "no 64-bit"),
-        (GOOD[:5000], f"cut off: 5,000 of {len(GOOD):,} bytes"),
+        (GOOD[:5000], f"truncated: 5,000 of {len(GOOD):,} bytes"),
     ],
 )
 def test_a_file_named_like_a_library_that_is_none_is_named_once(
@@ -258,7 +258,7 @@ def test_only_a_library_of_the_stable_abi_goes_with_every_later_torch(
     planted = "" if stable else CALL.format("_ZN3c106detail14torchCheckFailEPKcS2_jS2_")
     (tmp_path / "pyg_lib").mkdir()
     library = compiled(tmp_path / "pyg_lib/libpyg.so", STABLE + planted)
-    fault = "not for every later torch: it needs c10::detail::torchCheckFail"
+    fault = "not for every later torch: needs c10::detail::torchCheckFail"
     files = {"lib/python3.12/site-packages/pyg_lib/libpyg.so": library}
     for number, (pin, ok) in enumerate((("", stable), (",<2.14.0a0", True))):
         depends = ["python >=3.10", "pytorch * cpu*", f"pytorch >=2.13.0{pin}"]

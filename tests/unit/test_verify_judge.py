@@ -46,7 +46,7 @@ ABI3 = replace(BASIS, pythons=(("abi3", "its file name"), ("3.11", "the torch he
         (
             [replace(library(f"_{stem}_cpu.so"), says_not_compiled=True) for stem in STEMS],
             CUDA,
-            {f"_{stem}_cpu.so": "compiled without CUDA: no device code, it holds" for stem in STEMS},
+            {f"_{stem}_cpu.so": "compiled without CUDA: no device code, contains" for stem in STEMS},
         ),
         # libraries for the CPU beside those for CUDA
         ([BASIS, WEIGHTING, VERSION, *(library(f"_{stem}_cpu.so") for stem in STEMS)], CUDA, {}),
@@ -75,7 +75,7 @@ ABI3 = replace(BASIS, pythons=(("abi3", "its file name"), ("3.11", "the torch he
         (
             [library("_basis_cuda.so", BOTH, unit("sm_90"), cuda=13), WEIGHTING, VERSION],
             CUDA,
-            {"_basis_cuda.so": "not every object has all code: sm_120 in 1 of 2"},
+            {"_basis_cuda.so": "some objects lack code: sm_120 in 1 of 2"},
         ),
         (
             [library("_basis_cuda.so", BOTH, cuda=12), WEIGHTING, VERSION],

@@ -1,1 +1,1 @@
-"""Reads CUDA code in ELF files and judges it. Standard library only: it goes into packages' tests."""
+"""Reads and judges CUDA code in ELF files. Standard library only: recipes copy it into the tests of packages."""

@@ -1,7 +1,7 @@
-"""The parts of an ELF file that tell what a library was built from and for; standard library only.
+"""Reads sections, links and symbols of ELF files, with the standard library only.
 
-A package test runs this in an environment that has the package and nothing else, so it cannot count on pyelftools,
-which the unit tests compare it with. Symbol tables of libtorch have several 100,000 entries: they are read as columns.
+Package tests run this in environments without pyelftools; the unit tests compare it with pyelftools. libtorch's symbol
+tables have several 100,000 entries, so they are read with ``iter_unpack``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME_ENDS = b"\0"
 _LONGEST_NAME = 4096
 _HEADER_BYTES = 64
 _MACHINES = {3: "i386", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
-#: What else lies under a library's name, by its first bytes.
+#: Other contents of a file with a library's name, by their first bytes.
 _OTHER_FILES = (
     (b"\x7fELF", "is no 64-bit little-endian ELF file"),
     (b"version https://git-lfs", "is a git-LFS pointer in place of the library"),
@@ -39,22 +39,22 @@ _DYNAMIC = struct.Struct("<qQ")
 
 @dataclass(frozen=True)
 class Section:
-    """Where a section lies in the file: offset and size in bytes; a size of 0 where it takes no room there."""
+    """A section's offset and size in the file, in bytes; the size is 0 for sections without content (``.bss``)."""
 
     offset: int
     size: int
 
 
 class NotElf(ValueError):
-    """A file is no 64-bit little-endian ELF file, or is cut off."""
+    """A file is no 64-bit little-endian ELF file, or is truncated or damaged."""
 
 
 class ElfFile:
     """A 64-bit little-endian ELF file (x86-64 and aarch64).
 
-    `data`: the whole file, best mapped into memory: only what is asked for is read.
+    `data`: the whole file, preferably a memory map: only the requested parts are read.
 
-    Raises NotElf: The data are something else, or end too early.
+    Raises NotElf: The data are something else, truncated or damaged.
     """
 
     def __init__(self, data: mmap.mmap | bytes) -> None:
@@ -63,7 +63,7 @@ class ElfFile:
             raise NotElf(_in_place_of_elf(bytes(data[:256]), len(data)))
         self._check_length()
         try:
-            #: all of them in the order of the file's table; two may have one name
+            #: All sections in the order of the file's table; names may repeat.
             self.every = tuple(self._read_sections())
         except (struct.error, IndexError, OverflowError, ValueError) as error:
             raise NotElf(f"is damaged: {error}") from error
@@ -71,7 +71,7 @@ class ElfFile:
 
     @property
     def machine(self) -> str:
-        """The processor that it is for: ``x86_64``."""
+        """The processor: ``x86_64``."""
         (number,) = struct.unpack_from("<H", self.data, 18)
         return _MACHINES.get(number, f"machine {number}")
 
@@ -79,7 +79,7 @@ class ElfFile:
         (table,) = struct.unpack_from("<Q", self.data, 40)
         size, count = struct.unpack_from("<HH", self.data, 58)
         if (end := table + size * count) > len(self.data):
-            raise NotElf(f"is cut off: {len(self.data):,} of {end:,} bytes")
+            raise NotElf(f"is truncated: {len(self.data):,} of {end:,} bytes")
 
     def _read_sections(self) -> Iterator[tuple[str, Section]]:
         (table,) = struct.unpack_from("<Q", self.data, 40)
@@ -87,26 +87,26 @@ class ElfFile:
         headers = [_SECTION.unpack_from(self.data, table + index * size) for index in range(count)]
         for header in headers:
             name = self._text(headers[names][4] + header[0])
-            size_there = 0 if header[1] in _WITHOUT_BYTES else header[5]
-            if header[4] + size_there > len(self.data):
-                raise NotElf(f"is cut off inside {name}")
-            yield name, Section(header[4], size_there)
+            size_in_file = 0 if header[1] in _WITHOUT_BYTES else header[5]
+            if header[4] + size_in_file > len(self.data):
+                raise NotElf(f"is truncated inside {name}")
+            yield name, Section(header[4], size_in_file)
 
     def content(self, name: str) -> bytes:
-        """Return a section's bytes; none where there is no such section."""
+        """Return a section's bytes; empty if there is no such section."""
         section = self.sections.get(name)
         return bytes(self.data[section.offset : section.offset + section.size]) if section else b""
 
     def needed(self) -> tuple[str, ...]:
-        """Return the libraries that this one names (DT_NEEDED), in their order."""
+        """Return the names of the libraries that this one links to (DT_NEEDED), in order."""
         return tuple(self._dynamic(_NEEDED))
 
     def soname(self) -> str | None:
-        """Return the name by which other libraries name this one (DT_SONAME)."""
+        """Return the name under which other libraries link to this one (DT_SONAME)."""
         return next(self._dynamic(_SONAME), None)
 
     def rpath(self) -> tuple[str, ...]:
-        """Return the folders in which the loader looks for them."""
+        """Return the loader's search folders from DT_RPATH and DT_RUNPATH."""
         paths = [*self._dynamic(_RPATH), *self._dynamic(_RUNPATH)]
         return tuple(folder for path in paths for folder in path.split(":") if folder)
 
@@ -117,7 +117,7 @@ class ElfFile:
                 yield names[value : names.index(_NAME_ENDS, value)].decode()
 
     def undefined(self) -> frozenset[str]:
-        """Return the symbols that other libraries must provide; weak ones, which may stay away, are left out."""
+        """Return the symbols that other libraries must provide; weak symbols are optional and left out."""
         return frozenset(self._symbols(defined=False))
 
     def exported(self) -> frozenset[str]:
@@ -134,19 +134,19 @@ class ElfFile:
     def _text(self, start: int) -> str:
         end = self.data.find(_NAME_ENDS, start, start + _LONGEST_NAME)
         if end < 0:
-            raise ValueError(f"no name ends after byte {start}")
+            raise ValueError(f"unterminated name at byte {start}")
         return bytes(self.data[start:end]).decode()
 
 
 def _in_place_of_elf(head: bytes, size: int) -> str:
-    """Say what lies there in place of a library."""
+    """Describe a file that is no ELF file, from its first bytes."""
     if not size:
         return "is empty"
     if size < _HEADER_BYTES and head.startswith(b"\x7fELF"):
-        return f"is cut off: {size} bytes"
-    if known := next((words for start, words in _OTHER_FILES if head.lstrip().startswith(start)), None):
+        return f"is truncated: {size} bytes"
+    if known := next((text for start, text in _OTHER_FILES if head.lstrip().startswith(start)), None):
         return known
-    return "is no library but text" if head.isascii() and b"\0" not in head else "is no library"
+    return "is a text file, no library" if head.isascii() and b"\0" not in head else "is no library"
 
 
 @contextmanager

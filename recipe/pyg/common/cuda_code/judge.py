@@ -1,4 +1,4 @@
-"""Whether the libraries of one module are what a config asks for, with the reason and the remedy where they are not."""
+"""Judges whether the libraries of one module are what a config asks for, with reason and remedy if not."""
 
 from __future__ import annotations
 
@@ -13,44 +13,40 @@ from cuda_code.torch_abi import cpp_symbols, readable
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What libraries are compared with."""
+    """The expected properties of a module's libraries."""
 
-    #: For CUDA (True), for CPU (False), or not known: then by what most of them are (None).
+    #: True for CUDA, False for CPU, None if unknown: then CUDA if any library has device code or links to CUDA.
     cuda: bool | None = None
-    #: Major version of the CUDA runtime, or None.
-    cuda_major: int | None = None
-    #: Architectures, such as ``9.0`` and ``12.0+PTX``; none: any.
-    archs: tuple[str, ...] = ()
-    #: Every one of them as machine code of its own; otherwise it is enough that such a GPU can run something.
+    cuda_major: int | None = None  #: Major version of the CUDA runtime.
+    archs: tuple[str, ...] = ()  #: Architectures such as ``9.0`` and ``12.0+PTX``; empty: any.
+    #: Require machine code for each architecture; otherwise any code that such a GPU can run is enough.
     exact: bool = True
-    #: Say how such GPUs run code that is not their own.
-    explain: bool = False
-    #: ``3.12``, or None where any will do: a module of the stable ABI.
-    python: str | None = None
+    explain: bool = False  #: Add a note if a GPU runs code that is not its own.
+    python: str | None = None  #: ``3.12``; None for any: a module with the stable ABI.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What is wrong with one library; an empty reason where nothing is."""
+    """The judgement on one library; the reason is empty if it has no fault."""
 
     path: str
     reason: str = ""
     remedy: str = ""
     note: str = ""
-    unknown: bool = False  #: The reason is why it cannot be judged.
+    unknown: bool = False  #: The library cannot be judged; the reason says why.
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the library has no fault."""
         return not self.reason
 
 
 def judge(
     module: str, libraries: Sequence[LibraryFacts], wanted: Wanted, *, unread: Sequence[str] = ()
 ) -> tuple[Judgement, ...]:
-    """Judge the libraries of one module of :data:`KERNELS`, one judgement each, and those that are not there.
+    """Judge each library of a module in :data:`KERNELS`, and each missing one.
 
-    `unread`: paths of those that are there and cannot be read.
+    `unread`: paths of libraries that exist but cannot be read.
     """
     table = KERNELS[module]
     cuda = any(facts.units or facts.links_cuda for facts in libraries) if wanted.cuda is None else wanted.cuda
@@ -60,22 +56,22 @@ def judge(
         Judgement(
             path=_file_name(stem, table, cuda),
             reason=f"{module} has no library for {stem}",
-            remedy="build the module again: what is there is not whole",
+            remedy="build the module again: its package is incomplete",
         )
         for stem in sorted((table.kernels | table.plain) - stems)
     ]
-    return (*(_one(facts, names, table, cuda, wanted) for facts in libraries), *missing)
+    return (*(_judge_library(facts, names, table, cuda, wanted) for facts in libraries), *missing)
 
 
 def empty(module: str) -> Judgement:
-    """Return what is to be said of a module of :data:`KERNELS` that has no library at all."""
+    """Return the judgement on a module of :data:`KERNELS` without any library."""
     successor = KERNELS[module].successor
     if not successor:
-        return Judgement(path=module, reason="no library in it", remedy="get or build it again")
+        return Judgement(path=module, reason="no library in it", remedy="download or build it again")
     return Judgement(
         path=module,
-        reason=f"no library in it: an empty release, as upstream retires {module} in favour of {successor}",
-        remedy=f"take {successor} in its place, or an earlier release of {module}",
+        reason=f"no library in it: an empty release; upstream replaces {module} by {successor}",
+        remedy=f"install {successor} instead, or an earlier release of {module}",
     )
 
 
@@ -83,14 +79,16 @@ def _file_name(stem: str, table: Module, cuda: bool) -> str:
     return f"_{stem}_{'cuda' if cuda else 'cpu'}.so" if table.flavours else f"lib{stem}.so"
 
 
-def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted: Wanted) -> Judgement:
+def _judge_library(
+    facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted: Wanted
+) -> Judgement:
     stem, flavour = split(facts.path.rpartition("/")[2])
     if wrong := judge_python(facts, wanted.python):
         return wrong
     if not cuda:
         return judge_for_cpu(facts)
     if flavour == "cpu" and f"_{stem}_cuda.so" in names:
-        return Judgement(path=facts.path, note=f"_{stem}_cuda.so is loaded in its place")
+        return Judgement(path=facts.path, note=f"_{stem}_cuda.so is loaded instead")
     archs = tuple(arch for arch in wanted.archs if _as_number(arch) >= _as_number(table.oldest))
     if wrong := judge_blank_code(facts):
         return wrong
@@ -99,7 +97,7 @@ def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted
     if wrong := judge_runtime(facts, wanted.cuda_major):
         return wrong
     if stem in table.plain and facts.units:
-        return Judgement(path=facts.path, note="carries device code, though upstream has none for it")
+        return Judgement(path=facts.path, note="has device code, although upstream has none for it")
     return (
         judge_archs(facts, replace(wanted, archs=archs))
         if stem in table.kernels
@@ -108,15 +106,15 @@ def _one(facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted
 
 
 def judge_for_cpu(facts: LibraryFacts) -> Judgement:
-    """Judge whether a library is one for a torch without CUDA."""
+    """Judge whether a library is for a CPU build of torch."""
     _, flavour = split(facts.path.rpartition("/")[2])
     if not (facts.units or facts.links_cuda or flavour == "cuda"):
         return Judgement(path=facts.path)
-    what = "has device code" if facts.units else "links to CUDA" if facts.links_cuda else "is named for CUDA"
+    sign = "has device code" if facts.units else "links to CUDA" if facts.links_cuda else "is named for CUDA"
     return Judgement(
         path=facts.path,
-        reason=f"compiled with CUDA ({what}), for a torch without it",
-        remedy="install the CPU build, or a torch with CUDA; to compile it: FORCE_ONLY_CPU=1",
+        reason=f"compiled with CUDA ({sign}), not for the CPU",
+        remedy="install the CPU build or a torch with CUDA, or rebuild with FORCE_ONLY_CPU=1",
     )
 
 
@@ -125,19 +123,19 @@ def _without_cuda(facts: LibraryFacts, flavour: str, archs: Sequence[str]) -> Ju
     if not facts.units:
         signs.append("no device code")
     if facts.says_not_compiled:
-        signs.append('it holds "Not compiled with CUDA support"')
+        signs.append('contains "Not compiled with CUDA support"')
     if flavour == "cpu":
-        signs.append("it is named for the CPU")
+        signs.append("named for the CPU")
     arch_list = f' TORCH_CUDA_ARCH_LIST="{";".join(archs)}"' if archs else " and TORCH_CUDA_ARCH_LIST set"
     return Judgement(
         path=facts.path,
         reason=f"compiled without CUDA: {', '.join(signs)}",
-        remedy=f"FORCE_CUDA was unset, nvcc not found, or torch a CPU build; rebuild with FORCE_CUDA=1{arch_list}",
+        remedy=f"rebuild with nvcc, a CUDA build of torch and FORCE_CUDA=1{arch_list}",
     )
 
 
 def judge_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
-    """Judge whether a library has code for the architectures that are wanted."""
+    """Judge whether a library has code for the wanted architectures."""
     archs, exact = wanted.archs, wanted.exact
     wanted_sm, wanted_ptx = cuda_archs.wanted(archs)
     lacking, runs_as = [], []
@@ -146,7 +144,7 @@ def judge_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
         if name not in facts.archs if exact else not code:
             lacking.append(name)
         elif code.startswith("compute_"):
-            runs_as.append(f"{name} compiles PTX of {code} at first use")
+            runs_as.append(f"{name} compiles the PTX for {code} at first use")
         elif code != name:
             runs_as.append(f"{name} runs it as {code}")
     lacking += [f"PTX for {name}" for name in cuda_archs.ordered(wanted_ptx - set(facts.ptx))]
@@ -165,28 +163,28 @@ def judge_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     if partial and exact:
         return Judgement(
             path=facts.path,
-            reason=f"not every object has all code: {', '.join(partial)} of {len(facts.units)}",
-            remedy=f"objects of another arch list were linked in: clean the build folder and {remedy}",
+            reason=f"some objects lack code: {', '.join(partial)} of {len(facts.units)}",
+            remedy=f"delete the build folder, which has objects of another arch list, and {remedy}",
         )
     more = cuda_archs.ordered(frozenset(facts.archs) - wanted_sm) if archs else ()
     if more and exact:
-        return Judgement(path=facts.path, note=f"more than asked for: {', '.join(more)}")
+        return Judgement(path=facts.path, note=f"more architectures than requested: {', '.join(more)}")
     return Judgement(path=facts.path, note=", ".join(runs_as) if wanted.explain else "")
 
 
 def judge_blank_code(facts: LibraryFacts) -> Judgement | None:
-    """Say whether a library's device code was overwritten."""
+    """Judge whether a library's device code was overwritten with zeros; None if not."""
     if not facts.blank:
         return None
     return Judgement(
         path=facts.path,
-        reason=f"its device code ({cuda_archs.SECTIONS[0]}) is all zeros",
-        remedy="get or build it again",
+        reason=f"device code ({cuda_archs.SECTIONS[0]}) is all zeros",
+        remedy="download or build it again",
     )
 
 
 def judge_runtime(facts: LibraryFacts, major: int | None) -> Judgement | None:
-    """Say whether a library links to another CUDA runtime than ``major``."""
+    """Judge whether a library links to the CUDA runtime ``major``; None if it does, or links to none."""
     if major is None or facts.cuda_runtime in (None, major):
         return None
     return Judgement(
@@ -197,7 +195,7 @@ def judge_runtime(facts: LibraryFacts, major: int | None) -> Judgement | None:
 
 
 def judge_python(facts: LibraryFacts, python: str | None) -> Judgement | None:
-    """Say whether a library names another Python than ``python``; None: any will do."""
+    """Judge whether a library was built for ``python`` (None: any); None if it was, or names no Python."""
     others = [(version, evidence) for version, evidence in facts.pythons if version != python]
     if python is None or not others or any(version == "abi3" for version, _ in others):
         return None
@@ -210,15 +208,15 @@ def judge_python(facts: LibraryFacts, python: str | None) -> Judgement | None:
 
 
 def judge_abi(facts: LibraryFacts) -> Judgement | None:
-    """Say whether a library that is to run with every later torch needs more than torch's stable ABI."""
+    """Judge whether a library for every later torch uses only torch's stable ABI; None if it does."""
     needed = cpp_symbols(facts.undefined)
     if not needed:
         return None
     more = f" and {len(needed) - 1} more symbols" if len(needed) > 1 else ""
     return Judgement(
         path=facts.path,
-        reason=f"not for every later torch: it needs {readable(needed[0])}{more} of torch's C++, of one minor version",
-        remedy="let the package be for one minor version of torch: pyg_torch_pin: [minor] in its config",
+        reason=f"not for every later torch: needs {readable(needed[0])}{more} of torch's C++, fixed per minor version",
+        remedy="pin torch to one minor version: set pyg_torch_pin: [minor] in the config",
     )
 
 

@@ -1,9 +1,9 @@
-"""Which library of which module carries device code in a CUDA build, and which never does.
+"""Lists the libraries of each module that have device code in a CUDA build, and those that never have.
 
-An upstream extension has one library per ``csrc/NAME.cpp``, called ``_NAME_cpu.so`` or ``_NAME_cuda.so``, with device
-code where there is a ``csrc/cuda/NAME_cuda.cu`` (setup.py of pytorch_scatter 2.1.2, pytorch_sparse 0.6.18,
+An upstream extension has one library per ``csrc/NAME.cpp``, named ``_NAME_cpu.so`` or ``_NAME_cuda.so``, with device
+code if there is a ``csrc/cuda/NAME_cuda.cu`` (setup.py of pytorch_scatter 2.1.2, pytorch_sparse 0.6.18,
 pytorch_cluster 1.6.3 and pytorch_spline_conv 1.2.2). pyg-lib links everything into one (CMakeLists.txt of
-0.8.0). torch: what the official wheels of 2.13 with CUDA 13.0 carry.
+0.8.0). torch: as in the official wheels of 2.13 with CUDA 13.0.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Module:
     plain: frozenset[str]
     #: Whether a library's name ends in ``_cpu`` or ``_cuda``.
     flavours: bool = True
-    #: The oldest architecture that upstream can be compiled for.
+    #: The oldest architecture that upstream supports.
     oldest: str = "0.0"
-    #: The project for which upstream retires it, with releases that have no library, or an empty string
-    #: (pytorch_geometric #10716, pytorch_cluster #272).
+    #: The project that replaces it upstream; its last releases have no library (pytorch_geometric #10716,
+    #: pytorch_cluster #272). Empty if not replaced.
     successor: str = "pyg-lib"
 
 
@@ -51,7 +51,7 @@ KERNELS = {
     ),
 }
 
-#: libtorch's own: with device code in every CUDA build; the other two lack it where a feature is off
+#: libtorch's libraries: the first has device code in every CUDA build, the others only with certain features.
 TORCH_KERNELS = frozenset({"libtorch_cuda.so"})
 TORCH_MAY_HAVE_KERNELS = frozenset({"libtorch_cuda_linalg.so", "libtorch_nvshmem.so"})
 
@@ -59,7 +59,7 @@ TORCH_MAY_HAVE_KERNELS = frozenset({"libtorch_cuda_linalg.so", "libtorch_nvshmem
 def split(file_name: str) -> tuple[str, str]:
     """Return a library's stem and flavour: ``("scatter", "cuda")`` for ``_scatter_cuda.so``.
 
-    The flavour is empty where the name has none.
+    The flavour is empty if the name has none.
     """
-    found = _NAME.fullmatch(file_name)
-    return (found["stem"], found["flavour"] or "") if found else (file_name, "")
+    match = _NAME.fullmatch(file_name)
+    return (match["stem"], match["flavour"] or "") if match else (file_name, "")

@@ -1,4 +1,4 @@
-"""What one built library says of itself: device code, links, Python and the torch headers it was compiled with."""
+"""Reads the facts in one built library: device code, links, Python, and the torch headers it was compiled with."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cuda_code import cuda_archs
 from cuda_code.elf_file import ElfFile, opened
 from cuda_code.torch_abi import c_symbols, cpp_symbols
 
-#: what the extensions answer on the GPU when they were compiled without CUDA
+#: The extensions' error on a GPU if they were compiled without CUDA.
 NOT_COMPILED = b"Not compiled with CUDA support"
 _SUFFIX = re.compile(r"\.cpython-(\d)(\d+)(t?)(?:-[^.]*)?\.so$")
-# Assertions in torch's headers carry the header's path and line into what includes them, also into stripped libraries.
+# Assertions in torch's headers put the header's path and line into each library that includes them, also if stripped.
 _HEADER_PYTHON = re.compile(rb"/python(\d\.\d+t?)/(?:site|dist)-packages/torch/include/")
 _ASSERTION = re.compile(
     rb'INTERNAL ASSERT FAILED at "[^"\0]*?/include/((?:torch/csrc/|c10/|ATen/)[^"\0]+)":(\d+)'
@@ -21,7 +21,7 @@ _ASSERTION = re.compile(
 _RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d\.\d+t?)")
 _CUDA_LIBRARIES = ("libcudart.so", "libc10_cuda.so", "libtorch_cuda.so")
-#: Accelerators that are not judged here, by what a library for them links to.
+#: Accelerators that verify does not support, by the libraries that their builds link to.
 _OTHERS = (
     (re.compile(r"lib(?:amdhip64|hiprtc|torch_hip|c10_hip|rocblas|hipblas|MIOpen)\b"), "ROCm"),
     (re.compile(r"lib(?:sycl|ze_loader|torch_xpu|c10_xpu)\b"), "XPU"),
@@ -34,28 +34,22 @@ _LINKER_SCRIPT = re.compile(rb"(?:\s|/\*.*?\*/)*(?:OUTPUT_FORMAT|INPUT|GROUP)\s*
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryFacts:
-    """What can be told from a library alone."""
+    """The facts that a library shows without its metadata."""
 
-    #: Its path in the package or environment.
-    path: str
-    needed: tuple[str, ...]  #: What it links to.
-    #: Device code, per translation unit.
-    units: tuple[cuda_archs.Unit, ...]
-    #: Major version of the CUDA runtime it links to, or None.
-    cuda_runtime: int | None
-    #: It holds the message "Not compiled with CUDA support".
-    says_not_compiled: bool
-    #: Python versions that it names, and where: (version, evidence); ``abi3`` for the stable ABI.
+    path: str  #: Path in the package or environment.
+    needed: tuple[str, ...]  #: Libraries that it links to.
+    units: tuple[cuda_archs.Unit, ...]  #: Device code per translation unit.
+    cuda_runtime: int | None  #: Major version of the CUDA runtime it links to.
+    says_not_compiled: bool  #: It contains the message "Not compiled with CUDA support".
+    #: The Python versions it was built for, each with its evidence; ``abi3`` for the stable ABI.
     pythons: tuple[tuple[str, str], ...]
-    #: Assertions of torch's headers in it: (header, line). They differ from one torch to another.
+    #: (header, line) of the torch assertions in it, which differ between torch versions.
     assertions: frozenset[tuple[str, int]]
-    #: Everything that other libraries must provide.
-    undefined: frozenset[str]
+    undefined: frozenset[str]  #: Symbols that other libraries must provide.
     machine: str = ""  #: The processor: ``x86_64``.
-    #: Another accelerator than CUDA that it is for, and what shows it: ``("ROCm", "libamdhip64.so.6")``.
+    #: Its accelerator, if not CUDA, and the evidence: ``("ROCm", "libamdhip64.so.6")``.
     other: tuple[str, str] | None = None
-    #: It has room for device code, in which there are zeros.
-    blank: bool = False
+    blank: bool = False  #: The section for device code has only zeros.
 
     @property
     def archs(self) -> tuple[str, ...]:
@@ -69,20 +63,20 @@ class LibraryFacts:
 
     @property
     def links_cuda(self) -> bool:
-        """Whether it links to CUDA, or to the part of torch that does."""
+        """Whether it links to CUDA, or to torch's CUDA libraries."""
         return any(name.startswith(_CUDA_LIBRARIES) for name in self.needed)
 
     @property
     def stable_abi(self) -> bool:
-        """Whether it uses torch, and nothing of torch's but the stable C interface."""
+        """Whether it uses torch only through its stable C interface."""
         return bool(c_symbols(self.undefined)) and not cpp_symbols(self.undefined)
 
 
 def read(file: Path, path: str) -> LibraryFacts | None:
-    """Read a library; None for a file that is none and not named like one, and for a linker script.
+    """Read a library; None for a linker script, and for other files not named like a library.
 
-    Raises NotElf: It is damaged, or something else under a library's name.
-    Raises ValueError: Its device code is of a form not known here.
+    Raises NotElf: The library is damaged, or another kind of file has its name.
+    Raises ValueError: Its device code has an unknown form.
     """
     with file.open("rb") as stream:
         head = stream.read(4096)
@@ -97,7 +91,7 @@ def read(file: Path, path: str) -> LibraryFacts | None:
 def _facts(library: ElfFile, path: str) -> LibraryFacts:
     constants = library.content(".rodata")
     needed, undefined = library.needed(), library.undefined()
-    runtime = next((found for name in needed if (found := _RUNTIME.match(name))), None)
+    runtime = next((match for name in needed if (match := _RUNTIME.match(name))), None)
     assertions = ((header.decode(), int(line)) for header, line in _ASSERTION.findall(constants))
     units = cuda_archs.units(library)
     return LibraryFacts(

@@ -195,7 +195,7 @@ def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_ar
     begun = [text.removesuffix(": started") for text in tiny.sentences() if text.endswith(": started")]
     assert [begun.count(task) for task in killed] == [2]
     assert len(begun) == 4
-    assert any("once more" in text for text in tiny.sentences(logging.WARNING))
+    assert any("retrying" in text for text in tiny.sentences(logging.WARNING))
 
 
 def test_the_plan_says_what_becomes_of_every_extension(tiny: TinyPyg) -> None:

@@ -377,7 +377,7 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
     kills = itertools.count()  # the kernel's, one more at every look
     monkeypatch.setattr(work, "MemoryWatch", lambda: MemoryWatch(lambda: next(kills)))
     assert tiny.run(cpu_count=4, pythons=("3.12",)).ok
-    assert tiny.warnings()[-1].endswith("once more with 2 jobs")
+    assert tiny.warnings()[-1].endswith("retrying with 2 jobs")
     assert tiny.decisions()[-1][0] == "resume"
 
 
@@ -421,14 +421,14 @@ def test_what_somebody_killed_once_is_tried_once_more(
     killer.join()
     (warned,) = (text for text in tiny.warnings() if "killed by a signal" in text)
     assert warned.startswith(what)
-    assert warned.endswith(": once more")
+    assert warned.endswith(": retrying")
 
 
 def test_who_kills_again_means_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, ample: None) -> None:
     monkeypatch.setenv("TINY_MOST_JOBS", "2")
     with pytest.raises(BuildError, match="killed by a signal"):
         tiny.run(cpu_count=4, pythons=("3.12",))
-    assert len([text for text in tiny.warnings() if text.endswith(": once more")]) == 1
+    assert len([text for text in tiny.warnings() if text.endswith(": retrying")]) == 1
 
 
 def test_only_one_run_at_a_time(tiny: Tiny) -> None:

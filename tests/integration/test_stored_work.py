@@ -132,7 +132,7 @@ def test_a_store_that_is_gone_costs_time_only(
     monkeypatch.setenv(server.WRITES, "1")
     assert second.run().ok
     assert len(compiled(second)) == len(first.packages)
-    assert any("not everything was stored" in text for text in second.warnings())
+    assert any("upload to the store is incomplete" in text for text in second.warnings())
 
 
 def test_a_real_server_keeps_it(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

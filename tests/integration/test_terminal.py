@@ -133,7 +133,7 @@ def test_too_little_disk_for_the_downloads_is_said_before_them(tmp_path: Path, c
         check=False,
     )
     assert done.returncode == 12, done.stderr
-    assert "GB are needed" in done.stderr
+    assert "GB needed" in done.stderr
     assert "packing" not in done.stdout
     state = state_file.read(tmp_path / "output" / "tiny-rehearsal")
     assert state is not None

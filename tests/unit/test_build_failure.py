@@ -106,7 +106,7 @@ def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it()
     said("test", "pytorch", "no torch")
     said("test", "other", "fine")
     assert recent.culprit(failing, ["pytorch-1-b.conda"]) == ("pytorch", "", "test of pytorch", ["no torch"])
-    assert LogTail().culprit(build, ()) == ("", "", "the engine", [])
+    assert LogTail().culprit(build, ()) == ("", "", "rattler-build", [])
 
 
 def test_the_step_that_failed_is_remembered_however_much_is_said_after_it() -> None:
@@ -182,13 +182,13 @@ def test_an_environment_that_was_solved_and_not_made_is_no_conflict(tmp_path: Pa
     table = ("╭────────┬──────╮", "│ Package ┆ Version │", "│ ninja   ┆ 1.13.2  │", "╰────────┴──────╯", "")
     wrong = "PyRattlerBuildError: failed to setup test environment"
     made = explained(tmp_path, *table, wrong, kind="solve", message=wrong, short=False)
-    assert "was solved, and could not be made" in made.message
+    assert "could not create a solved environment" in made.message
     assert made.failure is not None
     assert made.failure["kind"] == "environment"
     conflict = explained(
         tmp_path, *table, *["another line"] * 9, wrong, kind="solve", message=wrong, short=False
     )
-    assert "found no solution" in conflict.message
+    assert "no set of packages satisfies" in conflict.message
 
 
 def test_an_environment_that_had_no_room_is_a_matter_of_the_disk(

@@ -165,7 +165,7 @@ def test_what_ran_out_of_memory_is_tried_with_half_the_jobs_until_there_is_but_o
     run.go()
     assert (always.jobs, run.ended()) == ([4, 2, 1], {"cluster": "failed"})
     assert [record.getMessage() for record in run.said if "with" in record.getMessage()] == [
-        "killed 0: once more with 2 jobs", "killed 1: once more with 1 job",
+        "killed 0: retrying with 2 jobs", "killed 1: retrying with 1 job",
     ]  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def test_ctrl_c_while_a_package_is_published_ends_the_run() -> None:
     with pytest.raises(KeyboardInterrupt):
         run.go()
     assert run.failed == {}
-    assert "SIGTERM: ending what is running" in [record.getMessage() for record in run.said]
+    assert "SIGTERM: ending the running tasks" in [record.getMessage() for record in run.said]
     assert not [thread for thread in threading.enumerate() if thread.name in ("cluster", "scatter")]
 
 
@@ -220,7 +220,7 @@ def test_a_need_that_nobody_makes_is_a_failure_and_not_an_endless_wait() -> None
     run = Run()
     run.add("sparse", needs=("scatter",))
     run.go()
-    assert "scatter, which nothing makes" in run.failed["sparse"].message
+    assert "scatter, which no task makes" in run.failed["sparse"].message
 
 
 def a_build_and_its_tests(run: Run, *, errors: list[Exception]) -> None:

@@ -124,14 +124,14 @@ def test_the_closing_table_fits_80_columns_and_comes_last() -> None:
     assert any(
         "pytorch 2.13.0 py3.12" in line and "0123456789ab" in line and "10:02 h" in line for line in lines
     )
-    assert "swap to Python 3.12: 163 steps, 0 core" in lines
+    assert "swap to Python 3.12: 163 steps, 0 core objects" in lines
 
 
 def test_the_summary_says_what_failed() -> None:
     failed = list(a_summary(ok=False, error="the linker gave up").result("").lines)
     assert any("✗ failed" in line for line in failed)
     assert "✗ the linker gave up" in failed
-    assert any("not everything was built in 11:06 h" in line for line in failed)
+    assert any("incomplete after 11:06 h" in line for line in failed)
 
 
 def a_run(screen: Screen, folder: Path) -> None:

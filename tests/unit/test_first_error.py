@@ -90,7 +90,7 @@ def test_a_step_without_a_message_is_told_by_its_own_words() -> None:
     )
     silent = first_error(["FAILED: gen.h", "false", "ninja: build stopped: subcommand failed."])
     assert silent is not None
-    assert silent.headline == "gen.h could not be made"
+    assert silent.headline == "gen.h: failed without output"
 
 
 @pytest.mark.parametrize(

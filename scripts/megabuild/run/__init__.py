@@ -1,1 +1,1 @@
-"""Runs a plan: a graph of tasks, each of which is built, followed, verified and published."""
+"""Runs a plan as a graph of tasks, which build, test, verify and publish packages."""

@@ -1,4 +1,4 @@
-"""From the output of a run's build scripts to steps: packages, phases, ninja's counters; and what each said last."""
+"""Turns build scripts' output into steps (packages, phases, ninja's counters), and keeps each script's last lines."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from megabuild.engine.job import Outcome
 from megabuild.engine.logs import UNKNOWN, ScriptLine
 
 STAGING = "staging"
-#: In a failed build, other jobs of ninja's go on and print after the error.
+#: Many lines, because ninja's other jobs print after the error of a failed one.
 _REMEMBERED_LINES, _LONGEST_LINE = 2000, 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildStep:
-    """What the build scripts have announced."""
+    """A step that a build script announced."""
 
     #: ``phase``, ``count`` (ninja's), ``package`` (its build script began), ``test`` (its test began) or ``sentence``
     kind: str
-    package: str = ""  #: what is being built, none for staging
+    package: str = ""  #: package being built; empty for staging
     python: str = ""
-    label: str = ""  #: the package's, with its version
+    label: str = ""  #: package name and version
     phase: str = ""
     done: int = 0
     total: int = 0
@@ -35,10 +35,10 @@ class BuildStep:
 
 
 class Parser:
-    """Turns log lines into steps, and keeps what a run's summary needs of them."""
+    """Turns log lines into steps, and collects figures for the run's summary."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        #: per Python: ninja's steps after the swap, core objects among them
+        #: per Python: ninja's steps after the swap, and core objects among them
         self.swaps: dict[str, dict[str, int]] = {}
         self.staging_seconds = 0.0
         self._clock = clock
@@ -47,13 +47,13 @@ class Parser:
         self._began = clock()
 
     def feed(self, line: ScriptLine) -> Iterator[BuildStep]:
-        """Give the steps of one line."""
+        """Yield the steps of one line."""
         package, python = line.package.name, line.python
         if line.script != self._script and package != UNKNOWN:
             if self._script == ("build", "", ""):
                 self.staging_seconds = self.seconds()
             self._script, self._began = line.script, self._clock()
-            self._phases = Phases()  # another script announces its own
+            self._phases = Phases()  # each script announces its own phases
             if line.kind == "test":
                 yield BuildStep(kind="test", package=package)
             elif package:
@@ -67,7 +67,7 @@ class Parser:
             )
         elif (marker := MARKER.match(line.text)) and marker[1] == "swap":
             values = dict(word.split("=", 1) for word in marker[2].split() if "=" in word)
-            with contextlib.suppress(KeyError, ValueError):  # not the recipe's own line
+            with contextlib.suppress(KeyError, ValueError):  # not a line of the recipe's
                 steps, core = int(values["steps"]), int(values["core"])
                 self.swaps[values["to"]] = {"steps": steps, "core": core}
                 counts = f"{counted(steps, 'step')} to run, {counted(core, 'core object')} among them"
@@ -75,22 +75,22 @@ class Parser:
                 yield BuildStep(kind="sentence", sentence=sentence)
 
     def seconds(self) -> float:
-        """Seconds since the build script that is running, or was the last to run, began; none where that was a test."""
-        # a package without a script of its own comes right after the test of another one
+        """Return the seconds since the start of the last build script; 0 if the last script was a test."""
+        # a package without a script appears right after another package's test
         return 0.0 if self._script[0] == "test" else self._clock() - self._began
 
 
 class Culprit(NamedTuple):
     """The script that failed."""
 
-    package: str  #: none: staging, or the engine itself
-    build_string: str  #: where the script knows it
-    what: str  #: in words
-    lines: list[str]  #: what it said
+    package: str  #: empty for staging, or for rattler-build itself
+    build_string: str  #: empty if the script does not know it
+    what: str  #: for people: ``build of pytorch cuda130_py312_0``
+    lines: list[str]  #: its last lines
 
 
 class LogTail:
-    """Keeps what every script printed last: after a failure the engine goes on to test the packages it has built."""
+    """Keeps every script's last lines, because rattler-build tests built packages even after a failure."""
 
     def __init__(self, staged: str = "libtorch") -> None:
         self._staged = staged
@@ -98,16 +98,15 @@ class LogTail:
         self._engine = deque[str](maxlen=_REMEMBERED_LINES)
 
     def add(self, line: ScriptLine) -> None:
-        """Keep a script's line."""
         lines = self._scripts.setdefault(line.script, deque(maxlen=_REMEMBERED_LINES))
         lines.append(line.text[:_LONGEST_LINE])
 
     def add_engine(self, text: str) -> None:
-        """Keep a line of the worker itself."""
+        """Keep a line that the worker itself printed."""
         self._engine.append(text[:_LONGEST_LINE])
 
     def culprit(self, outcome: Outcome, broken: Collection[str]) -> Culprit:
-        """Return the script that an outcome is about; ``broken`` package files failed their tests."""
+        """Return the script that failed; ``broken`` names the package files that failed their tests."""
         wanted, engine = "test" if outcome.kind == "test" else "build", list(self._engine)
         for kind, package, build_string in reversed(self._scripts):
             if kind == wanted and (kind != "test" or any(name.startswith(f"{package}-") for name in broken)):
@@ -116,6 +115,6 @@ class LogTail:
                 lines = self._scripts[kind, package, build_string]
                 return Culprit(package, build_string, what, [*lines, *engine])
         built = next((key for key in reversed(self._scripts) if key[0] == "build" and key[1]), None)
-        if wanted == "test" and built:  # a check of a package's contents, which prints nothing
+        if wanted == "test" and built:  # the check of a package's content prints nothing
             return Culprit(built[1], built[2], f"test of {built[1]} {built[2]}", engine)
-        return Culprit("", "", "the engine", engine)
+        return Culprit("", "", "rattler-build", engine)

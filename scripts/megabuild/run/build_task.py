@@ -1,4 +1,4 @@
-"""A task that builds packages: prepares its folder, runs the engine, and checks what that has made."""
+"""A task that builds packages: prepares its folder, runs rattler-build, and verifies the packages."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ _COMPRESSION = 10
 
 
 class BuildTask(Work):
-    """Builds the packages of a recipe, and tests them one after the other."""
+    """Builds the packages of a recipe and tests them one after the other."""
 
     def __init__(self, run: RunContext, state: Path, budget: Budget) -> None:
         super().__init__(run, state, budget)
         self._out = state / "out"
         self._seen: set[str] = set()
         self._missing: dict[str, PlannedPackage] = {}  # by file name
-        self.seconds: dict[str, float] = {}  #: by file name: how long the build script took
+        self.seconds: dict[str, float] = {}  #: by file name: duration of the build script
 
     @property
     @abstractmethod
     def items(self) -> Sequence[PlanItem]:
-        """What it makes, published packages among it."""
+        """The task's packages, including published ones."""
 
     @abstractmethod
     def describe(self, jobs: int) -> tuple[View, Job]:
-        """Lay out what the engine sees, and describe the task to the worker, but for its packages."""
+        """Return the paths that rattler-build sees, and the worker's job without its packages."""
 
     def dependencies(self) -> list[Path]:
-        """Return published packages that others of it need, to be built or tested, and no channel has."""
+        """Return the published packages that rattler-build needs to build or test the others."""
         own = (item.package.file_name for item in self.items if item.exists)
         return paths(self._plan.options.packages, own)
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
-        """Called before the engine starts."""
+        """Called before rattler-build starts."""
         return
 
     def keep_built(self, package: Path) -> None:
-        """Called when a package is in the engine's output folder."""
+        """Called when a package is in rattler-build's output folder."""
         return
 
     def check(self, package: Path) -> None:
-        """Check a finished package; raise what is wrong with it."""
+        """Check a finished package; raise an error if it is faulty."""
         return
 
     def run(self, jobs: int) -> TaskResult:
-        """Build the packages that are missing; what an earlier run left, made from the same inputs, is only tested."""
+        """Build the missing packages; only test those that an earlier run built from the same inputs."""
         self._missing = {item.package.file_name: item.package for item in self.items if not item.exists}
         if not self._missing:
             return TaskResult(seconds={})
@@ -87,12 +87,12 @@ class BuildTask(Work):
 
     def take(self, step: BuildStep) -> None:
         super().take(step)
-        if step.kind == "test":  # tests are known by their packages' names
+        if step.kind == "test":  # a test names its package without the build string
             tested = [package.id.label for package in self._missing.values() if package.name == step.package]
             self._run.status.set_packages(tested, "testing")
 
     def look(self) -> None:
-        """Look for new packages."""
+        """Report new packages in the output folder."""
         for path in channel_folder.package_files(self._out):
             if path.name in self._seen:
                 continue
@@ -100,19 +100,19 @@ class BuildTask(Work):
             if path.name in self._missing:
                 package, status = self._missing[path.name].id, self._run.status
                 seconds = self.seconds[path.name] = round(self._parser.seconds(), 1)
-                # one that only takes its files out of a compile has no script of its own
+                # a package that only picks files of a compile has no script
                 took = f" in {duration(seconds)}" if round(seconds) else ""
                 logger.info("%s %s: built%s", UNICODE.done, package.label, took)
                 status.set_packages([package.label], "built")
                 status.time_left.reach(f"built {package.name}")
                 if any(status.record.packages.get(item.package.id.label) == "waiting" for item in self.items):
-                    self.task.phase("environment of the next package", level=logging.DEBUG)
+                    self.task.phase("preparing the next package's environment", level=logging.DEBUG)
                 else:
                     self.task.idle()
                 self.keep_built(path)
 
     def collect(self, outcome: Outcome, jobs: int, log: Path) -> TaskResult:
-        """Verify what was finished and passed its tests, whatever else failed."""
+        """Verify the packages that passed their tests, even if others failed."""
         finished = self._state / FINISHED
         files.remove(finished)
         archives = []
@@ -126,7 +126,7 @@ class BuildTask(Work):
         return TaskResult(archives=archives, seconds=self.seconds, error=self.error_of(outcome, jobs, log))
 
     def error_of(self, outcome: Outcome, jobs: int, log: Path) -> MegabuildError | None:
-        """Return what is wrong with what the worker has done: it failed, or a package is missing."""
+        """Return the error of a failed worker or of missing packages, else None."""
         if not outcome.ok:
             aside = self._out / BROKEN
             broken = [path.name for path in aside.glob("*.conda")]
@@ -137,17 +137,17 @@ class BuildTask(Work):
         if not missing:
             return None
         return BuildError(
-            f"{len(missing)} of {len(self._missing)} packages were not built: {', '.join(missing)}\nlog: {log}",
-            "correct the cause and run again: finished packages are kept",
+            f"{len(missing)} of {len(self._missing)} packages not built: {', '.join(missing)}\nlog: {log}",
+            "correct the cause, then run again: finished packages are kept",
         )
 
 
 def finish(
     plan: Plan, package: PlannedPackage, path: Path, folder: Path, halt: Callable[[], None]
 ) -> archive.Archive:
-    """Write a package that has passed its tests as it will be published, below ``folder``, and verify it.
+    """Write a normalised copy of a tested package below ``folder``, for publication, and verify it.
 
-    Minutes for a large one, unless ``halt`` raises something. Raises IntegrityError: It is not what was planned.
+    A large package takes minutes; ``halt`` may raise to stop. Raises IntegrityError: It is not the planned package.
     """
     target = folder / path.parent.name / path.name
     local = plan.environment.local

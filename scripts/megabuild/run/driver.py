@@ -1,4 +1,4 @@
-"""Carries a plan out: checks, builds, publishes, and puts the summary together."""
+"""Carries out a plan: checks, builds, publishes and summarises."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from megabuild.status.record import has_ended_well
 from megabuild.status.show import progress_of
 from megabuild.status.status import Status, TimeLeft, logger
 
-#: Makes the environment of a plan, and returns the plan with it; takes what is told on the way, from any thread.
+#: Makes a plan's environment and returns the new plan. Its argument takes progress notes from any thread.
 Prepare = Callable[[Notes], Plan]
-#: Extensions that are built at the same time; tests of PyTorch's packages, beside the build of others.
+#: Extensions built in parallel; package tests in parallel with the build of other packages.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2
 
 
 class Driver:
-    """One run, whose state is locked."""
+    """One run; the caller holds the lock of its state."""
 
     def __init__(
         self, plan: Plan, log: LogFile, follow: Callable[[Status], None], prepare: Prepare | None
@@ -71,28 +71,28 @@ class Driver:
         return not self._plan.missing and not self._plan.extensions.missing
 
     def _show_plan(self) -> None:
-        """Give the status what is to be built: at first, and where the preparation has changed it."""
+        """Pass the planned packages to the status, at the start and after each change of the plan."""
         plan, last = self._plan, self._plan.last_run
         packages = {item.package.id.label: item.exists for item in plan.all_items}
-        # a run for other Pythons passes other points
+        # durations of a run for other Pythons do not apply
         time_left = TimeLeft(last.passed, last.seconds) if plan.rounds == last.pythons else TimeLeft({}, 0.0)
         self.status.plan(packages, time_left)
 
     def go(self) -> None:
-        """Check, build, publish."""
+        """Check, build and publish; then upload to the store."""
         try:
             if not self._is_done():
                 self._build()
-        except (DeadlineError, OutOfSpaceError):  # no time to store anything, or no room
+        except (DeadlineError, OutOfSpaceError):  # no time, or no space, to upload
             raise
-        except MegabuildError:  # finished packages are stored all the same
+        except MegabuildError:  # upload finished packages all the same
             stored.put(compare_with_disk(self._plan), os.environ, self.status)
             raise
         stored.put(compare_with_disk(self._plan), os.environ, self.status)
 
     def _build(self) -> None:
         if self._prepare is not None and not self._plan.environment.ready:
-            if self._plan.environment.root is None:  # else a missing program may yet be installed
+            if self._plan.environment.root is None:  # else the preparation may install a missing program
                 self._plan.usable_isolation()
             check_disk(self._plan)
             self._plan = compare_with_disk(self._prepare(self.status.note))
@@ -107,11 +107,11 @@ class Driver:
         for name, result in checks(plan, isolation):
             logger.info("checked %s: %s", name, result)
         if ended := end_strays(plan.options.state):
-            logger.info("ended %s of an earlier run that was killed", counted(ended, "process"))
+            logger.info("ended %s left by a killed run", counted(ended, "process"))
         self._run_tasks(isolation)
 
     def _run_tasks(self, isolation: Isolation) -> None:
-        """Run the tasks that are to be done: PyTorch's, and one for every extension and Python."""
+        """Run the missing tasks: PyTorch's, its packages' tests, and one per extension and Python."""
         plan, status = self._plan, self.status
         inbox: Inbox = queue.SimpleQueue()
         stop = threading.Event()
@@ -145,10 +145,12 @@ class Driver:
             works, done=done, failed=self._failed, status=status, publish=self._publish, inbox=inbox, stop=stop,
             keep_going=plan.options.keep_going, on_tick=self._tick,
         ).run()  # fmt: skip
-        files.remove(plan.options.state / TESTS)  # where a test failed, its package stays in there
+        files.remove(
+            plan.options.state / TESTS
+        )  # not reached after a failed test: the failed package stays in this folder
 
     def _publish(self, work: Work, result: TaskResult) -> None:
-        """Put what a task has made into the channel, if no file of it belongs to another package as well."""
+        """Publish a task's packages in the channel; raise if another package installs the same path."""
         channel, plan = self._plan.options.packages, self._plan
         if names := [package.path.name for package in result.archives]:
             before = published.records(channel)
@@ -176,24 +178,24 @@ class Driver:
                 make_torch_channel(plan, work.shelf)
 
     def _tick(self) -> None:
-        """Publish the status, and end the run where it is time to."""
+        """Publish the status; raise if the disk is full or the deadline is reached."""
         self.status.publish()
         if is_full(self._plan.options.state):
             raise OutOfSpaceError(
                 f"{self._plan.options.state}: the disk is full",
-                "free some space and run again: what is finished is kept",
+                "free some space and run again: finished packages and objects are kept",
             )
         deadline = self._plan.options.deadline
         if deadline is not None and deadline.left <= 0:
             raise deadline.error(progress_of(self.status.record))
 
     def note_channels(self) -> None:
-        """Note what the packages need besides; a channel that is only planned has nothing yet."""
+        """Record the channels that the packages need; planned channels do not exist yet."""
         if self._plan.environment.ready:
             published.note_channels(self._plan.options.packages, self._plan.environment.channels)
 
     def summary(self, error: str) -> Summary:
-        """Put together what is known."""
+        """Return the run's summary; after a successful compile, also keep its durations for estimates."""
         plan, options = self._plan, self._plan.options
         rows = package_results(plan, self._failed)
         ok = not error and all(row.status in ("built", "skipped") for row in rows)

@@ -1,4 +1,4 @@
-"""The task of one of PyTorch Geometric's extensions for one Python, against the PyTorch that the run has published."""
+"""The task that builds one PyTorch Geometric extension for one Python, against the run's own PyTorch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from megabuild.run.work import RunContext
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find
 
-#: Of a state folder: the tasks' folders, and beside them a channel of the run's own PyTorch.
+#: Subfolders of a state folder: the tasks' folders, and a channel of the run's own PyTorch.
 _FOLDER, _TORCH = "pyg", "pyg/torch"
 
 
 class ExtensionWork(BuildTask):
-    """Builds one extension for one Python, once the PyTorch that it is for has passed its tests."""
+    """Builds one extension for one Python, after the tests of that Python's PyTorch."""
 
     def __init__(self, run: RunContext, budget: Budget, task: Task) -> None:
         super().__init__(run, run.plan.options.state / _FOLDER / task.name, budget)
@@ -37,7 +37,7 @@ class ExtensionWork(BuildTask):
         self.needs = (PYTORCH, *task.needs, *(name_of_test(package.file_name) for package in ours))
         self.cpu_seconds = task.cpu_seconds
         if task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache"):
-            self.alone = task.extension  # the next Python's build finds its objects in the cache
+            self.alone = task.extension  # one Python at a time: the next one finds the objects in the cache
         self._task = task
         self.labels = tuple(package.id.label for package in task.packages)
 
@@ -46,17 +46,17 @@ class ExtensionWork(BuildTask):
         return self._task.items
 
     def log(self) -> AbstractContextManager[LogFile]:
-        """Open a log of its own: several run at the same time."""
+        """Open the task's own log, because several tasks run in parallel."""
         return LogFile(self._state / "logs", self.name, Mask(os.environ))
 
     def dependencies(self) -> list[Path]:
-        """Return packages of other extensions besides."""
+        """Return also the packages of extensions that this one needs."""
         others = (task for task in self._plan.extensions.tasks if task.name in self._task.needs)
         names = (package.file_name for task in others for package in task.packages)
         return [*super().dependencies(), *paths(self._plan.options.packages, names)]
 
     def describe(self, jobs: int) -> tuple[View, Job]:
-        """Mount its sources, its wheel and PyTorch's packages besides the usual."""
+        """Also mount the extension's sources and wheel, and a channel of PyTorch's packages."""
         plan, task = self._plan, self._task
         extension = find(task.extension)
         keys = [BASE, f"{extension.key}_git", *([extension.checkout.key] if extension.checkout else [])]
@@ -76,13 +76,13 @@ class ExtensionWork(BuildTask):
         env = {
             "PYG_CCACHE": seen.launcher,
             "PYG_WHEEL": f"{seen.more['wheel']}/{task.wheel.name}" if task.wheel else "",
-            "MAKEFLAGS": "",  # a jobserver of the caller's has nothing to do with this task's share of the jobs
+            "MAKEFLAGS": "",  # the caller's jobserver does not know this task's share of the jobs
         }
         return seen, job(plan, seen, {**task.overrides, **inside}, jobs=jobs, env=env)
 
     def check(self, package: Path) -> None:
-        """Check its kernels and the PyTorch that it was built against."""
-        from pyg_extensions import find_wheel  # not before: runs without extensions need none of it
+        """Check the package's kernels and the PyTorch that it was built against."""
+        from pyg_extensions import find_wheel  # imported late: only runs with extensions need it
 
         config = self._plan.config
         find_wheel.check_package(
@@ -95,9 +95,9 @@ class ExtensionWork(BuildTask):
 
 
 def make_torch_channel(plan: Plan, built: Path) -> None:
-    """Make a channel of the plan's PyTorch packages, and of nothing else: what is published, and below ``built``.
+    """Make a channel of the plan's PyTorch packages only: the published ones, and those below ``built``.
 
-    The published channel itself is indexed again whenever a package is added, while other tasks read it.
+    Extensions cannot use the published channel, which is reindexed whenever a package is added.
     """
     options = plan.options
     channel = options.state / _TORCH

@@ -1,4 +1,4 @@
-"""Turn a failed worker's outcome and its last lines into an error with a remedy."""
+"""Turns a failed worker's outcome and last lines into an error with a hint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from megabuild.run.first_error import FirstError, first_error
 
 _PHASE = "::megabuild:: phase "
 _SPACE = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
-#: As libcurl, OpenSSL, glibc, Python (urllib, requests, httpx), conda and Rust's reqwest, which the engine has, put it.
+#: Network errors of libcurl, OpenSSL, glibc, Python (urllib, requests, httpx), conda, and reqwest in rattler-build.
 _NETWORK = re.compile(
     r"HTTP(?:/\d(?:\.\d)?| Error| status server error \(| status code:?| error:?|:)? ?(?:5\d\d|429)\b"
     r"|HTTP 000 CONNECTION|\b429 Too Many|status code:? 5\d\d\b|returned error: 5\d\d\b"
@@ -38,30 +38,30 @@ _NETWORK = re.compile(
     r"|Network is unreachable|No route to host|TLS handshake|SSL_ERROR_SYSCALL|UNEXPECTED_EOF_WHILE_READING",
     re.IGNORECASE,
 )
-#: A network error further from the end was followed by a successful attempt.
+#: An earlier network error was followed by a successful retry.
 _NETWORK_LINES = 60
-#: Blank lines, a shell's trace, and the engine's advice on folders that it has removed.
+#: Blank lines, a shell's trace, and rattler-build's advice on folders that it has removed.
 _NOISE = re.compile(
     r"^\s*$|^\++ |^Script execution failed|^To run (?:the script|commands) "
     r"|^  (?:cd \"|Work directory: |(?:Build p|P)refix: )"
 )
-#: The engine's table of a solved environment ends at most so many lines before the end.
+#: rattler-build's table of a solved environment ends at most this many lines before the end.
 _TABLE_ENDS = 6
-#: The engine does not say why it could not create an environment; below this much free space it is the disk.
+#: rattler-build does not say why it could not create an environment. With less free space, the disk is the cause.
 _ENVIRONMENT_BYTES = 200_000_000
-_KEPT = "finished objects and packages are kept"
-_AGAIN = f"correct the cause and run again: {_KEPT}"
+_KEPT = "finished packages and objects are kept"
+_AGAIN = f"correct the cause, then run again: {_KEPT}"
 EXCERPT_LINES = 20
 
 
 def of_last_phase(lines: Sequence[str]) -> list[str]:
-    """Return the lines of the phase that failed, without noise; of the one before where it printed nothing."""
+    """Return the last phase's lines without noise, or all lines if that phase printed none."""
     began = max((number for number, line in enumerate(lines) if line.startswith(_PHASE)), default=-1)
     return [line for line in lines[began + 1 :] or lines if not _NOISE.match(line)]
 
 
 def network_failed(lines: Sequence[str]) -> str:
-    """Return the last line that reports a failed network, or an empty string."""
+    """Return the last line that reports a network error, or an empty string."""
     return next((line.strip() for line in reversed(lines[-_NETWORK_LINES:]) if _NETWORK.search(line)), "")
 
 
@@ -74,24 +74,24 @@ def excerpt(lines: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A failed worker and what is known of it."""
+    """The facts about a failed worker."""
 
     outcome: Outcome
-    lines: Sequence[str]  #: the last ones of the scripts and the engine
-    what: str  #: what was being built or tested
-    jobs: int  #: compile jobs at once
+    lines: Sequence[str]  #: last lines of the scripts and rattler-build
+    what: str  #: failed step for people: ``test of libtorch cpu_0``
+    jobs: int  #: parallel compile jobs
     state: Path  #: the task's state folder
-    short: bool  #: memory ran out, or nearly so, while it was running
+    short: bool  #: memory ran out, or nearly so, during the run
     inside: str = ""  #: the state folder as builds see it
-    package: str = ""  #: what it was built for, none for staging
-    phase: str = ""  #: the last one announced
-    log: Path | None = None  #: the run's log file, where it has one
+    package: str = ""  #: package being built; empty for staging
+    phase: str = ""  #: last announced phase
+    log: Path | None = None  #: the run's log file, if any
     aside: Path | None = None  #: the folder of packages that failed their tests
-    shell: FailureShell | None = None  #: programs that lead to where it failed
+    shell: FailureShell | None = None  #: programs that reproduce the failure
 
     @cached_property
     def first(self) -> FirstError | None:
-        """The first error of the phase that failed, its file below the tree, the work folder or ``$PREFIX``."""
+        """The failed phase's first error, with its file relative to tree, work folder or ``$PREFIX``."""
         error = first_error(of_last_phase(self.lines))
         if error is None:
             return None
@@ -104,12 +104,12 @@ class Failure:
 
     @property
     def _unlinked(self) -> bool:
-        """Whether an environment was solved, which the engine shows as a table, and then could not be created."""
+        """Whether an environment was solved (rattler-build prints a table) but could not be created."""
         table = any(line.startswith("╰") for line in self.lines[-_TABLE_ENDS:])
         return self.outcome.kind == "solve" and table
 
     def error(self) -> MegabuildError:
-        """Return the error, with its remedy and the details for scripts."""
+        """Return the error with its hint, and the details for ``--json``."""
         kind, error = self._resource_error() or self._other_error()
         first = self.first or FirstError(kind="other", message="")
         shown = excerpt(self.lines)
@@ -136,20 +136,20 @@ class Failure:
         cramped = self._unlinked and disk_free(self.state) < _ENVIRONMENT_BYTES
         if full or is_full(self.state) or cramped:
             return "disk", OutOfSpaceError(
-                f"{self.what}: the disk is full, or has no room for further files ({self.state}){full}",
-                f"free some space, or put --output on another disk, and run again: {_KEPT}",
+                f"{self.what}: the disk is full, or has no inodes left ({self.state}){full}",
+                f"free some space, or move --output to another disk, then run again: {_KEPT}",
             )
         killed = was_killed(text) or self.outcome.returncode in (-9, 137)
         if lacked_memory(text) or (killed and self.short):
-            fewer = f"run again with fewer: CPU_COUNT={self.jobs // 2}"
+            fewer = f"run again with CPU_COUNT={self.jobs // 2}"
             return "memory", OutOfMemoryError(
-                f"{self.what}: killed for want of memory with {counted(self.jobs, 'compile job')}{shown}",
-                f"{fewer if self.jobs > 1 else 'build where there is more memory'}; {_KEPT}",
+                f"{self.what}: out of memory with {counted(self.jobs, 'compile job')}{shown}",
+                f"{fewer if self.jobs > 1 else 'build on a machine with more memory'}: {_KEPT}",
             )
         if killed:
             return "killed", BuildError(
                 f"{self.what}: killed by a signal (kill -9?); memory did not run out{shown}",
-                f"find out what sends it: a person, a batch system, a service manager. Then run again: {_KEPT}",
+                f"find the program that kills compilers, such as a batch system, then run again: {_KEPT}",
             )
         return None
 
@@ -157,46 +157,46 @@ class Failure:
         outcome, first, shown = self.outcome, self.first, self._shown()
         cause = f": {first.headline}" if first else ""
         if first and first.outputs and first.file.rpartition("/")[2] not in first.outputs:
-            # a header's or a linker's line does not name its object
+            # an error in a header or of a linker does not name the object
             cause += f" ({first.outputs.split()[0]})"
         said = of_last_phase([*self.lines, *outcome.message.splitlines()])
         if outcome.kind in ("test", "solve", "other") and (line := network_failed(said)):
             return "network", ProviderError(
-                f"{self.what}: the network failed: {line[:300]}{shown}",
-                f"run again when it is back; nothing has to be corrected, and {_KEPT}",
+                f"{self.what}: network error: {line[:300]}{shown}",
+                f"run again when the network works: {_KEPT}",
             )
         if outcome.kind == "test":
             return "", PackageTestError(
                 f"{self.what}: the package was built, but its own test failed"
                 f"{cause or f' ({outcome.message})'}{shown}",
-                f"correct the recipe and run again; a package that failed is in {self.aside}",
+                f"correct the recipe, then run again; the failed package is in {self.aside}",
             )
         if self._unlinked:
             return "environment", BuildError(
-                f"{self.what}: an environment was solved, and could not be made{shown}",
-                f"run again; where that does not help, `megabuild clean --kind downloads --apply`. {_KEPT}",
+                f"{self.what}: rattler-build could not create a solved environment{shown}",
+                f"run again; if it recurs, first run megabuild clean --kind downloads --apply ({_KEPT})",
             )
         if outcome.kind == "solve":
             return "solve", PreflightError(
-                f"{self.what}: the engine found no solution for an environment{shown}",
-                "compare the recipe's requirements with what the provider has (--plan)",
+                f"{self.what}: no set of packages satisfies an environment's requirements{shown}",
+                "compare the recipe's requirements with the provider's packages (--plan)",
             )
         if outcome.kind == "build" and self.phase == "swap":
             return "", SwapRefused(
                 f"{self.what}: the Python swap stopped{cause}{shown}",
-                f"{_AGAIN}. Where nothing else helps, remove the config's tree folder: libtorch is then recompiled",
+                f"{_AGAIN}; as a last resort, delete {self.state}/tree to recompile libtorch",
             )
         reason = outcome.message if outcome.kind in ("other", "killed") else "the build script failed"
         cause = cause if outcome.kind == "build" and cause else f": {reason}"
         return "", BuildError(f"{self.what}{cause}{shown}", _AGAIN)
 
     def _shown(self) -> str:
-        """Return the lines below the headline: an excerpt, where the rest is, and how to get where it failed."""
+        """Return the lines below the headline: an excerpt, the log's path, and programs to reproduce the failure."""
         lines = excerpt(self.lines)
         if self.log:
             lines.append(f"log: {self.log}")
         if self.shell and self.shell.again:
-            lines.append(f"this step alone, in its environment: {display(self.shell.again)}")
+            lines.append(f"to repeat this step: {display(self.shell.again)}")
         if self.shell:
-            lines.append(f"a shell in that environment: {display(self.shell.enter)}")
+            lines.append(f"to open a shell in its environment: {display(self.shell.enter)}")
         return "".join(f"\n{line}" for line in lines)

@@ -1,6 +1,6 @@
-"""The way back to where a build failed: two programs, one for a shell there, one that repeats what failed.
+"""Writes two programs that reproduce a failed build: one opens a shell in its environment, one repeats the failed step.
 
-Both go through the isolation of the build, into the work folder that the engine has left; the next run removes it.
+Both enter the build's isolation and work folder; the next run removes that folder.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from megabuild.run.sandbox_paths import View
 ENTER, AGAIN = "failed-enter", "failed-again"
 _NAMED = re.compile(r"^export PKG_(NAME|BUILD_STRING)='?([^'\n]*)'?$", re.MULTILINE)
 _ENVIRONMENT = "build_env.sh"
-#: What recipes of this project set besides, in each of their scripts.
+#: Files that this project's recipes source in each script.
 _OF_RECIPES = ("$RECIPE_DIR/build_env.sh", "$RECIPE_DIR/../common/build_env.sh")
-#: Where ninja may have run, below the tree or the work folder.
+#: Build files of ninja, relative to the tree or the work folder.
 _NINJA = ("build.ninja", "*/build.ninja", "*/*/build.ninja", "*/*/*/build.ninja")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailureShell:
-    """Programs that lead to where a build failed."""
+    """Programs that reproduce a failed build."""
 
     enter: Path
-    again: Path | None  #: None where no step of ninja's failed, or nothing shows where it ran
+    again: Path | None  #: None if no step of ninja failed, or its folder is unknown
 
 
 def write_failure_shell(seen: View, culprit: Culprit, error: FirstError | None) -> FailureShell | None:
-    """Write the programs for a build that failed; None where the engine has left nothing of it."""
+    """Write the programs for a failed build; return None if its work folder is gone."""
     remove_programs(seen.state)
     work = _find_work_folder(seen.state, culprit)
     if work is None:
@@ -42,7 +42,7 @@ def write_failure_shell(seen: View, culprit: Culprit, error: FirstError | None) 
     inside = f"{seen.state_inside}/{work.relative_to(seen.state)}"
     start = [f"cd {shlex.quote(inside)}", f"source {_ENVIRONMENT}"]
     enter, again = seen.state / ENTER, seen.state / AGAIN
-    hint = "echo 'the script that failed: bash -x conda_build.sh'"
+    hint = "echo 'to run the failed script: bash -x conda_build.sh'"
     write_program(enter, seen, [*start, hint, "exec bash --norc -i"], name="enter")
     ninja = _find_ninja_folder(seen.state, work, error.outputs) if error and error.command else None
     if error is None or ninja is None:
@@ -54,21 +54,21 @@ def write_failure_shell(seen: View, culprit: Culprit, error: FirstError | None) 
 
 
 def remove_programs(state: Path) -> None:
-    """Remove the programs, which lead nowhere as soon as something else is built."""
+    """Remove the programs, which stop working as soon as another package is built."""
     for name in (ENTER, AGAIN):
         (state / name).unlink(missing_ok=True)
 
 
 def write_program(path: Path, seen: View, commands: list[str], *, name: str) -> None:
-    """Write a program that runs bash's commands where a build runs, as long as each succeeds, with a terminal.
+    """Write a program that runs bash commands, until one fails, in the build's isolation with a terminal.
 
-    In bubblewrap that is a terminal of its own, as in a container: into the user's own, what a build has left could
-    type commands for the user's shell (TIOCSTI).
+    In bubblewrap, as in a container, this is a new terminal. In the user's own one, a leftover process of the build
+    could type commands into the user's shell (TIOCSTI).
     """
     isolation, words = seen.isolation, ["bash", "-c", " && ".join(commands)]
     name, cwd = f"{seen.name}-{name}", seen.state_inside
     command = isolation.command(words, mounts=seen.mounts, env={}, cwd=cwd, name=name)
-    if "--interactive" in command:  # a container: a person at a terminal is there now
+    if "--interactive" in command:  # a container: now the user is at a terminal
         command.insert(command.index("--interactive"), "--tty")
     lines = ["#!/bin/sh"]
     for key, value in isolation.environment({}).items():
@@ -79,11 +79,11 @@ def write_program(path: Path, seen: View, commands: list[str], *, name: str) -> 
         lines.append(f"if [ -t 0 ] && command -v script >/dev/null; then {own}; fi")
         command.insert(command.index("--die-with-parent"), "--new-session")
     text = "\n".join([*lines, f"exec {shlex.join(command)}", ""])
-    files.write(path, text, mode=0o755)  # where no build can replace it
+    files.write(path, text, mode=0o755)  # in a folder that builds cannot write
 
 
 def _find_work_folder(state: Path, culprit: Culprit) -> Path | None:
-    """Return the work folder in which the script ran, unless another one did since: packages share a folder."""
+    """Return the failed script's work folder, or None if another script, which may share it, has run since."""
     folders = []
     for path in state.glob(f"out/bld/*/work/{_ENVIRONMENT}"):
         content = files.read_untrusted(path, below=state) or b""
@@ -95,7 +95,7 @@ def _find_work_folder(state: Path, culprit: Culprit) -> Path | None:
 
 
 def _find_ninja_folder(state: Path, work: Path, outputs: str) -> Path | None:
-    """Return the folder in which ninja would make something: its build file is there, and the folder of its output."""
+    """Return the folder whose ninja makes ``outputs``: it has a build file and the first output's folder."""
     first = outputs.split()[0]
     if first.startswith("/") or ".." in first.split("/"):
         return None

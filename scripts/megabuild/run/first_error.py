@@ -1,6 +1,6 @@
-"""Find the first real error in the lines that a build script or test has printed.
+"""Finds the first real error in the lines that a build script or test printed.
 
-The lines are untrusted: nothing in them is run or opened here, and everything kept of them is cut.
+The lines are untrusted: no command in them is run, no file opened, and every kept text is truncated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CRASH = (
 )
 _COMPILERS = r"(?:\S*[-/])?(?:[cg]\+\+|g?cc|clang(?:\+\+)?|cc1\w*|rustc)(?:-\d+)?"
 _FILE, _LINE = r"(?P<file>[^\s:]+)", r"(?P<line>\d+)"
-#: The first of these that fits any line of a failed step decides; without a failed step, of the whole phase.
+#: In order of priority: the first pattern that matches any line of the failed step, else of the whole phase, decides.
 _PATTERNS = [
     (kind, re.compile(f"^{pattern}"))
     for kind, pattern in (
@@ -52,7 +52,7 @@ _PATTERNS = [
         ("other", r"(?P<message>(?:[\w./+-]+: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|fatal error): .*)"),
     )
 ]  # fmt: skip
-#: Lines around an error that name its place: a frame of Python's, pytest's, a shell's, Rust's, patch's.
+#: Lines near an error that name its file: of Python, pytest, a shell, Rust, patch.
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _PLACES = [_FRAME] + [
     re.compile(pattern)
@@ -63,7 +63,7 @@ _PLACES = [_FRAME] + [
         r"^patching file (?P<file>\S+)(?P<line>)",
     )
 ]
-#: A traceback that does not end the program, to its last line.
+#: A traceback that does not end the program.
 _HARMLESS = re.compile(
     r"^(?:(?:Exception (?:ignored|in thread)|--- Logging error|Error in ).*\n)+(?:(?: |Traceback).*\n)*.*\n",
     re.MULTILINE,
@@ -79,12 +79,12 @@ _ASIDE = re.compile(
 class FirstError:
     """An error as a tool reported it."""
 
-    kind: str  #: who reports it: ``compiler``, ``linker``, ``cmake``, ``python``, ``shell`` or ``other``
-    message: str  #: in the tool's words, without the place: ``error: 'x' was not declared``
-    file: str = ""  #: as the tool named it
-    line: int = 0  #: 0 where it named none
+    kind: str  #: reporting tool: ``compiler``, ``linker``, ``cmake``, ``python``, ``shell`` or ``other``
+    message: str  #: the tool's text without file and line: ``error: 'x' was not declared``
+    file: str = ""  #: as the tool printed it
+    line: int = 0  #: 0 if unknown
     excerpt: tuple[str, ...] = ()  #: the message and a few lines around it
-    command: str = ""  #: of ninja's failed step, may be long
+    command: str = ""  #: of ninja's failed step; may be long
     outputs: str = ""  #: of ninja's failed step
 
     @property
@@ -106,14 +106,14 @@ def first_error(lines: Sequence[str]) -> FirstError | None:
     command = printed.pop(0)[:_LONGEST_COMMAND] if printed else ""
     error = _error_in(printed)
     if error is None:
-        telling = [line for line in printed if not _ASIDE.search(line)] or printed
-        message = telling[-1] if telling else f"{outputs.split()[0]} could not be made"
+        relevant = [line for line in printed if not _ASIDE.search(line)] or printed
+        message = relevant[-1] if relevant else f"{outputs.split()[0]}: failed without output"
         error = FirstError(kind="other", message=_cut(message), excerpt=tuple(map(_cut, printed[-_AFTER:])))
     return replace(error, command=command, outputs=outputs)
 
 
 def _error_in(lines: Sequence[str]) -> FirstError | None:
-    """Return the first error; of tracebacks that did not end a program only where there is nothing else."""
+    """Return the first error; a traceback that did not end its program counts only if there is no other error."""
     text = "".join(f"{line[: 10 * _WIDTH]}\n" for line in lines)
     return _reported(_HARMLESS.sub("", text).split("\n")[:-1]) or _reported(text.split("\n")[:-1])
 
@@ -137,7 +137,7 @@ def _reported(lines: Sequence[str]) -> FirstError | None:
 
 
 def _placed(lines: Sequence[str], at: int, error: FirstError) -> FirstError:
-    """Add the place of an error whose own line has none: a crash's is of the user's file, not of a library's."""
+    """Add the nearest file and line, but no library's, to an error that names none."""
     before, after = lines[max(0, at - _MOST_LINES) : at], lines[at + 1 : at + 40]
     if error.file or error.kind == "linker" or error.message.startswith("ninja: "):
         return error
@@ -149,7 +149,7 @@ def _placed(lines: Sequence[str], at: int, error: FirstError) -> FirstError:
 
 
 def _cmake(lines: Sequence[str], at: int, error: FirstError) -> FirstError:
-    """Add the indented paragraph that CMake prints below an error's place."""
+    """Add the indented paragraph that CMake prints below the error's first line."""
     end = at + 1
     while end < len(lines) and re.match(r"\s|$|Call Stack", lines[end]):
         end += 1
@@ -161,7 +161,7 @@ def _cmake(lines: Sequence[str], at: int, error: FirstError) -> FirstError:
 
 
 def _traceback(lines: Sequence[str]) -> FirstError:
-    """Return the error of the traceback that ended the last Python, or of its first cause."""
+    """Return the error of the last traceback, or of its first cause if it is chained."""
     began = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
     start = began.pop()
     while began and any(

@@ -1,4 +1,4 @@
-"""Tasks that need what others make: which goes next, with how many jobs, and what becomes of those that fail."""
+"""Runs dependent tasks: chooses the next one and its number of jobs, and retries or fails tasks with errors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from groundwork.text import UNICODE, counted
 from megabuild.run.work import Need, Stopped, TaskResult, Work
 from megabuild.status.status import Status, logger
 
-#: For what comes without a message; a message ends the wait at once.
+#: Seconds between two calls of ``on_tick``; a message ends the wait at once.
 _POLL_SECONDS = 0.25
 
-#: What threads put in: a task with how it ended, or the name of something that tasks may need and that is available.
+#: Messages of threads: a task with its result or error, or the name of a package that is now available.
 Inbox: TypeAlias = "queue.SimpleQueue[str | tuple[Work, TaskResult | BaseException]]"
 
 
 class Graph:
-    """Runs tasks until all are done or have failed; to be used from one thread.
+    """Runs tasks until all are done or have failed; use it from one thread.
 
-    ``done`` names what is available: tasks whose packages are published, packages that are built; ``failed``, which
-    grows, the tasks that cannot run, and why. ``publish`` takes what a task has made; what it raises fails the task.
-    ``stop`` is set when everything is to end. ``keep_going`` has the rest built where a brief task fails. ``on_tick``
-    is called some times a second; what it raises ends the run.
+    ``done`` names finished tasks and built packages. ``failed`` maps tasks that cannot run to their errors; it grows.
+    ``publish`` takes a task's result; its error fails the task. ``stop`` is set to end all tasks. With ``keep_going``,
+    a failed brief task does not end the others. ``on_tick`` is called several times a second; its error ends the run.
     """
 
     def __init__(
@@ -41,19 +40,19 @@ class Graph:
         keep_going: bool = False,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
-        # the longest first, so that it is not left over with most of the machine idle
+        # the longest first: started last, it would run alone on an idle machine
         self._waiting = sorted(works, key=lambda work: -work.cpu_seconds)
         self._running: dict[str, tuple[Work, int, threading.Thread]] = {}
         self._done, self._failed = set(done), failed
-        self._error: MegabuildError | None = None  # that of the run
+        self._error: MegabuildError | None = None  # the run's first
         self._status, self._publish, self._inbox, self._stop = status, publish, inbox, stop
         self._keep_going, self._on_tick = keep_going, on_tick
 
     def run(self) -> None:
-        """Run all tasks. Whatever ends this, none is left running.
+        """Run all tasks; afterwards, also after an error, none is running.
 
-        Raises MegabuildError: A vital task failed; brief ones that could still be done are.
-        Raises BaseException: What interrupted it, or a fault of this program in a thread.
+        Raises MegabuildError: A vital task failed; brief tasks with met needs were still done.
+        Raises BaseException: An interrupt, or a bug in a task's thread.
         """
         try:
             while self._waiting or self._running:
@@ -62,7 +61,7 @@ class Graph:
                 self._start_tasks()
                 self._listen()
         except KeyboardInterrupt as stop:
-            logger.warning("%s: ending what is running", str(stop) or "Ctrl-C")
+            logger.warning("%s: ending the running tasks", str(stop) or "Ctrl-C")
             raise
         finally:
             self._stop.set()
@@ -72,7 +71,7 @@ class Graph:
             raise self._error
 
     def _drop_hopeless(self) -> None:
-        """Fail the tasks that need something which will not come."""
+        """Fail the tasks whose needs no task will meet."""
         active = [*self._waiting, *(work for work, _, _ in self._running.values())]
         expected = {name for work in active for name in (work.name, *work.provides)}
         expected |= self._done
@@ -80,9 +79,9 @@ class Graph:
         names = {work.name for work, _ in hopeless}
         self._waiting = [work for work in self._waiting if work.name not in names]
         for work, lost in hopeless:
-            why = "which failed" if self._failed.keys() & set(lost) else "which nothing makes"
+            why = "which failed" if self._failed.keys() & set(lost) else "which no task makes"
             error = BuildError(f"needs {', '.join(lost)}, {why}")
-            if work.vital and self._error is not None:  # that says it all
+            if work.vital and self._error is not None:  # that error is the cause
                 self._failed[work.name] = error
             else:
                 self._fail(work, error)
@@ -106,7 +105,7 @@ class Graph:
         def go() -> None:
             try:
                 self._inbox.put((work, work.go(jobs)))
-            except BaseException as error:  # whatever it is, the loop must hear of the thread's end
+            except BaseException as error:  # any error: the loop must learn that the thread ended
                 self._inbox.put((work, error))
 
         thread = threading.Thread(target=go, name=work.name)
@@ -137,7 +136,7 @@ class Graph:
             raise end
 
     def _finish(self, work: Work, result: TaskResult) -> None:
-        """Publish what a task has made, and note that it is done."""
+        """Publish a task's result and mark the task as done."""
         try:
             self._publish(work, result)
             error = result.error
@@ -152,10 +151,10 @@ class Graph:
             self._status.time_left.reach(f"task {work.name}")
 
     def _retry_or_fail(self, work: Work, error: MegabuildError) -> None:
-        """Put a task back where another attempt can help: with half the jobs where memory ran out."""
+        """Queue a task again if a retry can help (with half the jobs if memory ran out); else fail it."""
         if isinstance(error, OutOfMemoryError):
             jobs = work.budget.halve()
-            how = f"once more with {counted(jobs, 'job')}" if jobs else ""
+            how = f"retrying with {counted(jobs, 'job')}" if jobs else ""
         else:
             how = work.mend(error)
         if how:
@@ -172,7 +171,7 @@ class Graph:
             logger.error("%s %s: %s", UNICODE.failed, work.name, message)
             return
         self._error = self._error or why
-        if not (work.brief and self._keep_going):  # end what is not brief: the run has failed
+        if not (work.brief and self._keep_going):  # the run has failed: end tasks that are not brief
             self._waiting = [other for other in self._waiting if other.brief]
             for other, _, _ in self._running.values():
                 if not other.brief:
@@ -180,6 +179,6 @@ class Graph:
 
 
 def _unmet(needs: Iterable[Need], available: Collection[str]) -> list[str]:
-    """Return what is not available of what is needed; of alternatives the first."""
+    """Return the needs that are not available; of alternatives, the first name."""
     alternatives = ((need,) if isinstance(need, str) else need for need in needs)
     return [names[0] for names in alternatives if not any(name in available for name in names)]

@@ -1,4 +1,4 @@
-"""What stands in front of every compiler: the object cache, and behind it slots for what needs most memory."""
+"""Writes the compiler launcher, which adds the object cache, and the gate, which limits parallel heavy compiles."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from pathlib import Path
 from groundwork import files
 
 COMPILER_LAUNCHER, HEAVY_GATE = "compiler-launcher", "heavy-gate"
-#: Files of a state folder that are the driver's, and read by builds.
+#: Files in a state folder that the driver writes and builds read.
 LAUNCHER_FILES = (COMPILER_LAUNCHER, HEAVY_GATE)
-#: ccache's own: a server of the user's. May have a password.
+#: ccache's own variable: the user's cache server. The value may contain a password.
 REMOTE_STORAGE = "CCACHE_REMOTE_STORAGE"
-#: Objects of nvcc that take several times the memory of others: attention, quantized and grouped products, sorting.
+#: nvcc's objects that need several times the memory of others: attention, quantized and grouped products, sorting.
 _HEAVY = (
     "*flash_att*", "*mem_eff_att*", "*fbgemm_genai*", "*GroupMM*", "*RowwiseScaledMM*", "*SparseSemiStructured*",
     "*/Indexing", "*/MixedDtypesLinear", "*/UniqueCub",
 )  # fmt: skip
 _LAUNCHER = """\
 #!/bin/sh
-# In front of every compiler of this config: the object cache where there is one, else the compiler itself. Always this
-# file, since another command line would compile everything again.
+# Launches every compiler of this config: through the object cache if installed, else directly. This file's path never
+# changes, because another command line would recompile everything.
 program={program}
-# A build may have put us on PATH under the cache's name: round and round it would go.
+# Avoid an endless loop: a build may have put this file on PATH under the cache's name.
 case "${{MEGABUILD_LAUNCHED:-}}" in xx*) exec "$@" ;; esac
 MEGABUILD_LAUNCHED="x${{MEGABUILD_LAUNCHED:-}}"
 export MEGABUILD_LAUNCHED
 gate={gate}
 command -v "$program" >/dev/null 2>&1 || exec "$gate" "$@"
 case "${{program##*/}}" in
-    # only a compiler that really runs waits for memory: the prefix is no part of what is looked for in the cache
+    # only compilers that really run wait for memory: ccache calls its prefix after a miss, and does not hash it
     ccache*) CCACHE_PREFIX=$gate ;;
-    *) exec "$program" "$@" ;;  # may leave a server behind, which would keep the slot
+    *) exec "$program" "$@" ;;  # no gate: a server that it leaves running would keep the slot
 esac
 CCACHE_DIR={folder}
 CCACHE_REMOTE_STORAGE={storage}
@@ -42,8 +42,8 @@ exec "$program" "$@"
 """
 _GATE = """\
 #!/bin/sh
-# In front of every compiler that really runs: one of a heavy object waits for a slot. The compiler inherits the lock:
-# the kernel frees the slot when the last process of the compiler has ended, however that was.
+# Runs every compiler after a cache miss; compilers of heavy objects wait for a slot. The compiler inherits the lock:
+# the kernel frees the slot when the compiler's last process ends, for whatever reason.
 slots={slots}
 heavy=
 for word; do
@@ -61,10 +61,10 @@ done
 
 
 def write_launcher(state: Path, *, inside: str, folder: str, heavy_jobs: int = 0) -> None:
-    """Write the files into a state folder, which builds see at ``inside``; the engine gives scripts no environment.
+    """Write launcher and gate to a state folder, which builds see at ``inside``.
 
-    ``folder`` has the config's own objects. So many compilers of heavy objects as ``heavy_jobs`` says run at a time;
-    where that is 0, all of them.
+    The files contain the settings, because rattler-build passes scripts no environment. ``folder`` is the config's
+    object cache. At most ``heavy_jobs`` compilers of heavy objects run in parallel; 0 means no limit.
     """
     values = {
         "program": os.environ.get("TORCH_CCACHE", "") or "ccache",
@@ -78,5 +78,5 @@ def write_launcher(state: Path, *, inside: str, folder: str, heavy_jobs: int = 0
     words = {name: shlex.quote(value) for name, value in values.items()}
     words["heavy"] = "|".join(f"{pattern}.cu.o" for pattern in _HEAVY)
     for name, text in ((COMPILER_LAUNCHER, _LAUNCHER), (HEAVY_GATE, _GATE)):
-        # for this user alone: it may hold the password of a storage
+        # readable by this user only: it may contain the cache server's password
         files.write(state / name, text.format(**words), mode=0o700)

@@ -14,9 +14,9 @@ from groundwork.text import plain
 
 
 class LogFile(AbstractContextManager["LogFile"]):
-    """The log of one run, whose name begins the file's; ``latest.log`` beside it points to it.
+    """The log of one run: a file named after the run and its start, to which ``latest.log`` points.
 
-    Where it is not known yet whether the run will do anything (``latest`` is false), only after :meth:`become_latest`.
+    With ``latest=False``, for a run that may have nothing to do, only :meth:`become_latest` sets that link.
     """
 
     def __init__(self, folder: Path, run_name: str, mask: Mask, *, latest: bool = True) -> None:
@@ -24,21 +24,21 @@ class LogFile(AbstractContextManager["LogFile"]):
         self.stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
         self.path = folder / f"{run_name}-{self.stamp}.log"
         self.mask = mask
-        self._lock = threading.Lock()  # a task writes in its own thread, the run in another one
+        self._lock = threading.Lock()  # tasks and the run write from different threads
         self._file = self.path.open("xb", buffering=0)
-        self._cut = False  # the last line has no end
+        self._cut = False  # whether the last line is incomplete
         if latest:
             self.become_latest()
 
     def become_latest(self) -> None:
-        """Have ``latest.log`` point to it."""
+        """Point ``latest.log`` to this file, atomically."""
         link = self.path.with_name(f".latest-{os.getpid()}")
         link.unlink(missing_ok=True)
         link.symlink_to(self.path.name)
         os.replace(link, self.path.with_name("latest.log"))
 
     def write(self, source: str, text: str) -> str:
-        """Write one line; return it masked, without control characters. A full disk costs lines, and not the run."""
+        """Write one line; return it masked, without control characters. On a full disk the line is lost."""
         masked = plain(self.mask(text))
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         line = f"{now} {source:<16} {masked}\n".encode(errors="replace")

@@ -1,4 +1,4 @@
-"""The task of testing one of PyTorch's packages, and finishing it: beside the compile of the next one."""
+"""The task that tests and finishes one of PyTorch's packages, while the next one is compiled."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from megabuild.run.summary import name_of_test
 from megabuild.run.work import BROKEN, Need, RunContext, TaskResult, Work
 from megabuild.status.status import logger
 
-#: Of a test's folder: the channel with what its environment needs of this run's packages.
+#: Subfolder of a test's folder: a channel of this run's packages for the test environment.
 _CHANNEL = "channel"
 
 
 class PackageTest(Work):
-    """Tests one package that ``build`` has made, and writes it as it will be published.
+    """Tests one package of ``build``, and normalises it for publication.
 
-    Tested is a copy in a folder that no build can write to, in an environment with copies of what the run has built.
+    The test uses copies of this package and of the run's other packages, in a folder that builds cannot write.
     """
 
     vital = True
@@ -40,21 +40,23 @@ class PackageTest(Work):
 
     def __init__(self, run: RunContext, budget: Budget, build: PyTorchWork, item: PlanItem) -> None:
         package, items = item.package, run.plan.items
-        short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"  # tests put sockets below it
+        short = (
+            f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"  # tests create sockets below it
+        )
         super().__init__(run, run.plan.options.state / TESTS / short, budget)
         self._package, self._build, self.labels = package, build, (package.id.label,)
         self.name = name_of_test(package.file_name)
         needed = _find_needs(package, items, (*package.run, *package.test))
-        # published in order of need: only after the tests of packages that it needs, and that are built before it
+        # publish dependencies first: wait for the tests of needed packages that are built earlier
         before = items[: items.index(item)]
         tests = [tuple(map(name_of_test, names)) for names in _match_own(before, package.run)]
         self.needs = (package.file_name, *needed, *tests)
 
     def take(self, step: BuildStep) -> None:
-        """Ignore the scripts' phases: it is one test, however many they are."""
+        """Ignore steps of test scripts: a package counts as one test."""
 
     def run(self, jobs: int) -> TaskResult:
-        """Test it, and finish it where it passes; where not, put it aside."""
+        """Test the package; finish it if it passes, else put it aside."""
         status, began, label = self._run.status, time.monotonic(), self._package.id.label
         status.set_packages([label], "testing")
         self.task.phase(f"testing {label}")
@@ -70,10 +72,10 @@ class PackageTest(Work):
         plan, package = self._plan, self._package
         files.remove(self._state)
         built = self._build.shelf / package.subdir / package.file_name
-        # a channel for all tests would be indexed again while others read it
+        # one channel per test: a shared one would be reindexed while other tests read it
         channel = self._state / _CHANNEL
         published = (item.package.file_name for item in plan.items if item.exists)
-        # as they are announced: the next one may be being copied
+        # only complete copies: another package may be half copied
         for path in [*list(self._build.shelved), *paths(plan.options.packages, published)]:
             files.link(path, channel / path.parent.name / path.name)
         channel_folder.write_index(channel, plan.options.config.platform)
@@ -88,7 +90,7 @@ class PackageTest(Work):
             what = f"test of {package.name} {package.build_string}"
             aside, broken = self._state.parent / BROKEN, [package.file_name]
             error = self.explain(outcome, jobs, log.path, aside=aside, broken=broken, what=what)
-            if isinstance(error, PackageTestError):  # and not one of a test that was killed
+            if isinstance(error, PackageTestError):  # not if the test was killed
                 self._build.put_aside(built)
             return TaskResult(seconds={}, error=error)
         finished = finish(plan, package, built, self._state.parent / "passed", self.halt)
@@ -98,7 +100,7 @@ class PackageTest(Work):
 
 
 def _find_needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[Need]:
-    """Give what must be built for an environment of ``specs``: files of this plan's, or several that would do."""
+    """Yield the plan's packages that an environment of ``specs`` needs; of a tuple, any one is enough."""
     needed, left = {package.file_name}, list(specs)
     by_file = {item.package.file_name: item.package for item in items}
     while left:
@@ -106,15 +108,15 @@ def _find_needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Itera
             new = [name for name in need if name not in needed]
             needed.update(new)
             if by_file[need[0]].python:
-                yield need  # any Python's will do
+                yield need  # any Python's package is enough
                 new = new[:1]
             else:
-                yield from new  # all flavours, so that the solver's choice is that of users
+                yield from new  # all variants, so that the solver chooses as it does for users
             left += [spec for name in new for spec in by_file[name].run]
 
 
 def _match_own(items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Give for each spec the files of this plan's packages that match it; nothing where a channel has it."""
+    """Yield, for each spec that packages of this plan match, the names of their files."""
     for text in specs:
         spec = [MatchSpec(text)]
         names = tuple(item.package.file_name for item in items if satisfied(spec, item.package.id))

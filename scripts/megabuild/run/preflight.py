@@ -1,4 +1,4 @@
-"""Preflight checks: find in seconds what a build would run into after hours."""
+"""Preflight checks: find in seconds the problems that would end a build after hours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from megabuild.plan.solving import Solver
 
 
 def checks(plan: Plan, isolation: Isolation) -> Iterator[tuple[str, str]]:
-    """Run all checks that need no compiler, cheapest first; each gives its name and what it found."""
+    """Run all checks that need no compiler, cheapest first; yield each one's name and result."""
     check_path(plan.options.state_inside(isolation))
     yield "path", str(plan.options.state)
     yield "disk", check_disk(plan)
@@ -28,12 +28,12 @@ def checks(plan: Plan, isolation: Isolation) -> Iterator[tuple[str, str]]:
         digest = config.variant.get("torch_sha256", ("",))[0]
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise IntegrityError(
-                f"{config.name} names no sha256 for the source of PyTorch {config.torch_version}",
+                f"{config.name}: no torch_sha256 for the source of PyTorch {config.torch_version}",
                 "add torch_sha256 to conda_build_config.yaml",
             )
     isolation.check()
     yield "isolation", isolation.name
-    # apart from packages that the run itself will make
+    # without packages that the run itself makes
     packages = [item.package for item in plan.items]
     solver = Solver(plan.environment, plan.options.config.platform, {package.name for package in packages})
     for package in packages:
@@ -42,21 +42,21 @@ def checks(plan: Plan, isolation: Isolation) -> Iterator[tuple[str, str]]:
 
 
 def check_disk(plan: Plan) -> str:
-    """Compare what a plan needs with the free space; raises OutOfSpaceError where that is too little."""
+    """Compare the disk space that a plan needs with the free space; raise OutOfSpaceError if it is too small."""
     state, cache = plan.options.state, plan.options.cache
     kept = size_of(tree_reuse.kept(plan.staging_decision, state / "tree"))
     needed = max(plan.estimate.disk - (size_of(state) - kept), 0)
     needs = [(state, needed, "--output")]
-    if first := plan.environment.to_make:  # downloads and what is packed of them
+    if first := plan.environment.to_make:  # downloads, and packages made from them
         needs.append((cache, first, "MEGABUILD_CACHE"))
         if disk_of(cache) == disk_of(state):
             needs = [(state, needed + first, "--output")]
     for folder, size, name in needs:
         if disk_free(folder) < size:
-            remedy = f"free some space, or put {name} on another disk"
+            remedy = f"free some space, or move {name} to another disk"
             if kept and folder == state:
-                remedy += f", or remove {state}/tree*: a former compile, {kept / GB:.1f} GB"
-            free = f"{disk_free(folder) / GB:.1f} GB are free, about {size / GB:.1f} GB are needed"
+                remedy += f", or delete {state}/tree* ({kept / GB:.1f} GB of an earlier compile)"
+            free = f"{disk_free(folder) / GB:.1f} GB free, about {size / GB:.1f} GB needed"
             raise OutOfSpaceError(f"{folder}: {free}", remedy)
     return f"{disk_free(state) / GB:.0f} GB free, about {needs[0][1] / GB:.1f} GB needed"
 
@@ -65,7 +65,7 @@ def _check_memory(plan: Plan) -> str:
     machine, per_job = measure(), plan.estimate.memory_per_job
     if machine.memory < per_job:
         raise OutOfMemoryError(
-            f"the largest compile takes about {per_job / GB:.1f} GB, this machine has {machine.memory / GB:.1f} GB",
+            f"this machine has {machine.memory / GB:.1f} GB of memory; one compiler needs about {per_job / GB:.1f} GB",
             "build on a machine with more memory",
         )
     jobs = f"{counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"

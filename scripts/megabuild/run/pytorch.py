@@ -1,4 +1,4 @@
-"""The task of libtorch and every Python's pytorch: one recipe, one compiled tree that is used again where it fits."""
+"""The task that builds libtorch and every Python's pytorch, from one recipe and one reusable compiled tree."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ NAME = "pytorch"
 
 
 class MemoryBudget(Budget):
-    """The compile jobs of PyTorch's task, of which only some may be at heavy objects."""
+    """The compile jobs of PyTorch's task, and how many of them may compile heavy objects."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(lambda: plan.jobs)
         self.heavy_jobs = plan.heavy_jobs
 
     def halve(self) -> int:
-        """Allow half as many of both from now on; return how many, or 0 where it was but one."""
+        """Halve both limits; return the new number of jobs, or 0 if it was 1."""
         self.heavy_jobs -= self.heavy_jobs // 2
         return super().halve()
 
 
 class PyTorchWork(BuildTask):
-    """Builds PyTorch's packages; what it prints goes into the run's own log.
+    """Builds PyTorch's packages; its output goes into the run's own log.
 
-    Their tests are tasks of their own (:mod:`megabuild.run.package_test`), which begin as soon as a package is built.
+    Separate tasks (:mod:`megabuild.run.package_test`) test each package as soon as it is built.
     """
 
     name = NAME
@@ -59,7 +59,7 @@ class PyTorchWork(BuildTask):
         self._rejected: set[str] = set()
         self._ended = False
         self.provides = tuple(item.package.file_name for item in run.plan.items)
-        #: packages as they were when they appeared, where no build can write to them; those whose copies are whole
+        #: folder of copies of new packages, which builds cannot write; the complete copies
         self.shelf = self._state / TESTS / "built"
         self.shelved: list[Path] = []
 
@@ -90,42 +90,44 @@ class PyTorchWork(BuildTask):
         self.task.phase(title(name, "", "environment"))
         if not plan.stages:
             return
-        logger.debug("%s", staging_sentence(plan))  # the plan shows it
+        logger.debug("%s", staging_sentence(plan))  # the plan has shown it already
         tree_reuse.prepare_tree(plan.staging_decision, self._tree, self._out, plan.staging)
-        # The recipe's own, which sync_tree.py imports: a recipe stands alone, so it is run from there.
+        # The recipe must work without megabuild, so it has its own tree_dates.py, which sync_tree.py imports too.
         tree_dates = plan.options.recipes / "tree_dates.py"
-        if not tree_dates.is_file() or not plan.options.own:  # nothing of another's is run here
+        if (
+            not tree_dates.is_file() or not plan.options.own
+        ):  # never run another feedstock's code outside the isolation
             return
         if seconds := runpy.run_path(str(tree_dates))["mend"](self._tree).seconds:
-            said = "the clock was set back: dates in %s were in the future, and are set back by %d s"
+            said = "the clock was set back: dates in %s were in the future; shifted them back by %d s"
             logger.warning(said, self._tree, seconds)
 
     def run(self, jobs: int) -> TaskResult:
-        """Build what is missing; nothing that an attempt before this one has published is made again."""
+        """Build the missing packages, without those that an earlier attempt published."""
         self._plan = compare_with_disk(self._plan)
         self._ended = False
         try:
             return super().run(jobs)
         finally:
             self._ended = True
-            self._drop_rejected()  # not before: packages that are still being built may need them
+            self._drop_rejected()  # only now: packages being built may have needed them
 
     def keep_built(self, package: Path) -> None:
-        """Put a copy where the tests, and the extensions, take it from."""
+        """Copy a package for tests and extensions, and announce it."""
         copy = self.shelf / package.parent.name / package.name
         files.copy(package, copy)
         self.shelved.append(copy)
         self._run.announce(package.name)
 
     def take(self, step: BuildStep) -> None:
-        """Take a step; a staging that has come to its end is flushed before anything is made from it."""
+        """Handle a step; flush a finished staging to the disk before packages are made from it."""
         if step.kind == "package":
             output_folder.seal_stagings(self._out)
         super().take(step)
 
     def put_aside(self, built: Path) -> None:
-        """Take a package that has failed its test out of what the next run continues from."""
-        files.link(built, self._state / TESTS / BROKEN / built.name)  # others are tested with it
+        """Remove a package that failed its test, so that the next run rebuilds it."""
+        files.link(built, self._state / TESTS / BROKEN / built.name)  # not moved: other tests use it
         self._rejected.add(built.name)
         if self._ended:
             self._drop_rejected()
@@ -136,22 +138,22 @@ class PyTorchWork(BuildTask):
                 files.remove(path)
 
     def collect(self, outcome: Outcome, jobs: int, log: Path) -> TaskResult:
-        """Return what went wrong, if anything: the packages have tasks of their own."""
+        """Return the build's error, if any; the packages' tests are separate tasks."""
         output_folder.seal_stagings(self._out)
         return TaskResult(seconds=self.seconds, error=self.error_of(outcome, jobs, log))
 
     def mend(self, error: MegabuildError) -> str:
-        """Have staging run again where the swap is refused over a tree that was reused unchecked."""
+        """Retry with a new staging if the swap refuses a tree that was reused unchecked."""
         if not isinstance(error, SwapRefused):
             return super().mend(error)
         if self._swap_mended or self._plan.staging_decision.decision != "reuse":
             return ""
         self._swap_mended = True
         output_folder.drop_stagings(self._out)
-        return "staging runs once more, over the tree's objects"
+        return "retrying: staging runs again with the tree's objects"
 
     def figures(self) -> dict[str, Any]:
-        """Return what the run's summary has of this task."""
+        """Return this task's fields of the run's summary."""
         return {
             "staging": self._plan.staging_decision.decision,
             "staging_seconds": round(self._parser.staging_seconds, 1),

@@ -1,4 +1,4 @@
-"""How the engine sees a task: fixed paths inside an isolation, the real ones on the host."""
+"""The paths of a task as rattler-build sees them: fixed inside an isolation, the real ones on the host."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from megabuild.plan.plan import Plan
 from megabuild.run.launcher import COMPILER_LAUNCHER, LAUNCHER_FILES, write_launcher
 
 VARIANT = "variant.yaml"
-#: How the engine is told of virtual packages.
+#: Variables that tell rattler-build the versions of virtual packages.
 _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"}
-#: What a build writes, below its task's folder: all else there is the driver's, and it sees single files of that.
+#: Subfolders of a task's state folder that builds write. The driver owns the rest; builds see single files of it.
 _WRITABLE = ("out", "tmp")
 
 
 @dataclass(frozen=True, kw_only=True)
 class View(Place):
-    """One task seen from inside, with what the supervisor needs."""
+    """One task's paths as seen inside, plus the supervisor's settings."""
 
     recipe: str  #: the recipe file's path inside
-    channels: tuple[str, ...]  #: URLs, as the engine needs them
+    channels: tuple[str, ...]  #: URLs as rattler-build sees them
     source: str | None  #: the provider's source tree inside, or None
-    environment: Mapping[str, str]  #: the engine's: its caches, and the machine to build for
-    #: further folders that were asked for, by name: paths inside
+    environment: Mapping[str, str]  #: variables for rattler-build: its caches, and the machine to build for
+    #: by name: paths inside of further folders
     more: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def launcher(self) -> str:
-        """The program in front of compilers, inside."""
+        """The compiler launcher's path inside."""
         return f"{self.state_inside}/{COMPILER_LAUNCHER}"
 
 
@@ -57,11 +57,11 @@ def view(
     written: Sequence[str] = (),
     heavy_jobs: int = 0,
 ) -> View:
-    """Lay out mounts and paths for one task; folders that are missing are made.
+    """Return the mounts and paths of one task, and create missing folders.
 
-    ``state`` belongs to this task alone; the recipe file is below the folder of PyTorch's; channels are in order of
-    priority. ``more`` are further folders to show, by a name for them; ``written`` names further folders below
-    ``state`` to which the build writes; for ``heavy_jobs`` see :func:`write_launcher`.
+    ``state`` belongs to this task alone. ``recipe`` is below ``plan.options.recipes``; channels are in order of
+    priority. ``more`` maps names to further folders to mount, ``written`` names further folders below ``state`` that
+    the build writes. For ``heavy_jobs`` see :func:`write_launcher`.
     """
     options, cache = plan.options, plan.options.cache
     mounts: list[Mount] = []
@@ -81,10 +81,10 @@ def view(
     ]
     on_host = isolation.name == "host"
     environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
-    # Nothing proves what a build has put into a cache: it is for builds of the same config, and of no other.
+    # One cache per config, because nothing proves that a build's cache entries are correct.
     environment["RATTLER_CACHE_DIR"] = mount("rattler", cache / "rattler" / options.cache_name, writable=True)
     if not on_host and (bundle := certificates.system_bundle(os.environ)):
-        # what the engine fetches in there comes by the same proxy, with the same company's certificate
+        # rattler-build's downloads inside use the same proxy, with the same company's certificate
         trusted = mount("certificates.pem", bundle)
         environment |= dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), trusted)
     state_inside = isolation.path(f"{INSIDE}/state", state)
@@ -124,10 +124,10 @@ def job(
     env: Mapping[str, str],
     tests: Sequence[str] = (),
 ) -> Job:
-    """Describe a task to the worker, but for its packages, and write the variant file that the engine reads.
+    """Return the worker's job without its packages, and write the variant file for rattler-build.
 
-    ``overrides`` are variant values in place of the config's, ``env`` are further variables for the recipe's scripts;
-    ``tests`` are packages to be tested in place of a build.
+    ``overrides`` replace variant values of the config, ``env`` adds variables for the recipe's scripts, ``tests`` are
+    packages to test instead of building.
     """
     config = plan.options.config
     variant = chosen(config, overrides)

@@ -23,19 +23,18 @@ from megabuild.run.summary import LATEST, RECORDS, Summary
 from megabuild.status import trace
 from megabuild.status.status import Status, logger
 
-#: Below a config's folder and those of its extensions: what a finished run may leave behind.
+#: Subfolders that a finished run may leave in the state folders of a config and its extensions.
 _WORK = ("out", "tmp", "finished", "tests", "tree", "tree.former")
 
 
 def execute(
     plan: Plan, follow: Callable[[Status], None] = lambda status: None, prepare: Prepare | None = None
 ) -> Summary:
-    """Run a plan to its end; ``follow`` takes its status, and the logger ``megabuild`` has its sentences.
+    """Run a plan to its end and return the summary.
 
-    Where the plan's environment is not ready, ``prepare`` makes what it lacks.
-
-    The summary is also written into a record of its own below the state folder's ``runs``, whatever happened, and to
-    ``run.json``, which a run that had nothing to do leaves as it is.
+    ``follow`` takes the run's status; its messages go to the logger ``megabuild``. ``prepare`` completes the plan's
+    environment if it is not ready. The summary is also written below the state folder's ``runs``, even after an error,
+    and to ``run.json`` unless the run had nothing to do.
     """
     options = plan.options
     in_use.mark(options.output)
@@ -54,7 +53,7 @@ def execute(
         except KeyboardInterrupt as stop:
             failed = Interrupted(
                 f"interrupted by {str(stop) or 'Ctrl-C'}",
-                "finished packages and objects are kept: run again to continue",
+                "run again to resume: finished packages and objects are kept",
             )
         except Exception as error:
             failed = error
@@ -71,7 +70,7 @@ def execute(
         summary = replace(run.summary(message), slowest_steps=trace.slowest(steps))
         if status == "done" and not summary.ok:
             status, code = "failed", BuildError.exit_code
-        # on a full disk the run's own error is the one to tell
+        # after an error, report that one rather than a full disk
         with contextlib.suppress(OSError) if failed else contextlib.nullcontext():
             run.note_channels()
             summary.write(records / f"{log.stamp}.json")
@@ -86,7 +85,7 @@ def execute(
 
 @contextlib.contextmanager
 def _logging_to(log: LogFile) -> Iterator[None]:
-    """Write sentences into the run's log."""
+    """Write the logger's messages to the run's log."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -102,7 +101,7 @@ def _logging_to(log: LogFile) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(options: Options) -> Iterator[None]:
-    """Hold the config's lock; the process that has it is named in a file beside it."""
+    """Hold the config's lock, and name this process in ``lock.pid``; raise BusyError if another one has it."""
     holder = options.state / "lock.pid"
     lock = FileLock(options.state / "lock", timeout=0)
     try:
@@ -114,15 +113,15 @@ def locked(options: Options) -> Iterator[None]:
             "wait for it (megabuild status --follow), or pass another --output",
         ) from None
     with lock:
-        lock.release()  # counted: the context holds it once more
+        lock.release()  # the lock counts, and the context acquires it again
         files.write(holder, str(os.getpid()))
         yield
 
 
 def remove_trees(options: Options) -> int:
-    """Remove the compiled tree of a config that is done, and what the engine has kept of it; returns the bytes.
+    """Remove a finished config's compiled tree and rattler-build's output; return the freed bytes.
 
-    Packages, logs, records and the object cache stay. Raises BusyError: Another process builds it by now.
+    Packages, logs, records and the object cache stay. Raises BusyError: Another process is building the config.
     """
     freed = 0
     with locked(options):

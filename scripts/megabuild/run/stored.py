@@ -1,4 +1,4 @@
-"""Fetching what a store has of a plan before anything is built, and storing what was built and has passed its tests."""
+"""Fetches a plan's packages and tree from a store before the build, and uploads tested ones after it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from megabuild.store.server import Record, Store, StoreError, named_store
 
 
 def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> bool:
-    """Publish the packages that the store has, and put the finished tree where it has been compiled otherwise.
+    """Publish the store's packages and put its tree in place; return whether it had any of them.
 
-    A damaged or missing file is built here: that costs time only. Returns whether anything came.
+    Damaged and missing files are built here instead.
     """
     store = named_store(environ)
     if store is None or plan.stored == Stored(address=plan.stored.address):
@@ -34,12 +34,12 @@ def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> bool:
                 record = plan.stored.packages.get(item.package.file_name)
                 if record is not None and not item.exists:
                     came |= _fetch_package(plan, item, record, store, aside, status)
-            # not what was planned: a package that the store had in name only has to be built
+            # compare again: packages whose download failed must be built
             missing = compare_with_disk(plan).missing
             if plan.stored.staging is not None and any(map(inherits, missing)):
                 came |= _fetch_tree(plan, plan.stored.staging, store, aside, status)
         except StoreError as error:
-            logger.warning("the store is left alone, and the rest is built here: %s", error)
+            logger.warning("store failed, so the rest is built here: %s", error)
     return came
 
 
@@ -58,7 +58,7 @@ def _fetch_package(
             seconds={},
         )
     except IntegrityError as error:
-        logger.warning("%s is built here, and not taken from the store: %s", package.id.label, error.message)
+        logger.warning("%s: unusable in the store, so it is built here: %s", package.id.label, error.message)
         return False
     status.set_packages([package.id.label], "published")
     return True
@@ -73,12 +73,14 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
         packed.unlink()
         tree, out = plan.options.state / "tree", plan.options.state / "out"
         if tree_reuse.read(unpacked / "tree") != plan.staging:
-            raise IntegrityError(f"{store.shown}: the tree is not what it is named after", "remove it there")
+            raise IntegrityError(
+                f"{store.shown}: {stored.TREE} is of another key", "delete it from the store"
+            )
         output_folder.drop_stagings(out)
         tree_reuse.replace_tree(unpacked / "tree", tree, plan.staging_decision)
         output_folder.take_stagings(unpacked / "stagings", out)
     except IntegrityError as error:
-        logger.warning("%s is built here, and not taken from the store: %s", plan.staged_name, error.message)
+        logger.warning("%s: unusable in the store, so it is built here: %s", plan.staged_name, error.message)
         return False
     return True
 
@@ -86,12 +88,14 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
 def _fetch_file(store: Store, record: Record, target: Path, what: str, status: Status) -> None:
     file = record.files.get(target.name)
     if file is None:
-        raise IntegrityError(f"{store.shown}: {target.name} is not in its record", "remove the record there")
+        raise IntegrityError(
+            f"{store.shown}: the record of {target.name} does not name it", "delete the record"
+        )
     store.fetch(file, target, _follow(status, what, file.size))
 
 
 def _follow(status: Status, what: str, total: int) -> Callable[[int], None]:
-    """Return what takes the bytes that are done, and begin with none."""
+    """Return a callback that shows the bytes done so far, and show 0."""
 
     def take(done: int) -> None:
         status.note(Preparing(what=what, done=done, total=total, unit="bytes"))
@@ -101,9 +105,9 @@ def _follow(status: Status, what: str, total: int) -> Callable[[int], None]:
 
 
 def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
-    """Store what is published of a plan and, once that is all of it, the tree it was built from, where that is wanted.
+    """Upload a plan's published packages and, if all are published, their tree, to a store with ``writes``.
 
-    A store that takes nothing costs the others their time, not this run its result.
+    An error of the store is only a warning: it does not fail the run.
     """
     store = named_store(environ)
     if store is None or not store.writes:
@@ -124,7 +128,7 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
                 _put_file(store, key, aside / stored.TREE, what, status)
     except (StoreError, MegabuildError) as error:
         why = error.message if isinstance(error, MegabuildError) else str(error)
-        logger.warning("not everything was stored; the next run tries again: %s", why)
+        logger.warning("upload to the store is incomplete; the next run retries it: %s", why)
 
 
 def _put_file(store: Store, key: str, path: Path, what: str, status: Status) -> None:
@@ -133,7 +137,7 @@ def _put_file(store: Store, key: str, path: Path, what: str, status: Status) -> 
 
 
 def _has_record(store: Store, key: str) -> bool:
-    """Return whether something that can be used is stored under a key; anything else is replaced."""
+    """Return whether a key has a valid record; an invalid one is replaced."""
     with contextlib.suppress(IntegrityError):
         return store.find(key) is not None
     return False

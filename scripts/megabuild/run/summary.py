@@ -1,4 +1,4 @@
-"""The end of a run in figures, as text and as JSON; ``run.json`` has those of the last run."""
+"""A run's summary, as text and as JSON; ``run.json`` has the last run's."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from groundwork.text import UNICODE, counted, display, duration, size, table
 from megabuild.plan.plan import Plan
 from megabuild.plan.published import is_published, records
 
-#: In a state folder: the summary of the last run that did something, and the folder of those of all.
+#: In a state folder: the summary of the last run with work to do, and the folder of all summaries.
 LATEST, RECORDS = "run.json", "runs"
 _HASH_DIGITS = 12
 #: Shorter steps are not worth a line.
 _SLOW_SECONDS = 10.0
-#: What a rehearsal's packages are: they have PyTorch's names and versions.
-_MODEL = "These packages are a small model and not PyTorch."
+#: Added to a rehearsal's summary, because its packages have PyTorch's names and versions.
+_MODEL = "These packages are a small model, not PyTorch."
 _MARKS = {
     "built": f"{UNICODE.done} built",
-    "skipped": f"{UNICODE.kept} was there",
+    "skipped": f"{UNICODE.kept} reused",
     "failed": f"{UNICODE.failed} failed",
     "missing": f"{UNICODE.dash} not built",
 }
@@ -44,55 +44,55 @@ class PackageResult:
 
     package: PackageId
     status: str  #: ``built``, ``skipped`` (it was published before), ``failed`` or ``missing``
-    size: int = 0  #: bytes of the package file, 0 where there is none
+    size: int = 0  #: bytes of the package file, 0 if there is none
     sha256: str = ""
     seconds: float = 0.0  #: duration of the build script, 0 for skipped packages
     path: str = ""
-    note: str = ""  #: why it failed, in a line
+    note: str = ""  #: one-line reason of the failure
 
     def to_dict(self) -> dict[str, Any]:
-        """The row as JSON knows it, the identity's fields among the others."""
-        rest = {key: value for key, value in vars(self).items() if key != "package"}
-        return {**self.package._asdict(), **rest}
+        """Return the row for JSON, with the identity's fields at its top level."""
+        fields = {key: value for key, value in vars(self).items() if key != "package"}
+        return {**self.package._asdict(), **fields}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a run did."""
+    """The result and figures of a run."""
 
     ok: bool  #: every planned package is published
     config: str  #: the run's name
     packages: tuple[PackageResult, ...]  #: a row per planned package, in build order
     seconds: float  #: duration of the run
     log: Path  #: the run's log file
-    channel: Path  #: the published channel, to give to a solver
+    channel: Path  #: the channel of published packages
     staging: str = ""  #: the decision about staging, ``fresh``, ``reuse``, ``resume`` or ``recompile``
-    staging_seconds: float = 0.0  #: duration of libtorch's compile, 0 where it was reused
+    staging_seconds: float = 0.0  #: duration of libtorch's compile, 0 if it was reused
     #: per Python: ninja steps after the swap and core objects among them
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    #: seconds of the ten steps of ninja's that took longest, by what they made
+    #: seconds of ninja's ten slowest steps, by output
     slowest_steps: Mapping[str, float] = field(default_factory=dict)
-    error: str = ""  #: what went wrong, empty when nothing did
-    #: what failed and where, by task, as scripts want it (docs/json.md)
+    error: str = ""  #: the run's error, or empty
+    #: details of each failed task (docs/json.md)
     failures: tuple[Mapping[str, object], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary as JSON knows it."""
+        """Return the summary for JSON."""
         packages = [row.to_dict() for row in self.packages]
         return {**asdict(self), "packages": packages, "log": str(self.log), "channel": str(self.channel)}
 
     def write(self, path: Path) -> None:
-        """Write a record so that a reader sees the former or the new one, never half of it."""
+        """Write the summary as JSON, atomically."""
         document = Result(format="run", document=self.to_dict()).to_json()
         files.write(path, json.dumps(document, indent=1) + "\n")
 
     def result(self, use: str, *, rehearsal: bool = False) -> Result:
-        """Return the command's result; ``use`` is a line that installs the packages."""
+        """Return the command's result; ``use`` is a command that installs the packages."""
         lines = ["", *self.figure_lines()]
-        lines += ["to use it:", f"  {use}"] if use else []
+        lines += ["to install the packages:", f"  {use}"] if use else []
         lines += ["", _MODEL] if rehearsal else []
-        end = "done" if self.ok else "not everything was built"
-        lines += ["", f"{self.config}: {end} in {duration(self.seconds)}"]
+        end = "done in" if self.ok else "incomplete after"
+        lines += ["", f"{self.config}: {end} {duration(self.seconds)}"]
         return Result(
             format="run",
             document={**self.to_dict(), "use": use},
@@ -101,12 +101,12 @@ class Summary:
         )
 
     def figure_lines(self) -> list[str]:
-        """Return what a run reused, took and left, for people."""
+        """Return the run's durations, error, log and channel as lines for people."""
         lines = []
         if self.staging_seconds:
             lines.append(f"staging took {duration(self.staging_seconds)}")
         for python, figures in self.swaps.items():
-            counts = f"{counted(figures['steps'], 'step')}, {figures['core']} core"
+            counts = f"{counted(figures['steps'], 'step')}, {counted(figures['core'], 'core object')}"
             lines.append(f"swap to Python {python}: {counts}")
         slow = [(name, took) for name, took in self.slowest_steps.items() if took >= _SLOW_SECONDS]
         lines += ["slowest steps:", *(f"{duration(took):>10}  {name}" for name, took in slow)] if slow else []
@@ -115,7 +115,7 @@ class Summary:
 
 
 def packages_of_last_run(state: Path) -> list[PackageResult]:
-    """Return the rows that the last run left in ``run.json``; none where it ended before anything was known."""
+    """Return the rows of ``run.json``; empty if the file is missing or unreadable."""
     try:
         rows = json.loads((state / LATEST).read_text())["packages"]
         return [
@@ -127,7 +127,7 @@ def packages_of_last_run(state: Path) -> list[PackageResult]:
 
 
 def package_lines(packages: Sequence[PackageResult]) -> list[str]:
-    """Return the closing table, which fits 80 columns, after the reasons of failed packages."""
+    """Return the reasons of failed packages, then the closing table, which fits 80 columns."""
     rows = [
         (
             row.package.label,
@@ -146,7 +146,7 @@ def package_lines(packages: Sequence[PackageResult]) -> list[str]:
 
 
 def package_results(plan: Plan, failed: Mapping[str, MegabuildError]) -> tuple[PackageResult, ...]:
-    """Return a row for each package, in build order; ``failed`` has the tasks that failed, and why."""
+    """Return a row for each package, in build order; ``failed`` maps failed tasks to their errors."""
     channel, published = plan.options.packages, records(plan.options.packages)
     notes: dict[str, str] = {}  # by file name of a package that failed
     for item in plan.items:
@@ -178,13 +178,13 @@ def package_results(plan: Plan, failed: Mapping[str, MegabuildError]) -> tuple[P
 
 
 def install_line(plan: Plan, summary: Summary) -> str:
-    """Return the line that makes an environment of what was built; nothing where PyTorch is not published.
+    """Return the command that creates an environment of the built packages; empty if PyTorch is not published.
 
-    It is for the newest Python, with the extensions built for it, else with PyTorch; of another feedstock's recipe with
-    every package for that Python or for none. Where this machine lacks what the packages ask for, such as a GPU, the
-    line sets the variables that override it.
+    It takes the newest Python with its extensions, or with PyTorch if it has none. For another feedstock's recipe, it
+    takes all packages for that Python or for none. If the machine lacks a virtual package that they need, such as a
+    GPU, the command sets the variable that overrides it.
     """
-    from rattler import Version, VirtualPackage  # not before: a plan needs none of this module
+    from rattler import Version, VirtualPackage  # imported late: plans do not need it
     from rattler.virtual_package.virtual_package import VirtualPackageOverrides
 
     options, foreign = plan.options, not plan.options.config.torch_version
@@ -210,7 +210,7 @@ def install_line(plan: Plan, summary: Summary) -> str:
         words += ["-o", str(options.output)]
     detected = VirtualPackage.detect(VirtualPackageOverrides.from_env())
     machine = {package.into_generic().name.normalized: package.into_generic().version for package in detected}
-    # which CUDA a driver offers does not matter to the packages: they bring their own
+    # the driver's CUDA version does not matter: the packages bring their own CUDA
     variables = [
         f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}"
         for name, version in plan.environment.virtual_packages.items()

@@ -1,4 +1,4 @@
-"""One task of a run, in a thread of its own: it has the engine's worker do something, and explains failures."""
+"""Base class of a run's tasks, which run in their own threads, drive the worker and explain its failures."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import View
 from megabuild.status.status import PHASE, Status, Task, logger, script_lines
 
-#: Something that must be available: its name, or several of which one is enough.
+#: Name of a task or package that must be available, or several names, of which one is enough.
 Need: TypeAlias = "str | tuple[str, ...]"
 
-#: Seconds between an attempt that the network has ended and the next one.
+#: Seconds before the retry after a network error.
 NETWORK_PAUSE = 30.0
-#: Between two looks at a script's log while ninja is at work: what a driver takes in a build of hours is mostly looks.
+#: Seconds between two polls of logs while ninja compiles: polling is most of the driver's own CPU time.
 _COMPILING_SECONDS = 0.25
 #: Name of the folder of packages that failed their tests.
 BROKEN = "broken"
@@ -46,41 +46,41 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult:
-    """What a task has made."""
+    """A task's finished packages, and its error."""
 
     archives: Sequence[archive.Archive] = ()  #: packages that passed their tests and were verified
-    seconds: Mapping[str, float]  #: by file name: how long the build script took
-    error: MegabuildError | None = None  #: what went wrong with the rest
+    seconds: Mapping[str, float]  #: by file name: duration of the build script
+    error: MegabuildError | None = None  #: error of the other packages, if any
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """What all tasks of a run share."""
+    """Objects that all tasks of a run share."""
 
     plan: Plan  #: its state is locked
     isolation: Isolation
     status: Status
     log: LogFile  #: the run's own
-    #: takes the name of something that tasks may need and that is available now
+    #: takes the name of a package that is now available to other tasks
     announce: Callable[[str], None]
-    stop: threading.Event  #: set when everything is to end
+    stop: threading.Event  #: set to end all tasks
 
 
 class Work(ABC):
-    """A task, which publishes nothing itself.
+    """A task; the graph publishes its packages.
 
-    ``state`` is the folder of everything that a later run of it continues from; it shares the ``budget`` of compile
-    jobs with others.
+    ``state`` is the folder from which a later run of the task resumes. ``budget`` has the compile jobs that it shares
+    with other tasks.
     """
 
     name: str
-    needs: tuple[Need, ...] = ()  #: what it starts after: tasks that are done, packages that are built
-    provides: tuple[str, ...] = ()  #: what it may announce while it runs
-    cpu_seconds: int = 0  #: roughly what it takes
-    alone: str = ""  #: no two tasks with the same word run at the same time
-    vital: bool = False  #: its failure is that of the run
-    brief: bool = False  #: worth bringing to its end in a run that has failed
-    labels: Sequence[str] = ()  #: of the packages that fail with it
+    needs: tuple[Need, ...] = ()  #: finished tasks and built packages that it waits for
+    provides: tuple[str, ...] = ()  #: packages that it may announce while it runs
+    cpu_seconds: int = 0  #: rough estimate
+    alone: str = ""  #: tasks with the same word never run in parallel
+    vital: bool = False  #: its failure fails the run
+    brief: bool = False  #: short enough to finish after the run has failed
+    labels: Sequence[str] = ()  #: labels of the packages that fail with it
     task: Task  #: its row in the status, while it runs
 
     def __init__(self, run: RunContext, state: Path, budget: Budget) -> None:
@@ -90,15 +90,15 @@ class Work(ABC):
         self._parser = Parser()
 
     def log(self) -> AbstractContextManager[LogFile]:
-        """Open the log that takes every line of it: the run's, which stays open."""
+        """Return the log of the task's lines: by default the run's, which the context does not close."""
         return nullcontext(self._run.log)
 
     @abstractmethod
     def run(self, jobs: int) -> TaskResult:
-        """Do it with so many compile jobs; raises :class:`Stopped` where the run ends."""
+        """Run the task with this many compile jobs; raise :class:`Stopped` if the run ends."""
 
     def go(self, jobs: int) -> TaskResult:
-        """Run it, as a row of the status."""
+        """Run the task and show it in the status."""
         with self._run.status.task(self.name, level=PHASE if self.vital else logging.DEBUG) as self.task:
             self._parser, self._memory, self._phase = Parser(), MemoryWatch(), ""
             while time.monotonic() < self._resumes:
@@ -107,30 +107,30 @@ class Work(ABC):
             return self.run(jobs)
 
     def mend(self, error: MegabuildError) -> str:
-        """Have a task tried once more where another attempt can help; return how, or nothing.
+        """Prepare one retry if it can help; return how, or an empty string.
 
-        A network that failed may be back soon, a program may have been killed by mistake, and two engines may have met
-        over a package that both were unpacking.
+        The network may be back soon, a program may have been killed by mistake, and two processes of rattler-build may
+        have unpacked the same package at the same time.
         """
         kind = error.failure["kind"] if error.failure else ""
         if self._retried or kind not in ("network", "killed", "environment"):
             return ""
         pause = NETWORK_PAUSE if kind == "network" else 0.0
         self._retried, self._resumes = True, time.monotonic() + pause
-        return f"tried once more in {pause:.0f} s" if pause else "once more"
+        return f"retrying in {pause:.0f} s" if pause else "retrying"
 
     def look(self) -> None:
-        """Called some times a second, and where a phase or a script begins."""
+        """Called several times a second, and when a phase or a script begins."""
         return
 
     def take(self, step: BuildStep) -> None:
-        """Take what the build scripts have announced."""
+        """Show a step of the build scripts in the status."""
         if step.kind == "count":
             self.task.advance(step.done, step.total)
         elif step.kind == "phase":
             self._phase = step.phase
-            what = title(step.package or self._plan.staged_name, step.python, step.phase)
-            self.task.phase(what, point=f"{step.package} {step.phase}")
+            label = title(step.package or self._plan.staged_name, step.python, step.phase)
+            self.task.phase(label, point=f"{step.package} {step.phase}")
         elif step.kind == "package":
             self.task.phase(f"{step.label}: build script", level=logging.DEBUG)
         elif step.kind == "test":
@@ -139,16 +139,16 @@ class Work(ABC):
             logger.info("%s", step.sentence if self.vital else f"{self.name}: {step.sentence}")
 
     def cancel(self) -> None:
-        """End it soon; from any thread."""
+        """End the task soon; callable from any thread."""
         self._cancelled.set()
 
     def halt(self) -> None:
-        """Raise :class:`Stopped` where the run ends."""
+        """Raise :class:`Stopped` if the run ends or the task is cancelled."""
         if self._run.stop.is_set() or self._cancelled.is_set():
             raise Stopped(self.name)
 
     def follow(self, seen: View, job: Job, log: LogFile) -> Outcome:
-        """Run the worker to its end, with everything that it and its scripts print in the log."""
+        """Run the worker to its end; log everything that it and its scripts print."""
         self._tail, self._view = LogTail(self._plan.staged_name), seen
         remove_programs(self._state)
         due, compiling = 0.0, False
@@ -175,7 +175,7 @@ class Work(ABC):
                             self.look()
                 self.look()
                 self._memory.tick()
-                # a short script's log may come and go between two looks, but none comes while ninja is at work
+                # outside ninja, poll all the time: a short script's log may disappear within a moment
                 due = time.monotonic() + (_COMPILING_SECONDS if compiling else 0.0)
             if not last:
                 self.halt()
@@ -188,7 +188,7 @@ class Work(ABC):
     def explain(
         self, outcome: Outcome, jobs: int, log: Path, *, aside: Path, broken: Collection[str], what: str = ""
     ) -> MegabuildError:
-        """Return the error of a worker that failed; ``broken`` package files, now in ``aside``, failed their tests."""
+        """Return a failed worker's error; the package files ``broken``, now in ``aside``, failed their tests."""
         culprit = self._tail.culprit(outcome, broken)
         failure = Failure(
             outcome=outcome, lines=culprit.lines, what=what or culprit.what, phase=self._phase, jobs=jobs, log=log,

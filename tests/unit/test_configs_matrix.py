@@ -100,7 +100,7 @@ def test_anothers_file_in_the_place_of_a_generated_one_is_kept_and_named(copy: P
     path.write_text(SMITHY)
     (copy / CONFIG_FOLDER / "osx_64_cpu.yaml").unlink()
     assert matrix.outdated(copy) == {"linux_64_cpu": "foreign", "osx_64_cpu": "missing"}
-    with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml: not generated here"):
+    with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml: .* not generated"):
         matrix.write(copy)
     assert path.read_text() == SMITHY
     assert not (copy / CONFIG_FOLDER / "osx_64_cpu.yaml").exists()
@@ -144,8 +144,8 @@ def test_broken_yaml_is_located(copy: Path) -> None:
         ("- a\n- b\n", "not a mapping"),
         ("blas_impl: mkl\n", "'blas_impl' is not a list"),
         ("provider: [debian]\n", "'target_platform' has no value"),
-        ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "'b' holds a list in a list"),
-        ("a: &a [*a]\n", "'a' holds a list in a list"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "'b' contains a nested list"),
+        ("a: &a [*a]\n", "'a' contains a nested list"),
     ],
 )
 def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: str) -> None:

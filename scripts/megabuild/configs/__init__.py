@@ -1,1 +1,1 @@
-"""Configs: their names, the matrix they come from, choosing among them, and the packages they render to."""
+"""Configs: the matrix that generates them, their files, overrides, and the packages that they render to."""

@@ -20,7 +20,7 @@ from megabuild.configs.config_file import Content, Scalar
 
 CONFIG_FOLDER = ".ci_support"
 MATRIX_FILE = "conda_build_config.yaml"
-#: The folder of PyTorch's recipe, with those of official wheels and of extensions below it.
+#: Folder of PyTorch's recipe; the recipes of official wheels and of extensions are below it.
 RECIPES = "recipe"
 #: The command that lists this repository's configs.
 LIST_CONFIGS = "python3 scripts/megabuild configs"
@@ -29,20 +29,20 @@ _HEADS = ("config", "PyTorch", "CUDA", "BLAS", "Pythons", "provider")
 _KEYS = "name platform torch_version accelerator cuda_version blas provider pythons"
 _NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
 _PYTHON = re.compile(r"(?P<version>3\.\d+)(?:\.\*(?: \*_cp(?:ython|\d+(?P<free_threaded>t?)))?)?")
-#: What names a file and a folder, and says nothing to a terminal; hidden files are no configs.
+#: A config's name is safe as a file name and on a terminal; hidden files are not configs.
 _NAME = re.compile(r"\w[\w.+=@-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """One compile of libtorch and everything built from it; in another feedstock, what its file says of that."""
+    """One compile of libtorch and all packages built from it; in another feedstock, one config file."""
 
     name: str
     platform: str  #: conda's platform, ``linux-64``
     accelerator: str  #: ``cpu`` or ``cuda130``
     cuda_version: str | None  #: ``13.0``, or None for a CPU build
     blas: str  #: ``mkl``, ``generic`` or ``wheel``; empty in another feedstock's config
-    #: where build environments come from: ``conda-forge``, ``debian`` or ``wheel``; ``local`` where that was asked for
+    #: source of build environments: ``conda-forge``, ``debian`` or ``wheel``; ``local`` if requested
     provider: str
     torch_version: str  #: empty in another feedstock's config
     path: Path  #: the config's file
@@ -50,17 +50,17 @@ class Config:
     variant: Mapping[str, tuple[str, ...]]
     zip_keys: tuple[tuple[str, ...], ...]  #: groups of keys whose values belong together, row by row
     pythons: tuple[str, ...]  #: ``("3.10", ..., "3.14")``; free-threaded ones end in ``t``
-    docker_image: str  #: the container image, or an empty string where the config names none
-    #: keys whose values are true, false or whole numbers in the file, which the engine tells from text when it hashes
+    docker_image: str  #: the container image; empty if the config has none
+    #: keys whose values are booleans or integers in the file: the engine hashes these and text differently
     unquoted: frozenset[str] = frozenset()
 
     @property
     def has_provider(self) -> bool:
-        """Whether its file says where build environments come from, as those of this project's matrix do."""
+        """Whether its file has a provider, as the files of this project's matrix do."""
         return bool(self.torch_version) and "provider" in self.variant
 
     def as_written(self, values: Mapping[str, Sequence[str]]) -> dict[str, list[Scalar]]:
-        """Return variant values for the engine: text, but for what the config's file does not give as text."""
+        """Return variant values for the engine, as text or, for `unquoted` keys, as booleans and integers."""
         return {
             key: [config_file.scalar(value) if key in self.unquoted else value for value in several]
             for key, several in values.items()
@@ -70,7 +70,7 @@ class Config:
 def available(root: Path) -> tuple[str, ...]:
     """Return the names of all configs in the repository or feedstock ``root``, sorted.
 
-    A feedstock without any has one for this machine, which goes by the name that conda-smithy gives a single config.
+    A feedstock without config files has one for this machine, with conda-smithy's name for a single config.
     """
     files = (root / CONFIG_FOLDER).glob("*.yaml")
     single = f"{machine_platform().replace('-', '_')}_"
@@ -78,31 +78,33 @@ def available(root: Path) -> tuple[str, ...]:
 
 
 def recipe_of(root: Path, config: Config) -> Path:
-    """Return the recipe that makes a config's PyTorch: official wheels, taken apart, have one of their own."""
+    """Return the recipe of a config's PyTorch; configs of official wheels have their own recipe."""
     folder = root.absolute() / RECIPES
     return (folder / "wheel" if config.provider == "wheel" else folder) / "recipe.yaml"
 
 
 def check_feedstock(root: Path) -> None:
-    """Refuse a folder that is no feedstock with a recipe that can be built, or one with links that lead outside.
+    """Check that a folder is a feedstock with a v1 recipe, and without links to files outside.
 
-    Raises ConfigError: It has no recipe, or one in conda-build's format, or such a link.
+    Raises ConfigError: It has no recipe, one in conda-build's format, or a link to a file outside.
     """
     folder, configs = root / RECIPES, root / CONFIG_FOLDER
     for path in (folder, configs, *folder.rglob("*"), *configs.rglob("*")):
-        # an error would show a line of a file that only this user can read
+        # an error could quote the target, which only this user may be allowed to read
         if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
             raise ConfigError(
-                f"{path} is a link to outside the feedstock: {os.readlink(path)}", "replace it by a file"
+                f"{path}: link to outside the feedstock: {os.readlink(path)}", "replace the link by a file"
             )
     old, new = folder / "meta.yaml", folder / "recipe.yaml"
     if old.is_file() and not new.is_file():
         raise ConfigError(
-            f"{old} is a recipe for conda-build, and this builds the v1 format, recipe.yaml",
-            f"convert it: conda-recipe-manager convert {old} > {new}",
+            f"{old}: a recipe for conda-build; megabuild needs the v1 format, recipe.yaml",
+            f"run: conda-recipe-manager convert {old} > {new}",
         )
     if not new.is_file():
-        raise ConfigError(f"there is no {new}", "--root names a feedstock: the folder above its recipe/")
+        raise ConfigError(
+            f"{new}: no such file", "pass --root with a feedstock: the folder that contains recipe/"
+        )
 
 
 def list_command(root: Path) -> str:
@@ -111,11 +113,11 @@ def list_command(root: Path) -> str:
 
 
 def select(names: Iterable[str], pattern: str, *, list_all: str = LIST_CONFIGS) -> tuple[str, ...]:
-    """Return the names of configs that match a glob pattern, in the order given; a trailing ``.yaml`` is taken off it.
+    """Return the names that match a glob pattern, in their order; a trailing ``.yaml`` of the pattern is ignored.
 
     ``linux_64*`` is every config for linux-64 and none for linux-aarch64; ``linux_*`` is both.
 
-    Raises UsageError: Nothing matches: a pattern that selects nothing is a typing error, not an empty run.
+    Raises UsageError: No config matches: that is a typing error, not an empty run.
     """
     names = tuple(names)
     matching = tuple(name for name in names if fnmatchcase(name, pattern.removesuffix(".yaml")))
@@ -125,21 +127,23 @@ def select(names: Iterable[str], pattern: str, *, list_all: str = LIST_CONFIGS) 
 
 
 def of_provider(root: Path, names: Iterable[str], provider: str) -> tuple[str, ...]:
-    """Return the configs of a provider; those of other feedstocks, which belong to none, can be built with any.
+    """Return the configs of a provider, and configs of other feedstocks, which any provider can build.
 
-    Raises UsageError: There is none.
+    Raises UsageError: No config is left.
     """
     configs = [load(root, name) for name in names]
     if left := tuple(item.name for item in configs if item.provider == provider or not item.has_provider):
         return left
     others = ", ".join(sorted({config.provider for config in configs}))
-    raise UsageError(f"no config of these is for the provider {provider}", f"they are for {others}")
+    raise UsageError(
+        f"--provider {provider}: no selected config has this provider", f"choose among: {others}"
+    )
 
 
 def load(root: Path, name: str) -> Config:
-    """Read one config of a repository; a trailing ``.yaml`` is taken off its name.
+    """Read one config of a repository; a trailing ``.yaml`` of its name is ignored.
 
-    Raises ConfigError: There is no such config, or its file cannot be read; the message names line and column.
+    Raises ConfigError: The config is unknown, or its file cannot be read; the message names line and column.
     """
     name = name.removesuffix(".yaml")
     names = available(root)
@@ -157,9 +161,7 @@ def load(root: Path, name: str) -> Config:
             raise ConfigError(f"{path}: '{key}' has no value", config_file.REGENERATE)
     platform = _single_value(path, content, "target_platform", config_file.platform_of(root / f"{name}.yaml"))
     if not platform:
-        raise ConfigError(
-            f"{path}: neither 'target_platform' nor its name says for which platform", content.remedy
-        )
+        raise ConfigError(f"{path}: no platform in 'target_platform' or in the file's name", content.remedy)
     provider = _single_value(path, content, "provider", "conda-forge")
     cuda = _single_value(path, content, "cuda_compiler_version", "None")
     cuda_version = None if cuda == "None" else cuda
@@ -169,7 +171,7 @@ def load(root: Path, name: str) -> Config:
         accelerator=accelerator(cuda_version),
         cuda_version=cuda_version,
         blas=_single_value(path, content, "blas_impl", ""),
-        # what another feedstock calls so has nothing to do with ours
+        # in another feedstock a key of this name means something else
         provider=provider if provider in ("debian", "wheel") else "conda-forge",
         torch_version=_single_value(path, content, "torch_version", ""),
         path=path,
@@ -186,22 +188,23 @@ def _single_value(path: Path, content: Content, key: str, default: str) -> str:
     if not content.generated:  # conda-smithy repeats a key that is zipped with one of several values
         values = tuple(dict.fromkeys(values))[-1:]
     if len(values) != 1:
-        raise ConfigError(
-            f"{path}: '{key}' has {len(values)} values, a config needs exactly one", content.remedy
-        )
+        raise ConfigError(f"{path}: '{key}' has {len(values)} values instead of one", content.remedy)
     return values[0]
 
 
 def python_version(pin: str) -> str:
-    """Return the short version of a Python pin: ``3.13`` for ``3.13.* *_cp313``, ``3.14t`` for ``3.14.* *_cp314t``."""
+    """Return the short version of a Python pin: ``3.13`` for ``3.13.* *_cp313``, ``3.14t`` for ``3.14.* *_cp314t``.
+
+    Raises ConfigError: The pin has another form.
+    """
     match = _PYTHON.fullmatch(pin)
     if match is None:
-        raise ConfigError(f"'{pin}' is not a pin of a Python version", "write it like '3.13.* *_cp313'")
+        raise ConfigError(f"'{pin}': not a pin of a Python version", "write it like '3.13.* *_cp313'")
     return match["version"] + (match["free_threaded"] or "")
 
 
 def list_configs(root: Path, names: Iterable[str]) -> Result:
-    """Return some configs of a repository, with those columns that any of them has something for."""
+    """Return a table of configs, without columns that are empty for all of them."""
     configs = [load(root, name) for name in names]
     rows = []
     for config in configs:

@@ -1,7 +1,7 @@
-"""The matrix: ``conda_build_config.yaml`` turned into one ``.ci_support/<config>.yaml`` per compile of libtorch.
+"""Generates one ``.ci_support/<config>.yaml`` per compile of libtorch from the matrix, ``conda_build_config.yaml``.
 
-And into ``recipe/conda_build_config.yaml``, which conda-smithy and rattler-build read beside the recipe. That has this
-recipe's own keys only: a pin that it named would stay when conda-forge moves on, and our zip is not theirs.
+It also generates ``recipe/conda_build_config.yaml``, which conda-smithy and rattler-build read next to the recipe. That
+file has this recipe's own keys only: it must not freeze conda-forge's pins, and our zip_keys differ from theirs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ruamel.yaml import YAML
 from groundwork.errors import ConfigError
 from groundwork.names import accelerator
 from groundwork.result import Result
+from groundwork.text import counted
 from megabuild.configs import config_file
 from megabuild.configs.config import CONFIG_FOLDER, RECIPES, python_version
 from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
@@ -26,14 +27,14 @@ PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 PROVIDERS = ("conda-forge", "debian", "wheel")
 
 _CUDA, _ARCHS = "cuda_compiler_version", "torch_cuda_arch_list"
-#: On ARM the usual machine, which no config's name tells.
+#: The usual ARM machine, which configs do not have in their names.
 _USUAL_ARM = "sbsa"
-#: Keys whose every value stays in the config, since the recipe builds a package for each of them.
+#: Keys that keep all values within one config, since the recipe builds a package for each value.
 _BUILT_IN_ONE_CONFIG = ("python", "is_python_min")
-#: For each Python, whether it is another than staging's. The engine sorts what it builds by the values of all keys in
-#: their alphabetical order: by this one, staging's Python comes first, whose objects are there.
+#: For each Python, whether it differs from staging's. The engine sorts packages by the values of all keys in the keys'
+#: alphabetical order. This key puts staging's Python first, whose objects already exist.
 _FURTHER = "further_python"
-#: Keys that are no pin of conda-forge's, and one where its own is too old for PyTorch.
+#: Keys that conda-forge does not pin, and one whose pin there is too old for PyTorch.
 _OWN = re.compile(r"torch_.*|triton_version|pyg_.*|blas_impl|provider|MACOSX_SDK_VERSION")
 _SELECTORS = {
     "linux": {"linux-64", "linux-aarch64"},
@@ -64,13 +65,13 @@ def generate(root: Path) -> dict[str, str]:
                 name = _name(row, plain_blas=values["blas_impl"][0])
                 if name in configs:
                     raise ConfigError(
-                        f"{root / MATRIX_FILE}: two rows of the matrix are named {name}",
+                        f"{root / MATRIX_FILE}: two rows have the name {name}",
                         "make the rows differ in platform, CUDA version, BLAS or provider",
                     )
                 configs[name] = _config_text(row, zip_keys)
     if not configs:
         raise ConfigError(
-            f"{root / MATRIX_FILE} has no row for any platform", f"restore it: git checkout -- {MATRIX_FILE}"
+            f"{root / MATRIX_FILE}: no row for any platform", f"run: git checkout -- {MATRIX_FILE}"
         )
     return configs
 
@@ -86,8 +87,8 @@ def _texts(root: Path) -> dict[str, str]:
 def outdated(root: Path) -> dict[str, str]:
     """Return files that differ from the matrix, each ``missing``, ``changed``, ``unknown`` or ``foreign``.
 
-    Configs are named without folder and ending. Unknown is a generated file that has no row any more; foreign, another
-    author's file with a generated one's name. Other files, as conda-smithy's, do not count.
+    Configs are named without folder and suffix. Unknown: a generated file without a row. Foreign: a file by another
+    author with the name of a generated file. Other files, such as conda-smithy's, are ignored.
     """
     return {_label(file): state for file, state in _states(root, _texts(root)).items()}
 
@@ -111,16 +112,16 @@ def _label(file: str) -> str:
 
 
 def write(root: Path) -> dict[str, str]:
-    """Bring the generated files in step with the matrix; returns `outdated` of before.
+    """Update the generated files from the matrix; return :func:`outdated` of before.
 
-    Raises ConfigError: A file that was not generated has the name of one that is to be written; nothing is.
+    Raises ConfigError: A foreign file has the name of a generated one; no file is written.
     """
     texts = _texts(root)
     states = _states(root, texts)
     if foreign := [str(root / file) for file, state in states.items() if state == "foreign"]:
         raise ConfigError(
-            f"{', '.join(foreign)}: not generated here, and in the place of what is",
-            "move it away, or delete it",
+            f"{', '.join(foreign)}: has a generated file's name, but was not generated",
+            "rename or delete the file",
         )
     (root / CONFIG_FOLDER).mkdir(exist_ok=True)
     for file, state in states.items():
@@ -132,29 +133,29 @@ def write(root: Path) -> dict[str, str]:
 
 
 def compared(root: Path, *, mend: bool) -> Result:
-    """Compare the generated files with the matrix, which is a failure where they differ; or bring it in step."""
+    """Compare the generated files with the matrix, and fail if they differ; with ``mend``, update them."""
     states = write(root) if mend else outdated(root)
     verbs = {"unknown": "deleted"} if mend else {}
     lines = [f"{verbs.get(state, 'wrote' if mend else state):8} {name}" for name, state in states.items()]
     failed = bool(states) and not mend
     if failed:
         lines += [
-            f"error: {len(states)} generated files are not in step with conda_build_config.yaml",
-            "  run: python scripts/megabuild configs --write",
+            f"error: {MATRIX_FILE}: {counted(len(states), 'generated file')} outdated",
+            "hint: run: python scripts/megabuild configs --write",
         ]
     code = ConfigError.exit_code if failed else 0
     return Result(format="configs", document={"outdated": states}, lines=lines, exit_code=code)
 
 
 def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]], list[list[str]]]:
-    """Let the engine read the matrix, so that selectors mean here what they mean in a build."""
+    """Read the matrix with the engine, so that selectors mean the same as in a build."""
     target = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
     try:
         config = VariantConfig.from_conda_build_config(
             path, JinjaConfig(target, variant={"provider": provider})
         )
     except (OSError, RattlerBuildError) as error:
-        raise ConfigError(f"cannot read {path} for {platform}: {error}", "correct the file") from error
+        raise ConfigError(f"{path}: cannot be read for {platform}: {error}", "correct the file") from error
     values = {key: [as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
     zip_keys = [list(group) for group in config.zip_keys or []]
     zipped = {key: values.get(key, []) for group in zip_keys for key in group}
@@ -163,7 +164,7 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
 
 
 def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, list[str]]]:
-    """Take the matrix apart into configs: every key holds one value, but for those built within one config."""
+    """Split the matrix into configs: one value per key, except for keys built within one config."""
     zipped = {key for group in zip_keys for key in group}
     rows: list[dict[str, list[str]]] = [{}]
     for group in [*zip_keys, *([key] for key in values if key not in zipped)]:
@@ -212,7 +213,7 @@ def _recipe_text(root: Path) -> str:
         having = {platform for platform in own if key in own[platform]}
         lines.append(_selected(f"{key}:", having, set(own)))
         for value in dict.fromkeys(value for platform in own for value in own[platform].get(key, ())):
-            # quoted where YAML would read something else than text, so that it is the same in every file
+            # quoted if YAML would not read it as text, so that all files have the same value
             quoted = f'"{value}"' if _NO_TEXT.fullmatch(value) else value
             holds = {platform for platform in having if value in own[platform][key]}
             lines.append(_selected(f"  - {quoted}", holds, set(own)))
@@ -220,10 +221,10 @@ def _recipe_text(root: Path) -> str:
 
 
 def _own_keys(values: Values) -> dict[str, Sequence[str]]:
-    """Return the recipe's own keys of a platform.
+    """Return the recipe's own keys for a platform.
 
-    The arch list, which is zipped with CUDA in the matrix, is a key for each version of CUDA here, and one for Tegra,
-    among which the recipe chooses: a list that is zipped with keys of conda-forge's would have to have their length.
+    The matrix zips the arch list with CUDA. Here each version of CUDA, and Tegra, has its own key, among which the
+    recipe chooses: a list zipped with conda-forge's keys would need their length.
     """
     own: dict[str, Sequence[str]] = {
         key: list(dict.fromkeys(some))

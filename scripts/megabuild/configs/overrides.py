@@ -1,4 +1,4 @@
-"""Narrowing a config: overriding keys without tearing apart the ones that belong together."""
+"""Overrides keys of a config, and keeps zipped keys in step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groundwork.names import unknown_arch
 from megabuild.configs.config import Config, python_version
 
 CHANNELS = "channel_sources"
-#: sha256 of releases' pytorch-vVERSION.tar.gz, and who published it.
+#: sha256 of releases' pytorch-vVERSION.tar.gz, and its source.
 TARBALLS = {
     "2.13.0": (
         "66614a19060f69cfd63cd0295f65a1241bd15df2fa65c60ae51066c11c2ce812",
@@ -26,12 +26,11 @@ TARBALLS = {
 
 
 def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """Add to ``overrides``, new values by key of a config that is narrowed, those that keep zipped keys in step.
+    """Return ``overrides`` (new values by key), completed by overrides that keep zipped keys in step.
 
-    Where an overridden key is zipped with others and its new values are all among its old ones, the others are cut
-    down to the same rows.
+    If all new values of a zipped key are among its old ones, its partners are reduced to the same rows.
 
-    Raises UsageError: A zipped key would get another number of values than its partners, which the engine refuses.
+    Raises UsageError: A zipped key would get another number of values than its partners; the engine refuses that.
     """
     result = {key: tuple(values) for key, values in overrides.items()}
     for group in config.zip_keys:
@@ -52,10 +51,10 @@ def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str
 
 
 def use_provider(config: Config, provider: str | None, environ: Mapping[str, str]) -> Config:
-    """Return the config with the requested provider, which configs of this project's matrix have already.
+    """Return the config with the requested provider; configs of this project's matrix already have theirs.
 
-    Of another feedstock's config the key with the channels goes where they are others than conda-forge's: the engine
-    hashes it into the names of packages.
+    If another feedstock is built with other channels than conda-forge's, its channel key is removed: the engine hashes
+    that key into package names.
 
     Raises UsageError: The config is for another provider.
     """
@@ -66,7 +65,7 @@ def use_provider(config: Config, provider: str | None, environ: Mapping[str, str
     elif config.has_provider:
         raise UsageError(
             f"{config.name} is for the provider {config.provider}",
-            "leave out --provider, or name another config",
+            "omit --provider, or choose another config",
         )
     groups = (tuple(key for key in group if key != CHANNELS) for group in config.zip_keys)
     return replace(
@@ -78,19 +77,19 @@ def use_provider(config: Config, provider: str | None, environ: Mapping[str, str
 
 
 def chosen(config: Config, overrides: Mapping[str, Sequence[str]]) -> Config:
-    """Return a config with other values in its variant; see :func:`complete`."""
+    """Return a config with overrides in its variant; see :func:`complete`."""
     return replace(config, variant={**config.variant, **complete(config, overrides)})
 
 
 def other_torch(config: Config, version: str) -> Config:
     """Return a config for another version of PyTorch, whose source is not downloaded.
 
-    Raises UsageError: That is no release, nor a nightly build where wheels are taken.
+    Raises UsageError: ``version`` is not a release or, for wheels, a nightly build.
     """
     nightly = r"(\.dev\d{8})?" if config.provider == "wheel" else ""
     if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
         example = "'2.15.0'" + (", or '2.16.0.dev20261120' for a nightly build" if nightly else "")
-        raise UsageError(f"'{version}' is not a release of PyTorch", f"write it like {example}")
+        raise UsageError(f"'{version}': not a release of PyTorch", f"write it like {example}")
     changed = {"torch_version": (version,), "torch_sha256": ("None",)}
     return replace(config, torch_version=version, variant={**config.variant, **changed})
 
@@ -110,12 +109,12 @@ def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:
 
 
 def arch_list(config: Config, text: str) -> str:
-    """Return CUDA architectures, however they are written, as configs have them: ``9.0;12.0+PTX``.
+    """Return CUDA architectures, in any spelling, as configs spell them: ``9.0;12.0+PTX``.
 
-    Raises UsageError: The config is for CPUs, or the text holds something else.
+    Raises UsageError: The config is for CPUs, or an architecture is unknown.
     """
     if config.cuda_version is None:
-        raise UsageError(f"{config.name} is for CPUs", "an arch list goes with a CUDA config")
+        raise UsageError(f"{config.name} is for CPUs", "omit --arch-list, or choose a CUDA config")
     if not (archs := cuda_archs(text)):
         raise unknown_arch(text)
     return ";".join(archs)

@@ -1,4 +1,4 @@
-"""The packages a config renders to: by the engine itself, so that the plan is what a build would make."""
+"""Renders a config's packages with the engine itself, so that the plan equals the build."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from megabuild.configs.config_file import Scalar
 from megabuild.configs.overrides import CHANNELS, complete
 
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
-_LARGEST_CONTEXT = 1 << 20  # characters of a value; the engine dies of one that memory does not hold
+_LARGEST_CONTEXT = 1 << 20  # characters of a value; the engine crashes if one exceeds the memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPackage:
-    """One package of a megabuild. Requirements are match specs; bare names carry the config's pin already."""
+    """One package of a config. Requirements are match specs; bare names already have the config's pin."""
 
     name: str
     version: str
@@ -49,26 +49,25 @@ class PlannedPackage:
     host: tuple[str, ...]
     run: tuple[str, ...]
     constraints: tuple[str, ...]
-    test: tuple[str, ...]  #: what the package's tests need besides the package
+    test: tuple[str, ...]  #: requirements of the package's tests, without the package
     #: requirements of the staging output that this package inherits from
     staging_build: tuple[str, ...] = ()
     staging_host: tuple[str, ...] = ()
     staging: str = ""  #: the name of that output
-    #: the channels are part of what it is named by: the engine takes them from the variant, and refuses others
+    #: the channels are part of its hash: the engine takes them from the variant, and refuses others
     names_channels: bool = False
-    #: address and revision (``refs/tags/v1`` for a tag, empty for none) of what is taken from git
+    #: address and revision (``refs/tags/v1`` for a tag, empty for none) of git sources
     git: tuple[tuple[str, str], ...] = ()
-    skipped: bool = False  #: the recipe leaves this one out for this config
+    skipped: bool = False  #: the recipe skips it for this config
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What it is built as, with its requirements, for fingerprints."""
+        """Its names and requirements, for fingerprints."""
         left_out = ("staging", "names_channels")
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     @property
     def id(self) -> PackageId:
-        """Its identity."""
         return PackageId(self.name, self.version, self.build_string)
 
 
@@ -82,17 +81,17 @@ def render(
 ) -> tuple[PlannedPackage, ...]:
     """Return the packages that a recipe renders to for a config, in the order the engine builds them, each once.
 
-    ``overrides`` are variant values in place of the config's; partners of zipped keys follow by themselves. ``env`` is
-    what the recipe may ask for while it is rendered; ``build_platform`` compiles, where that is not the config's own.
+    ``overrides``: variant values in place of the config's; partners of zipped keys follow. ``env``: variables that the
+    recipe may read. ``build_platform``: the platform that compiles, default the config's.
 
     Raises ConfigError: The recipe cannot be read or rendered for this config.
     """
-    # from the config rather than its file: it may be for another PyTorch than the file
+    # from the config, not its file: the config may be for another PyTorch
     values = {**config.variant, **complete(config, overrides or {})}
     try:
         text = recipe.read_bytes()
         if _context_size(text) > _LARGEST_CONTEXT:
-            raise ConfigError(f"{recipe}: its context grows without bounds: refused", "correct the recipe")
+            raise ConfigError(f"{recipe}: context grows without bounds", "shorten the context's expressions")
         return _render(
             recipe,
             text,
@@ -104,17 +103,17 @@ def render(
         )
     except (OSError, RattlerBuildError) as error:
         raise ConfigError(
-            f"{recipe} does not render for {config.name}: {error}", "correct the recipe"
+            f"{recipe}: cannot be rendered for {config.name}: {error}", "correct the recipe"
         ) from error
 
 
 @functools.lru_cache(maxsize=32)
 def _context_size(text: bytes) -> int:
-    """Return about how long a recipe's context becomes: each value may repeat those before it, or be multiplied."""
+    """Estimate the longest value of a recipe's context: each may repeat those before it, or be multiplied."""
     try:
         document = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, UnicodeError, ValueError, RecursionError):
-        return 0  # the engine says what is wrong
+        return 0  # the engine reports the error
     context = document.get("context") if isinstance(document, dict) else None
     sizes: dict[str, int] = {}
     for name, value in context.items() if isinstance(context, dict) else ():
@@ -135,16 +134,18 @@ def _render(
     build_platform: str,
     env: tuple[tuple[str, str], ...],
 ) -> tuple[PlannedPackage, ...]:
-    """Render once a process: half a second each, and an audit asks for the same config several times.
+    """Render, with a cache: it takes half a second, and an audit renders the same config several times.
 
-    ``text``, the recipe's content, is only part of the cache key.
+    ``text``, the recipe's content, is only used as part of the cache key.
     """
     variants = VariantConfig({key: list(value) for key, value in values}, [list(group) for group in zip_keys])
     machines = PlatformConfig(target_platform=platform, build_platform=build_platform, host_platform=platform)
     with _environment(dict(env)):
         rendered = Stage0Recipe.from_file(recipe).render(variants, RenderConfig(machines))
     unique: dict[tuple[str, str], PlannedPackage] = {}
-    for variant in rendered:  # in build order, but with a row for every combination of keys, used or not
+    for (
+        variant
+    ) in rendered:  # in build order, with one variant for every combination of keys, even unused ones
         package = _to_package(variant, platform)
         unique.setdefault((package.name, package.build_string), package)
     return tuple(unique.values())
@@ -152,7 +153,7 @@ def _render(
 
 @contextmanager
 def _environment(env: Mapping[str, str]) -> Iterator[None]:
-    """Show the engine some variables, and no secret: it reads the environment of this very process for a recipe."""
+    """Set variables and hide secrets: the engine lets a recipe read the environment of this process."""
     secret = secret_names(os.environ)
     before = {key: os.environ.get(key) for key in (*env, *secret)}
     for key in secret:
@@ -206,7 +207,7 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
         staging_build=pins("build", staging),
         staging_host=pins("host", staging),
         staging=str(caches[0]["name"]) if caches else "",
-        # the engine lists it among the used keys whether or not the output ignores it
+        # the engine lists it among the used keys even if the output ignores it
         names_channels=CHANNELS in variant.recipe.used_variant
         and CHANNELS not in build.get("variant", {}).get("ignore_keys", ()),
         git=_git([recipe, *caches]),
@@ -220,7 +221,7 @@ def _git(parts: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
 
 
 def _test_needs(test: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a test installs; the engine adds pip where a test of Python runs `pip check`."""
+    """Return a test's requirements; the engine adds pip if a Python test runs `pip check`."""
     checks = "python" in test and test["python"].get("pip_check", True)
     return {"run": ["pip"]} if checks else test.get("requirements", {})
 

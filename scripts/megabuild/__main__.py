@@ -9,7 +9,6 @@ SCRIPTS = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
-    """Run the command line of `megabuild`."""
     from command_line.main import main as command_line
 
     command_line()

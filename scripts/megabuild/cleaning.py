@@ -1,4 +1,4 @@
-"""Files that builds have left: found below folders with the driver's marker by names that it gives, never by links."""
+"""Finds and removes files of builds: only in folders with megabuild's marker, only by known names, never via links."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from groundwork import channel_folder, files, in_use
 from megabuild.plan import published
 from megabuild.providers.local.store import made_of
 
-#: The kinds, and what the next run pays for each.
+#: Kinds of files, and the cost of removing each.
 COSTS = {
-    "work": "staging runs again, in minutes",
-    "tree": "libtorch is compiled again",
+    "work": "staging is repeated: minutes",
+    "tree": "libtorch is recompiled",
     "logs": "nothing",
-    "packages": "what was built is lost",
-    "objects": "all is compiled again: hours",
+    "packages": "built packages are lost",
+    "objects": "everything is recompiled: hours",
     "downloads": "downloaded again",
-    "channels": "packed again, in minutes",
-    "debian": "made again, in minutes",
+    "channels": "repacked: minutes",
+    "debian": "made again: minutes",
 }
 _STAMP, _KEY = r"\d{8}T\d{6}(\.\d+)?Z", "[0-9a-f]{16}"
-#: Kind, folder and names of its entries: below a run's folder, and below the cache.
+#: Kind, folder and name pattern of its entries: below a run's folder, then below the cache.
 _RUN = (
     ("work", ".", "out|tests|tmp|finished|pyg|preflight|debug|debug-enter"),
     ("tree", ".", "tree|tree.former"),
@@ -50,17 +50,17 @@ _CACHE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A file or folder that builds have left."""
+    """A file or folder that builds left."""
 
     kind: str
     path: Path
-    run: str = ""  #: whose it is; empty where all share it
-    lock: Path | str = in_use.SHARED  #: a run's lock file, or the name that users of the cache lock
-    needed: str = ""  #: why it stays, whoever uses it
+    run: str = ""  #: name of the run that owns it; empty if runs share it
+    lock: Path | str = in_use.SHARED  #: a run's lock file, or the name of a lock in the cache
+    needed: str = ""  #: reason to keep it, even if it is not in use
 
 
 def find_items(output: Path, cache: Path) -> Iterator[Item]:
-    """Find everything that builds have left below an output folder, and in the cache."""
+    """Find all files that builds left below an output folder and in the cache."""
     output, cache = output.resolve(), cache.resolve()
     for run in sorted(path for path in output.glob("*") if _is_real(path) and in_use.is_marked(path)):
         for kind, path in _entries(run, _RUN):
@@ -72,7 +72,7 @@ def find_items(output: Path, cache: Path) -> Iterator[Item]:
                 foreign = [
                     file.name for file in channel_folder.package_files(path) if file.name not in records
                 ]
-                why = f"no build has published {foreign[0]}" if foreign else ""
+                why = f"it contains {foreign[0]}, which no build published" if foreign else ""
                 yield Item(kind="packages", path=path, run=run.name, lock=run / "lock", needed=why)
     if not in_use.is_marked(cache):
         return
@@ -99,7 +99,7 @@ def _entries(root: Path, table: tuple[tuple[str, str, str], ...]) -> Iterator[tu
 
 
 def _is_real(path: Path, below: Path | None = None) -> bool:
-    """Return whether it is a file or folder, and no part of the way to it from ``below`` a link."""
+    """Return whether a path is a file or folder, and none of its parts below ``below`` is a link."""
     parts = [path]
     if below is not None:
         parts += [above for above in path.parents if above.is_relative_to(below) and above != below]
@@ -107,23 +107,23 @@ def _is_real(path: Path, below: Path | None = None) -> bool:
 
 
 def _find_needed(output: Path, cache: Path) -> dict[str, str]:
-    """Return by channel, and package of one, what needs it; for the empty name, what may need any of them."""
+    """Return the reason to keep each channel and each of its packages, by name; "" has a reason to keep them all."""
     needed = {}
     for folder, note in {**in_use.outputs(cache), output: None}.items():
         if note and not (folder / "packages").is_dir():
             needed[""] = (
-                f"packages in {folder}, which is away, may need it; if it is gone for good, delete {note}"
+                f"packages in {folder}, which is missing, may need it; if {folder} is gone for good, delete {note}"
             )
         for run in (folder / "packages").glob("*"):
             for channel in (channel for channels in published.channels_beside(run) for channel in channels):
                 if isinstance(channel, Path):
                     names = [channel.name, *made_of(channel).values()]
-                    needed |= dict.fromkeys(names, f"needed to install what was built of {run.name}")
+                    needed |= dict.fromkeys(names, f"needed to install the packages of {run.name}")
     return needed
 
 
 def size_of(path: Path) -> int:
-    """Return the allocated bytes of a file or folder, what has several names once; 0 where there is none."""
+    """Return the allocated bytes of a file or folder, hard links counted once; 0 if it does not exist."""
     sizes: dict[tuple[int, int], int] = {}
     below = (Path(here, name) for here, folders, names in os.walk(path) for name in (*folders, *names))
     for entry in chain([path], below):
@@ -134,13 +134,13 @@ def size_of(path: Path) -> int:
 
 
 def _mount_points() -> Iterator[str]:
-    with suppress(OSError):  # Linux's list
+    with suppress(OSError):  # only Linux has this file
         for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
             yield re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4])
 
 
 def remove(item: Item, cache: Path) -> str:
-    """Remove an item that nobody uses and nothing is mounted in; return why it stays, or nothing."""
+    """Remove an item, unless it is in use, needed, or contains a mount point; return the reason it stays, or ""."""
     with ExitStack() as held:
         if isinstance(item.lock, Path):
             try:

@@ -1,4 +1,4 @@
-"""Environments of what was built: solved and installed by rattler, with a script that activates them."""
+"""Creates environments of built packages: rattler solves and installs them, a script activates them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from megabuild.plan import published
 from megabuild.plan.solving import solved
 from megabuild.providers.environment import machine_platform
 
-#: The script that activates an environment, in its folder.
+#: Name of the activation script in an environment's folder.
 ACTIVATE = "activate"
 _META = "conda-meta"
-#: An edited file in one environment may not reach the cache or another environment.
+#: Editing a file of an environment must not change the cache or another environment.
 _COPIES = "allow-hard-links = false\n"
 
 
@@ -31,8 +31,8 @@ _COPIES = "allow-hard-links = false\n"
 class Solution:
     """The packages of an environment."""
 
-    records: tuple[RepoDataRecord, ...]  #: by name
-    platform: str  #: conda's name of it
+    records: tuple[RepoDataRecord, ...]  #: sorted by name
+    platform: str  #: conda's name: ``linux-64``
 
     @property
     def size(self) -> int:
@@ -41,16 +41,16 @@ class Solution:
 
 
 def find_channel(output: Path, name: str) -> Path:
-    """Return the published channel of a config, whose name has what its run added: ``linux_64_cpu-rehearsal``.
+    """Return the published channel of a run: the config's name with the run's suffix, as in ``linux_64_cpu-rehearsal``.
 
-    Raises ConfigError: Nothing of that name was built.
+    Raises ConfigError: No packages are published under this name.
     """
     channel = output / "packages" / name
     if published.records(channel):
         return channel
     others = sorted(path.parent.name for path in channel.parent.glob(f"*/{published.RECORDS}"))
-    remedy = f"name one of: {', '.join(others)}" if others else "build it first, or name its --output"
-    raise ConfigError(f"{channel.parent} has no packages of {name}", remedy)
+    remedy = f"choose among: {', '.join(others)}" if others else published.BUILD_FIRST
+    raise ConfigError(f"{name}: no packages in {channel.parent}", remedy)
 
 
 def solve(
@@ -61,14 +61,13 @@ def solve(
     virtual: Mapping[str, str] | None = None,
     platform: str = "",
 ) -> Solution:
-    """Find the packages of an environment, in a published channel, ``more`` channels and those that it needs.
+    """Solve an environment from a published channel, ``more`` channels, and the channels that its packages need.
 
-    ``virtual``: what the solver must believe of the machine, such as {"__glibc": "2.41"}; ``platform``: this
-    machine's where none is named.
+    ``virtual``: facts on the machine for the solver, such as {"__glibc": "2.41"}; ``platform``: default this machine's.
 
-    Raises PreflightError: There is no solution; the message says which packages are in the way.
+    Raises PreflightError: There is no solution; the message names the conflicting packages.
     """
-    # those of the latest run, or of a former one, which was for another Python perhaps
+    # the latest run's channels first; earlier runs may have been for other Pythons
     lists = published.channels_beside(channel) or ([()] if more else [])
     failure: PreflightError | None = None
     platform = platform or machine_platform()
@@ -84,8 +83,8 @@ def solve(
             ordered = sorted(records, key=lambda record: record.name.normalized)
             return Solution(records=tuple(ordered), platform=platform)
     raise failure or PreflightError(
-        f"the channel that the packages in {channel} need is gone, or was never recorded",
-        "run the build again (finished packages stay), or name it with --channel",
+        f"{channel}: the channel of its dependencies was removed, or never recorded",
+        "run the build again (finished packages are kept), or pass the channel with --channel",
     )
 
 
@@ -93,29 +92,29 @@ def _remedy(reason: str, channel: Path) -> str:
     if "__cuda" in reason:
         cuda = re.search(r"_cuda(\d+)(\d)(?:_|-|$)", channel.name)
         version = f"{cuda[1]}.{cuda[2]}" if cuda else "12.4"
-        return f"without an NVIDIA driver, name the version to make it for: CONDA_OVERRIDE_CUDA={version}"
+        return f"without an NVIDIA driver, set CONDA_OVERRIDE_CUDA={version}"
     if glibc := re.search(r"__glibc >=([\d.]+)", reason):
-        return f"build them here, or make the environment for a newer system: CONDA_OVERRIDE_GLIBC={glibc[1]}"
+        return f"build the packages on this machine, or set CONDA_OVERRIDE_GLIBC={glibc[1]} for use on a newer system"
     names = sorted({name.rsplit("-", 2)[0] for name in published.records(channel)})
-    return f"{channel.name} has {', '.join(names)}"
+    return f"choose among the packages of {channel.name}: {', '.join(names)}"
 
 
 def check_folder(folder: Path) -> None:
-    """Check that a folder is free for an environment.
+    """Check that an environment can be created in a folder.
 
-    Raises UsageError: It holds something, or is a file.
+    Raises UsageError: It is a file, or is not empty.
     """
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder", "name another folder, or delete this one")
+        raise UsageError(f"{folder}: not an empty folder", "choose another folder, or delete this one")
 
 
 def create(folder: Path, solution: Solution, *, cache: Path, report: Callable[[str], None]) -> None:
     """Install a solution into a new or empty folder, and write the script that activates it.
 
-    Unpacked packages are kept in the cache, compared with their digests whenever they are used, and copied.
+    The cache keeps the unpacked packages; each use compares them with their digests and copies them.
 
     Raises UsageError: As :func:`check_folder`.
-    Raises ProviderError: A package cannot be fetched or installed; the folder stays as it is then.
+    Raises ProviderError: A package cannot be fetched or installed; the unfinished folder is kept.
     Raises OutOfSpaceError: The disk is full.
     """
     folder = folder.absolute()
@@ -123,7 +122,7 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Callable[[s
     try:
         (folder / _META).mkdir(parents=True)
     except FileExistsError:
-        raise UsageError(f"another process makes {folder}", "name another folder") from None
+        raise UsageError(f"{folder}: another process is creating it", "choose another folder") from None
     try:
         asyncio.run(
             install_records(
@@ -142,13 +141,13 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Callable[[s
     except OSError:
         raise
     except Exception as error:  # rattler has one exception per layer, without a common base
-        reason, remedy = " ".join(str(error).split()), f"delete {folder}, and run again"
+        reason, remedy = " ".join(str(error).split()), f"delete {folder} and run again"
         if "No space left" in reason or "os error 28" in reason:
-            raise OutOfSpaceError(f"{folder}: {reason}", f"free some space, {remedy}") from error
-        raise ProviderError(f"{folder} cannot be made: {reason}", f"correct the cause, {remedy}") from error
+            raise OutOfSpaceError(f"{folder}: {reason}", f"free disk space, {remedy}") from error
+        raise ProviderError(f"{folder}: installation failed: {reason}", remedy) from error
     variables = ActivationVariables(None, ["$PATH"], PathModificationBehavior.Replace)
     script = activate(folder, variables, Shell.bash).script
-    files.write(folder / ACTIVATE, f"# to be read by a shell: . {ACTIVATE}\n{script}")
+    files.write(folder / ACTIVATE, f"# for use in a shell: . {ACTIVATE}\n{script}")
 
 
 class _Progress(InstallerReporter):

@@ -1,4 +1,4 @@
-"""Uploads what a config built to a channel on anaconda.org, in an order in which nobody is offered half a release."""
+"""Uploads a config's packages to a channel on anaconda.org, dependencies first: no client sees half a release."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageErro
 from groundwork.names import PackageId
 from megabuild.plan import published
 
-#: A process of its own: while the engine uploads, Ctrl-C would not be heard.
+#: Runs in a separate process, since the engine ignores Ctrl-C while it uploads.
 _UPLOAD = """
 import os, sys, rattler_build
 key, url = os.environ.get("ANACONDA_API_KEY"), os.environ.get("ANACONDA_SERVER_URL")
@@ -33,27 +33,28 @@ class Artifact(NamedTuple):
 
 
 def find_release(output: Path, config: str) -> list[Artifact]:
-    """Return the newest build of each package that a config has published, a package after those that it needs.
+    """Return the newest build of each package that a config has published, dependencies first.
 
-    Raises UsageError: It was a rehearsal.
-    Raises ConfigError: Nothing is published.
+    Raises UsageError: The run was a rehearsal.
+    Raises ConfigError: No packages are published.
     Raises IntegrityError: A package cannot be read.
     """
     if config.endswith("-rehearsal"):
-        raise UsageError(f"{config} holds a scaled model of PyTorch", "name the config of a real run")
+        raise UsageError(f"{config}: contains a scaled model of PyTorch", "choose the config of a real run")
     channel = output / "packages" / config
     records = sorted(published.records(channel).values(), key=lambda record: record.modified)
     if not records:
-        hint = f"build it: python3 build-locally.py {config}; or name the build's folder with --output"
-        raise ConfigError(f"nothing is published for {config!r} below {channel.parent}", hint)
+        raise ConfigError(f"{config}: no packages in {channel.parent}", published.BUILD_FIRST)
     newest: dict[tuple[str, str], Artifact] = {}
     graph: dict[str, set[str]] = {}
     for record in records:
         path = channel / record.path
         try:
             index = IndexJson.from_package_archive(path)
-        except Exception as error:  # rattler has no common class for what it raises
-            raise IntegrityError(f"{path} cannot be read: {error}", "run the build again") from error
+        except Exception as error:  # rattler's exceptions have no common base
+            raise IntegrityError(
+                f"{path}: cannot be read: {error}", "run the build again to replace it"
+            ) from error
         name = index.name.source
         newest[name, PackageId(name, str(index.version), str(index.build)).kind] = Artifact(
             name, path, record.size
@@ -64,10 +65,10 @@ def find_release(output: Path, config: str) -> list[Artifact]:
 
 
 def upload(artifacts: Sequence[Artifact], user: str, label: str) -> None:
-    """Upload packages one name after the other; the engine replaces no file.
+    """Upload packages, one name after the other, without replacing files in the channel.
 
-    Raises IntegrityError: A package is not what was published; then nothing is uploaded.
-    Raises BuildError: The server refuses; what came before is uploaded.
+    Raises IntegrityError: A package was damaged since it was published; no package is uploaded.
+    Raises BuildError: The server refuses a package; earlier packages are uploaded.
     """
     for artifact in artifacts:
         published.check(artifact.path)
@@ -77,5 +78,5 @@ def upload(artifacts: Sequence[Artifact], user: str, label: str) -> None:
         if done.returncode:
             why = done.stderr.strip().rpartition("\n")[2]
             raise BuildError(
-                f"{name} was not uploaded: {why}", "correct the cause, and give the same line again"
+                f"{name}: upload failed: {why}", "correct the cause, then run the same command again"
             )

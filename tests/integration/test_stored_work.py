@@ -128,7 +128,7 @@ def test_a_store_that_is_gone_costs_time_only(
     monkeypatch.setenv(server.STORE, "http://127.0.0.1:9/store")
     second = first.elsewhere()
     plan = second.plan()
-    assert any("the store cannot be asked" in note for note in plan.notes)
+    assert any("the store cannot be reached" in note for note in plan.notes)
     monkeypatch.setenv(server.WRITES, "1")
     assert second.run().ok
     assert len(compiled(second)) == len(first.packages)

@@ -122,7 +122,9 @@ def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert not published.is_published(channel, record, "f")
-    assert published.repair(channel, "linux-64") == ["one-1-0.conda is damaged and no longer published"]
+    assert published.repair(channel, "linux-64") == [
+        "one-1-0.conda: damaged since it was published, removed from the channel"
+    ]
     assert published.records(channel) == {}
     assert json.loads((channel / "linux-64" / "repodata.json").read_text())["packages.conda"] == {}
 
@@ -194,7 +196,7 @@ def test_a_package_that_cannot_be_read_is_not_taken_for_a_damaged_one(
         raise OSError(errno.EIO, "Input/output error", str(path))
 
     monkeypatch.setattr(files, "sha256", failing)
-    with pytest.raises(IntegrityError, match=r"one-1-0\.conda cannot be read: Input/output error"):
+    with pytest.raises(IntegrityError, match=r"one-1-0\.conda: cannot be read: Input/output error"):
         published.repair(channel, "linux-64")
     assert (channel / record.path).is_file()
 

@@ -44,7 +44,7 @@ def a_plan(options: Options) -> Plan:
             basis="reported",
         ),
         staging=Fingerprint(source={"tarball": "1"}),
-        staging_decision=Decision(decision="fresh", reasons=("nothing was made yet",)),
+        staging_decision=Decision(decision="fresh", reasons=("not compiled yet",)),
         notes=("gcc 12 stands in for gcc 14",),
     )
 
@@ -88,7 +88,7 @@ def test_a_plan_shows_every_package_and_what_is_there(options: Options) -> None:
     lines = plan_lines(plan)
     for item in plan.items:
         (line,) = (line for line in lines if line.startswith(item.package.file_name.removesuffix(".conda")))
-        assert line.endswith("there" if item.exists else "build")
+        assert line.endswith("exists" if item.exists else "build")
         assert len(line) <= 80
     text = "\n".join(lines)
     assert "! Python 3.14 is left out: no such interpreter here" in text

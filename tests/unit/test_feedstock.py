@@ -102,9 +102,9 @@ def test_what_only_pytorchs_recipe_can_do_is_refused_for_another(make: Make) -> 
     root = make()
     given: dict[str, Any] = {"rehearse": True, "optimization": "0", "arch_list": "9.0", "pythons": ("3.12",)}
     for name, value in given.items():
-        with pytest.raises(UsageError, match=r"takes no \w+ from its configs"):
+        with pytest.raises(UsageError, match=r"no variant key \w+"):
             planning.overrides_from_options(options(root, **{name: value}))
-    with pytest.raises(UsageError, match="takes no version of PyTorch"):
+    with pytest.raises(UsageError, match="no variant key torch_version"):
         with_torch(load(root, SINGLE), "2.14.1", None)
     assert planning.overrides_from_options(options(root)) == {}
 
@@ -149,7 +149,7 @@ def test_another_platforms_config_is_planned_and_not_built(
     root = make(**{f"{CONFIG_FOLDER}/{foreign}.yaml": "a: ['1']\n"})
     monkeypatch.setattr(planning, "provide", lambda request: Environment(channels=(root,), pythons=()))
     plan = planning.make_plan(options(root, foreign, engine="host"), print)
-    with pytest.raises(IsolationError, match="is not cross-compiled here"):
+    with pytest.raises(IsolationError, match="not cross-compiled"):
         plan.usable_isolation()
 
 

@@ -141,7 +141,7 @@ def test_narrowing_to_one_python_does_not_recompile(recipe: Path) -> None:
 
 def test_another_place_takes_the_tree_away_and_another_staging_its_packages(recipe: Path) -> None:
     here, there = facts(recipe), facts(recipe, place="host:/y")
-    assert differences(here.dependency, there.dependency) == ["place host:/x -> host:/y"]
+    assert differences(here.dependency, there.dependency) == ["build location host:/x -> host:/y"]
     plain = PlannedPackage(
         name="a", version="1", build_string="0", build_number=0, file_name="a-1-0.conda", subdir="linux-64",
         python=None, build=(), host=(), run=(), constraints=(), test=(),
@@ -252,7 +252,7 @@ def test_a_tree_without_a_stamp_is_not_trusted(tmp_path: Path) -> None:
 
 def test_a_pipe_in_a_source_tree_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(PreflightError, match="pipe is not a file"):
+    with pytest.raises(PreflightError, match="pipe: not a file"):
         fingerprint.tree(tmp_path)
 
 
@@ -299,5 +299,5 @@ def test_a_file_that_an_inline_script_names_counts(recipe: Path) -> None:
 def test_a_script_that_is_not_python_is_named(recipe: Path, text: str) -> None:
     (recipe.parent / "build_staging.sh").write_text('python "$RECIPE_DIR/helper.py"\n')
     (recipe.parent / "helper.py").write_text(text)
-    with pytest.raises(ConfigError, match=r"recipe/helper\.py is not Python"):
+    with pytest.raises(ConfigError, match=r"recipe/helper\.py: invalid Python"):
         parts(recipe)

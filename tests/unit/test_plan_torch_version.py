@@ -186,7 +186,7 @@ def test_another_source_than_the_one_meant_is_refused(
         ("linux_64_cpu_wheel", None, "tree", "compiles no PyTorch"),
         ("linux_64_cpu", "2.14.1", None, "pytorch-v2.14.1.tar.gz"),
         ("linux_64_cpu_debian", "2.14.1", None, "--torch-source"),
-        ("linux_64_cpu", "2.14.1", "nosuch", "there is no"),
+        ("linux_64_cpu", "2.14.1", "nosuch", "no such file"),
         ("linux_64_cpu", "2.14", "tree", "not a release"),
         ("linux_64_cpu", "2.16.0.dev20261120", "tree", "not a release"),
         ("linux_64_cpu_wheel", "2.16.0.dev1", None, "not a release"),

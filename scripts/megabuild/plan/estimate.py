@@ -1,6 +1,6 @@
-"""What a run takes of disk, memory and time: by a table of figures, or by the last run of the config here.
+"""Estimates disk, memory and time of a run, from a table or from the config's last run on this machine.
 
-The figures: Debian's PyTorch 2.6 with few features and the wheels of 2.13 were measured on two cores; the others are
+The table: Debian's PyTorch 2.6 with few features and the wheels of 2.13 were measured on two cores; the others are
 reported for conda-forge's builds (pytorch-cpu-feedstock #210 and #298; for flash-attention pytorch #130443).
 """
 
@@ -20,18 +20,18 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Estimate, LastRun, Plan
 
 GB = 1_000_000_000
-#: For each of nvcc's heavy objects at a time: the most that was reported of one, and an ordinary one beside it.
+#: For each heavy nvcc object compiled at a time: the largest reported, plus an ordinary object next to it.
 _HEAVY_BYTES = 6 * GB
-#: For one wheel, Python or compiler of the local channel, two at a time: 50 to 80 take two to four minutes.
+#: To pack one wheel, Python or compiler for the local channel, two at a time: 50 to 80 take two to four minutes.
 _PACKING_SECONDS = 3.0
 
 
 class _Figures(NamedTuple):
     tree: float  #: GB of a compile's folder
-    package: float  #: GB of libtorch's package, and then for each Python
+    package: float  #: GB of libtorch's package; `per_python`: of each Python's
     per_python: float
     memory: float  #: GB of the largest compile
-    hours: float  #: CPU hours of libtorch's compile, and then of each Python
+    hours: float  #: CPU hours of libtorch's compile; `python_hours`: of each Python's
     python_hours: float
     basis: str
 
@@ -46,13 +46,13 @@ _FIGURES = {
     "wheel-cuda": _Figures(2.5, 1.0, 0.2, 0.5, 0, 0.1, "measured with PyTorch 2.13's wheels"),
     "official-cpu": _Figures(12, 0.5, 0.2, 2.5, 15, 1.6, "reported for conda-forge's three-core runners"),
     "official-cuda": _Figures(
-        30, 2.0, 0.2, 5.3, 56, 2.6, "reported for conda-forge's builds, taken as eight cores"
+        30, 2.0, 0.2, 5.3, 56, 2.6, "reported for conda-forge's builds, assuming eight cores"
     ),
 }
 
 
 def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
-    """Estimate what is still to be done; returns also the compile jobs, and how many of them may be heavy ones."""
+    """Estimate the remaining work; also return the compile jobs, and how many of them may compile heavy objects."""
     options, accelerator, machine = plan.options, "cuda" if plan.config.cuda_version else "cpu", measure()
     memory = min(machine.memory_free, options.memory or machine.memory_free)
     source = plan.config.variant.get("torch_source", ("",))[0]
@@ -69,7 +69,7 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     if figures is None:  # another feedstock's recipe
         return Estimate(), jobs, 0
     pythons, disk = plan.rounds, 0.0
-    if plan.missing:  # the tree, half of it again while a package is made, packages, their test environments
+    if plan.missing:  # one and a half trees while a package is made, the packages, their test environments
         disk = 1.5 * figures.tree + 3 * (figures.package + pythons * figures.per_python)
     if tasks:  # an environment that all tasks share
         disk += (5.5 if accelerator == "cuda" else 1.0) + 0.2 * min(jobs.count, len(tasks))
@@ -90,14 +90,14 @@ _LAST_RUNS = msgspec.json.Decoder(LastRun)
 
 
 def read_last_run(options: Options) -> LastRun:
-    """Return what is known of a config's last whole run."""
+    """Return the times of a config's last complete run; zeros if there is no record, or a damaged one."""
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return _LAST_RUNS.decode(_last_run_file(options).read_bytes())
     return LastRun()
 
 
 def keep_last_run(options: Options, run: LastRun) -> None:
-    """Remember a whole run for the next plan and its time left."""
+    """Record a complete run, for the next plan's estimate and time left."""
     files.write(_last_run_file(options), msgspec.json.encode(run))
 
 

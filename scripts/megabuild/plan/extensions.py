@@ -1,4 +1,4 @@
-"""The extensions in a plan: which, for which Pythons, compiled or repackaged, and why."""
+"""Plans PyTorch Geometric's extensions: which, for which Pythons, compiled or repackaged, and why."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ Overrides = Mapping[str, tuple[str, ...]]
 #: Looks for a wheel of an extension for one Python.
 WheelChooser = Callable[[str, str], Choice]
 
-#: Why there are none in another feedstock; worth no line.
+#: Reason for no extensions in another feedstock; the plan does not print it.
 NO_PYTORCH = "this is not PyTorch's recipe"
 _PER_PYTHON = re.compile(r"(?:^|_)py\d+t?(?:_|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExtensionPlanner:
-    """Plans a run's extensions: the provider must know what they take before they can be planned with what it has."""
+    """Plans a run's extensions: first the packages, for the provider, then the tasks, in the provider's environment."""
 
     options: Options
     reason: str  #: why the run builds none, or empty
-    wanted: tuple[str, ...]  #: the extensions that were asked for
-    recipes: Mapping[str, Path]  #: by extension; also of those that may be needed by one that was asked for
+    wanted: tuple[str, ...]  #: the requested extensions
+    recipes: Mapping[str, Path]  #: by extension; includes extensions that a wanted one may need
     sources: sources.Sources  #: for these recipes
 
     @classmethod
     def find(cls, options: Options, report: Callable[[str], None]) -> ExtensionPlanner:
         """Look for recipes and sources.
 
-        Raises UsageError: An extension or a folder that does not exist.
+        Raises UsageError: An extension or a source folder does not exist.
         """
         available, config = recipes(options.root), options.config
         named = {find(name).conda for name in options.extensions}
         wanted = tuple(name for name in available if not named or name in named)
         reason = why_not(config, pyg=options.pyg, rehearse=options.rehearse)
         if not available:
-            reason = NO_PYTORCH if not config.torch_version else reason or "there are no recipes for them"
+            reason = NO_PYTORCH if not config.torch_version else reason or "no recipes in recipe/pyg"
         if reason:
             return cls(options=options, reason=reason, wanted=wanted, recipes={}, sources=sources.Sources())
         report("looking for the extensions' sources")
@@ -66,12 +66,12 @@ class ExtensionPlanner:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the plan."""
+        """Notes for the plan."""
         notes = (note for extension, note in self.sources.notes.items() if extension in self.wanted)
         return tuple(dict.fromkeys(filter(None, notes)))
 
     def packages(self, overrides: Overrides) -> tuple[PlannedPackage, ...]:
-        """Return what they would make, for the provider, which must have what that takes."""
+        """Return the extensions' packages, whose requirements the provider must have."""
         return tuple(package for task in self._tasks(overrides) for package in task.packages)
 
     def plan(
@@ -101,7 +101,7 @@ class ExtensionPlanner:
         return _needed([task for tasks in rendered for task in tasks], self.wanted)
 
     def _add_fingerprint(self, task: Task, pytorch: Sequence[PlanItem], solver: Solver) -> Task:
-        """Add the fingerprint; a task whose environments cannot be solved is not built."""
+        """Add the fingerprint; a task with an unsolvable environment is not built."""
         against = {
             item.package.file_name: item.fingerprint
             for item in pytorch
@@ -129,25 +129,25 @@ class ExtensionPlanner:
 
 
 def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
-    """Return why a run builds no extensions, or an empty string where it does."""
+    """Return why a run builds no extensions, or an empty string if it builds them."""
     if pyg == "none":
-        return "left out, as asked for (--pyg none)"
+        return "left out (--pyg none)"
     if rehearse:
-        return "a rehearsal leaves them out: they need a real PyTorch"
+        return "left out: they need a real PyTorch, not a rehearsal"
     if not config.platform.startswith("linux"):
-        return f"they are built for Linux only, not for {config.platform}"
+        return f"left out: built for Linux only, not for {config.platform}"
     if config.provider == "debian" and pyg != "source":
-        return "there are no wheels for Debian's PyTorch (--pyg source compiles them)"
+        return "left out: no wheels for Debian's PyTorch (--pyg source compiles them)"
     return ""
 
 
 def choose_source(task: Task, mode: str, lacking: str, choose_wheel: WheelChooser | None) -> Task:
-    """Decide what a task is made from: a wheel where one fits, else its sources.
+    """Choose a task's input: a wheel if one fits, else its sources.
 
-    ``mode`` is ``auto``, ``source`` or ``prebuilt``; ``lacking`` says why there are no sources, or is empty. Without
-    ``choose_wheel`` no wheel is looked for.
+    ``mode`` is ``auto``, ``source`` or ``prebuilt``; ``lacking`` is the reason for missing sources, or empty. Without
+    ``choose_wheel``, wheels are not considered.
     """
-    choice = Choice(wheel=None, reason="as asked for (--pyg source)")
+    choice = Choice(wheel=None, reason="requested with --pyg source")
     if choose_wheel is not None:
         choice = choose_wheel(task.extension, task.base_python)
     how = "repackage" if choice.wheel else "nothing" if lacking or mode == "prebuilt" else "compile"
@@ -156,8 +156,7 @@ def choose_source(task: Task, mode: str, lacking: str, choose_wheel: WheelChoose
 
 
 def wheel_chooser(config: Config, options: Options, report: Callable[[str], None]) -> WheelChooser:
-    """Return what looks for prebuilt wheels for a config with everything that was chosen for this run."""
-
+    """Return a function that looks for a prebuilt wheel; ``config`` already has this run's overrides."""
     index = PygIndex(options.pyg_index or PYG_INDEX)
 
     def choose(name: str, python: str) -> Choice:
@@ -179,12 +178,12 @@ def wheel_chooser(config: Config, options: Options, report: Callable[[str], None
 def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overrides) -> tuple[Task, ...]:
     """Render one extension's recipe with variant values in place of the config's, ``python`` among them.
 
-    There are no tasks where the recipe leaves the extension out for this config.
+    Returns no tasks if the recipe skips this config.
     """
     pythons = [python_version(pin) for pin in overrides["python"]]
     values = dict(overrides)
     if "is_python_min" in config.variant:
-        # a package for all Pythons is made with the least of those that are built
+        # a package for all Pythons is built with the lowest one
         values["is_python_min"] = ("true", *["false"] * (len(pythons) - 1))
     rows, items = dict(values), defaultdict[str | None, list[PlanItem]](list)
     for package in render(config, recipe, overrides=values):
@@ -205,7 +204,7 @@ def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overri
 
 
 def _needed(tasks: Sequence[Task], extensions: Sequence[str]) -> tuple[Task, ...]:
-    """Return the tasks of some extensions and those that they need, to be built or to be tested."""
+    """Return the tasks of some extensions, and all tasks that these need to be built or tested."""
     makers = {(package.name, task.python): task.name for task in tasks for package in task.packages}
     complete: dict[str, Task] = {}
     for task in tasks:

@@ -1,6 +1,6 @@
-"""What a compile of libtorch depends on, as named facts: whether it may be used again, and if not, why.
+"""Named facts that a compile of libtorch depends on: they decide whether it can be reused, and explain why not.
 
-Facts come in two parts. When only *sources* changed (PyTorch's, a patch, a build script), the CMake tree stays and
+There are two kinds of facts. When only *sources* changed (PyTorch's, a patch, a build script), the CMake tree stays and
 ninja compiles what differs, by content or by command line. When a *dependency* changed (a compiler, the prefix, a
 version), the tree holds objects that no longer fit, which ninja would not notice.
 """
@@ -20,7 +20,7 @@ from groundwork.files import sha256
 from megabuild.configs.render import PlannedPackage
 from megabuild.plan.recipe_parts import Part
 
-#: The path of sources is no property of them; staging has a Python of its own, however many are to be served.
+#: Keys that no object depends on: the path of the sources, and the Pythons, since staging has its own Python.
 _NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min", "further_python"})
 _MOST_REASONS = 6
 
@@ -30,7 +30,7 @@ class Fingerprint:
     """Named facts behind one compile of libtorch."""
 
     dependency: Mapping[str, str] = field(default_factory=dict)  #: facts that all objects depend on
-    #: facts that ninja itself will notice in the tree
+    #: facts whose changes ninja notices in the tree
     source: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -56,12 +56,12 @@ def staging(
     root: Path | None,
     place: str,
 ) -> Fingerprint:
-    """Collect the facts.
+    """Collect the facts of a compile.
 
-    `recipe`, `top`: the recipe file, and the folder below which all that it uses lies.
+    `recipe`, `top`: The recipe file, and the folder that contains all files it uses.
     `build`, `host`: Version, build string and sha256 of each package, by name.
-    `source`: Source tree, or its files with their sha256; None where the variant's hash of a tarball stands for it.
-    `place`: Isolation and path of the state folder in it: objects hold paths.
+    `source`: Source tree, or its files with their sha256; None if the variant has a tarball's hash.
+    `place`: Isolation, and path of the state folder in it: objects contain paths.
     """
     dependency = {"place": place}
     for key in part.variant_keys(variant, top):
@@ -73,7 +73,7 @@ def staging(
         dependency["system packages"] = _system_packages(root)[:16]
     patches = recipe.parent / "patches"
     kind = next(iter(variant.get("torch_source", ())), "*")
-    # what they ask for in another way is another command line, or a package or variant above
+    # their effect on objects is visible to ninja as a command line, or is a package or variant above
     facts = {"recipe": digest(part.text)[:16]}
     facts |= {f"script {name}": value[:16] for name, value in part.files.items()}
     facts |= {
@@ -87,12 +87,12 @@ def staging(
 
 
 def inherits(planned: PlannedPackage) -> bool:
-    """Say whether a package is built from the staging."""
+    """Return whether a package is built from the staging output."""
     return bool(planned.staging_build or planned.staging_host)
 
 
 def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> str:
-    """Return the sha256 over what one package depends on: its part of the recipe, its requirements, the staging."""
+    """Return a sha256 over a package's inputs: its part of the recipe, its requirements, the staging."""
     return digest(
         {
             "text": part.text if part else "",
@@ -104,9 +104,9 @@ def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> 
 
 
 def tree(folder: Path) -> str:
-    """Return a sha256 over names, modes and contents below a folder, version control and caches left out.
+    """Return a sha256 over names, modes and contents below a folder, without version control and caches.
 
-    Raises PreflightError: Something in it is not a file, folder or link: reading a pipe would never end.
+    Raises PreflightError: The folder contains, for example, a pipe: reading it would never end.
     """
     total = hashlib.sha256()
     for here, folders, files in os.walk(folder):
@@ -115,9 +115,7 @@ def tree(folder: Path) -> str:
             path = Path(here, name)
             status = path.lstat()
             if not stat.S_ISLNK(status.st_mode) and not stat.S_ISREG(status.st_mode):
-                raise PreflightError(
-                    f"{path} is not a file, folder or link", "remove it: nothing can be built from it"
-                )
+                raise PreflightError(f"{path}: not a file, folder or link", "remove it from the sources")
             content = os.readlink(path) if stat.S_ISLNK(status.st_mode) else sha256(path)
             executable = bool(status.st_mode & stat.S_IXUSR)
             total.update(_line(str(path.relative_to(folder)), content, executable=executable))
@@ -144,7 +142,7 @@ def _system_packages(root: Path) -> str:
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Say in words what differs between two sets of facts, the most telling first, at most a handful."""
+    """Return up to six phrases on the differences of two sets of facts, in their order, and the number of others."""
     keys = [key for key in dict.fromkeys((*new, *old)) if old.get(key) != new.get(key)]
     reasons = list(dict.fromkeys(_difference(key, old.get(key), new.get(key)) for key in keys))
     if len(reasons) > _MOST_REASONS:
@@ -159,7 +157,7 @@ def _difference(key: str, old: str | None, new: str | None) -> str:
         name = name.removesuffix(" (build)")
         return f"{name} {before} -> {after}" if before != after else f"another build of {name} {after}"
     if kind in ("variant", "place"):
-        return f"{name or 'place'} {old or 'none'} -> {new or 'none'}"
+        return f"{name or 'build location'} {old or 'none'} -> {new or 'none'}"
     if kind in ("script", "patch"):
         return f"{name} {'is new' if old is None else 'is gone' if new is None else 'changed'}"
     return f"{key} changed"

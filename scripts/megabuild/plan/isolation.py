@@ -1,4 +1,4 @@
-"""Which isolation a build gets: the requested one, or the one that fits the config; and configs that work here."""
+"""Chooses a build's isolation, as requested or as fits the config; lists configs that this machine can build."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CONTAINERS = ("docker", "podman")
 
 
 def isolation_of(options: Options, environment: Environment) -> Isolation | IsolationError:
-    """Return where a run takes place, or why it cannot: a plan is of use all the same."""
+    """Return the isolation of a run, or the error that prevents it: a plan is useful without isolation."""
     config, here = options.config, machine_platform()
     if not options.own and config.platform != here:
         return IsolationError(
-            f"{config.name} is for {config.platform}, this machine is {here}, and another feedstock is not"
-            " cross-compiled here",
-            "build it on such a machine",
+            f"{config.name} needs a {config.platform} machine, this one is {here}: other feedstocks are not"
+            " cross-compiled",
+            f"run on a {config.platform} machine",
         )
     try:
         return choose_isolation(options.engine, config, environment)
@@ -34,10 +34,10 @@ def isolation_of(options: Options, environment: Environment) -> Isolation | Isol
 
 
 def choose_isolation(requested: str | None, config: Config, environment: Environment) -> Isolation:
-    """Return the requested isolation, or the one that fits; a run checks it before it builds for long.
+    """Return the requested isolation, or the one that fits the config; the preflight tests it.
 
-    A rehearsal and wheels run on the host. Debian's packages and other people's recipes with this machine's compilers
-    run in bubblewrap, conda-forge's in the config's container image.
+    Rehearsals and wheel configs run on the host. Debian configs, and other feedstocks with this machine's compilers,
+    run in bubblewrap. conda-forge configs run in their container image.
 
     Raises IsolationError: Neither docker nor podman can be used.
     """
@@ -69,18 +69,18 @@ def choose_isolation(requested: str | None, config: Config, environment: Environ
 def _container(engine: str, config: Config, environment: Environment) -> Container:
     image, made_here = os.environ.get("DOCKER_IMAGE", "").strip(), ""
     if not image and environment.overrides.get("torch_source") == ("model",):
-        image, made_here = rehearsal_image(), f"make it with rehearsal/image/make-image.sh {engine}"
+        image, made_here = rehearsal_image(), f"run: rehearsal/image/make-image.sh {engine}"
     image = image or config.docker_image
     if not image:
         raise IsolationError(
-            f"{config.name} names no container image",
-            "set DOCKER_IMAGE to an image, or choose another engine with --engine",
+            f"{config.name}: no container image in its config",
+            "set DOCKER_IMAGE to an image, or pass --engine bubblewrap or host",
         )
     return Container(name=engine, image=image, network=_has_network(environment), made_here=made_here)
 
 
 def _has_network(environment: Environment) -> bool:
-    """Whether a build needs one: for channels and sources that are not on this machine, or for ccache's server."""
+    """Return whether a build needs the network, for remote channels or sources, or for ccache's server."""
     local = all(isinstance(channel, Path) for channel in environment.channels)
     source = environment.overrides.get("torch_source")
     return (
@@ -89,7 +89,7 @@ def _has_network(environment: Environment) -> bool:
 
 
 def rehearsal_image() -> str:
-    """Name of the image that ``rehearsal/image/make-image.sh`` makes, with the host's own release inside."""
+    """Return the name of the image that ``rehearsal/image/make-image.sh`` makes of the host's own release."""
     try:
         facts = platform.freedesktop_os_release()
     except OSError:
@@ -111,7 +111,7 @@ def _alternative(config: Config) -> str:
 
 
 def independent_configs(config: Config) -> list[str]:
-    """Return, as words for the command line, what needs neither a conda channel nor a container on this machine."""
+    """Return arguments of builds that need neither a conda channel nor a container on this machine."""
     machine = machine_platform().replace("-", "_")
     own = "torch_source" in config.variant and config.platform == machine_platform()
     paths = (

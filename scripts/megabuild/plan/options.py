@@ -13,9 +13,9 @@ from groundwork.interrupts import Deadline
 from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.isolation.base import Isolation
 
-#: Where builds see folders of ours, but for builds on the host itself.
+#: Where isolated builds see megabuild's folders.
 INSIDE = "/opt/megabuild"
-#: The engine makes prefixes of 255 characters out of a state's path, and work folders go deeper than it does.
+#: The engine pads prefixes below a state's path to 255 characters, and work folders are deeper than prefixes.
 _LONGEST_PATH = 160
 _SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@=-]+")
 
@@ -27,41 +27,41 @@ class Options:
     config: Config  #: what to build
     root: Path  #: the repository, or another feedstock
     output: Path  #: folder for states and packages
-    cache: Path  #: folder for what configs share
+    cache: Path  #: folder with downloads, objects and channels that configs share
     own: bool = True  #: the feedstock is the repository that the driver belongs to
-    rehearse: bool = False  #: build the scaled model in place of PyTorch, for the Pythons that exist here
-    pythons: tuple[str, ...] = ()  #: narrow to these (``3.12``); empty for all of the config
+    rehearse: bool = False  #: build a scaled model of PyTorch, for the Pythons of this machine
+    pythons: tuple[str, ...] = ()  #: only these (``3.12``); empty for all Pythons of the config
     engine: str | None = None  #: isolation by name, or None for the one that fits
-    keep_going: bool = False  #: go on with other packages where one fails
+    keep_going: bool = False  #: continue with other packages if one fails
     optimization: str | None = None  #: ``0`` or ``2`` in place of the config's
-    upstream_tests: bool = False  #: the package with PyTorch's own tests, too
-    cpu_count: int | None = None  #: compile jobs, or None for what cores and memory allow
-    #: PyTorch Geometric's extensions: ``auto`` (a wheel where one fits, else compile), ``source``, ``prebuilt``, or
+    upstream_tests: bool = False  #: also build the package with PyTorch's own tests
+    cpu_count: int | None = None  #: compile jobs; None for as many as cores and memory allow
+    #: PyTorch Geometric's extensions: ``auto`` (a wheel if one fits, else compile), ``source``, ``prebuilt``, or
     #: ``none``
     pyg: str = "auto"
-    #: where wheels of extensions are looked for: URL or folder; None for the official index
+    #: index of the extensions' wheels, a URL or folder; None for the official one
     pyg_index: str | None = None
     pyg_sources: str | None = None  #: folder or URL with the extensions' source archives, or None for PyPI's
-    extensions: tuple[str, ...] = ()  #: only these extensions, and what they need; empty for all
+    extensions: tuple[str, ...] = ()  #: only these extensions and those that they need; empty for all
     arch_list: str | None = None  #: CUDA architectures in place of the config's
-    #: most bytes that compilers may take together, or None for all that is free
+    #: most bytes for all compilers together; None for all free memory
     memory: int | None = None
-    #: version of PyTorch in place of the one in the config's file, which ``config`` has already; None for that one
+    #: version of PyTorch, if it is not the one in the config's file; ``config`` already has it
     torch: str | None = None
     torch_source: Path | None = None  #: folder or tarball with PyTorch's source in place of the provider's
-    deadline: Deadline | None = None  #: when the run has to have ended
+    deadline: Deadline | None = None  #: time by which the run must end
 
     @property
     def run_name(self) -> str:
-        """The config's name, marked for another PyTorch or a rehearsal: names the state and the published channel."""
+        """Name of the state and the published channel: the config's, marked for another PyTorch or a rehearsal."""
         name = f"{self.config.name}-{self.torch}" if self.torch else self.config.name
         return f"{name}-rehearsal" if self.rehearse else name
 
     @property
     def cache_name(self) -> str:
-        """The run's name, with its feedstock's where that is another one, for caches that no other build may write to.
+        """Name of caches that no other build may write to: the run's, below the name of another feedstock.
 
-        Every feedstock may have a config of the same name.
+        Feedstocks may have configs of the same name.
         """
         if self.own:
             return self.run_name
@@ -70,17 +70,17 @@ class Options:
 
     @property
     def key(self) -> str:
-        """What changes how long it takes, and how much memory, as the name of a file that several checkouts share."""
+        """File name of a run's durations, by all options that change time or memory; checkouts share the file."""
         how = [self.optimization, self.arch_list, str(self.torch_source or ""), self.engine]
         return f"{self.cache_name}-{hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"
 
     @property
     def state(self) -> Path:
-        """Folder of everything that a later run continues from."""
+        """Folder with everything that a later run resumes from."""
         return self.output.absolute() / self.run_name
 
     def state_inside(self, isolation: Isolation) -> str:
-        """Return the state folder's path as builds see it: it becomes part of objects."""
+        """Return the state folder's path as builds see it; objects contain it."""
         return isolation.path(f"{INSIDE}/state", self.state)
 
     @property
@@ -95,17 +95,17 @@ class Options:
 
     @property
     def recipes(self) -> Path:
-        """The folder below which all recipes lie, and what they share."""
+        """The folder of all recipes and the files that they share."""
         return self.root.absolute() / RECIPES
 
 
 def check_path(path: str) -> None:
-    """Check the path of a state folder, which compilers and build scripts have to handle.
+    """Check that compilers and build scripts can handle the path of a state folder.
 
-    Raises PreflightError: It is too long, or holds a character that they cannot handle, a space for one.
+    Raises PreflightError: It is too long, or contains another character than `_SAFE_PATH`, such as a space.
     """
     if len(path) > _LONGEST_PATH or not _SAFE_PATH.fullmatch(path):
         raise PreflightError(
-            f"compilers and build scripts cannot handle the output folder's path {path}",
-            f"choose one of at most {_LONGEST_PATH} letters, digits and _./+@=- with --output",
+            f"{path}: compilers and build scripts cannot handle this path of the output folder",
+            f"pass --output with a path of at most {_LONGEST_PATH} letters, digits and _./+@=-",
         )

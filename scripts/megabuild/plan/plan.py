@@ -1,4 +1,4 @@
-"""A plan: what a run will do."""
+"""A plan of a run, and its parts."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class PlanItem:
     """One package of a plan."""
 
     package: PlannedPackage
-    fingerprint: str = ""  #: sha256 over what it depends on
-    exists: bool = False  #: it is published, verified, and made from the same inputs
+    fingerprint: str = ""  #: sha256 over its inputs
+    exists: bool = False  #: it is published, verified, and was made from the same inputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +41,13 @@ class Task:
     python: str | None  #: ``3.12``, or None for a package that serves all Pythons
     recipe: Path  #: the recipe file
     items: tuple[PlanItem, ...]  #: its packages, nearly always one
-    #: variant values in place of the config's: one Python among them
+    #: variant values in place of the config's, with one Python
     overrides: Mapping[str, tuple[str, ...]]
     wheel: Path | None = None  #: a verified wheel to repackage, or None to compile
-    #: ``compile``, ``repackage``, or ``nothing`` where only a wheel was allowed and none fits
+    #: ``compile``, ``repackage``, or ``nothing`` if it cannot be made
     how: str = "compile"
-    reason: str = ""  #: why so
-    #: names of tasks whose packages it needs, to be built or to be tested
+    reason: str = ""  #: for ``how``
+    #: names of tasks whose packages it needs to be built or tested
     needs: tuple[str, ...] = ()
     archs: int = 0  #: number of GPU architectures that it is compiled for; 0 for the CPU
 
@@ -58,22 +58,22 @@ class Task:
 
     @property
     def packages(self) -> tuple[PlannedPackage, ...]:
-        """What it makes."""
+        """The packages of this task."""
         return tuple(item.package for item in self.items)
 
     @property
     def exists(self) -> bool:
-        """All its packages exist."""
+        """Whether all its packages exist."""
         return all(item.exists for item in self.items)
 
     @property
     def base_python(self) -> str:
-        """The Python that it is built with."""
+        """The Python of its build environment."""
         return python_version(self.overrides["python"][0])
 
     @property
     def cpu_seconds(self) -> int:
-        """What compiling takes, roughly; wheels are only unpacked."""
+        """Rough CPU time of the compile; a wheel is only unpacked."""
         return {"compile": find(self.extension).cpu_seconds(self.archs), "repackage": 10}.get(self.how, 0)
 
 
@@ -81,115 +81,115 @@ class Task:
 class Extensions:
     """The extensions' part of a plan."""
 
-    tasks: tuple[Task, ...] = ()  #: in the order of their names
+    tasks: tuple[Task, ...] = ()  #: sorted by name
     reason: str = ""  #: why there are none
 
     @property
     def missing(self) -> tuple[Task, ...]:
-        """Tasks still to be done."""
+        """Tasks with missing packages."""
         return tuple(task for task in self.tasks if not task.exists)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """What a store has of what is missing."""
+    """Missing packages, and the missing tree, that a store has."""
 
-    address: str = ""  #: the store's, without user and password; empty where none is named
+    address: str = ""  #: the store's, without user and password; empty without a store
     packages: Mapping[str, Record] = field(default_factory=dict)  #: by file name
-    staging: Record | None = None  #: the compiled tree of packages that are missing
+    staging: Record | None = None  #: the compiled tree of missing packages
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What the last whole run of a config took on this machine; zeros where there was none."""
+    """Times of a config's last complete run on this machine; zeros if there was none."""
 
     seconds: float = 0.0
-    passed: Mapping[str, float] = {}  #: seconds until each point of it (:mod:`megabuild.status.status`)
-    pythons: int = 0  #: for how many it was
+    passed: Mapping[str, float] = {}  #: seconds until each of its points (:mod:`megabuild.status.status`)
+    pythons: int = 0  #: number of Pythons it built for
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Rough figures for what is still to be done."""
+    """Rough figures for the remaining work."""
 
     disk: int = 0  #: bytes at the peak, packages included
     memory_per_job: int = 0  #: bytes of the largest compile
     memory_of_ordinary: int = 0  #: bytes of a compile that is not one of nvcc's few heavy ones
-    cpu_hours: float = 0.0  #: on one core, with nothing from the object cache
-    hours: float = 0.0  #: on the clock, with the jobs that will run at once
-    basis: str = ""  #: where the figures come from, in a few words
+    cpu_hours: float = 0.0  #: on one core, without the object cache
+    hours: float = 0.0  #: of wall-clock time, with the planned jobs
+    basis: str = ""  #: source of the figures, in a few words
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run will do."""
+    """Everything that a run needs to know before it starts."""
 
-    options: Options  #: what was asked for
+    options: Options
     items: tuple[PlanItem, ...]  #: PyTorch's packages in build order
     left_out: Mapping[str, str]  #: Pythons of the config that cannot be built here, with the reason
-    environment: Environment  #: what the provider made ready; its overrides with those that were asked for
+    environment: Environment  #: made by the provider; its overrides include the requested ones
     #: everything that libtorch's compile depends on; its digest is the salt of the engine's staging cache
     staging: Fingerprint
-    staging_decision: Decision  #: what becomes of the former compile
-    #: where it is built, or why that cannot be
+    staging_decision: Decision  #: how the former compile is used
+    #: of the builds, or the error that prevents them
     isolation: Isolation | IsolationError = field(default_factory=Host)
-    date: int = OLDEST_IN_ZIP  #: what packages carry, in seconds since 1970
+    date: int = OLDEST_IN_ZIP  #: of the files in packages, in seconds since 1970
     #: PyTorch Geometric's extensions, or why there are none
     extensions: Extensions = field(default_factory=Extensions)
-    notes: tuple[str, ...] = ()  #: sentences for the user
+    notes: tuple[str, ...] = ()  #: for the user
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
-    heavy_jobs: int = 0  #: of these, how many may be at heavy objects; 0 where none is heavy
+    heavy_jobs: int = 0  #: how many of these may compile heavy objects; 0 if no object is heavy
     estimate: Estimate = field(default_factory=Estimate)
-    stored: Stored = field(default_factory=Stored)  #: what comes from a store, and is not built
+    stored: Stored = field(default_factory=Stored)  #: packages fetched from a store instead of built
     last_run: LastRun = field(default_factory=LastRun, repr=False)
 
     def usable_isolation(self) -> Isolation:
-        """Return where it is built; raises IsolationError where it cannot be."""
+        """Return the isolation; raises IsolationError if there is none."""
         if isinstance(self.isolation, IsolationError):
             raise self.isolation
         return self.isolation
 
     def map_items(self, change: Callable[[PlanItem], PlanItem]) -> Plan:
-        """Return the plan with all its packages changed."""
+        """Return the plan with ``change`` applied to each of its packages."""
         tasks = (replace(task, items=tuple(map(change, task.items))) for task in self.extensions.tasks)
         extensions = replace(self.extensions, tasks=tuple(tasks))
         return replace(self, items=tuple(map(change, self.items)), extensions=extensions)
 
     @property
     def missing(self) -> tuple[PlannedPackage, ...]:
-        """PyTorch's packages still to be built."""
+        """PyTorch's packages that are not published yet."""
         return tuple(item.package for item in self.items if not item.exists)
 
     @property
     def stages(self) -> bool:
-        """Whether something is compiled once for several packages."""
+        """Whether the recipe has a staging output, compiled once for several packages."""
         return self.staging_decision.decision != "none"
 
     @property
     def staged_name(self) -> str:
-        """What is compiled once for several packages, in a word: the staging output's name."""
+        """Name of the staging output: ``libtorch``."""
         names = (item.package.staging for item in self.items if item.package.staging)
         return next(names, "libtorch").removesuffix("-staging")
 
     @property
     def rounds(self) -> int:
-        """For how many Pythons there is something to build; in another feedstock what is for none counts as one."""
+        """Number of Pythons to build for; in another feedstock, packages for no Python count as one."""
         foreign = not self.options.config.torch_version
         return len({package.python for package in self.missing if package.python or foreign})
 
     @property
     def compiles_staging(self) -> bool:
-        """Whether libtorch is compiled, or what else is staged."""
+        """Whether the staging output, libtorch, is compiled."""
         inherits = any(fingerprint.inherits(package) for package in self.missing)
         return inherits and self.staging_decision.decision != "reuse" and not self.stored.staging
 
     @property
     def compiles_torch(self) -> bool:
-        """Whether PyTorch is compiled, and not taken out of its wheels."""
+        """Whether PyTorch is compiled, not unpacked from wheels."""
         return self.options.config.provider != "wheel"
 
     @property
     def compiles(self) -> bool:
-        """Whether anything is still to be compiled."""
+        """Whether PyTorch or an extension is to be compiled."""
         return bool(self.missing and self.compiles_torch) or any(
             task.how == "compile" for task in self.extensions.missing
         )
@@ -201,7 +201,7 @@ class Plan:
 
     @property
     def config(self) -> Config:
-        """The config with everything that was chosen for this run."""
+        """The config with this run's overrides."""
         return chosen(self.options.config, self.overrides)
 
     @property

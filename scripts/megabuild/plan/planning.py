@@ -1,4 +1,4 @@
-"""The plan: what a run will build, in which order, what exists already, and what it will take."""
+"""Plans a run: the packages to build, their order, those that exist already, and an estimate."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ Overrides = Mapping[str, Sequence[str]]
 
 
 def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Plan:
-    """Plan a run; writes nothing but caches.
+    """Plan a run; writes only caches.
 
-    With ``only_plan``, what a run would make and download first is left out: where that leaves something to be made
-    (``environment.ready``), the run plans again without it.
+    With ``only_plan``, the provider makes and downloads nothing. If its environment is therefore incomplete (not
+    ``environment.ready``), a run must plan again without ``only_plan``.
 
     Raises MegabuildError: The output folder's path cannot be used, the config does not render, the provider has no
-        environment, nothing can be built here, packages cannot have the date that was asked for.
+        environment, no Python can be built for, or ``SOURCE_DATE_EPOCH`` is invalid.
     """
     check_path(str(options.state))
     date = source_date(options.root, os.environ)
     in_use.mark(options.cache)
-    files.writable(options.cache, "choose another folder with MEGABUILD_CACHE")
+    files.writable(options.cache, "set MEGABUILD_CACHE to another folder")
     release = read_release(options, report)
     overrides = overrides_from_options(options)
     if release.source is not None:
@@ -97,7 +97,7 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
 
 
 def compare_with_disk(plan: Plan) -> Plan:
-    """Return a plan updated with what is published now, and what becomes of the former compile."""
+    """Return the plan, updated with the published packages and the decision on the former compile."""
     state, channel = plan.options.state, plan.options.packages
     published = records(channel)
 
@@ -114,7 +114,7 @@ def compare_with_disk(plan: Plan) -> Plan:
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
     """Return the overrides that follow from the options alone.
 
-    Raises UsageError: The recipe takes no such key from its configs.
+    Raises UsageError: The config has no key for an option.
     """
     config = options.config
     choices = (
@@ -127,31 +127,27 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
     overrides = {"python": python_pins(config, options.pythons)} if config.pythons else {}
     for option, is_chosen, key, value in choices:
         if is_chosen and key not in config.variant:
-            raise UsageError(
-                f"the recipe of {config.name} takes no {key} from its configs", f"leave out --{option}"
-            )
+            raise UsageError(f"{config.name}: its recipe has no variant key {key}", f"omit --{option}")
         if is_chosen and value:
             overrides[key] = (value,)
     if options.arch_list is not None:
         overrides["torch_cuda_arch_list"] = (arch_list(config, options.arch_list),)
     if options.rehearse and config.provider == "wheel":
-        raise UsageError(
-            f"{config.name} compiles no PyTorch, so there is nothing to rehearse", "leave out --rehearse"
-        )
+        raise UsageError(f"{config.name} unpacks wheels and compiles no PyTorch", "omit --rehearse")
     return overrides
 
 
 def _narrow(
     options: Options, environment: Environment, overrides: Mapping[str, tuple[str, ...]]
 ) -> tuple[Environment, dict[str, str]]:
-    """Leave out the Pythons that the environment cannot serve, with the reasons; the others' overrides are its own."""
+    """Leave out Pythons that the environment does not have; return it with the remaining overrides, and the reasons."""
     overrides = {**overrides, **environment.overrides}
     reasons = {
-        python: environment.left_out.get(python, "this machine has no such Python with its headers")
+        python: environment.left_out.get(python, "not found on this machine, or without headers")
         for python in options.config.pythons
         if python not in environment.pythons
     }
-    if not options.pythons:  # a migration that is not complete keeps no other Python from being built
+    if not options.pythons:  # an incomplete migration to free threading must not stop the other Pythons
         rendered = render_recipe(options, overrides)
         reasons |= solving.free_threaded_gaps(rendered, environment, options.config.platform)
     overrides, left_out = _leave_out(options, overrides, reasons)
@@ -161,12 +157,12 @@ def _narrow(
 def _leave_out(
     options: Options, overrides: dict[str, tuple[str, ...]], reasons: Mapping[str, str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Leave out Pythons for the reasons against them; return the reasons that counted, too.
+    """Leave out Pythons with a reason against them; also return the reasons that applied.
 
     Raises ProviderError: No Python is left.
     """
     config, pins = options.config, overrides.get("python", ())
-    if not pins:  # nothing in it is made for one Python
+    if not pins:  # the recipe does not depend on Python
         return overrides, {}
     versions = dict(zip(config.variant["python"], config.pythons, strict=True))
     left_out = {versions[pin]: reasons[versions[pin]] for pin in pins if versions[pin] in reasons}
@@ -174,15 +170,15 @@ def _leave_out(
     if not kept:
         possible = [python for python in config.pythons if python not in reasons]
         raise ProviderError(
-            f"{config.name} cannot be built here for "
-            + "; nor for ".join(f"Python {python}: {reason}" for python, reason in left_out.items()),
-            f"it can be for: {', '.join(possible) or 'none'}",
+            f"{config.name} has no usable Python: "
+            + "; ".join(f"{python}: {reason}" for python, reason in left_out.items()),
+            f"pass --python with one of: {', '.join(possible)}" if possible else "build another config",
         )
     return {**overrides, "python": kept}, left_out
 
 
 def render_recipe(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
-    """Render the recipe's packages, those that it leaves out among them."""
+    """Render the recipe's packages, including those that it skips."""
     return render(options.config, options.recipe, overrides=overrides)
 
 
@@ -193,7 +189,7 @@ def _staging(
     environment: Environment,
     isolation: Isolation | IsolationError,
 ) -> fingerprint.Fingerprint:
-    """Return everything that libtorch's compile depends on; nothing where no package is built from it."""
+    """Return the facts that libtorch's compile depends on; no facts if no package is built from it."""
     first = next((package for package in packages if fingerprint.inherits(package)), None)
     if part is None or first is None or not environment.channels:
         return fingerprint.Fingerprint()
@@ -202,7 +198,7 @@ def _staging(
         for kind, specs in (("build", first.staging_build), ("host", first.staging_host))
     )
     place = "unknown"
-    if not isinstance(isolation, IsolationError):  # objects hold paths
+    if not isinstance(isolation, IsolationError):  # objects contain paths
         place = (
             f"{isolation.name}:{options.state_inside(isolation)} {getattr(isolation, 'image', '')}".strip()
         )

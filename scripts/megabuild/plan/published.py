@@ -14,7 +14,9 @@ from megabuild.engine import archive
 from megabuild.providers.local.store import indexed
 
 RECORDS = ".megabuild-packages.json"
-#: In a published channel: lists of the channels that its packages need besides, those of the latest run first.
+#: Hint of the errors on a run without packages or records.
+BUILD_FIRST = "build the config first, or pass its output folder with --output"
+#: In a published channel: lists of further channels that its packages need, the latest run's list first.
 _BESIDE = ".megabuild-channels.json"
 
 
@@ -23,21 +25,22 @@ class PublishedPackage:
     """A published package."""
 
     path: str  #: below the channel
-    #: of the file; the last one in nanoseconds: a plan takes a file that was not written to since for what it was
     size: int
     sha256: str
     fingerprint: str  #: sha256 over what the package depends on
-    seconds: float = 0.0  #: how long its build script took
-    modified: int = 0
+    seconds: float = 0.0  #: duration of its build script
+    modified: int = 0  #: mtime in nanoseconds: a plan does not hash a file with this mtime again
 
 
 _PUBLISHED = msgspec.json.Decoder(dict[str, PublishedPackage])
 
 
 def records(channel: Path) -> dict[str, PublishedPackage]:
-    """Return the published packages by file name; damaged records count as none, as do those of files elsewhere.
+    """Return the published packages by file name, none if the records are damaged.
 
-    Raises OSError: They are there and cannot be read.
+    Records of files outside the channel are ignored.
+
+    Raises OSError: The records exist, but cannot be read.
     """
     try:
         published = _PUBLISHED.decode((channel / RECORDS).read_bytes())
@@ -51,7 +54,7 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
 
 
 def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
-    """Return the lists that :func:`note_channels` has noted and whose folders exist, the latest first."""
+    """Return the lists recorded by :func:`note_channels`, the latest first, without lists of missing folders."""
     try:
         lists = msgspec.json.decode((channel / _BESIDE).read_bytes(), type=list[list[str]])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -61,9 +64,9 @@ def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
 
 
 def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
-    """Note with which channels the packages of a published one were made, in order of priority.
+    """Record the further channels that a published channel's packages were made with, in order of priority.
 
-    Runs for different Pythons may have had different ones, so those of former runs are kept.
+    Lists of former runs are kept: runs for other Pythons may have used other channels.
     """
     if channel.is_dir():
         lists = [[*map(str, names)] for names in (beside, *channels_beside(channel))]
@@ -72,13 +75,13 @@ def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
 
 
 def paths(channel: Path, names: Iterable[str]) -> list[Path]:
-    """Return the files of some published packages, by their file names."""
+    """Return the paths of published packages, by file name."""
     published = records(channel)
     return [channel / published[name].path for name in names]
 
 
 def write_sums(output: Path) -> Path:
-    """Write the hashes of all whole packages below an output folder, for ``sha256sum --check``; return their file."""
+    """Write the hashes of all undamaged packages below an output folder, for ``sha256sum --check``; return the path."""
     lines = []
     for channel in sorted((output / "packages").glob("*")):
         for record in records(channel).values():
@@ -89,21 +92,21 @@ def write_sums(output: Path) -> Path:
 
 
 def is_published(channel: Path, record: PublishedPackage | None, fingerprint: str) -> bool:
-    """Return whether a package is there, unchanged since published, and made from the same inputs."""
+    """Return whether a package exists, unchanged since it was published, and was made from the same inputs."""
     return record is not None and record.fingerprint == fingerprint and is_whole(channel, record)
 
 
 def is_whole(channel: Path, record: PublishedPackage) -> bool:
-    """Return whether a record's file is there and unchanged; it is hashed where its date has changed."""
+    """Return whether a record's file exists and is unchanged; it is hashed only if its mtime has changed."""
     return files.intact(channel / record.path, digest=record.sha256, size=record.size, when=record.modified)
 
 
 def check(path: Path) -> None:
-    """Read a package file, and compare it with its record where it lies in a published channel.
+    """Read a package file, and compare it with its record if it is in a published channel.
 
-    The modification time is not enough: bit rot does not change it.
+    The mtime is not enough: bit rot does not change it.
 
-    Raises IntegrityError: It is not what was published.
+    Raises IntegrityError: The file differs from its record.
     """
     channel = path.absolute().parent.parent
     record = records(channel).get(path.name)
@@ -112,13 +115,13 @@ def check(path: Path) -> None:
         and record.path == f"{path.absolute().parent.name}/{path.name}"
         and not _is_sound(channel, record)
     ):
-        raise IntegrityError(f"{path} is damaged: it is not what was published", "run the build again")
+        raise IntegrityError(f"{path}: damaged since it was published", "run the build again to replace it")
 
 
 def _is_sound(channel: Path, record: PublishedPackage) -> bool:
-    """Return whether a file has the published content; all of it is read.
+    """Return whether a file has the published content; reads all of it.
 
-    Raises IntegrityError: It is there and cannot be read.
+    Raises IntegrityError: The file exists, but cannot be read.
     """
     path = channel / record.path
     try:
@@ -127,25 +130,29 @@ def _is_sound(channel: Path, record: PublishedPackage) -> bool:
         return False
     except OSError as error:
         raise IntegrityError(
-            f"{path} cannot be read: {error.strerror}", "check the disk, or delete it and run the build again"
+            f"{path}: cannot be read: {error.strerror}",
+            "check the disk, or delete the file and run the build again",
         ) from error
 
 
 def repair(channel: Path, platform: str) -> list[str]:
-    """Remove damaged packages from a channel, and repair its index; returns what was wrong.
+    """Remove damaged packages from a channel, and repair its index; return a sentence for each repair.
 
-    Every package is read: gigabytes in seconds, where building on a damaged one would cost hours. The config's lock is
-    held.
+    Reads every package: gigabytes in seconds, while building on a damaged one would cost hours. The caller holds the
+    config's lock.
     """
     if not channel.is_dir():
         return []
     published = records(channel)
-    problems = [f"{name} is damaged and no longer published" for name in _drop_damaged(channel, published)]
-    # a killed run's, or the records are gone: the index needs it whole
+    problems = [
+        f"{name}: damaged since it was published, removed from the channel"
+        for name in _drop_damaged(channel, published)
+    ]
+    # left by a killed run, or its record is lost: the index can only contain an undamaged file
     for path in list(channel_folder.package_files(channel)):
         if path.name not in published and not archive.is_readable(path):
             path.unlink()
-            problems.append(f"{path.name}, which has no record, was damaged and has been removed")
+            problems.append(f"{path.name}: damaged and without a record, removed from the channel")
     index, names = indexed(channel), {path.name for path in channel_folder.package_files(channel)}
     if (
         index is None
@@ -154,12 +161,12 @@ def repair(channel: Path, platform: str) -> list[str]:
     ):
         channel_folder.index(channel, platform)
         if not problems:
-            problems.append("the index of the published packages was damaged and has been rebuilt")
+            problems.append(f"{channel}: its index was damaged and has been rebuilt")
     return problems
 
 
 def _drop_damaged(channel: Path, published: dict[str, PublishedPackage]) -> list[str]:
-    """Read all packages that have a record; remove those that are not what was published, and return their names."""
+    """Read all packages that have a record; remove the damaged ones, and return their names."""
     damaged = [name for name, record in published.items() if not _is_sound(channel, record)]
     removed = [published.pop(name) for name in damaged]
     if removed:
@@ -177,13 +184,13 @@ def publish(
     fingerprints: Mapping[str, str],
     seconds: Mapping[str, float],
 ) -> dict[str, PublishedPackage]:
-    """Put verified packages into the channel and index it; returns everything that is published now, by file name.
+    """Move verified packages into the channel and index it; return all published packages by file name.
 
-    Files come by rename, then the index, then the records: what has a record can be installed. What was there before is
-    read again, so that the index names nothing that was damaged meanwhile. The packages are moved: no build can write
-    to them, nor to anything that shares their inode. Fingerprints and seconds are by file name.
+    The order is files (by rename), index, records: a package with a record can be installed. Earlier packages are read
+    again, so that the index names no damaged one. Moving, not linking: no build can write to a published inode.
+    ``fingerprints`` and ``seconds`` are by file name.
 
-    Raises IntegrityError: A package was damaged meanwhile; the others are published.
+    Raises IntegrityError: An earlier package was damaged meanwhile; the others are published.
     """
     published = records(channel)
     names = {package.path.name for package in archives}
@@ -192,7 +199,7 @@ def publish(
         name = package.path.name
         target = channel / package.path.parent.name / name
         published.pop(name, None)
-        _write(channel, published)  # a killed run must not leave the former record beside the new file
+        _write(channel, published)  # a killed run must not leave the former record next to the new file
         files.move(package.path, target)
         published[name] = PublishedPackage(
             path=f"{package.path.parent.name}/{name}",
@@ -207,8 +214,8 @@ def publish(
     _write(channel, published)
     if damaged:
         raise IntegrityError(
-            f"{', '.join(sorted(damaged))}: damaged since it was published, and no longer published",
-            "check the disk, and run again: damaged packages are built again",
+            f"{', '.join(sorted(damaged))}: damaged since it was published, removed from the channel",
+            "check the disk, then run the build again to replace the package",
         )
     return published
 

@@ -1,4 +1,4 @@
-"""Which text and which files each output of the recipe depends on."""
+"""Finds the text and the files that each output of a recipe depends on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from groundwork.errors import ConfigError
 from groundwork.files import sha256
 
 _LEFT_OUT = frozenset({"recipe.yaml", "README.md", "patches", "output", "pyg", "wheel", "__pycache__"})
-#: Files that say which variants there are: what a package is built with stands in its plan.
+#: Variant files: a package's plan has the values that it is built with.
 _VALUES = frozenset({"variants.yaml", "conda_build_config.yaml"})
 _EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
 _RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")
@@ -31,12 +31,12 @@ _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$
 class Part:
     """One output of a recipe."""
 
-    text: str  #: its section and the context values it uses, in a form that comments and layout do not change
-    #: files of the recipes' folder that it runs, directly or through one another: name below it to sha256
+    text: str  #: its section and the context values it uses, without comments and layout
+    #: sha256 of the files that it runs, directly or indirectly, by path below the recipes' folder
     files: Mapping[str, str]
 
     def variant_keys(self, keys: Mapping[str, object], top: Path) -> list[str]:
-        """Return those of the config's keys that the section, or a script of it, names; ``top`` is that of `parts`."""
+        """Return the config's keys that the section or one of its scripts names; ``top`` as for :func:`parts`."""
         scripts = [self.text, *((top / name).read_text(errors="replace") for name in self.files)]
         words = set(re.findall(r"\w+", "\n".join(scripts)))
         return sorted(key for key in keys if key in words or _COMPILER_KEYS.match(key))
@@ -47,11 +47,11 @@ class Part:
 
 
 def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[Part | None, dict[str, Part]]:
-    """Split a recipe into its staging output, and its package outputs by the name that stands there.
+    """Split a recipe into its staging output, and its package outputs by their unrendered names.
 
-    Outputs of one name come together; so do several stagings. ``top`` is the folder below which the recipe and all that
-    it uses lie; its own where none is named. This repository's ``own`` recipes and scripts name all that they use; of
-    another's only the recipe is read, and a file beside it that no output names may be used by any of them.
+    Outputs of one name are joined, and so are several stagings. ``top``: the folder with all files that the recipe
+    uses, default its own. This repository's ``own`` recipes and scripts name all files that they use. In other
+    feedstocks, scripts are not read, and a file that no output names counts for every output.
     """
     folder = recipe.parent
     top = folder if top is None else top
@@ -83,19 +83,19 @@ def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[P
     if own:
         return staging, packages
     named = {name for part in (*packages.values(), staging) if part for name in part.files}
-    # patches are a staging's, which notes them by itself; they count here where there is none
+    # a staging's fingerprint already has the patches; without a staging they count here
     left_out = (_LEFT_OUT if staging else _LEFT_OUT - {"patches"}) | _VALUES
     paths = {path.relative_to(top).as_posix(): path for path in _walk(folder, left_out)}
-    rest = Part(
+    shared = Part(
         text="", files={name: sha256(path) for name, path in sorted(paths.items()) if name not in named}
     )
-    return staging and rest.joined(staging), {name: rest.joined(part) for name, part in packages.items()}
+    return staging and shared.joined(staging), {name: shared.joined(part) for name, part in packages.items()}
 
 
 def part_of(name: str, package_parts: Mapping[str, Part]) -> Part | None:
-    """Find a package's part; names that hold an expression (``pytorch-${{…}}``) match by what is fixed in them.
+    """Find a package's part; a name with an expression (``pytorch-${{…}}``) matches by its fixed text.
 
-    Where several do it may be any of them.
+    Several matching parts are joined.
     """
     if name in package_parts:
         return package_parts[name]
@@ -108,7 +108,7 @@ def part_of(name: str, package_parts: Mapping[str, Part]) -> Part | None:
 
 
 def _files_of(section: Mapping[str, Any], folder: Path, top: Path, *, follow: bool) -> dict[str, str]:
-    """Return the files that a section names, with their sha256; also those that these run or import in turn."""
+    """Return the sha256 of the files that a section names, and of the files that these run or import."""
     files: set[Path] = set()
     named = [folder / word for text in _strings(section) for word in (*text.split(), *_recipe_files(text))]
     while named:
@@ -120,7 +120,7 @@ def _files_of(section: Mapping[str, Any], folder: Path, top: Path, *, follow: bo
 
 
 def _recipe_files(text: str) -> list[str]:
-    """Return the files below the recipe's folder that a script names, comments left out."""
+    """Return the files below the recipe's folder that a script names outside comments."""
     return [name for line in text.splitlines() for name in _RECIPE_FILE.findall(_COMMENT.sub("", line))]
 
 
@@ -133,9 +133,9 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _resolve(named: Path, folder: Path, top: Path) -> list[Path]:
-    """Return the files that a name stands for: itself, or what lies in the folder of that name."""
+    """Return the file of that name, or all files in the folder of that name."""
     path = Path(os.path.normpath(named))
-    # most words of a recipe name no file, which is told soonest by looking
+    # most words of a recipe name no file, so this cheap test comes first
     if path in (folder, top) or not os.path.exists(path) or not path.resolve().is_relative_to(top.resolve()):
         return []
     inside = path.relative_to(folder if path.is_relative_to(folder) else top)
@@ -145,27 +145,29 @@ def _resolve(named: Path, folder: Path, top: Path) -> list[Path]:
 
 
 def _references(path: Path, folder: Path, top: Path) -> list[Path]:
-    """Return the names of other files that a script runs or imports: code counts, comments do not.
+    """Return the other files that a script's code, not its comments, runs or imports.
 
-    Raises ConfigError: It should be Python, and is not.
+    Raises ConfigError: A ``.py`` file is not valid Python.
     """
     text = path.read_text(errors="replace")
-    if path.suffix == ".sh":  # for a script that recipes share, RECIPE_DIR is its own folder
+    if path.suffix == ".sh":  # in a script that recipes share, RECIPE_DIR is the script's folder
         return [base / name for name in _recipe_files(text) for base in (folder, path.parent)]
     if path.suffix != ".py":
         return []
     try:
         modules, files = _names_in(text)
     except (SyntaxError, ValueError) as error:  # the latter for null bytes, up to Python 3.11
-        raise ConfigError(f"{path} is not Python: {error}", "correct it: the recipe runs it") from error
-    # modules lie beside the script, or are shared by all recipes
-    places = [base / f"{name}.py" for name in modules for base in (path.parent, top)]
-    return places + [path.parent / name for name in files]
+        raise ConfigError(
+            f"{path}: invalid Python: {error}", "correct the file: the recipe runs it"
+        ) from error
+    # modules are next to the script, or shared by all recipes
+    imported = [base / f"{name}.py" for name in modules for base in (path.parent, top)]
+    return imported + [path.parent / name for name in files]
 
 
 @functools.lru_cache
 def _names_in(text: str) -> tuple[list[str], list[str]]:
-    """Return the modules that Python code imports, and its texts that look like names of files."""
+    """Return the modules that Python code imports, and its string constants that look like file names."""
     modules, files = [], []
     for node in ast.walk(ast.parse(text)):
         match node:

@@ -16,7 +16,7 @@ _STAGING = {
     "fresh": "{what} is built from scratch",
     "reuse": "the finished {what} is reused",
     "resume": "the compile of {what} continues where it stopped",
-    "recompile": "{what} is rebuilt, with objects from the object cache",
+    "recompile": "{what} is rebuilt with objects from the object cache",
 }
 _PACKAGE = "name version build_string build_number subdir file_name python"
 
@@ -27,7 +27,7 @@ def plan_result(plan: Plan) -> Result:
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """Return a plan for people, at most 80 columns wide but for names and notes."""
+    """Return a plan as text, at most 80 columns wide except for names and notes."""
     environment, fetched = plan.environment, plan.stored.packages
     verb = "build" if plan.compiles_torch else "unpack"
     names = [item.package.file_name for item in plan.items]
@@ -45,7 +45,7 @@ def plan_lines(plan: Plan) -> list[str]:
         lines.append(f"the finished {plan.staged_name} comes from the store {plan.stored.address}")
     figures, left = plan.estimate, stored.when_fetched(plan)
     if not left.missing and not left.extensions.missing:
-        return [*lines, "nothing is to be built" if fetched else "everything is there already"]
+        return [*lines, f"nothing to build: {'the store has the rest' if fetched else 'all packages exist'}"]
     if left.missing and plan.stages and not plan.stored.staging:
         lines.append(staging_sentence(plan))
     jobs = counted(plan.jobs.count, "job")
@@ -64,7 +64,7 @@ def plan_lines(plan: Plan) -> list[str]:
 def _headline(plan: Plan) -> str:
     options, config = plan.options, plan.options.config
     kind = "rehearsal with a model of" if options.rehearse else "builds"
-    kind = kind if plan.compiles_torch else "takes apart the wheels of"
+    kind = kind if plan.compiles_torch else "unpacks the wheels of"
     product = f"PyTorch {config.torch_version}" if config.torch_version else f"{options.root.name}'s recipe"
     accelerator = f"CUDA {config.cuda_version}" if config.cuda_version else "CPU"
     blas = f"{config.blas} BLAS" if plan.compiles_torch and config.blas else ""
@@ -74,21 +74,21 @@ def _headline(plan: Plan) -> str:
 
 def _state(item: PlanItem, otherwise: str, fetched: Container[str]) -> str:
     if item.exists:
-        return f"{UNICODE.kept} there"
+        return f"{UNICODE.kept} exists"
     return "fetch" if item.package.file_name in fetched else otherwise
 
 
 def staging_sentence(plan: Plan) -> str:
-    """Return what becomes of the former compile, and why."""
+    """Return how the former compile is used, and why."""
     decision, name = plan.staging_decision, plan.staged_name
     text = _STAGING.get(decision.decision, decision.decision).format(what=name)
     if not plan.compiles_torch and decision.decision != "reuse":
-        text = f"{name} is taken out of its wheel"
+        text = f"{name} is unpacked from its wheel"
     return text + (f" ({'; '.join(decision.reasons)})" if decision.reasons else "")
 
 
 def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> list[str]:
-    """Return what becomes of PyTorch Geometric's extensions, and why; ``fetched`` files come from a store."""
+    """Return the table of PyTorch Geometric's extensions; ``fetched`` files come from a store."""
     if extensions.reason:
         none = extensions.reason == NO_PYTORCH
         return [] if none else [f"PyTorch Geometric's extensions: {extensions.reason}"]
@@ -102,7 +102,7 @@ def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> lis
 
 
 def _left_out_notes(left_out: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each reason, with the Pythons that are left out for it."""
+    """Return a sentence for each reason, with all Pythons that are left out for it."""
     pythons: dict[str, list[str]] = {}
     for python, reason in left_out.items():
         pythons.setdefault(reason, []).append(python)

@@ -1,4 +1,4 @@
-"""Solves environments before the engine does, whose error for an unsolvable one names no packages."""
+"""Solves environments before the engine does: the engine's error on an unsolvable one names no packages."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from megabuild.providers.local import store
 
 
 def url(channel: Path | str) -> str:
-    """Spell a channel as the solver and the engine want it."""
+    """Return a channel's URL, as the solver and the engine need it."""
     return channel.absolute().as_uri() if isinstance(channel, Path) else channel
 
 
 def environment(specs: Sequence[str], given: Environment, platform: str, what: str) -> dict[str, str]:
     """Solve one environment, as :func:`solved` does; return version, build string and sha256 of each package by name.
 
-    The sha256 is the file's; for a package made on this machine it is over what it was made of, which outlives the
-    file.
+    The sha256 is the file's. For a package made on this machine it is over the inputs: these outlive the file.
     """
-    remedy = "the provider lacks a package that the recipe asks for: see --plan for what it has"
+    remedy = "change the requirement in the recipe, or build another config"
     records = solved(
         specs, given.channels, platform, virtual=given.virtual_packages, what=what, remedy=remedy
     )
@@ -45,7 +44,7 @@ def solved(
 ) -> list[RepoDataRecord]:  # fmt: skip
     """Return the packages of one environment; ``virtual`` packages (``__glibc``, ``__cuda``) replace this machine's.
 
-    Raises PreflightError: There is no solution; the message says which packages are in the way.
+    Raises PreflightError: There is no solution; the message names the conflicting packages.
     """
     overrides = VirtualPackageOverrides.from_env()
     if "__glibc" in virtual:
@@ -78,15 +77,16 @@ class Solver:
         self._lines: dict[tuple[str, ...], list[str]] = {}
 
     def built_with(self, package: PlannedPackage) -> list[str]:
-        """Solve all environments of a package; return a line for everything that it is built with.
+        """Solve all environments of a package; return a line for each package of its build and host environments.
 
         Raises PreflightError: One of them has no solution.
         """
         lines: list[str] = []
-        kinds = ("build", "host", "run", "test") if self._given.channels else ()  # else they are made first
+        # no channels before a run has made them
+        kinds = ("build", "host", "run", "test") if self._given.channels else ()
         for kind in kinds:
             specs = tuple(spec for spec in getattr(package, kind) if spec.split()[0] not in self._own)
-            if kind in ("run", "test"):  # not with any Python, but with the one that it is for
+            if kind in ("run", "test"):  # with the package's own Python, not any
                 specs += tuple(spec for spec in package.host if spec.split()[0] == "python")
             if specs and specs not in self._lines:
                 what = f"{package.name} {package.build_string}: {kind} environment"
@@ -94,7 +94,7 @@ class Solver:
                     packages = environment(specs, self._given, self._platform, what)
                 except PreflightError:
                     if kind == "test" and len({spec.split()[0] for spec in specs}) < len(specs):
-                        continue  # tests that ask for different versions have an environment each
+                        continue  # tests that need different versions have separate environments
                     raise
                 self._lines[specs] = [f"{kind} {name} {build}" for name, build in packages.items()]
             if specs and kind in ("build", "host"):
@@ -105,7 +105,7 @@ class Solver:
 def free_threaded_gaps(
     packages: Sequence[PlannedPackage], given: Environment, platform: str
 ) -> dict[str, str]:
-    """Return the free-threaded Pythons that a channel does not have everything for, with what is in the way."""
+    """Return the free-threaded Pythons with an unsolvable environment, and the solver's error for each."""
     solver = Solver(given, platform, {package.name for package in packages})
     gaps: dict[str, str] = {}
     for package in packages:

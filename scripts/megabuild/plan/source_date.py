@@ -1,4 +1,4 @@
-"""The date that packages and wheels carry: the recipe's last change, so that the same inputs give the same bytes."""
+"""The date of files in packages and wheels: the recipe's last change, so that equal inputs give equal bytes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _LAST_CHANGE = (
     *("git", "-c", "log.showSignature=false", "-c", "core.fsmonitor=false"),
     *("log", "-1", "--format=%ct", "--", "recipe", "conda_build_config.yaml"),
 )
-#: No setting of a repository overrides these: a commit that is missing there is not fetched, by whatever program.
+#: Git must not fetch a commit that a clone lacks; no setting of a repository overrides these variables.
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 
 
 def source_date(root: Path, environ: Mapping[str, str]) -> int:
-    """Return the date for what is made from a checkout, in seconds since 1970.
+    """Return the date of packages made from a checkout, in seconds since 1970.
 
-    That is ``SOURCE_DATE_EPOCH`` where it is set (https://reproducible-builds.org/specs/source-date-epoch), else the
-    last commit that changed the recipe or the matrix, else 1980: also where git refuses a checkout of another user.
+    It is ``SOURCE_DATE_EPOCH`` if set (https://reproducible-builds.org/specs/source-date-epoch), else the date of the
+    last commit that changed the recipe or the matrix, else 1980, for example if git refuses another user's checkout.
 
-    Raises PreflightError: ``SOURCE_DATE_EPOCH`` is not a date that a package can have.
+    Raises PreflightError: ``SOURCE_DATE_EPOCH`` is not a number from 0 to `LATEST`.
     """
     date = environ.get(VARIABLE, "")
     if date and (not (date.isascii() and date.isdecimal()) or int(date) > LATEST):
         raise PreflightError(
-            f"{VARIABLE} is {date!r}, not a date that a package can have: seconds since 1970, at most {LATEST}",
-            "correct it, or unset it: packages then carry the date of the recipe's last change",
+            f"{VARIABLE}={date!r}: not a number of seconds since 1970, at most {LATEST}",
+            f"unset {VARIABLE}, to use the date of the recipe's last change",
         )
     if not date:
         own = {name: value for name, value in environ.items() if not name.startswith("GIT_")} | _NO_FETCH

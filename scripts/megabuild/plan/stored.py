@@ -1,4 +1,4 @@
-"""What a store has of a plan, under which keys, and what is left to be built."""
+"""Finds a plan's packages in a store, by their keys, and the packages left to build."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from megabuild.plan.plan import Plan, PlanItem, Stored
 from megabuild.plan.tree_reuse import Decision
 from megabuild.store.server import Record, StoreError, named_store
 
-#: The one file of a staging's record.
+#: The only file in a staging's record.
 TREE = "libtorch.tar.zst"
 _FETCHED = Decision(decision="reuse", reasons=())
 
 
 def package_key(options: Options, item: PlanItem) -> str:
-    """Return where a store keeps a package: what it was made from decides, not when or where."""
+    """Return a package's key in a store: it depends on the package's inputs, not on time or machine."""
     return f"{_folder(options)}/packages/{item.fingerprint}/{item.package.file_name}"
 
 
 def staging_key(plan: Plan) -> str:
-    """Return where a store keeps the compiled tree that a plan's packages are built from."""
+    """Return the store's key for the compiled tree that a plan's packages are built from."""
     return f"{_folder(plan.options)}/staging/{plan.staging.digest}"
 
 
@@ -34,9 +34,9 @@ def _folder(options: Options) -> str:
 def ask_store(
     plan: Plan, environ: Mapping[str, str], report: Callable[[str], None]
 ) -> tuple[Stored, list[str]]:
-    """Return what the store has of what is missing, if one is named; and sentences for the plan.
+    """Return the missing packages that the configured store has, and notes for the plan.
 
-    Raises UsageError: The store's address is none.
+    Raises UsageError: The store's address is invalid.
     """
     store = named_store(environ)
     if store is None:
@@ -48,7 +48,7 @@ def ask_store(
         try:
             return store.find(key)
         except IntegrityError as error:
-            notes.append(f"not taken from the store: {error.message}")
+            notes.append(f"not fetched from the store: {error.message}")
             return None
 
     stored = Stored(address=store.shown)
@@ -62,12 +62,12 @@ def ask_store(
         if any(map(inherits, plan.missing)) and plan.staging_decision.decision != "reuse":
             stored = replace(stored, staging=find(staging_key(plan)))
     except StoreError as error:
-        notes.append(f"the store cannot be asked, so what it has is built: {error}")
+        notes.append(f"the store cannot be reached, so everything is built here: {error}")
     return stored, notes
 
 
 def when_fetched(plan: Plan) -> Plan:
-    """Return a plan as it will be once everything has been fetched that the store has."""
+    """Return a plan as if all packages that the store has were fetched."""
     in_store = plan.stored
     left = plan.map_items(
         lambda item: replace(item, exists=item.exists or item.package.file_name in in_store.packages)

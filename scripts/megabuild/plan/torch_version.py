@@ -1,4 +1,4 @@
-"""The PyTorch of a run: another release than the config's, the user's own source, and what either requires."""
+"""Another PyTorch than the config's, from the user's own source: its version, Triton and Pythons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from megabuild.configs.config import Config
 from megabuild.configs.overrides import TARBALLS, other_torch
 from megabuild.plan.options import Options
 
-_RELEASE = "take a release's pytorch-v tarball, or a clone made with `git clone --recursive`"
+_RELEASE = "use a release's pytorch-v tarball, or a clone made with `git clone --recursive`"
 _TARBALL = "https://github.com/pytorch/pytorch/releases/download/v{0}/pytorch-v{0}.tar.gz"
 _REQUIRES_PYTHON = re.compile(r"""^requires-python\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 _SUBMODULE = re.compile(r"^\s*path\s*=\s*(\S+)\s*$", re.MULTILINE)
@@ -26,45 +26,43 @@ _SUBMODULE = re.compile(r"^\s*path\s*=\s*(\S+)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class TorchRelease:
-    """What a run has to know of its PyTorch beside the config."""
+    """Facts about a run's PyTorch that are not in the config."""
 
     source: Path | None = None  #: the user's source tree, unpacked
-    triton: str | None = None  #: the version of Triton in place of the config's
-    left_out: Mapping[str, str] = field(default_factory=dict)  #: Pythons that it is not for, with the reason
-    notes: tuple[str, ...] = ()  #: sentences for the plan
+    triton: str | None = None  #: version of Triton, if it is not the config's
+    left_out: Mapping[str, str] = field(default_factory=dict)  #: unsupported Pythons, with the reason
+    notes: tuple[str, ...] = ()  #: for the plan
 
 
 def with_torch(config: Config, version: str | None, source: Path | None) -> Config:
     """Return the config for another release, or for the user's own source.
 
-    Raises UsageError: The config's recipe or its provider cannot have that.
+    Raises UsageError: The config's recipe or provider does not support it.
     """
     if version is None and source is None:
         return config
     if not config.torch_version:
         raise UsageError(
-            f"the recipe of {config.name} takes no version of PyTorch from its configs",
-            "leave out --torch and --torch-source",
+            f"{config.name}: its recipe has no variant key torch_version",
+            "omit --torch and --torch-source",
         )
     if source is not None and config.provider == "wheel":
-        raise UsageError(
-            f"{config.name} compiles no PyTorch, it takes wheels apart", "leave out --torch-source"
-        )
+        raise UsageError(f"{config.name} unpacks wheels and compiles no PyTorch", "omit --torch-source")
     if version is None or version == config.torch_version:
         return config
     return other_torch(config, version)
 
 
 def read_release(options: Options, report: Callable[[str], None]) -> TorchRelease:
-    """Check the source that the user names, and read the release's Triton and Pythons from it, else keep the config's.
+    """Check the user's source, and read its Triton and Pythons; if it names none, the config's are used.
 
-    Raises UsageError: There is no such source, or none for this release.
+    Raises UsageError: The source does not exist, is of another release, or is missing for another release.
     Raises IntegrityError: A tarball is not the official one, or it is damaged.
     Raises PreflightError: The source is not PyTorch's, or its submodules are missing.
     """
     config, version = options.config, options.config.torch_version
     if config.provider == "wheel" or not version:
-        return TorchRelease()  # every wheel has its own metadata; other recipes name what they need
+        return TorchRelease()  # wheels have their own metadata; other recipes name their requirements
     tree, triton, pythons, notes = None, "", "", []
     is_other = bool(options.torch) and not options.rehearse
     if options.torch_source is not None:
@@ -75,13 +73,11 @@ def read_release(options: Options, report: Callable[[str], None]) -> TorchReleas
         triton = _text(tree / ".ci" / "docker" / "triton_version.txt").strip()
         pythons = "".join(_REQUIRES_PYTHON.findall(_text(tree / "pyproject.toml"))[:1])
         if is_other and (not pythons or (config.cuda_version is not None and not triton)):
-            notes.append(
-                f"the source of PyTorch {version} names no Triton or Pythons: the config's are taken"
-            )
+            notes.append(f"the source of PyTorch {version} names no Triton or Pythons: the config's are used")
     elif is_other:
         raise UsageError(
-            f"{config.name} has no source of PyTorch {version}",
-            f"get {_TARBALL.format(version)} and name the file with --torch-source",
+            f"{config.name}: no source of PyTorch {version}",
+            f"download {_TARBALL.format(version)} and pass it with --torch-source",
         )
     return TorchRelease(
         source=tree,
@@ -97,28 +93,30 @@ def _unsupported(config: Config, specifiers: str) -> dict[str, str]:
     except InvalidSpecifier:
         return {}
     reason = f"PyTorch {config.torch_version} requires Python {specifiers}"
-    # any patch release
+    # .99 stands for the newest patch release
     left_out = (name for name in config.pythons if not allowed.contains(f"{name.removesuffix('t')}.99"))
     return dict.fromkeys(left_out, reason)
 
 
 def _unpacked(source: Path, version: str, cache: Path) -> tuple[Path, str]:
-    """Return the tree of a folder or a tarball, unpacked once for every content; and words on the tarball's sha256."""
+    """Return the tree of a folder or tarball, which is unpacked once per sha256, and a remark on the sha256."""
     if source.is_dir():
         return source.absolute(), ""
     if not source.is_file():
-        raise UsageError(f"there is no {source}", "--torch-source takes a folder or a tarball")
+        raise UsageError(
+            f"{source}: no such file or folder", "pass --torch-source with a folder or a tarball"
+        )
     digest, official = files.sha256(source), TARBALLS.get(version, ("",))[0]
     if official not in ("", digest):
         raise IntegrityError(
-            f"{source} has sha256 {digest}, the official tarball of PyTorch {version} has {official}",
-            "get it again, or name its unpacked folder",
+            f"{source}: sha256 {digest}, but the official tarball of PyTorch {version} has {official}",
+            "download the tarball again, or pass an unpacked folder",
         )
     final = cache / digest[:16]
     if not final.is_dir():
         with files.scratch(cache) as empty:
             files.unpack(source, empty / "unpacked")
-            with suppress(OSError):  # another run was faster
+            with suppress(OSError):  # another run has unpacked it
                 os.replace(empty / "unpacked", final)
     folders = [path for path in final.iterdir() if path.is_dir()]
     tree = folders[0] if len(folders) == 1 and not (final / "version.txt").is_file() else final
@@ -126,25 +124,25 @@ def _unpacked(source: Path, version: str, cache: Path) -> tuple[Path, str]:
 
 
 def _check_tree(tree: Path, version: str, *, submodules: bool) -> None:
-    """Refuse a tree of another version, whatever follows there (``2.13.0a0``), or one without its submodules."""
+    """Refuse a tree of another release (``2.13.0a0`` is one of 2.13.0), or one without its submodules."""
     text = _text(tree / "version.txt").strip()
     try:
         release = Version(text).base_version
     except InvalidVersion as error:
         raise PreflightError(
-            f"{tree}: version.txt is missing or names no version, so this is not a tree of PyTorch", _RELEASE
+            f"{tree}: not a source tree of PyTorch: version.txt is missing or has no version", _RELEASE
         ) from error
     if release != Version(version).base_version:
         raise UsageError(
-            f"{tree} is PyTorch {text}, and {version} is to be built",
-            f"build it as what it is with --torch {release}, or name the other release's source",
+            f"{tree}: source of PyTorch {text}, not of {version}",
+            f"pass --torch {release}, or the source of PyTorch {version}",
         )
     names = _SUBMODULE.findall(_text(tree / ".gitmodules")) if submodules else []
     missing = [name for name in names if not (tree / name).is_dir() or not any((tree / name).iterdir())]
     if missing:
         raise PreflightError(
-            f"{tree} lacks {len(missing)} of its submodules, {missing[0]} for one",
-            f"`git submodule update --init --recursive` in a clone; GitHub's own archives have none: {_RELEASE}",
+            f"{tree}: {len(missing)} submodules are missing, for example {missing[0]}",
+            f"in a clone, run `git submodule update --init --recursive`; else {_RELEASE}, not GitHub's archive",
         )
 
 

@@ -1,7 +1,7 @@
-"""The stamp in the CMake tree: what the tree was made with, and so whether it may be used again.
+"""The stamp in the CMake tree: the tree's inputs, which decide whether it can be reused.
 
-A tree that no longer fits took hours, so it is kept beside the new one until that is finished: whoever takes back the
-change that it did not fit has it again.
+A tree that no longer fits took hours to compile, so it is kept until the new tree is finished: undoing the
+change makes it fit again.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _STAMPS = msgspec.json.Decoder(dict[str, dict[str, str]])
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What becomes of a former compile; see the reasons below."""
+    """The use of a former compile: ``none`` (no staging), ``fresh``, ``reuse``, ``resume`` or ``recompile``."""
 
     decision: str
     reasons: tuple[str, ...]
-    former: bool = False  #: the tree that was put aside is the one that fits
+    former: bool = False  #: the tree that was put aside fits
 
 
-#: For a recipe in which nothing is staged.
+#: For a recipe without a staging output.
 NOTHING_STAGED = Decision(decision="none", reasons=())
 
 
 def former(tree: Path) -> Path:
-    """Return where a tree is kept that no longer fits."""
+    """Return the path of a tree that is put aside because it no longer fits."""
     return tree.with_name(f"{tree.name}.former")
 
 
 def read(tree: Path) -> Fingerprint | None:
-    """Return what a tree was made with, or None where it has no complete stamp that can be read."""
+    """Return the fingerprint in a tree's stamp, or None if the stamp is missing or damaged."""
     try:
         with files.open_regular(tree / STAMP) as file:
             parts = _STAMPS.decode(file.read())
@@ -49,12 +49,12 @@ def read(tree: Path) -> Fingerprint | None:
 
 
 def write(tree: Path, fingerprint: Fingerprint) -> None:
-    """Stamp a tree."""
+    """Write a tree's stamp."""
     files.write(tree / STAMP, msgspec.json.encode(fingerprint))
 
 
 def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
-    """Compare the tree with a fingerprint; nothing is changed.
+    """Compare the tree with a fingerprint; changes no files.
 
     Raises IntegrityError: The tree is a link.
     """
@@ -65,37 +65,37 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
         aside is not None and aside.dependency == fingerprint.dependency
     ):
         return Decision(
-            decision="resume", reasons=("the compile before the last change fits again",), former=True
+            decision="resume", reasons=("the tree from before the last change fits again",), former=True
         )
     names = {path.name for path in tree.iterdir()} if tree.is_dir() else set()
     if not names:
-        return Decision(decision="fresh", reasons=("nothing was made yet",))
+        return Decision(decision="fresh", reasons=("not compiled yet",))
     if stamp is None:
-        return Decision(decision="recompile", reasons=("it is not known what the tree was made with",))
+        return Decision(decision="recompile", reasons=("the tree's stamp is missing or damaged",))
     if stamp.dependency != fingerprint.dependency:
         reasons = differences(stamp.dependency, fingerprint.dependency)
         return Decision(decision="recompile", reasons=tuple(reasons))
     if stamp.source != fingerprint.source:
         return Decision(decision="resume", reasons=tuple(differences(stamp.source, fingerprint.source)))
-    if names - {STAMP} and "build" not in names:  # an official wheel taken apart leaves no tree
-        return Decision(decision="resume", reasons=("the tree's build folder is gone",))
+    if names - {STAMP} and "build" not in names:  # an unpacked official wheel has no build folder
+        return Decision(decision="resume", reasons=("the tree's build folder is missing",))
     if output_folder.staging_caches(output_dir):
-        return Decision(decision="reuse", reasons=("nothing that it depends on has changed",))
-    return Decision(decision="resume", reasons=("the last run ended before it was finished",))
+        return Decision(decision="reuse", reasons=("its inputs have not changed",))
+    return Decision(decision="resume", reasons=("the last run did not finish it",))
 
 
 def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerprint) -> None:
-    """Make tree and stagings fit: what does not belong to ``fingerprint`` goes, or is put aside.
+    """Remove stagings and trees that do not fit ``fingerprint``, or put the tree aside; stamp the tree.
 
-    The order matters for a run killed in between: stagings go before the stamp changes, the stamp is there before
-    anything is compiled.
+    The order matters if the run is killed in between: stagings are removed before the stamp changes, and the stamp is
+    written before the compile.
     """
     if decision.decision in ("reuse", "none"):
         return
     output_folder.drop_stagings(output_dir)
     aside = former(tree)
     if decision.decision != "resume" and tree.exists():
-        if read(tree) is None or aside.exists():  # of no use to anybody, or not finished
+        if read(tree) is None or aside.exists():  # without a stamp, or unfinished
             files.remove(tree)
         else:
             tree.rename(aside)
@@ -107,22 +107,22 @@ def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: 
 
 
 def replace_tree(fetched: Path, tree: Path, decision: Decision) -> None:
-    """Put a finished tree that was made elsewhere in the place of what is there; what fits no longer is put aside."""
+    """Replace the tree by a finished one from elsewhere; put the old tree aside if it no longer fits."""
     if tree.exists():
         if decision.decision == "recompile" and read(tree) is not None and not former(tree).exists():
             tree.rename(former(tree))
-        else:  # the beginning of the same compile
+        else:  # an unfinished compile of the same inputs
             files.remove(tree)
     fetched.rename(tree)
 
 
 def kept(decision: Decision, tree: Path) -> Path:
-    """Return the folder that is of no use to a run, but stays until that is finished; need not exist."""
+    """Return the tree that a run does not use, but keeps until it is finished; it need not exist."""
     aside = former(tree)
     return tree if decision.decision == "recompile" and not aside.exists() else aside
 
 
 def finished(tree: Path) -> None:
-    """Remove the tree that was kept until this one was finished."""
+    """Remove the tree that was put aside, since the new one is finished."""
     if former(tree).exists():
         files.remove(former(tree))

@@ -137,7 +137,7 @@ def test_names_mean_a_config_with_its_rehearsals(tmp_path: Path) -> None:
     assert run_names(tmp_path, []) == ["linux_64_cpu", "linux_64_cpu-rehearsal", "linux_64_cpu_debian"]
     assert run_names(tmp_path, ["linux_64_cpu"]) == ["linux_64_cpu", "linux_64_cpu-rehearsal"]
     assert run_names(tmp_path, ["*debian"]) == ["linux_64_cpu_debian"]
-    with pytest.raises(ConfigError, match="no run of osx"):
+    with pytest.raises(ConfigError, match="osx: no run"):
         run_names(tmp_path, ["osx"])
     assert run_names(tmp_path / "none", []) == []
 

@@ -1,1 +1,1 @@
-"""The status of runs: kept while they go on, shown, and read from anywhere."""
+"""The status of runs: recorded during a run, read by any process, shown."""

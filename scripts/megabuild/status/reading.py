@@ -1,7 +1,7 @@
-"""Read the records of runs below an output folder, without a lock: also another user's, also damaged ones.
+"""Reads the records of runs below an output folder without a lock, including another user's and damaged ones.
 
-A record says itself that its run has ended. Otherwise the driver's process is looked for, by its id and its start; on
-another machine only the age of the record tells.
+The record of an ended run says so. Otherwise the driver's process is looked up by ID and start time, or, on another
+machine, the record's age decides.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from groundwork.machine import is_running
 from megabuild.status import record as state_file
 from megabuild.status.record import RunRecord
 
-#: A run writes every second, except while packages of gigabytes are checked.
+#: A run writes its record every second, except while it checks packages of gigabytes.
 _SILENT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class LastRun:
-    """The last run of a config's folder, as far as it is known."""
+    """The last run in a config's folder."""
 
     name: str
     folder: Path
     #: ``running``, ``ended``, ``died``, ``unknown`` (silent, on another machine), or ``unreadable``
     standing: str
     record: RunRecord | None = None
-    trouble: str = ""  #: why it is unreadable
+    trouble: str = ""  #: why the record is unreadable
 
     @property
     def log(self) -> Path | None:
-        """Its log: below its folder, wherever that is now."""
+        """Its log, in the run's folder, which may have been moved."""
         name = Path(self.record.log).name if self.record is not None else ""
         return self.folder / "logs" / name if name else None
 
 
 def run_names(output: Path, wanted: Sequence[str]) -> list[str]:
-    """Return the runs below an output folder that are meant; without names, all that have left a record.
+    """Return the runs below an output folder that match a wanted name or pattern; without any, all with a record.
 
-    A name means that config's runs, with the suffixes of rehearsals and other releases; patterns are possible.
+    A config's name also matches its rehearsals and other releases, which have suffixes.
 
-    Raises ConfigError: There is no such run.
+    Raises ConfigError: No run matches.
     """
     try:
         folders = sorted(entry.name for entry in os.scandir(output))
@@ -57,21 +57,19 @@ def run_names(output: Path, wanted: Sequence[str]) -> list[str]:
     for word in wanted:
         names = [name for name in runs if name.startswith(f"{word}-") or fnmatchcase(name, word)]
         if not names:
-            there = (
-                f"runs there: {', '.join(runs)}" if runs else "build something, or name its folder with -o"
-            )
-            raise ConfigError(f"no run of {word} has left a state below {output}", there)
+            remedy = "build the config first, or pass its output folder with --output"
+            remedy = f"choose among: {', '.join(runs)}" if runs else remedy
+            raise ConfigError(f"{word}: no run in {output}", remedy)
         meant |= dict.fromkeys(names)
     return list(meant) if wanted else runs
 
 
 def read_last_run(folder: Path) -> LastRun:
-    """Return the last run of a folder."""
-    record, trouble = None, "it is gone"
+    record, trouble = None, "the record was deleted"
     try:
         record = state_file.read(folder)
         if record is not None and (standing := _standing(record)) == "died":
-            # unless it has ended between the look at the file and that at the process
+            # it may have ended since the record was read
             record = state_file.read(folder) or record
             standing = "ended" if record.ended else "died"
     except IntegrityError as error:

@@ -1,6 +1,6 @@
-"""The record of a run: what ``state.json`` keeps. It is replaced as a whole, and read from anywhere.
+"""The record of a run, ``state.json``: replaced as a whole, and read by any process.
 
-Points in time are seconds since 1970, so that they mean the same to another process.
+Points in time are seconds since 1970, so that other processes can use them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _MOST_BYTES = 1 << 20
 
 
 class Activity(msgspec.Struct, kw_only=True):
-    """One thing in progress: a phase of a build, the test of a package, a download."""
+    """Work in progress: a phase of a build, the test of a package, a download."""
 
     task: str  #: ``pytorch``, ``pytorch_scatter-py312``, ``packing wheels``
     what: str  #: ``libtorch: compile``, ``testing pytorch 2.13.0 py3.12``
     since: float
-    done: int = 0  #: ninja's steps, or what else is counted; 0 of 0 where nothing is
+    done: int = 0  #: of ninja's steps, or of ``unit``; 0 of 0 if nothing is counted
     total: int = 0
-    unit: str = ""  #: of these: ``bytes``, ``packages``; nothing for steps
+    unit: str = ""  #: ``bytes`` or ``packages``; empty for ninja's steps
 
 
 class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild/run-state"):
@@ -40,25 +40,25 @@ class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild
     updated: float = 0.0
     log: str = ""
     activities: list[Activity] = []  #: in the order in which they began
-    #: by label, such as ``pytorch 2.13.0 py3.12``: ``waiting``, ``there`` (before the run began), ``built`` (its test
-    #: comes), ``testing``, ``tested`` (what it needs is not published yet), ``published`` or ``failed``
+    #: state by label (``pytorch 2.13.0 py3.12``): ``waiting``, ``there`` (existed before the run), ``built`` (not
+    #: tested yet), ``testing``, ``tested`` (a dependency is not published yet), ``published`` or ``failed``
     packages: dict[str, str] = {}
     seconds_left: float | None = None  #: from ``updated`` on
-    share: float = 0.0  #: of the expected duration that has passed, 0 to 1
-    #: bytes: used by the run's processes, of the machine, free on the output's disk; 0 where nobody knows
+    share: float = 0.0  #: of the expected duration, 0 to 1
+    #: bytes: used by the run's processes, of the machine, free on the output's disk; 0 if unknown
     memory: int = 0
     memory_most: int = 0
     disk_free: int = 0
-    #: the driver: its process, when that began (seconds since 1970), its machine
+    #: the driver's process ID, its start in seconds since 1970, and its machine
     pid: int = 0
     process_began: float = 0.0
     host: str = ""
-    error: str = ""  #: what ended it
-    exit_code: int | None = None  #: None while it runs
+    error: str = ""  #: the error that ended the run
+    exit_code: int | None = None  #: None during the run
 
     @property
     def ended(self) -> bool:
-        """Whether the run came to an end of its own, and was not killed."""
+        """Whether the run ended by itself, without being killed."""
         return self.status in ("done", "failed", "interrupted")
 
 
@@ -67,17 +67,17 @@ _DECODER = msgspec.json.Decoder(RunRecord)
 
 
 def write(folder: Path, record: RunRecord) -> None:
-    """Replace the file of a run; a full disk costs the file and not the run."""
+    """Replace a run's record; a write error, such as a full disk, does not stop the run."""
     content = msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
     with contextlib.suppress(OSError):
-        files.write(folder / NAME, content, mode=0o644)  # others may look, whatever the umask
+        files.write(folder / NAME, content, mode=0o644)  # readable by other users, whatever the umask
 
 
 def read(folder: Path) -> RunRecord | None:
-    """Return the record of a folder's last run; None where there was none.
+    """Return the record of a folder's last run, or None if there was no run.
 
-    Raises IntegrityError: The file is damaged, no file, or of another version of this program.
-    Raises OSError: It cannot be read.
+    Raises IntegrityError: The record is damaged, not a regular file, or of another version of megabuild.
+    Raises OSError: The record cannot be read.
     """
     path = folder / NAME
     try:
@@ -87,12 +87,13 @@ def read(folder: Path) -> RunRecord | None:
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise IntegrityError(
-            f"{path} is damaged, or of another version of megabuild: {error}", "the next run replaces it"
+            f"{path}: damaged, or of another version of megabuild: {error}",
+            "run the build again to replace it",
         ) from error
 
 
 def has_ended_well(folder: Path) -> bool:
-    """Return whether the last run in a folder did all that it was to do, by a record that can be read."""
+    """Return whether the last run in a folder succeeded; False without a readable record."""
     try:
         last = read(folder)
     except (IntegrityError, OSError):

@@ -1,4 +1,4 @@
-"""The status of runs as lines and as a document."""
+"""Shows the status of runs as text and as JSON."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def run_line(record: RunRecord, now: float) -> str:
 
 
 def activity_line(activity: Activity, now: float, *, rate: bool = False) -> str:
-    """Return the line of an activity: how far it is and since when; ``rate``: with the time left at its own rate."""
-    went, done, total = max(0.0, now - activity.since), activity.done, activity.total
+    """Return the line of an activity: progress and duration; ``rate``: also the time left at its own rate."""
+    elapsed, done, total = max(0.0, now - activity.since), activity.done, activity.total
     counts = f" {done}/{total}" if total else ""
     if activity.unit == "bytes":
         counts = f" {size(done)} of {size(total)}"
     left = ""
-    if (rate or activity.unit) and 0 < done < total and went > 1:
-        left = f", {duration(went * (total - done) / done)} left"
-    return f"{plain(activity.what)}{counts}, {duration(went)}{left}"
+    if (rate or activity.unit) and 0 < done < total and elapsed > 1:
+        left = f", {duration(elapsed * (total - done) / done)} left"
+    return f"{plain(activity.what)}{counts}, {duration(elapsed)}{left}"
 
 
 def figures(record: RunRecord) -> str:
-    """Return how many packages are done, and what the run takes of the machine."""
+    """Return the number of published packages, the run's memory, and the free disk space."""
     parts = [_packages(record)] if record.packages else []
     parts += [f"memory {size(record.memory)} of {size(record.memory_most)}"] if record.memory else []
     parts += [f"disk {size(record.disk_free)} free"] if record.disk_free else []
@@ -55,7 +55,7 @@ def _packages(record: RunRecord) -> str:
 
 
 def record_lines(record: RunRecord, now: float) -> list[str]:
-    """Return the lines of a run in progress: the whole, its activities, and what it takes of the machine."""
+    """Return the lines of a run in progress: the run, its activities, its :func:`figures`."""
     rate = record.seconds_left is None
     rows = [activity_line(row, now, rate=rate) for row in record.activities[:_MOST_ROWS]]
     more = len(record.activities) - len(rows)
@@ -64,7 +64,7 @@ def record_lines(record: RunRecord, now: float) -> list[str]:
 
 
 def progress_of(record: RunRecord) -> str:
-    """Return how far a run has got: ``at 148 of 1,614 (libtorch: compile)``."""
+    """Return a run's progress: ``at 148 of 1,614 (libtorch: compile)``."""
     for activity in record.activities:
         if activity.total:
             return f"at {activity.done:,} of {activity.total:,} ({plain(activity.what)})"
@@ -72,7 +72,7 @@ def progress_of(record: RunRecord) -> str:
 
 
 def run_lines(run: LastRun, width: int, now: float) -> list[str]:
-    """Return the lines on one run."""
+    """Return the lines on one run, for a terminal of ``width`` columns."""
     record, name = run.record, plain(run.name)
     if record is None:
         return [f"{name}: {run.trouble}"]
@@ -89,7 +89,7 @@ def run_lines(run: LastRun, width: int, now: float) -> list[str]:
         return [*lines, f"{_INDENT}{_packages(record)}", *log, *([_RESUME] if interrupted else [])]
     head = f"process {record.pid} on {plain(record.host)}, since {clock(record.began, now)}"
     if run.standing == "unknown":
-        head = f"no news from {plain(record.host)} since {clock(record.updated, now)}: it may still run there"
+        head = f"no update from {plain(record.host)} since {clock(record.updated, now)}; the run may still be active"
     rows = [_INDENT + line for line in record_lines(record, now)]
     rows = [row if len(row) <= width else row[: width - 1] + UNICODE.cut for row in rows]
     return [f"{name}: {head}", *rows, *log]
@@ -102,7 +102,7 @@ def _death(record: RunRecord, now: float) -> str:
 def status_result(runs: Sequence[LastRun], width: int, now: float, *, followed: bool = False) -> Result:
     """Return the command's result; ``followed``: its exit code is that of the first run that failed.
 
-    Else it is 0 whatever became of them, unless a record cannot be read.
+    Otherwise the exit code is 0, even if runs failed, unless a record cannot be read.
     """
     lines = [line for run in runs for line in ["", *run_lines(run, width, now)]]
     codes, rows = [], []
@@ -127,15 +127,15 @@ def status_result(runs: Sequence[LastRun], width: int, now: float, *, followed: 
         format="status",
         format_version=3,
         document={"runs": rows},
-        lines=lines[1:] or ["no run has left a state here"],
+        lines=lines[1:] or ["no run in this folder"],
         exit_code=next(filter(None, codes), 0),
     )
 
 
 def clock(point: float, now: float) -> str:
-    """Return a point in time by this machine's clock, with its day where that is not today."""
+    """Return a local time, with its date if it is more than 20 hours away."""
     form = "%H:%M" if abs(now - point) < _DAY else "%d %b %Y %H:%M"
     try:
         return time.strftime(form, time.localtime(point))
-    except (OverflowError, ValueError, OSError):  # of an edited file
+    except (OverflowError, ValueError, OSError):  # an edited record
         return "?"

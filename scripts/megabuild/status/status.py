@@ -1,7 +1,7 @@
-"""One record of a run, changed under a lock from any thread; `logging` has the sentences.
+"""The status of a run: one record, which any thread changes under a lock. Sentences go to `logging`.
 
-Sentences go to the logger ``megabuild``: from ``INFO`` on for people, at ``PHASE`` where no moving line shows the
-phase, at ``DEBUG`` for the log file alone.
+Levels of the logger ``megabuild``: ``INFO`` and above for people, ``PHASE`` for people without live lines, ``DEBUG``
+for the log file only.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ logger = logging.getLogger("megabuild")
 logger.setLevel(logging.DEBUG)
 logger.propagate = False
 logger.addHandler(logging.NullHandler())
-#: Every line of the build scripts, for those who want to see them: ``SOURCE: LINE``.
+#: Every line of the build scripts, as ``SOURCE: LINE``; off unless requested.
 script_lines = logging.getLogger("megabuild.lines")
 script_lines.propagate = False
 script_lines.setLevel(logging.CRITICAL)
 
 _SECONDS = 1.0
-#: What cannot get worse for a package.
+#: Final states of a package.
 _FINAL = frozenset({"there", "published", "failed"})
 #: Share of the last run's length after which its speed is replaced by that of this run.
 _MEMORY = 0.15
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Something that went on from one point in time to another."""
+    """A phase or a step of ninja, from start to end."""
 
     task: str
     what: str
@@ -52,7 +52,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class TimeLeft:
-    """Compares a run with the one before: the seconds at which that reached each point, and its length."""
+    """Estimates a run's time left from the last run: the seconds when that reached each point, and its length."""
 
     def __init__(
         self, before: Mapping[str, float], length: float, clock: Callable[[], float] = time.monotonic
@@ -61,16 +61,16 @@ class TimeLeft:
         self._began = clock()
         self._seen: Counter[str] = Counter()
         self._then = self._now = 0.0  # seconds at the last point that both runs have reached
-        self._factor = 1.0  # duration of this run's part in relation to that of the last run's
+        self._factor = 1.0  # this run's duration relative to the last run's
         self.passed: dict[str, float] = {}  #: the seconds at which this run reached each point
 
     @property
     def seconds(self) -> float:
-        """Seconds since the build began, its preparation left out."""
+        """Seconds since the build began, without its preparation."""
         return self._clock() - self._began
 
     def reach(self, point: str) -> None:
-        """Take a point that the run has reached: the same words again are another point."""
+        """Record that the run has reached a point; a repeated name is a new point."""
         self._seen[point] += 1
         name, now = f"{point} #{self._seen[point]}", self.seconds
         self.passed[name] = now
@@ -81,7 +81,7 @@ class TimeLeft:
             self._then, self._now = then, now
 
     def left(self) -> tuple[float, float] | None:
-        """Return the seconds left and the share that is done; None where no run of this config has ended well here."""
+        """Return the seconds left and the share done; None if no run of this config has succeeded here."""
         if not self._length:
             return None
         since = self.seconds - self._now
@@ -89,7 +89,7 @@ class TimeLeft:
 
 
 class Task(AbstractContextManager["Task"]):
-    """Something in progress: a row of the status from the first phase to the end of the context."""
+    """A row of the status, from its first phase to the end of the context."""
 
     def __init__(self, status: Status, name: str, level: int) -> None:
         self._status, self.name, self.level = status, name, level
@@ -99,7 +99,7 @@ class Task(AbstractContextManager["Task"]):
         self.idle()
 
     def phase(self, what: str, *, point: str = "", total: int = 0, unit: str = "", level: int = 0) -> None:
-        """Begin a phase, which ends the one before; ``point`` names it for the time left."""
+        """Begin a phase and end the one before; ``point`` names it for the time left."""
         self.idle()
         with self._status.lock:
             record = self._status.record
@@ -112,7 +112,7 @@ class Task(AbstractContextManager["Task"]):
         self._status.publish(at_once=True)
 
     def advance(self, done: int, total: int) -> None:
-        """Set how far the phase is; every fortieth of ninja's steps is a point, by those left."""
+        """Set the phase's progress; every fortieth of ninja's steps is a point, named by the steps left."""
         with self._status.lock:
             activity = self._activity
             if activity is None or (activity.done, activity.total) == (done, total):
@@ -156,9 +156,11 @@ class Status:
         )
 
     def plan(self, packages: Mapping[str, bool], time_left: TimeLeft) -> None:
-        """Take what is to be built, by label, and whether it is there; once more where the preparation changed it."""
+        """Set the packages: whether each exists, by label. Called again if the preparation changes the plan."""
         with self.lock:
-            self.record.packages = {name: "there" if there else "waiting" for name, there in packages.items()}
+            self.record.packages = {
+                name: "there" if exists else "waiting" for name, exists in packages.items()
+            }
             self.record.status, self.time_left = "checking", time_left
 
     def task(self, name: str, *, level: int = logging.DEBUG) -> Task:
@@ -166,14 +168,14 @@ class Status:
         return Task(self, name, level)
 
     def set_packages(self, labels: Iterable[str], state: str) -> None:
-        """Set the state of packages, of which some cannot get worse."""
+        """Set the state of packages; a final state only changes to ``published``."""
         with self.lock:
             for label in labels:
                 if state == "published" or self.record.packages.get(label, "there") not in _FINAL:
                     self.record.packages[label] = state
 
     def note(self, what: str | Preparing) -> None:
-        """Take what a preparation reports: a sentence, or how far it is."""
+        """Log a sentence of a preparation, or update the row that shows its progress."""
         if not isinstance(what, Preparing):
             level = logging.WARNING if what.startswith(WARNING) else logging.DEBUG
             logger.log(level, what.removeprefix(WARNING))
@@ -192,7 +194,7 @@ class Status:
         self.publish()
 
     def publish(self, *, at_once: bool = False) -> None:
-        """Write the record for others, at most once a second unless something has happened."""
+        """Write the record, at most once a second unless ``at_once``."""
         with self.lock:
             if not at_once and time.monotonic() < self._next:
                 return
@@ -208,7 +210,7 @@ class Status:
         self.watch()
 
     def end(self, status: str, error: str, exit_code: int, seconds: float) -> None:
-        """Write the last record of a run that took so many seconds."""
+        """Write the final record; ``seconds``: the run's duration."""
         with self.lock:
             now = self.record
             now.status, now.error, now.exit_code = status, error, exit_code

@@ -17,12 +17,12 @@ from megabuild.status.status import Span
 SUFFIX = ".trace.json"
 _NINJA = "ninja"
 _MOST_BYTES, _LONGEST_NAME = 64 << 20, 300
-#: Narrower spans would not be seen.
+#: Narrower spans would be invisible.
 _LEAST_PERCENT = 0.05
 
 
 def ninja_steps(build: Path, since: float) -> list[Span]:
-    """Return the steps that ninja has run in a build folder since a point in time, by its untrusted log."""
+    """Return the steps that ninja has run in a build folder since a point in time, from its untrusted log."""
     content = b""
     path = build / ".ninja_log"
     with (
@@ -43,13 +43,13 @@ def ninja_steps(build: Path, since: float) -> list[Span]:
 
 
 def slowest(steps: Iterable[Span], count: int = 10) -> dict[str, float]:
-    """Return the seconds of the steps that took longest, by their names."""
+    """Return the seconds of the slowest steps, by name."""
     longest = sorted(steps, key=lambda step: step.start - step.end)[:count]
     return {step.what: round(step.end - step.start, 1) for step in longest}
 
 
 def write_trace(path: Path, spans: Sequence[Span], steps: Sequence[Span], began: float) -> None:
-    """Write a run's phases, a lane for every task, and below them ninja's steps in as few rows as they fit."""
+    """Write a run's phases, one lane per task, and below them ninja's steps in as few lanes as possible."""
     lanes: dict[str, list[Span]] = {}
     for span in spans:
         lanes.setdefault(span.task, []).append(span)
@@ -72,16 +72,16 @@ def write_trace(path: Path, spans: Sequence[Span], steps: Sequence[Span], began:
 
 
 def run_page(folder: Path) -> str:
-    """Return the HTML page of the last run that has left a trace in a config's folder.
+    """Return the HTML page of the last run with a trace in a config's folder.
 
-    Raises ConfigError: There is none.
-    Raises IntegrityError: Its files are damaged.
+    Raises ConfigError: No run has a trace.
+    Raises IntegrityError: The trace or its record is damaged.
     """
-    import jinja2  # not before: nothing else needs it
+    import jinja2  # imported here: no other code needs it
 
     traces = sorted((folder / "runs").glob(f"*{SUFFIX}"))
     if not traces:
-        raise ConfigError(f"{folder}: no run has left a trace", "build something first")
+        raise ConfigError(f"{folder}: no trace of a run", "build the config first")
     record = traces[-1].with_name(traces[-1].name.removesuffix(SUFFIX) + ".json")
     try:
         events = json.loads(traces[-1].read_text())["traceEvents"]
@@ -108,5 +108,5 @@ def run_page(folder: Path) -> str:
         return environment.get_template("page.html.j2").render(run=run, lanes=lanes)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, jinja2.TemplateError) as error:
         raise IntegrityError(
-            f"{record}: {type(error).__name__}: {error}", "the next run leaves another one"
+            f"{record}: {type(error).__name__}: {error}", "run the build again to write a new trace"
         ) from error

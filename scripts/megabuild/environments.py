@@ -49,7 +49,7 @@ def find_channel(output: Path, name: str) -> Path:
     if published.records(channel):
         return channel
     others = sorted(path.parent.name for path in channel.parent.glob(f"*/{published.RECORDS}"))
-    remedy = f"choose among: {', '.join(others)}" if others else published.BUILD_FIRST
+    remedy = f"choose from {', '.join(others)}" if others else published.BUILD_FIRST
     raise ConfigError(f"{name}: no packages in {channel.parent}", remedy)
 
 
@@ -96,7 +96,7 @@ def _remedy(reason: str, channel: Path) -> str:
     if glibc := re.search(r"__glibc >=([\d.]+)", reason):
         return f"build the packages on this machine, or set CONDA_OVERRIDE_GLIBC={glibc[1]} for use on a newer system"
     names = sorted({name.rsplit("-", 2)[0] for name in published.records(channel)})
-    return f"choose among the packages of {channel.name}: {', '.join(names)}"
+    return f"choose from the packages of {channel.name}: {', '.join(names)}"
 
 
 def check_folder(folder: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_cache_that_was_written_to_is_noticed(output: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("spec", "reason", "remedy"),
     [
-        ("elsewhere", "elsewhere", ": for_glibc, for_gpu, greeting"),
+        ("elsewhere", "elsewhere", "for_glibc, for_gpu, greeting"),
         ("for_gpu", "__cuda", "CONDA_OVERRIDE_CUDA=13.2"),
         ("for_glibc", "__glibc", "CONDA_OVERRIDE_GLIBC=9"),
     ],

@@ -135,9 +135,7 @@ def of_provider(root: Path, names: Iterable[str], provider: str) -> tuple[str, .
     if left := tuple(item.name for item in configs if item.provider == provider or not item.has_provider):
         return left
     others = ", ".join(sorted({config.provider for config in configs}))
-    raise UsageError(
-        f"--provider {provider}: no selected config has this provider", f"choose among: {others}"
-    )
+    raise UsageError(f"--provider {provider}: no selected config has this provider", f"choose from {others}")
 
 
 def load(root: Path, name: str) -> Config:

@@ -141,7 +141,7 @@ def compared(root: Path, *, mend: bool) -> Result:
     if failed:
         lines += [
             f"error: {MATRIX_FILE}: {counted(len(states), 'generated file')} outdated",
-            "hint: run: python scripts/megabuild configs --write",
+            "hint: run: python3 scripts/megabuild configs --write",
         ]
     code = ConfigError.exit_code if failed else 0
     return Result(format="configs", document={"outdated": states}, lines=lines, exit_code=code)

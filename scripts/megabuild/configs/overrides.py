@@ -45,7 +45,7 @@ def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str
             ):
                 raise UsageError(
                     f"{config.name}: {len(new)} values for '{key}', but it is zipped with {', '.join(group)}",
-                    f"choose among its values: {', '.join(old)}",
+                    f"choose from its values: {', '.join(old)}",
                 )
     return result
 

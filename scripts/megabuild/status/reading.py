@@ -58,7 +58,7 @@ def run_names(output: Path, wanted: Sequence[str]) -> list[str]:
         names = [name for name in runs if name.startswith(f"{word}-") or fnmatchcase(name, word)]
         if not names:
             remedy = "build the config first, or pass its output folder with --output"
-            remedy = f"choose among: {', '.join(runs)}" if runs else remedy
+            remedy = f"choose from {', '.join(runs)}" if runs else remedy
             raise ConfigError(f"{word}: no run in {output}", remedy)
         meant |= dict.fromkeys(names)
     return list(meant) if wanted else runs

@@ -1,4 +1,4 @@
-"""CUDA architectures that are new enough: ``arch_list.py "5.0;6.0;12.0+PTX" --at-least 6.0``."""
+"""Print the CUDA architectures that are new enough: ``arch_list.py "5.0;6.0;12.0+PTX" --at-least 6.0``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 
 def at_least(archs: str, oldest: str) -> str:
-    """Leave out the architectures older than ``oldest``; the order stays."""
+    """Return the list without the architectures older than ``oldest``, in the same order."""
     wanted = _number(oldest)
     return ";".join(arch for arch in archs.split(";") if _number(arch) >= wanted)
 
@@ -17,7 +17,6 @@ def _number(arch: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Print the shorter list."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archs")
     parser.add_argument("--at-least", required=True, metavar="ARCH")

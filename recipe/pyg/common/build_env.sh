@@ -1,17 +1,17 @@
-# Sourced by every extension's build script: the one place for the environment in which extensions compile.
+# Sourced by every extension's build script: sets the environment in which extensions compile.
 # shellcheck shell=bash
 
 phase() { echo "::megabuild:: phase $*"; }
 refuse() { echo "error: $*" >&2; exit 1; }
 
 common="$RECIPE_DIR/../common"
-export PYTHONDONTWRITEBYTECODE=1  # stray .pyc of host packages would be captured as files of ours
-export PYTHONHASHSEED=0  # pip's byte code: Python 3.10 writes sets in the order of their hashes
+export PYTHONDONTWRITEBYTECODE=1  # a new .pyc of a host package would be packed into ours
+export PYTHONHASHSEED=0  # makes pip's byte code reproducible: Python 3.10 writes sets in the order of their hashes
 export PYTHON="${PYTHON:-$PREFIX/bin/python}"
 export NINJA_STATUS='[%f/%t %es] '
 [[ "${CPU_COUNT:-}" =~ ^[0-9]+$ ]] || CPU_COUNT="$(getconf _NPROCESSORS_ONLN)"
 export CPU_COUNT
-# -j would make ninja leave the jobserver that MAKEFLAGS names
+# PyTorch would pass it to ninja as -j, and ninja would then ignore the jobserver of MAKEFLAGS
 unset MAX_JOBS
 if [[ "${MAKEFLAGS:-}" == *--jobserver-auth=fifo:* ]]; then
     unset CMAKE_BUILD_PARALLEL_LEVEL
@@ -20,17 +20,17 @@ else
 fi
 
 # ---- names that are the same in every work folder ---------------------------------------------------------------
-# The environment's own path is padded to a fixed length, so it differs with the folder's: an object cache would never
-# hit elsewhere. The link stands beside the sources.
+# The environment's path is padded to a fixed length, so its end depends on the work folder, and an object cache would not hit
+# in another one. Compiles use a link next to the sources instead.
 work="$(dirname "$SRC_DIR")"
 export BUILD_ENV_LINK="$work/env"
 ln -sfn "$PREFIX" "$BUILD_ENV_LINK"
 
 compiler_flags() {
     local word previous="" words=()
-    # The environment's headers are looked for with -I, before those in site-packages. Were their folder one of the
-    # system's as well, GCC would move it behind: all headers would be found under a path with the Python's version in it,
-    # and nothing would be the same text for two Pythons.
+    # -I searches the environment's headers before those in site-packages. If -isystem named the same folder, GCC would search
+    # it last: headers would be found below a path with the Python's version, and preprocessed text would differ between
+    # Pythons.
     for word in $1; do
         if [[ "$previous $word" == "-isystem $PREFIX/include" ]]; then
             unset 'words[-1]'
@@ -38,23 +38,23 @@ compiler_flags() {
         fi
         previous="$word"
         case "$word" in
-            # no debug information is made, so there are no paths in it to map
+            # there is no debug information, so no paths to map
             -fdebug-prefix-map=*) continue ;;
-            # hides what PyTorch's headers make visible
+            # hides symbols that PyTorch's headers make visible
             -fvisibility-inlines-hidden) continue ;;
         esac
         words+=("${word//$PREFIX/$BUILD_ENV_LINK}")
     done
-    # Python's own flags are not used (build_wheel.py): -g0 is for PyTorch's CMake files
+    # -g0 is for PyTorch's CMake files; build_wheel.py does not use Python's flags
     echo "${words[*]} -g0"
 }
 linker_flags() {
     local word words=()
     for word in $1; do
         case "$word" in
-            # What an extension was linked to tells what it is (verify): all that upstream names stays
+            # verify recognises an extension by the libraries it links to: all that upstream names must stay
             -Wl,--as-needed) continue ;;
-            # bound lazily: libcuda.so.1 is missing on a machine without a GPU
+            # lazy binding, because libcuda.so.1 is missing on a machine without a GPU
             -Wl,-z,now) word=-Wl,-z,lazy ;;
         esac
         words+=("$word")
@@ -67,21 +67,20 @@ CPPFLAGS="$(compiler_flags "${CPPFLAGS:-}")"
 LDFLAGS="$(linker_flags "${LDFLAGS:-}")"
 
 # ---- object cache -----------------------------------------------------------------------------------------------
-# The engine's HOME is the work folder: without a folder said here or by the launcher, every build would have its own cache.
+# The engine's HOME is the work folder: every build would have its own cache unless CCACHE_DIR or the launcher names a folder.
 [[ -n "${CCACHE_DIR:-}" ]] || unset CCACHE_DIR
-# PyTorch puts a ccache that it finds on PATH before the compilers, whichever that is. It is to find the one we were
-# given, or none.
+# PyTorch puts any ccache on PATH before the compilers. It must find the one that PYG_CCACHE names, or none.
 if [[ -n "${PYG_CCACHE:-}" ]]; then
     mkdir -p "$work/launcher"
-    # with the PATH of before: a launcher that looks for ccache there must not find itself under that name
+    # with the former PATH: a launcher that searches ccache on PATH must not find this script
     printf '#!/bin/sh\nPATH="%s" exec "%s" "$@"\n' "$PATH" "$PYG_CCACHE" >"$work/launcher/ccache"
     chmod +x "$work/launcher/ccache"
     export PATH="$work/launcher:$PATH"
     export CMAKE_C_COMPILER_LAUNCHER="$PYG_CCACHE" CMAKE_CXX_COMPILER_LAUNCHER="$PYG_CCACHE"
     export CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
-    # found again by what the preprocessor makes of it, whichever Python's headers were searched in vain
+    # the cache compares preprocessed text, which does not depend on the searched Python folders
     unset CCACHE_DEPEND CCACHE_NODIRECT
-    # Headers of packages are hard links: the same package installed elsewhere meanwhile gives them a new ctime.
+    # Packages' headers are hard links: another installation of the same package changes their ctime.
     export CCACHE_SLOPPINESS=include_file_ctime
 else
     export TORCH_NO_COMPILER_WRAPPER=1
@@ -92,11 +91,11 @@ if [[ "$cuda_compiler_version" == "None" ]]; then
     export FORCE_CUDA=0 FORCE_ONLY_CPU=1
     unset FORCE_ONLY_CUDA TORCH_CUDA_ARCH_LIST
 else
-    # libtorch says what it holds kernels for; there is no second list
+    # libtorch's activation exports the architectures that it has kernels for; extensions must be built for the same ones
     [[ -n "${CF_TORCH_CUDA_ARCH_LIST:-}" ]] ||
-        refuse "libtorch's activation did not export CF_TORCH_CUDA_ARCH_LIST: is this libtorch a CUDA build of this repository?"
+        refuse "CF_TORCH_CUDA_ARCH_LIST is not set: is this libtorch a CUDA build of this repository?"
     [[ "$CF_TORCH_CUDA_ARCH_LIST" == "$torch_cuda_arch_list" ]] ||
-        refuse "libtorch was built for $CF_TORCH_CUDA_ARCH_LIST, this config is for $torch_cuda_arch_list: build libtorch first"
+        refuse "libtorch was built for $CF_TORCH_CUDA_ARCH_LIST, not for this config's $torch_cuda_arch_list: build libtorch first"
     export TORCH_CUDA_ARCH_LIST="$CF_TORCH_CUDA_ARCH_LIST"
     export FORCE_CUDA=1 FORCE_ONLY_CUDA=1
     unset FORCE_ONLY_CPU
@@ -105,13 +104,13 @@ else
         linux-aarch64)
             cuda_target=sbsa-linux
             [[ ! -d "$PREFIX/targets/aarch64-linux" ]] || cuda_target=aarch64-linux ;;  # Jetson Orin's
-        *) refuse "there are no CUDA builds for $target_platform" ;;
+        *) refuse "$target_platform: no CUDA builds for this platform" ;;
     esac
-    # nvcc runs here; its headers and libraries are the target's
+    # nvcc runs on the build machine; its headers and libraries are those of the target
     export CUDA_HOME="$BUILD_PREFIX"
     [[ -x "$CUDA_HOME/bin/nvcc" ]] || CUDA_HOME="$(dirname "$(dirname "$(command -v nvcc)")")"
     if [[ -n "${PYG_CCACHE:-}" ]]; then
-        # nvcc only calls these, and may be a script itself: what it makes depends on them
+        # nvcc calls these programs, and may itself be a script: the object cache must hash them too
         CCACHE_EXTRAFILES=""
         for program in nvcc cicc cudafe++ ptxas fatbinary nvlink; do
             for folder in "$CUDA_HOME/nvvm/bin" /usr/lib/nvidia-cuda-toolkit/bin "$CUDA_HOME/bin"; do
@@ -123,20 +122,20 @@ else
         export CCACHE_EXTRAFILES
     fi
     cuda_include="$BUILD_ENV_LINK/targets/$cuda_target/include"
-    # -I and not -isystem, as above: where this folder is a link to the environment's own, GCC takes them for one
+    # -I and not -isystem, as above: if this folder is a link to the environment's own, GCC treats them as one
     CFLAGS="$CFLAGS -I$cuda_include" CXXFLAGS="$CXXFLAGS -I$cuda_include"
     LDFLAGS="$LDFLAGS -L$PREFIX/lib -L$PREFIX/targets/$cuda_target/lib -L$PREFIX/targets/$cuda_target/lib/stubs"
     NVCC_FLAGS="-Xfatbin -compress-all"
     [[ "$cuda_compiler_version" == 13.* ]] && NVCC_FLAGS+=" -compress-mode=size"
     export NVCC_FLAGS="$NVCC_FLAGS -I$cuda_include -w"
     export CMAKE_CUDA_FLAGS="-w" CMAKE_CUDA_COMPILER_LAUNCHER="${PYG_CCACHE:-}"
-    # what the compiler depends on is of no use to a build that runs once, and not every object cache can tell
+    # a build that runs once does not need the list of headers, and not every object cache can create it
     export TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES=1
 fi
 export CFLAGS CXXFLAGS CPPFLAGS LDFLAGS
 
-# conda's CMAKE_ARGS (cross-compiler, sysroot, search roots) for projects whose setup.py knows nothing of them: CMake
-# takes a toolchain file from the environment.
+# Pass conda's CMAKE_ARGS (cross-compiler, sysroot, search roots) to projects whose setup.py ignores them: CMake reads a
+# toolchain file named in the environment.
 use_toolchain() {
     local word name
     {
@@ -144,7 +143,7 @@ use_toolchain() {
             [[ "$word" == -D*=* ]] || continue
             name="${word%%=*}"; name="${name#-D}"
             case "${name%%:*}" in
-                CMAKE_INSTALL_PREFIX | CMAKE_INSTALL_LIBDIR | CMAKE_BUILD_TYPE) ;;  # the project's own business
+                CMAKE_INSTALL_PREFIX | CMAKE_INSTALL_LIBDIR | CMAKE_BUILD_TYPE) ;;  # the project sets these itself
                 CMAKE_FIND_ROOT_PATH) echo "set(CMAKE_FIND_ROOT_PATH \"${word#*=};$SRC_DIR\")" ;;
                 *) echo "set(${name%%:*} \"${word#*=}\")" ;;
             esac
@@ -160,26 +159,26 @@ use_toolchain() {
     export CMAKE_TOOLCHAIN_FILE="$work/conda-toolchain.cmake" CMAKE_PREFIX_PATH="$PREFIX"
 }
 
-# install_wheel WHEEL: lay a wheel into the environment
+# install_wheel WHEEL: install a wheel into the environment
 install_wheel() {
-    # By name: of a file's path pip would keep a record, direct_url.json, with a folder of the machine that built.
+    # By name, not by path: pip would record a path of the build machine in direct_url.json.
     local name version
     IFS=- read -r name version _ <<<"$(basename "$1")"
     "$PYTHON" -m pip install "$name==$version" --find-links "$(dirname "$1")" --no-deps --no-index \
         --no-cache-dir --disable-pip-version-check --ignore-installed ${compile_python:---compile}
 }
 
-# verify_package MODULE: no CPU library goes into a CUDA package, no architecture is missing, and the pin on PyTorch holds
+# verify_package MODULE: fail if a CUDA package has a CPU library, an architecture is missing, or the pin on PyTorch is wrong
 verify_package() {
     "$PYTHON" "$common/verify_package.py" "$1" --folder "$SP_DIR" --archs "$torch_cuda_arch_list" \
         --torch-pin "$torch_pin" --accelerator "$([[ "$cuda_compiler_version" == "None" ]] && echo cpu || echo "cuda${cuda_compiler_version/./}")"
 }
 
-# What a package's tests need besides its recipe's own, in the work folder, from where the engine packs them.
+# Put shared test files into the work folder, from which the engine packs them with the package's own tests.
 lay_out_checks() {
     mkdir -p "$SRC_DIR/checks"
     cp -r "$common/cuda_code" "$common/run_operators.py" "$common/verify_package.py" "$SRC_DIR/checks/"
     rm -rf "$SRC_DIR/checks/cuda_code/__pycache__"
-    # a wheel that somebody else compiled says nothing of METIS
+    # a prebuilt wheel does not record whether it has METIS
     if [[ -n "${PYG_WHEEL:-}" ]]; then echo wheel; else echo "${with_metis:-none}"; fi >"$SRC_DIR/checks/metis.txt"
 }

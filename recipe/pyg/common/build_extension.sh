@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One extension with a setup.py of torch.utils.cpp_extension: compile it, or take a verified wheel, and look inside.
+# Build an extension whose setup.py uses torch.utils.cpp_extension: compile it, or repackage a wheel, and verify it.
 set -euo pipefail
 source "$RECIPE_DIR/../common/build_env.sh"
 cd "$SRC_DIR"
@@ -10,7 +10,7 @@ if [[ -n "${PYG_WHEEL:-}" ]]; then
 else
     if [[ "${with_metis:-none}" != none ]]; then
         phase metis
-        # Static and with its symbols kept inside: an environment may also hold a METIS with 32-bit indices
+        # static, and without exported symbols: an environment may also have a METIS with 32-bit indices
         cmake -G Ninja -S "$common/metis" -B "$work/metis-build" -DMETIS_SOURCE="$SRC_DIR/metis" -DCMAKE_BUILD_TYPE=
         cmake --build "$work/metis-build"
         export WITH_METIS=1
@@ -21,7 +21,7 @@ else
     phase compile
     "$PYTHON" "$common/build_wheel.py" "$SRC_DIR/dist"
     wheel=("$SRC_DIR"/dist/*.whl)
-    [[ ${#wheel[@]} == 1 ]] || refuse "expected one wheel in dist, found: ${wheel[*]}"
+    [[ ${#wheel[@]} == 1 ]] || refuse "dist has ${#wheel[@]} wheels instead of one: ${wheel[*]}"
 fi
 
 phase install
@@ -30,4 +30,4 @@ install_wheel "$wheel"
 phase verify
 verify_package "$module"
 lay_out_checks
-"$PYTHON" "$RECIPE_DIR/../../gather_licences.py" "$SRC_DIR" "$SRC_DIR/licenses"  # its own, and those of what it vendors
+"$PYTHON" "$RECIPE_DIR/../../gather_licences.py" "$SRC_DIR" "$SRC_DIR/licenses"  # of the extension and its vendored libraries

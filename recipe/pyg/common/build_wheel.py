@@ -1,20 +1,19 @@
-"""Runs an extension's setup.py so that it fills the machine, without changing a byte of it.
+"""Run an extension's unchanged setup.py so that it uses all processors and an object cache.
 
-``build_wheel.py DIST_FOLDER`` in the folder of the sources, with the Python and PyTorch to build for.
+Run ``build_wheel.py DIST_FOLDER`` in the folder of the sources, with the Python and PyTorch to build for.
 
-* Most of these setup.py files ask PyTorch for ``use_ninja=False``, and PyTorch runs ninja for one module after the
-  other, each of two or three files. Here every module is compiled by a ninja of its own, as many at once as the
-  jobserver of ``MAKEFLAGS`` has tokens (``CPU_COUNT`` jobs where there is none). ``-j`` would make ninja leave the
-  jobserver: ``MAX_JOBS``, which PyTorch makes it from, is taken out of the environment.
-* What does not use Python's C API is the same compile for every Python, so that an object cache finds it again (by what
-  the preprocessor makes of it): the compiler gets the flags of ``CFLAGS`` and ``CPPFLAGS`` only, not those that the
-  Python was compiled with; PyTorch's headers have names that do not depend on the Python; and two macros that only
-  bring Python.h in are left out. One is PyTorch's, for extensions that want Python's side of PyTorch with ``torch.h``;
-  the other is these extensions' own, for a function that exists on Windows only. Should a source need what they bring
-  in, it does not compile. Measured with g++ 12 on ``rw_cpu.cpp`` of torch_sparse: 25 CPU seconds with the macros, 18
-  without, 1.3 for the second Python, where both compiled from scratch are equal byte by byte.
-* ``BUILD_ENV_LINK`` (optional) is a link to the environment with PyTorch's headers and libraries, used in place of the
-  environment's own path, whose length differs from one work folder to another.
+* Most of these setup.py files set ``use_ninja=False``; with ninja, PyTorch would compile one module of two or three
+  files after the other. This script compiles every module with its own ninja. The jobserver of ``MAKEFLAGS`` limits
+  their jobs (``CPU_COUNT`` jobs if there is none). ``MAX_JOBS`` is removed from the environment: PyTorch would pass it
+  to ninja as ``-j``, and ninja would ignore the jobserver.
+* An object cache compares preprocessed text. To make it the same for every Python, the compiler gets only the flags of
+  ``CFLAGS`` and ``CPPFLAGS``, not those of Python; the paths of PyTorch's headers do not depend on the Python; and two
+  macros that only include Python.h are removed. One is PyTorch's, for extensions that use its Python side; the other is
+  the extensions' own, for a function that exists only on Windows. A source that needs Python.h then fails to compile.
+  Measured with g++ 12 on ``rw_cpu.cpp`` of torch_sparse: 25 CPU seconds with the macros, 18 without, 1.3 for the second
+  Python; both Pythons' objects, compiled from scratch, are equal byte by byte.
+* ``BUILD_ENV_LINK`` (optional) is a link to the environment with PyTorch's headers and libraries. It replaces the
+  environment's path, whose length depends on the work folder.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ from torch.utils import cpp_extension
 
 from jobserver import Jobserver, run_all
 
-#: Macros that do nothing but include Python.h, on Linux.
+#: Macros that only include Python.h, on Linux.
 _FOR_PYTHON = ("-DTORCH_API_INCLUDE_EXTENSION_H", "WITH_PYTHON")
 
-#: The first that takes part in a jobserver.
+#: The first version that uses a jobserver.
 _NINJA = (1, 13)
 
 
 class ModulesAtOnce(cpp_extension.BuildExtension):
-    """PyTorch's build_ext, with a process for every extension module."""
+    """PyTorch's build_ext, with one process for each extension module."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         options["use_ninja"] = True
         super().__init__(*args, **options)
 
     def build_extensions(self) -> None:
-        """Compile and link all modules; fails when one of them fails."""
+        """Compile and link all modules; raise RuntimeError with the names of those that failed."""
         _constant_flags(self.compiler)
         own = None
         jobserver = Jobserver.from_makeflags(os.environ.get("MAKEFLAGS", ""))
@@ -60,9 +59,9 @@ class ModulesAtOnce(cpp_extension.BuildExtension):
         os.environ.pop("MAX_JOBS", None)
         self._objects = sum(len(module.sources) for module in self.extensions)
         try:
-            # the largest first: the last one to end should be a small one
+            # the largest first, so that a small one ends last
             modules = sorted(self.extensions, key=_weight, reverse=True)
-            # the first object may take minutes: until then this is what whoever reads ninja's output sees
+            # the first object may take minutes: this line, in ninja's format, shows the total until then
             names = [module.name.rpartition(".")[2] for module in modules]
             print(
                 f"[0/{len(modules[0].sources)} 0.0s {names[0]} of {self._objects}] {' '.join(names)}",
@@ -75,7 +74,7 @@ class ModulesAtOnce(cpp_extension.BuildExtension):
             if own is not None:
                 own.remove()
         if failed:
-            raise RuntimeError(f"these modules did not compile: {', '.join(failed)}")
+            raise RuntimeError(f"modules failed to compile: {', '.join(failed)}")
 
     def _add_compile_flag(self, extension: Any, flag: str) -> None:
         if flag not in _FOR_PYTHON or sys.platform != "linux":
@@ -86,9 +85,9 @@ class ModulesAtOnce(cpp_extension.BuildExtension):
         if sys.platform == "linux":
             module.define_macros = [macro for macro in module.define_macros if macro[0] not in _FOR_PYTHON]
         name = module.name.rpartition(".")[2]
-        # each ninja counts its own objects: whoever reads their output can add them up
+        # each ninja counts only its own objects; the reader of the log adds them up by the module's name
         os.environ["NINJA_STATUS"] = f"[%f/%t %es {name} of {self._objects}] "
-        # PyTorch writes a build.ninja into it, always under the same name
+        # one folder per module, because PyTorch always writes build.ninja under the same name
         self.build_temp = str(Path("build", "temp", name))
         module.include_dirs = _neutral_includes(module.include_dirs)
         module.library_dirs = _neutral_libraries(module.library_dirs)
@@ -103,7 +102,7 @@ def _constant_flags(compiler: Any) -> None:
 
 
 def _neutral_includes(folders: Iterable[str]) -> list[str]:
-    """Name headers by the link; PyTorch's are looked for in the environment before its Python package."""
+    """Return header folders with the link in their paths; PyTorch's are searched in the environment first."""
     link = os.environ.get("BUILD_ENV_LINK")
     if not link:
         return list(folders)
@@ -115,7 +114,7 @@ def _neutral_includes(folders: Iterable[str]) -> list[str]:
         if folder == package or folder.startswith(package + os.sep):
             result.append(os.path.join(link, "include") + folder[len(package) :])
             if os.environ.get("CONDA_BUILD_CROSS_COMPILATION") == "1":
-                continue  # the package that runs here was made for another machine
+                continue  # the torch that runs on this machine is for another processor
         result.append(_by_link(folder, link))
     return list(dict.fromkeys(result))
 
@@ -148,8 +147,7 @@ def _check_ninja() -> None:
     version = re.match(r"(\d+)\.(\d+)", found)
     if version is None or (int(version[1]), int(version[2])) < _NINJA:
         sys.exit(
-            f"build_wheel.py needs ninja >= {_NINJA[0]}.{_NINJA[1]} on PATH, which takes part in a jobserver; found: "
-            f"{found.strip()}"
+            f"error: build_wheel.py needs ninja >= {_NINJA[0]}.{_NINJA[1]} on PATH, found: {found.strip()}"
         )
 
 

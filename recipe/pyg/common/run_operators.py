@@ -1,7 +1,7 @@
-"""Runs every test in a file of operator tests: ``run_operators.py FILE [--device cuda]``.
+"""Run all tests in a file of operator tests: ``run_operators.py FILE [--device cuda]``.
 
-A test is a function named ``test_…`` that takes a device. There is no pytest where packages are tested, and the same
-files run on a GPU.
+A test is a function named ``test_…`` that takes a device. Packages are tested without pytest, and the same files run on
+a GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 
 def main() -> int:
-    """Run the tests; returns the number of those that failed, at most 100."""
+    """Run the tests and return the number of failures, at most 100, as the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
     parser.add_argument("--device", default="cpu", type=torch.device)
@@ -26,7 +26,7 @@ def main() -> int:
         if name.startswith("test_") and callable(function)
     }
     if not tests:
-        sys.exit(f"{arguments.file} has no tests")
+        sys.exit(f"error: {arguments.file}: no tests in this file")
     failed = 0
     for name, function in tests.items():
         torch.manual_seed(0)

@@ -1,8 +1,8 @@
-"""The test of an extension's package: ``verify_package.py torch_scatter --accelerator cuda130 --archs "9.0;12.0"``.
+"""Test an extension's package: ``verify_package.py torch_scatter --accelerator cuda130 --archs "9.0;12.0"``.
 
-Looks into every library of the installed module and fails where one is not what the config asked for: a CPU library
-in a CUDA package, an architecture that is missing, a library of another Python, one that needs torch's C++ in a package
-for every later torch. Needs no GPU and does not import the module.
+Inspects every library of the installed module, without a GPU and without importing it. Fails if a CUDA package has a
+CPU library, if an architecture is missing, if a library is for another Python, or if one needs torch's C++ symbols in
+a package for every later torch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def check(
     *,
     torch_pin: str = "exact",
 ) -> list[str]:
-    """Return what is wrong with a module, one line per fault.
+    """Return the faults of a module, each with its remedy on a second line.
 
-    `folder`: where modules lie: ``site-packages``, or an unpacked wheel. `torch_pin`: of the package: ``exact``,
-    ``minor`` or ``stable``.
+    `folder`: contains the module: ``site-packages``, or an unpacked wheel. `torch_pin`: the package's pin on PyTorch,
+    ``exact``, ``minor`` or ``stable``.
     """
     libraries: list[LibraryFacts] = []
     unread: dict[str, str] = {}
@@ -57,7 +57,7 @@ def check(
     )
     if torch_pin == "stable":
         judged += filter(None, map(judge_abi, libraries))
-    return [f"{found.path}: {found.reason}\n  {found.remedy}" for found in judged if not found.ok]
+    return [f"{fault.path}: {fault.reason}\n  {fault.remedy}" for fault in judged if not fault.ok]
 
 
 def _python() -> str:
@@ -67,13 +67,13 @@ def _python() -> str:
 
 
 def main() -> None:
-    """Check, and exit with 1 where something is wrong."""
+    """Run the command line; exit with 1 and the faults if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("module", choices=sorted(KERNELS))
     parser.add_argument("--accelerator", required=True, help="cpu or cuda130")
     parser.add_argument("--archs", default="", help="as in TORCH_CUDA_ARCH_LIST")
     parser.add_argument("--folder", type=Path, default=Path(sysconfig.get_path("platlib")))
-    parser.add_argument("--python", default=_python(), help="3.12; by default the one that runs this")
+    parser.add_argument("--python", default=_python(), help="such as 3.12  [default: the running Python]")
     parser.add_argument("--torch-pin", choices=("exact", "minor", "stable"), default="exact")
     arguments = parser.parse_args()
     archs = [arch for arch in arguments.archs.replace(" ", ";").split(";") if arch and arch != "None"]

@@ -1,4 +1,4 @@
-"""pyg-lib's operators against dense or brute-force references, with gradients."""
+"""Test pyg-lib's operators against dense or brute-force references, with gradients."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_neighbours_and_farthest_points(device: torch.device) -> None:
 
 
 def cliques() -> tuple[Tensor, Tensor, Tensor]:
-    """Two complete graphs of eight nodes with one edge between them: matrix, row pointers and columns."""
+    """Return matrix, row pointers and columns of two complete graphs of eight nodes with one edge between them."""
     adjacent = torch.block_diag(torch.ones(8, 8), torch.ones(8, 8)) - torch.eye(16)
     adjacent[0, 8] = adjacent[8, 0] = 1
     row, column = adjacent.nonzero().unbind(1)

@@ -1,4 +1,4 @@
-"""Neighbour search, sampling and clustering against searches over all pairs of points."""
+"""Test neighbour search, sampling and clustering against searches over all pairs of points."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch_cluster import (
 
 
 def clouds(device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Points and queries in two separate examples."""
+    """Return points and queries in two separate examples."""
     x, y = torch.rand(60, 3, device=device), torch.rand(20, 3, device=device)
     batch_x = (torch.arange(60, device=device) >= 35).long()
     batch_y = (torch.arange(20, device=device) >= 12).long()
@@ -28,7 +28,7 @@ def clouds(device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def distances(x: Tensor, y: Tensor, batch_x: Tensor, batch_y: Tensor) -> Tensor:
-    """From every query to every point, infinite between examples."""
+    """Return the distances from every query to every point, infinite between examples."""
     apart = (y[:, None].double() - x[None].double()).norm(dim=-1)
     return torch.where(batch_y[:, None] == batch_x[None], apart, torch.full_like(apart, torch.inf))
 
@@ -90,7 +90,7 @@ def test_grid_cells(device: torch.device) -> None:
 
 
 def ring(nodes: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Edges in both directions, sorted by source."""
+    """Return edges in both directions, sorted by source."""
     node = torch.arange(nodes, device=device)
     edges = torch.stack([node.repeat(2), torch.cat([(node + 1) % nodes, (node - 1) % nodes])])
     row, column = edges[:, (edges[0] * nodes + edges[1]).argsort()]
@@ -107,12 +107,12 @@ def test_graclus_matches_neighbours(device: torch.device) -> None:
         assert len(members) in (1, 2)
         single += members if len(members) == 1 else []
         assert len(members) == 1 or tuple(members) in edges
-    # a node is left alone only when its neighbours are taken
+    # a node stays single only if all its neighbours have partners
     assert not any((a, b) in edges for a in single for b in single)
 
 
 def test_graclus_prefers_heavy_edges(device: torch.device) -> None:
-    # pairs 0-1, 2-3, … hold together ten times as strongly
+    # pairs 0-1, 2-3, … have ten times the weight
     row, column = ring(20, device)
     pair = torch.div(row, 2, rounding_mode="floor") == torch.div(column, 2, rounding_mode="floor")
     cluster = graclus_cluster(row, column, torch.where(pair, 10.0, 1.0))

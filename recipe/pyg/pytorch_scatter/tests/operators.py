@@ -1,4 +1,4 @@
-"""Scatter, segment and gather operations against loops over the elements, with gradients."""
+"""Test scatter, segment and gather operations against loops over the elements, with gradients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GROUPS = 6
 
 
 def brute_force(reduce: str, src: Tensor, index: list[int], groups: int) -> Tensor:
-    """Reduce the rows of every group; an empty group is zero, a product of nothing one."""
+    """Reduce the rows of every group; an empty group gives zero, for a product one."""
     empty = torch.ones if reduce == "mul" else torch.zeros
     result = []
     for group in range(groups):
@@ -50,7 +50,7 @@ def brute_force(reduce: str, src: Tensor, index: list[int], groups: int) -> Tens
 
 
 def values(device: torch.device, rows: int = 8, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Distinct values away from zero: extremes are unique and products differentiable."""
+    """Return distinct values away from zero, so that extremes are unique and products differentiable."""
     return (torch.randperm(rows * 3).reshape(rows, 3).to(dtype) / 5 - 2.03).to(device)
 
 

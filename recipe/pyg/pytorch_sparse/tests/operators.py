@@ -1,4 +1,4 @@
-"""Sparse matrix operations against dense ones, with gradients; METIS as far as it is in the build."""
+"""Test sparse matrix operations against dense ones, with gradients, and METIS if the build has it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch_sparse import SparseTensor, coalesce, matmul, random_walk, sample_adj, spspmm, transpose
 
-#: Written by the build: "64", "none", or "wheel" for a wheel that says nothing of it.
+#: The build writes "64", "none", or "wheel" for a prebuilt wheel, which may or may not have METIS.
 METIS = Path(__file__).parent.parent / "checks" / "metis.txt"
 
 
 def sparse(device: torch.device, rows: int = 6, columns: int = 5) -> tuple[SparseTensor, Tensor]:
-    """A matrix with an empty row, sparse and dense, with values that can be differentiated."""
+    """Return a differentiable matrix with an empty row, sparse and dense."""
     dense = torch.randn(rows, columns, dtype=torch.float64, device=device)
     dense = torch.where(torch.rand_like(dense) < 0.5, dense, torch.zeros_like(dense))
     dense[2] = 0
@@ -25,7 +25,7 @@ def sparse(device: torch.device, rows: int = 6, columns: int = 5) -> tuple[Spars
 
 
 def dense_product(matrix: Tensor, present: Tensor, other: Tensor, reduce: str) -> Tensor:
-    """Row by row over the entries that are there; a row without any is zero."""
+    """Reduce each row over its stored entries; an empty row gives zero."""
     rows = []
     for row, at in zip(matrix, present, strict=True):
         terms = row[at][:, None] * other[at]
@@ -99,7 +99,7 @@ def test_coalescing_adds_up_duplicates(device: torch.device) -> None:
 
 
 def cliques(device: torch.device) -> SparseTensor:
-    """Two complete graphs of eight nodes, shuffled into one another, with one edge between them."""
+    """Return two complete graphs of eight nodes, shuffled together, with one edge between them."""
     adjacent = torch.block_diag(torch.ones(8, 8), torch.ones(8, 8)) - torch.eye(16)
     adjacent[0, 8] = adjacent[8, 0] = 1
     order = torch.randperm(16)
@@ -138,7 +138,7 @@ def test_partitions_cut_where_it_is_cheapest(device: torch.device) -> None:
     for permuted, pointers, order in parts.values():
         assert pointers.tolist() == [0, 8, 16]
         assert sorted(order.tolist()) == list(range(16))
-        # one edge in each direction leaves its part
+        # only one edge in each direction leads to the other part
         assert int(permuted.to_dense()[:8, 8:].sum()) == 1
 
 

@@ -1,4 +1,4 @@
-"""The spline-based convolution against B-splines by Cox and de Boor's recursion and a dense product, with gradients."""
+"""Test the spline convolution against B-splines (Cox and de Boor's recursion) and a dense product, with gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch_spline_conv import spline_basis, spline_conv, spline_weighting
 
 
 def cardinal(at: Tensor, degree: int) -> Tensor:
-    """The B-spline over the knots 0, 1, …, degree + 1."""
+    """Return the B-spline over the knots 0, 1, …, degree + 1."""
     if degree == 0:
         return ((at >= 0) & (at < 1)).to(at.dtype)
     rising, falling = cardinal(at, degree - 1), cardinal(at - 1, degree - 1)
@@ -20,7 +20,7 @@ def cardinal(at: Tensor, degree: int) -> Tensor:
 
 
 def one_dimension(at: Tensor, knots: int, is_open: bool, degree: int) -> Tensor:
-    """Values of all basis functions at points in [0, 1]: one row per point."""
+    """Return the values of all basis functions at points in [0, 1], one row per point."""
     scaled = at * (knots - degree if is_open else knots)
     columns = []
     for knot in range(knots):
@@ -31,7 +31,7 @@ def one_dimension(at: Tensor, knots: int, is_open: bool, degree: int) -> Tensor:
 
 
 def dense_basis(pseudo: Tensor, kernel_size: list[int], is_open: list[bool], degree: int) -> Tensor:
-    """Products over the dimensions, the first one running fastest: edges x kernel."""
+    """Return products over the dimensions, the first one fastest, as a matrix: edges x kernel."""
     result = torch.ones(len(pseudo), 1, dtype=pseudo.dtype, device=pseudo.device)
     for dimension, knots in enumerate(kernel_size):
         column = one_dimension(pseudo[:, dimension], knots, is_open[dimension], degree)

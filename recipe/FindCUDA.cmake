@@ -1,9 +1,9 @@
-# find_package(CUDA), answered by find_package(CUDAToolkit).
+# Implements find_package(CUDA) with find_package(CUDAToolkit).
 #
-# PyTorch's CMake files, in its own build and in every project that says find_package(Torch), look for CUDA with a copy
-# of the FindCUDA that CMake itself gave up. That one wants include/ and lib/ beside nvcc's folder and fails where CUDA
-# lies below targets/<triplet>/, as conda-forge lays it out. This module stands in its place and gives what PyTorch and
-# tensorpipe read of it.
+# PyTorch's CMake files, in its own build and in every project that uses find_package(Torch), search CUDA with a copy of
+# FindCUDA, which CMake itself has removed. That copy expects include/ and lib/ next to nvcc's folder, and fails if CUDA
+# is below targets/<triplet>/, as in conda-forge's packages. This module replaces it, and sets the variables that PyTorch
+# and tensorpipe read.
 include(FindPackageHandleStandardArgs)
 
 find_package(CUDAToolkit QUIET)
@@ -36,10 +36,10 @@ if(CUDAToolkit_FOUND)
   set(CUDA_NVCC_EXECUTABLE "${CUDAToolkit_NVCC_EXECUTABLE}")
   set(CUDA_LIBRARIES CUDA::cudart)
   if(NOT CUDA_TOOLKIT_ROOT_DIR)
-    # in the cache, from where PyTorch's setup.py reads it
+    # a cache entry, because PyTorch's setup.py reads it from the cache
     set(CUDA_TOOLKIT_ROOT_DIR "${_cuda_home}" CACHE PATH "where CUDA is")
   endif()
-  # the function that turns names of architectures into words for nvcc
+  # the function that converts names of architectures to nvcc's options
   include("${CMAKE_CURRENT_LIST_DIR}/upstream/FindCUDA/select_compute_arch.cmake")
 endif()
 

@@ -1,15 +1,15 @@
-# Sourced in PyTorch's tree, after build_env.sh: how this PyTorch is configured and compiled. setup.py does it up to 2.13; from
-# 2.14 on that is a shim, and scikit-build-core does it. The tree says which.
+# Sourced in PyTorch's tree, after build_env.sh: functions that configure, compile and install this PyTorch, with setup.py up to
+# 2.13 and with scikit-build-core from 2.14 on. pyproject.toml names the back end.
 # shellcheck shell=bash
 
 if grep -qs '^build-backend *= *"scikit_build_core' pyproject.toml; then
     torch_backend=scikit-build-core
-    installed=installed  # its folder torch/ is what setup.py has in the source tree
+    installed=installed  # its folder torch/ has the files that setup.py writes into the source tree's torch/
     configure_tree() { "$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" configure .; }
     install_tree() {
         cmake --build build -- -j "$MAX_JOBS"
         cmake --install build --prefix "$PWD/$installed/torch"
-        rm -rf build/temp.skbuild  # what goes to absolute places goes to the back end's temporary folder
+        rm -rf build/temp.skbuild  # the back end's temporary folder, into which CMake installs files with absolute paths
     }
     compile_python_side() { cmake --build build -- -j "$MAX_JOBS"; }
 else

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# libtorch: the files stand in $PREFIX already, from staging; CUDA packages also tell others which archs they hold.
+# libtorch: staging has put the files into $PREFIX. CUDA packages also get activation scripts that export their architectures.
 set -euo pipefail
 
-# tell_archs SCRIPT CHANGE: CHANGE is activate or deactivate
+# tell_archs SCRIPT activate|deactivate
 tell_archs() {
     mkdir -p "$PREFIX/etc/conda/$2.d"
     sed "s/@torch_cuda_arch_list@/$torch_cuda_arch_list/" "$1" >"$PREFIX/etc/conda/$2.d/libtorch_$2.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# libtorch-cuda-linalg: one of the two flavours that staging made. The library with MAGMA has a name of its own, and a link
-# to it stands where libtorch_cuda looks: by that link it tells which flavour is installed.
+# libtorch-cuda-linalg: one of the two flavours that staging built. The library with MAGMA has its own name; libtorch_cuda opens
+# it through a link under the usual name, and recognises the installed flavour by that link.
 set -euo pipefail
 source "$RECIPE_DIR/build_env.sh"
 cd "$TORCH_TREE"

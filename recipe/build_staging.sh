@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Staging: compile libtorch once, against one fixed Python, and lay its files into $PREFIX for the outputs to pick from.
+# Staging: compile libtorch once, against one fixed Python, and install its files into $PREFIX, from which outputs take theirs.
 set -euo pipefail
 source "$RECIPE_DIR/build_env.sh"
 
 phase sync
 if [[ "$torch_source" != "model" ]]; then
-    # into the sources, before they are compared with the tree: a file that comes and goes would configure anew each time
+    # before sync_tree.py compares the sources with the tree: otherwise each run would replace this file, and configure again
     mv "$SRC_DIR/FindCUDA.cmake" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
-    # NNPACK's configure would get six from PyPI, which lies in the environment
+    # NNPACK's configure step would download six from PyPI, although the environment has it
     six="$SRC_DIR/third_party/NNPACK/cmake/DownloadSix.cmake"
     [[ ! -f "$six" ]] || : >"$six"
 fi
@@ -15,7 +15,7 @@ fi
 cd "$TORCH_TREE"
 "$script_python" "$RECIPE_DIR/gather_licences.py" "$TORCH_TREE" "$SRC_DIR/licenses"
 if [[ "$torch_source" == "debian" ]]; then
-    # Debian ships the schema, not the header generated from it
+    # Debian's source has the schema, but not the header generated from it
     (cd torch/csrc/jit/serialization && "$script_python" "$RECIPE_DIR/sync_tree.py" \
         --generate mobile_bytecode_generated.h -- flatc --cpp --gen-mutable --scoped-enums mobile_bytecode.fbs)
 fi
@@ -23,13 +23,13 @@ source "$RECIPE_DIR/backend.sh"
 
 phase configure
 if [[ -n "${CMAKE_TOOLCHAIN_FILE:-}" ]]; then write_toolchain "$CMAKE_TOOLCHAIN_FILE"; fi
-# What the tree was configured with stands beside it; written last, so that a run killed in between configures again.
+# build/configured-with.txt records the settings; it is written last, so that a run after a kill configures again.
 settings="$(env | grep -E '^(USE_|BUILD_|CMAKE_|BLAS=|CUD|MAGMA_|NCCL_|ONNX_|TORCH_[CN]|PYTORCH_|CC=|CXX=|CFLAGS=|CXXFLAGS=|LDFLAGS=|torch_|PREFIX=)' \
     | LC_ALL=C sort; cat "${CMAKE_TOOLCHAIN_FILE:-/dev/null}")"
 if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
     rm -f build/CMakeCache.txt build/configured-with.txt
     (
-        # sources and environment are all there is, by their hashes; what asks the network fails, and says where
+        # All inputs are in the sources and the environment, pinned by hash: every network access must fail visibly.
         none=http://nothing-is-downloaded-here.invalid:9
         export http_proxy=$none https_proxy=$none all_proxy=$none no_proxy="" PIP_NO_INDEX=1 GIT_ALLOW_PROTOCOL=file
         export HTTP_PROXY=$none HTTPS_PROXY=$none ALL_PROXY=$none NO_PROXY=""
@@ -37,7 +37,7 @@ if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
     )
     "$script_python" "$RECIPE_DIR/check_staged.py" downloads build
     if [[ "$torch_optimization" == 0 ]]; then
-        # the same kernels several times over, for instruction sets that -O0 makes no use of
+        # -O0 does not use these instruction sets: without them, the same kernels are not compiled several times
         "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" set build --new \
             CXX_AVX2_FOUND:BOOL=FALSE CXX_AVX512_FOUND:BOOL=FALSE CXX_SVE_FOUND:BOOL=FALSE
         "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" regenerate build
@@ -52,9 +52,9 @@ phase check
 if [[ "$target_platform" == linux-* ]]; then
     "$script_python" "$RECIPE_DIR/check_staged.py" libraries "$installed/torch" "$PREFIX"
 fi
-# what is cross-compiled does not run here, but by Debian's emulation
+# A cross-compiled torch does not run on this machine, except in Debian's root, by emulation.
 if [[ "${build_platform:-$target_platform}" == "$target_platform" || "$script_python" != "$PYTHON" ]]; then
-    # both, as where "libraries" looks: the package has them in one folder, and only its RPATHs say so
+    # Both folders, as for "libraries": in the package they are one folder, which RPATHs find only there.
     LD_BIND_NOW=1 LD_LIBRARY_PATH="$PWD/$installed/torch/lib:$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
         "$PYTHON" "$RECIPE_DIR/check_staged.py" import . "$installed/torch"
 fi

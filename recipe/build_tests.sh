@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pytorch-tests: PyTorch's own tests of its numerics, as far as upstream_tests/selection.ini selects them.
+# pytorch-tests: the tests of numerics that upstream_tests/selection.ini selects from PyTorch's own tests.
 set -euo pipefail
 
 python3 "$RECIPE_DIR/upstream_tests/pytorch_tests.py" gather "${TORCH_TREE:-$SRC_DIR}" "$PREFIX/share/pytorch-tests"

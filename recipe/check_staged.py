@@ -1,11 +1,11 @@
-"""Say right after configuring, and before anything is packed, what would else be found after hours, or by users.
+"""Find, right after configuring and before packing, faults that would otherwise appear hours later or at users.
 
-    check_staged.py downloads BUILD          configuring took nothing from the network
-    check_staged.py libraries TORCH PREFIX   what PyTorch's libraries need is beside them, in PREFIX or in every system
-    check_staged.py import SOURCES TORCH     torch imports, and every symbol of its libraries is somewhere
+    check_staged.py downloads BUILD          configuring downloads nothing
+    check_staged.py libraries TORCH PREFIX   PyTorch's libraries find theirs in TORCH, in PREFIX or in every system
+    check_staged.py import SOURCES TORCH     torch imports, and every symbol that its libraries need is defined
 
-TORCH is PyTorch's install folder, SOURCES its source tree. The last is for the Python that libtorch was compiled
-against, with LD_BIND_NOW=1. Standard library and binutils' readelf only, which conda's compilers name in READELF.
+TORCH is PyTorch's install folder, SOURCES its source tree. Run `import` with LD_BIND_NOW=1 and the Python that libtorch
+was compiled for. Needs only the standard library and binutils' readelf, which conda's compilers name in READELF.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-#: What ExternalProject and FetchContent write to download with; not for sources that are there.
+#: Scripts by which CMake's ExternalProject and FetchContent download; CMake writes none for sources that exist.
 DOWNLOADS = re.compile(r"download-.+\.cmake|.+-gitclone\.cmake")
-#: The C library's, which is no dependency of packages, and GCC's, which all that is compiled depends on.
+#: Libraries of the C library, on which packages do not depend, and of GCC, on which all compiled packages depend.
 SYSTEM = re.compile(r"lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+)\.so\.\d+|ld-linux[\w-]*\.so\.\d+")
-#: Of the GPU's driver: there is none where packages are built and tested, and not everybody has one.
+#: Libraries of the GPU's driver, which build and test machines do not have, and not all users.
 DRIVER = re.compile(r"lib(cuda|nvidia-ml)\.so(\.\d+)*")
-#: Opened when a GPU is used; may need its driver.
+#: PyTorch opens it only when it uses a GPU: it may need the driver.
 OPENED_LATER = re.compile(r"libcaffe2_nvrtc\.so.*")
 NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
 
 
 def downloads(build: Path) -> list[str]:
     """Return the scripts in a build folder that download."""
-    places = (Path(folder, name) for folder, _, names in os.walk(build) for name in names)
-    return sorted(str(place) for place in places if DOWNLOADS.fullmatch(place.name))
+    paths = (Path(folder, name) for folder, _, names in os.walk(build) for name in names)
+    return sorted(str(path) for path in paths if DOWNLOADS.fullmatch(path.name))
 
 
 def binaries(torch: Path) -> list[Path]:
-    """Return PyTorch's libraries, Python's modules among them, and programs."""
-    found = [*torch.glob("lib/*.so*"), *torch.glob("_C*.so"), *torch.glob("bin/*")]
+    """Return PyTorch's libraries, Python modules and programs."""
+    candidates = [*torch.glob("lib/*.so*"), *torch.glob("_C*.so"), *torch.glob("bin/*")]
     return sorted(
         path
-        for path in found
+        for path in candidates
         if not path.is_symlink() and path.is_file() and path.open("rb").read(4) == b"\x7fELF"
     )
 
 
 def lacking(torch: Path, prefix: Path) -> Iterator[str]:
-    """Yield a line for each library that is asked for and is nowhere, or must not be asked for."""
+    """Yield an error line for each needed library that is missing, and for each that must not be needed."""
     for binary in binaries(torch):
         command = [os.environ.get("READELF", "readelf"), "-dW", str(binary)]
         printed = subprocess.run(
@@ -60,36 +60,36 @@ def lacking(torch: Path, prefix: Path) -> Iterator[str]:
         for name in NEEDED.findall(printed):
             if DRIVER.fullmatch(name):
                 if not OPENED_LATER.fullmatch(binary.name):
-                    yield f"{binary} needs {name}, the GPU's driver: torch would not import without one"
+                    yield f"{binary} needs {name} of the GPU's driver: torch would not import without a driver"
             elif not SYSTEM.fullmatch(name) and not any(
-                (place / "lib" / name).exists() for place in (torch, prefix)
+                (folder / "lib" / name).exists() for folder in (torch, prefix)
             ):
-                yield f"{binary} needs {name}, which is neither beside it nor in {prefix / 'lib'}"
+                yield f"{binary} needs {name}, which is neither in {torch / 'lib'} nor in {prefix / 'lib'}"
 
 
 class StagedC:
-    """Makes torch._C where setup.py has not yet: by a call of libtorch_python, as torch/csrc/stub.c does it."""
+    """An importer of torch._C before setup.py has built it: it calls libtorch_python, as torch/csrc/stub.c does."""
 
     def __init__(self, library: Path) -> None:
         self._library = library
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Answer for torch._C alone, before Python finds the folder of that name."""
+        """Find torch._C only, before Python finds the folder of that name."""
         return ModuleSpec(name, self) if name == "torch._C" else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Load the library; a symbol that nobody has is an ImportError here."""
+        """Load the library; an undefined symbol raises an OSError."""
         library = ctypes.PyDLL(str(self._library), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
         library.initModule.restype = ctypes.py_object
         module: ModuleType = library.initModule()
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is left to do."""
+        """Do nothing: the library has initialised the module."""
 
 
 def lay_out(sources: Path, torch: Path, view: Path) -> None:
-    """Link a folder to import from: from 2.14 on what is compiled is installed elsewhere than Python's files lie."""
+    """Fill ``view`` with links to import torch from: from 2.14 on, libraries and Python files are in two folders."""
     places = {f"torch/{path.name}": path for path in (sources / "torch").iterdir()}
     places |= {
         f"torch/{path.name}": path
@@ -103,7 +103,7 @@ def lay_out(sources: Path, torch: Path, view: Path) -> None:
 
 
 def broken(sources: Path, torch: Path) -> Iterator[str]:
-    """Yield what cannot be loaded: torch itself, or a library that it opens later."""
+    """Yield an error line if torch cannot be imported, and for each library that cannot be loaded."""
     libraries = [path for path in binaries(torch) if path.parent.name == "lib"]
     if not any((torch / f"_C{suffix}").exists() for suffix in EXTENSION_SUFFIXES):
         suffix = "dylib" if sys.platform == "darwin" else "so"
@@ -114,19 +114,19 @@ def broken(sources: Path, torch: Path) -> Iterator[str]:
         try:
             imported = importlib.import_module("torch")
             imported.add(imported.ones(2), imported.ones(2))
-        except Exception as error:  # whatever torch's own code raises
+        except Exception as error:  # torch's own code may raise any exception
             traceback.print_exc()
             missing = (getattr(error, "name", None) or "").partition(".")[0]
             if not isinstance(error, ModuleNotFoundError) or missing in ("torch", "torchgen", "functorch"):
                 yield f"{type(error).__name__}: {error}"
                 return
             print(
-                f"::megabuild:: torch imports {missing}, which only the package asks for: its test will see"
+                f"::megabuild:: torch imports {missing}, which only the package requires: its test will import it"
             )
     for library in libraries:
         if OPENED_LATER.fullmatch(library.name):
             continue
-        if (child := os.fork()) == 0:  # each in a process of its own: some are flavours of one
+        if (child := os.fork()) == 0:  # each in its own process: some are flavours of the same library
             try:
                 ctypes.CDLL(str(library), mode=os.RTLD_NOW)
             except OSError as error:
@@ -138,22 +138,24 @@ def broken(sources: Path, torch: Path) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line: CHECK FOLDER…; see above."""
+    """Run the command line: ``CHECK FOLDER…``; return 1 if the check found a fault."""
     check, *folders = arguments[0], *(Path(folder).absolute() for folder in arguments[1:])
     if check == "downloads":
         problems = downloads(*folders)
-        what = "CMake downloads what is neither in the sources nor in the environment, by"
-        remedy = "name it in recipe.yaml's host requirements, or switch off what asks for it (build_env.sh)"
+        fault = "CMake would download sources in the build, by these scripts"
+        remedy = (
+            "add the library to recipe.yaml's host requirements, or switch off the feature (build_env.sh)"
+        )
     elif check == "libraries":
         problems = list(lacking(*folders))
-        what = "what would be packed asks for libraries that those who install it need not have"
-        remedy = "name the package with them in recipe.yaml's host requirements, or keep the linker from them"
+        fault = "PyTorch's libraries need libraries that users may not have"
+        remedy = "add the package with them to recipe.yaml's host requirements, or do not link them"
     else:
         problems = list(broken(*folders))
-        what = "torch as it was compiled cannot be used"
-        remedy = "correct the cause and build again: what is compiled is kept"
+        fault = "the compiled torch does not work"
+        remedy = "correct the cause and build again: compiled objects are kept"
     if problems:
-        print("\n  ".join([f"error: {what}:", *problems]) + f"\n{remedy}", file=sys.stderr)
+        print("\n  ".join([f"error: {fault}:", *problems]) + f"\nhint: {remedy}", file=sys.stderr)
     else:
         print(f"::megabuild:: checked {check}")
     return bool(problems)

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Compiler launcher for torch_optimization 0: -O0 counts only as the last word, because PyTorch's CMake files add -O2 and
-# -O3 per target and per file. Everything else stays a release build.
+# Compiler launcher for torch_optimization 0. -O0 must be the last argument, because PyTorch's CMake files add -O2 and -O3 per
+# target and per file. Everything else stays a release build.
 case " $* " in
-    # Device code has compilers of its own. CUTLASS without inlining takes longer than with it; and over the moments ptxas
-    # (CUDA 12.4), when it does not optimize, calls itself until stack or memory end.
+    # Device code has its own compilers, which need their own -O0. CUTLASS takes longer without inlining; on ReduceMoment, ptxas
+    # (CUDA 12.4) recurses without optimization until stack or memory is exhausted.
     *" -x cu "*SparseSemiStructured* | *" -x cu "*RowwiseScaledMM* | *" -x cu "*ReduceMoment*) exec "$@" ;;
     *" -x cu "*) exec "$@" -O0 -Xcicc -O0 -Xptxas -O0 ;;
 esac

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Compiler launcher in front of the object cache, which is the first argument: whatever the cache goes by is the same in
-# every folder. The environment's own path is padded to a fixed length, so that its end differs with the length of its
-# beginning; folders of headers are named by a link beside it. Only those: a path in a macro's value is part of the object.
+# Compiler launcher in front of the object cache, its first argument: makes command lines the same in every work folder. The
+# environment's path is padded to a fixed length, so its end depends on the work folder. Header folders are therefore named by
+# a link next to the environment. Other paths stay: one in a macro's value becomes part of the object.
 for word do
     shift
     case "$word" in

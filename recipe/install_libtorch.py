@@ -1,7 +1,7 @@
-"""Lay what belongs to libtorch from PyTorch's own install folder into an environment.
+"""Copy libtorch's files from PyTorch's own install folder into an environment.
 
-PyTorch installs into ``torch/`` of its source tree; libtorch's part of that (libraries, programs, headers, CMake files)
-goes to the usual places of an environment, the rest stays for the Python package. Standard library only.
+PyTorch installs into ``torch/`` of its source tree. libtorch's libraries, programs, headers and CMake files go to the
+usual folders of an environment; all other files stay for the Python package. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-#: Libraries, which lie beside the sources of some of them.
+#: libtorch's libraries; the folder also has sources of some.
 LIBRARIES = re.compile(r"lib(c10|caffe2_nvrtc|shm|torch)\w*[.\d]*\.(so|dylib)[.\d]*")
 PROGRAM = "bin/torch_shm_manager"
-#: CMake files: other folders are of libraries that PyTorch vendors, and are in none of upstream's wheels.
+#: Folders of CMake files. The other folders belong to vendored libraries, and are in none of upstream's wheels.
 CMAKE = ("ATen", "Caffe2", "Tensorpipe", "Torch")
-#: Header folders of libtorch itself; others (pybind11, …) have packages of their own.
+#: Folders of libtorch's own headers; the others (pybind11, …) belong to other packages.
 HEADERS = ("ATen", "c10", "caffe2", "tensorpipe", "torch")
-#: Compiled against one Python: owned by the ``pytorch`` packages.
+#: Libraries compiled against one Python, which the ``pytorch`` packages own.
 PYTHON_SIDE = ("libtorch_python", "libfunctorch", "libnnapi_backend")
-#: In two flavours, each a package of its own.
+#: A library in two flavours, which have their own packages.
 LINALG = "libtorch_cuda_linalg"
 
 
 def is_libtorch(place: str) -> bool:
-    """Say whether libtorch has a file of PyTorch's install folder, named relative to it: ``lib/libc10.so``."""
+    """Return whether libtorch owns a file, named relative to PyTorch's install folder: ``lib/libc10.so``."""
     top, _, inside = place.partition("/")
     name = place.rpartition("/")[2]
     if name.startswith(PYTHON_SIDE) or name.endswith(".pyc"):
@@ -43,7 +43,7 @@ def is_libtorch(place: str) -> bool:
 
 
 def libtorch_files(torch: Path) -> Iterator[Path]:
-    """Give libtorch's files below PyTorch's install folder ``torch``, as paths relative to it."""
+    """Yield libtorch's files below PyTorch's install folder ``torch``, as paths relative to it."""
     for root in ("bin", "include", "lib", "share"):
         for folder, folders, files in os.walk(torch / root):
             here = Path(folder)
@@ -55,9 +55,9 @@ def libtorch_files(torch: Path) -> Iterator[Path]:
 
 
 def install(torch: Path, prefix: Path) -> int:
-    """Put libtorch's files into ``prefix``, as hard links where the file system allows it.
+    """Put libtorch's files into ``prefix``, as hard links if possible, and return their number.
 
-    Raises FileNotFoundError: If there is no libtorch to install.
+    Raises FileNotFoundError: ``torch`` has no libtorch.
     """
     count = 0
     for path in libtorch_files(torch):
@@ -70,7 +70,7 @@ def install(torch: Path, prefix: Path) -> int:
             shutil.copy2(source, target, follow_symlinks=False)
         count += 1
     if not any((prefix / "lib").glob("libtorch_cpu.*")):
-        raise FileNotFoundError(f"{torch} holds no libtorch_cpu: was the tree built?")
+        raise FileNotFoundError(f"{torch}: no libtorch_cpu in this folder: was the tree built?")
     return count
 
 
@@ -78,9 +78,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command line: ``TREE PREFIX``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "tree", type=Path, help="PyTorch's source tree, built, or what it was installed below"
+        "tree", type=Path, help="PyTorch's built source tree, or the folder it was installed into"
     )
-    parser.add_argument("prefix", type=Path, help="the environment")
+    parser.add_argument("prefix", type=Path, help="the environment that gets the files")
     options = parser.parse_args(arguments)
     print(f"::megabuild:: installed files={install(options.tree / 'torch', options.prefix)}")
     return 0

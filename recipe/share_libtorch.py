@@ -1,11 +1,10 @@
-"""Make the package ``torch`` use the libtorch that lies in the environment instead of a copy of its own.
+"""Make the Python package ``torch`` use the environment's libtorch instead of its own copy.
 
-``take-out`` removes what libtorch owns from a ``torch`` folder and notes it: done between building and packing, it
-spares copying, packing and unpacking all of libtorch for every Python. ``list`` only notes it, for a back end that
-keeps it out of the wheel. ``link`` puts relative links into the installed folder instead: header folders as a whole, so
-that a compiler that meets a header on both ways sees one file; libraries, programs and CMake files one by one, among
-those that stay. ``libtorch_python`` also goes to ``lib/``, where ``TorchConfig.cmake`` looks for it. Standard library
-only.
+``take-out`` removes libtorch's files from a ``torch`` folder between building and packing, and lists them: libtorch is
+not copied, packed and unpacked for every Python. ``list`` only lists them, for a back end that leaves them out of the
+wheel. ``link`` puts relative links to them into the installed folder. A header folder becomes one link, so that a
+compiler that finds a header by two paths sees one file; libraries, programs and CMake files are linked one by one.
+``libtorch_python`` moves to ``lib/``, where ``TorchConfig.cmake`` looks for it. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-#: Folders of ``torch`` that libtorch has a part in.
+#: Folders of ``torch`` that contain files of libtorch.
 SHARED = ("bin", "include", "lib", "share")
-#: The one library that belongs to the Python, wherever it is found.
+#: This library belongs to the Python package, although ``lib/`` has it too.
 PYTHON_SIDE = "libtorch_python."
-#: Which of its flavours is installed is not this package's affair: one link, to the name that both have.
+#: A library in two flavours: the package has one link, to the name that both flavours use.
 LINALG = "libtorch_cuda_linalg"
 
 
 def take_out(torch: Path, prefix: Path) -> list[str]:
-    """Remove what libtorch owns from a ``torch`` folder; parameters and result as of :func:`shared`."""
+    """Remove libtorch's files from a ``torch`` folder; parameters and result are those of :func:`shared`."""
     places = shared(torch, prefix)
     for place in places:
         if (torch / place).is_dir() and not (torch / place).is_symlink():
@@ -38,9 +37,9 @@ def take_out(torch: Path, prefix: Path) -> list[str]:
 
 
 def shared(torch: Path, prefix: Path) -> list[str]:
-    """Give what libtorch owns of a ``torch`` folder.
+    """Return the files and whole header folders of a ``torch`` folder that libtorch owns, relative to it.
 
-    `torch`: the built package, ``build/lib.*/torch``, or what was installed in its place.
+    `torch`: the built package, ``build/lib.*/torch``, or the folder that CMake installed.
     """
     places = []
     for folder, folders, files in os.walk(torch):
@@ -61,21 +60,22 @@ def shared(torch: Path, prefix: Path) -> list[str]:
 
 
 def owned(folder: Path, shared: Path) -> bool:
-    """Say whether every file below ``folder`` is also below ``shared``."""
+    """Return whether every file below ``folder`` is also below ``shared``."""
     return shared.is_dir() and all(
         os.path.lexists(shared / path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()
     )
 
 
 def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
-    """Link what was taken out, and ``libtorch_python``, from an installed ``torch`` folder into the environment.
+    """Link ``places``, and ``libtorch_python``, from an installed ``torch`` folder into the environment.
 
-    Raises FileNotFoundError: If ``torch`` has no ``libtorch_python``.
-    Raises FileExistsError: If something lies where a link belongs.
+    Returns: The number of links.
+    Raises FileNotFoundError: ``torch`` has no ``libtorch_python``.
+    Raises FileExistsError: A file is in the place of a link.
     """
     python_side = sorted((torch / "lib").glob(f"{PYTHON_SIDE}*"))
     if not python_side:
-        raise FileNotFoundError(f"no libtorch_python in {torch / 'lib'}: the Python side was not built")
+        raise FileNotFoundError(f"{torch / 'lib'}: no libtorch_python: the Python side was not built")
     linked = [
         place
         for place in places
@@ -84,7 +84,7 @@ def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
     kept: list[Path] = []
     for library in sorted(python_side, key=lambda path: -len(path.name)):
         home = prefix / "lib" / library.name
-        # a wheel cannot hold links: libtorch_python.so.2 and libtorch_python.so come out of it as copies
+        # a wheel cannot contain links: libtorch_python.so.2 and libtorch_python.so are copies in it
         original = next((other for other in kept if filecmp.cmp(other, library, shallow=False)), None)
         if original is None:
             shutil.move(library, home)
@@ -96,7 +96,7 @@ def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
         linked.append(library.relative_to(torch).as_posix())
     for place in linked:
         (torch / place).parent.mkdir(parents=True, exist_ok=True)
-        # relative: the environment will be moved
+        # relative, because the environment will be moved
         (torch / place).symlink_to(os.path.relpath(prefix / place, (torch / place).parent))
     return len(linked)
 
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("action", choices=("take-out", "list", "link"))
     parser.add_argument("torch", type=Path, help="the package's folder")
     parser.add_argument("prefix", type=Path, help="the environment, with libtorch installed")
-    parser.add_argument("list", type=Path, help="file that holds what libtorch owns, a line each")
+    parser.add_argument("list", type=Path, help="file that lists libtorch's files, one a line")
     options = parser.parse_args(arguments)
     if options.action == "link":
         links = link(options.torch, options.prefix, options.list.read_text().splitlines())

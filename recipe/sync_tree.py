@@ -1,8 +1,8 @@
-"""Bring a fresh copy of the sources into a build tree that outlives it, touching only what differs.
+"""Copy changed sources into a build tree that outlives the engine's work folder.
 
-The engine unpacks and patches the sources anew for every run, which gives patched files new times; ninja would compile
-again whatever includes them. Here a file is replaced only when its content differs, so that an interrupted compile goes
-on where it stopped. Standard library only: build scripts call this with whatever Python is at hand.
+The engine unpacks and patches the sources for every run, which gives patched files new dates; ninja would recompile all
+objects that include them. This script replaces a file only if its content differs, so an interrupted compile resumes.
+Standard library only, because build scripts run it with any Python.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import NamedTuple
 import tree_dates
 
 MANIFEST = ".megabuild-sync.json"
-#: What the engine itself writes into its work folder; no sources.
+#: Files that the engine writes into its work folder, which are not sources.
 ENGINE_FILES = frozenset(
     {"conda_build.log", "conda_build.sh", "build_env.sh", ".source_info.json", ".condapackageignore"}
 )
 
 
 def source_files(root: Path) -> Iterator[Path]:
-    """Give the paths, relative to ``root``, of all files and links below it, without the engine's own."""
+    """Yield the paths, relative to ``root``, of all files and links below it, without the engine's own files."""
     for folder, folders, files in os.walk(root):
         here = Path(folder)
         links = [name for name in folders if (here / name).is_symlink()]
@@ -41,7 +41,7 @@ def source_files(root: Path) -> Iterator[Path]:
 
 
 def same(left: Path, right: Path) -> bool:
-    """Say whether two paths hold the same content, link target and mode."""
+    """Return whether two paths have the same content, link target and mode."""
     if left.is_symlink() or right.is_symlink():
         return left.is_symlink() and right.is_symlink() and os.readlink(left) == os.readlink(right)
     if not right.is_file() or left.stat().st_mode != right.stat().st_mode:
@@ -50,24 +50,24 @@ def same(left: Path, right: Path) -> bool:
 
 
 class Synced(NamedTuple):
-    """What became of a tree."""
+    """The changes that :func:`sync` made."""
 
     written: int  #: number of files written
     removed: int  #: number of files removed
-    set_back: int  #: seconds by which dates in the future were set back, or 0
+    set_back: int  #: seconds by which the tree's dates were set back, because some were in the future; or 0
 
 
 def sync(source: Path, tree: Path) -> Synced:
-    """Make the sources in ``tree`` equal to those in ``source``; everything that a build made there stays.
+    """Make the sources in ``tree`` equal to those in ``source``; files that a build made in it stay.
 
-    What is written is newer than all that was there, whatever has become of the clock.
+    Written files are newer than all other files in the tree, even if the clock was set back.
     """
     tree.mkdir(parents=True, exist_ok=True)
     newest, set_back = tree_dates.mend(tree)
     manifest = tree / MANIFEST
     before = _read(manifest)
     now = list(source_files(source))
-    # The list grows before the tree does: a killed run must not leave files that no later run would remove.
+    # The manifest grows before the tree does, so that later runs can remove the files of a killed run.
     _write(manifest, sorted(before | {path.as_posix() for path in now}))
     written = 0
     for path in now:
@@ -77,14 +77,14 @@ def sync(source: Path, tree: Path) -> Synced:
         if old.is_dir() and not old.is_symlink():
             shutil.rmtree(old)
         old.parent.mkdir(parents=True, exist_ok=True)
-        beside = old.with_name(old.name + ".sync")
-        shutil.copy2(new, beside, follow_symlinks=False)
-        if not beside.is_symlink():
-            os.utime(beside)  # newer than any object made from the former content
-            while beside.stat().st_mtime_ns <= newest:  # some file systems count in seconds
+        copy = old.with_name(old.name + ".sync")
+        shutil.copy2(new, copy, follow_symlinks=False)
+        if not copy.is_symlink():
+            os.utime(copy)  # newer than any object made from the former content
+            while copy.stat().st_mtime_ns <= newest:  # some file systems count in seconds
                 time.sleep(0.01)
-                os.utime(beside)
-        os.replace(beside, old)
+                os.utime(copy)
+        os.replace(copy, old)
         written += 1
     gone = before - {path.as_posix() for path in now}
     for name in gone:
@@ -94,7 +94,7 @@ def sync(source: Path, tree: Path) -> Synced:
 
 
 def empty(source: Path) -> None:
-    """Remove what was synced from ``source``, which the engine would otherwise copy for every output."""
+    """Remove the synced sources from ``source``: the engine would copy them for every output."""
     for entry in source.iterdir():
         if entry.name in ENGINE_FILES:
             continue
@@ -105,9 +105,10 @@ def empty(source: Path) -> None:
 
 
 def generate(output: Path, command: Sequence[str]) -> bool:
-    """Run a generator, and keep the former output (and its time) where the content comes out the same.
+    """Run a generator, and restore the former output with its date if the content is the same.
 
-    Raises subprocess.CalledProcessError: If the generator failed.
+    Returns: Whether the content changed.
+    Raises subprocess.CalledProcessError: The generator failed.
     """
     former = output.with_name(output.name + ".former")
     if output.exists():
@@ -122,7 +123,7 @@ def generate(output: Path, command: Sequence[str]) -> bool:
 
 
 def _read(path: Path) -> set[str]:
-    """Return the names in a manifest; none where a power cut has damaged it: only removed sources are then missed."""
+    """Return the names in a manifest, or none if it is damaged: then only removed sources stay in the tree."""
     try:
         names = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -131,9 +132,9 @@ def _read(path: Path) -> set[str]:
 
 
 def _write(path: Path, names: list[str]) -> None:
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(json.dumps(names, indent=0))
-    os.replace(beside, path)
+    new = path.with_name(path.name + ".new")
+    new.write_text(json.dumps(names, indent=0))
+    os.replace(new, path)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -142,7 +143,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("source", type=Path, nargs="?")
     parser.add_argument("tree", type=Path, nargs="?")
     parser.add_argument(
-        "--generate", type=Path, metavar="FILE", help="run COMMAND; the same content keeps FILE's time"
+        "--generate",
+        type=Path,
+        metavar="FILE",
+        help="run COMMAND; if FILE's content stays the same, keep its date",
     )
     split = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:split])
@@ -156,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
     written, removed, set_back = sync(options.source, options.tree)
     empty(options.source)
     if set_back:
-        print(f"dates in {options.tree} lay in the future and were set back by {set_back} s")
+        print(f"{options.tree}: dates were in the future: set back by {set_back} s")
     print(f"::megabuild:: synced written={written} removed={removed}")
     return 0
 

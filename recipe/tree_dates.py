@@ -1,8 +1,8 @@
-"""Dates in the future, which a clock that was set back leaves in a build tree: found, and set back as well.
+"""Set back a build tree's dates in the future, which it has after the clock was set back.
 
-ninja goes by dates alone. A tree whose clock was ahead (a dead battery, a resumed or moved virtual machine) has objects
-that are newer than any source changed today: a changed source is not compiled, and CMake runs a hundred times over
-because build.ninja stays older than what it is made from. Standard library only.
+ninja only compares dates. If the clock was ahead (dead battery, resumed or moved virtual machine), objects are newer
+than a source that changes today: ninja does not compile it, and reruns CMake a hundred times, because build.ninja stays
+older than its inputs. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-#: In which ninja (1.9 and later) notes, in nanoseconds, when it ran what made an output, and goes by that where a rule
-#: says ``restat``. Its .ninja_deps may stay ahead: what it holds counts as long as the output is no newer.
+#: ninja (1.9 and later) records in it, in nanoseconds, when it made each output, and uses that date for rules with
+#: ``restat``. .ninja_deps may stay ahead: its records are valid as long as the output is not newer.
 _LOG = ".ninja_log"
 _LOG_FIELDS, _LOG_DATE = 5, 2
 _SECOND = 10**9
 
 
 class Mended(NamedTuple):
-    """What became of a tree."""
+    """The result of :func:`mend`."""
 
-    newest: int  #: its newest date now, in nanoseconds since 1970
-    seconds: int  #: by which everything was set back; 0 where nothing lay in the future
+    newest: int  #: the tree's newest date now, in nanoseconds since 1970
+    seconds: int  #: by which all dates were set back; 0 if none was in the future
 
 
 def mend(tree: Path) -> Mended:
-    """Set all dates in a tree back by the same time where one lies in the future: what is newer than what stays so.
+    """If a tree has a date in the future, set all its dates back by the same time, which keeps their order.
 
-    A kill in between costs compiles at most: ninja's log comes first, then what is oldest, so that an output is never
-    newer than before beside what it is made from.
+    A kill during this costs only recompiles: ninja's log comes first, then the oldest files, so that no output becomes
+    newer relative to its inputs.
 
-    `tree`: the folder; need not exist. Nothing may be running in it, and no link in it is followed.
+    `tree`: the folder; need not exist. No process may write to it; links in it are not followed.
 
     Raises OSError: A date cannot be set.
     """
@@ -54,7 +54,7 @@ def mend(tree: Path) -> Mended:
 
 
 def _dated(tree: Path) -> Iterator[tuple[int, Path]]:
-    """Give every file, folder and link below a tree, with its date."""
+    """Yield every file, folder and link below a tree, after its date."""
     for folder, folders, files in os.walk(tree):
         for name in (*folders, *files):
             path = Path(folder, name)
@@ -62,23 +62,23 @@ def _dated(tree: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _now(tree: Path) -> int:
-    """Return what the file system takes for the time: on a server, its own."""
+    """Return the file system's time, which on a network drive is the server's."""
     with tempfile.NamedTemporaryFile(dir=tree) as probe:
         return os.fstat(probe.fileno()).st_mtime_ns
 
 
 def _read(path: Path) -> bytes:
-    """Return a file's content; nothing of a link, or of a pipe, for which one would wait."""
+    """Return a regular file's content; nothing for a link, or for a pipe, which would block."""
     if not stat.S_ISREG(path.lstat().st_mode):
         return b""
     return path.read_bytes()
 
 
 def _write(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as beside:
-        beside.write(content)
-    os.chmod(beside.name, stat.S_IMODE(path.stat().st_mode))
-    os.replace(beside.name, path)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as new:
+        new.write(content)
+    os.chmod(new.name, stat.S_IMODE(path.stat().st_mode))
+    os.replace(new.name, path)
 
 
 def _dates(log: bytes) -> Iterator[int]:

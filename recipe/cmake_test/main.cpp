@@ -1,4 +1,4 @@
-// Solves a small linear system with libtorch: headers, libraries and their run-time search paths must all fit.
+// Multiplies a small matrix with libtorch, which needs matching headers, libraries and run-time search paths.
 #include <ATen/ATen.h>
 
 #include <iostream>

@@ -1,6 +1,6 @@
-"""A C++ extension and torch.compile on the CPU: both read headers that lie in the environment and not in torch/include.
+"""Test a C++ extension and torch.compile on the CPU: both need headers of the environment, outside torch/include.
 
-What they compile stays in the current folder.
+All compiled files stay in the current folder.
 """
 
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 os.environ["TORCH_EXTENSIONS_DIR"] = str(Path("extensions").resolve())
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path("inductor").resolve())
-# precompiled headers lie below the temporary folder all the same (_HEADER_DIR in torch/_inductor/codecache.py)
+# torch puts precompiled headers into the temporary folder anyway (_HEADER_DIR in torch/_inductor/codecache.py)
 os.environ["TMPDIR"] = str(Path().resolve())
 
 import torch
@@ -19,7 +19,7 @@ Path("extensions").mkdir(exist_ok=True)
 source = "torch::Tensor twice(const torch::Tensor& x) { return x + x; }"
 extension = cpp_extension.load_inline("twice_in_cpp", source, functions="twice", verbose=True)
 assert extension.twice(torch.ones(3)).tolist() == [2.0] * 3
-# the system's own headers, where there are any, hide that the environment lacks them
+# if the system has these headers, the compile works although the environment lacks them
 folders = [Path(folder) for folder in cpp_extension.include_paths()]
 assert any((folder / "pybind11" / "pybind11.h").is_file() for folder in folders), folders
 
@@ -31,7 +31,7 @@ def waves(x: torch.Tensor) -> torch.Tensor:
 x = torch.linspace(0, 1, 1000)
 assert torch.allclose(torch.compile(waves)(x), waves(x), atol=1e-5)
 assert list(Path("inductor").rglob("*.so")), "torch.compile compiled nothing"
-# found out with a small program: where that one misses sleef.h, torch.compile falls back to scalar code, without a word
+# torch.compile tests vector code with a small program; without sleef.h it silently falls back to scalar code
 assert not torch.cpu._is_avx2_supported() or cpu_vec_isa.pick_vec_isa(), (
     "torch.compile uses no vector instructions"
 )

@@ -1,4 +1,4 @@
-"""The linear algebra library that is installed is the flavour meant, and nothing that it asks for is missing.
+"""Test that the installed linear algebra library is the expected flavour, and that all its symbols are defined.
 
 linalg_flavour.py magma|nomagma
 """
@@ -19,8 +19,8 @@ with library.open("rb") as file:
     assert isinstance(dynamic, DynamicSection)
     needed = [str(getattr(tag, "needed", "")) for tag in dynamic.iter_tags("DT_NEEDED")]
 uses_magma = any(name.startswith("libmagma") for name in needed)
-assert uses_magma == (flavour == "magma"), f"{library} is the {flavour} flavour and needs {needed}"
+assert uses_magma == (flavour == "magma"), f"{library} should be the {flavour} flavour, but needs {needed}"
 assert torch.cuda.has_magma == uses_magma
-# torch opens it at the first torch.linalg call on a GPU; a symbol that nobody has would be found there
+# otherwise an undefined symbol would fail only at the first torch.linalg call on a GPU
 ctypes.CDLL(str(library), mode=os.RTLD_NOW)
 print(f"{flavour}: every symbol found")

@@ -1,7 +1,7 @@
-"""Every library that is opened through a link in torch/lib finds what it needs: linked_libraries.py PREFIX.
+"""Test that libraries opened through links in torch/lib find the libraries they need: linked_libraries.py PREFIX.
 
-glibc takes $ORIGIN from the folder of the link. A Python with an RPATH of its own hides a library that lacks one, so
-the loader alone is asked.
+glibc resolves $ORIGIN to the folder of the link. A Python with an RPATH would hide that a library lacks one, so this
+test uses only the loader (ldd).
 """
 
 import os
@@ -16,10 +16,8 @@ environment = {name: value for name, value in os.environ.items() if not name.sta
 links = sorted(path for path in linked.glob("*.so*") if path.is_symlink())
 assert links, f"no library in {linked} is a link"
 for link in links:
-    asked = subprocess.run(
-        ["ldd", str(link)], stdout=subprocess.PIPE, text=True, check=False, env=environment
-    )
-    missing = [line.split()[0] for line in asked.stdout.splitlines() if line.endswith("not found")]
+    done = subprocess.run(["ldd", str(link)], stdout=subprocess.PIPE, text=True, check=False, env=environment)
+    missing = [line.split()[0] for line in done.stdout.splitlines() if line.endswith("not found")]
     lost = [name for name in missing if (libraries / name).exists()]
     assert not lost, f"{link} does not find {', '.join(lost)} of {libraries}"
-print(f"{len(links)} linked libraries find what they need")
+print(f"{len(links)} linked libraries find all libraries they need")

@@ -1,4 +1,4 @@
-"""Exactly one package owns each file: two owners overwrite each other, and removing one breaks the other."""
+"""Test that exactly one package owns each file: two owners overwrite each other, and removing one breaks the other."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pytorch and libtorch together, as a user has them: pytorch.sh VERSION CUDA_VERSION|None PROVIDER TORCH_SOURCE
+# Test pytorch and libtorch together, as users install them: pytorch.sh VERSION CUDA_VERSION|None PROVIDER TORCH_SOURCE
 set -euo pipefail
 
 python tests/torch_works.py "$1" "$2"
@@ -11,7 +11,7 @@ if [[ "$4" != "model" ]]; then
     python tests/compiles.py
 fi
 
-# From site-packages, where pip-style builds look; tests/libtorch.sh has it from the environment.
+# CMake's files from site-packages, as pip's builds use them; tests/libtorch.sh uses those of the environment.
 torch_dir="$(python -c 'import torch.utils as u; print(u.cmake_prefix_path)')/Torch"
 cmake -G Ninja -S cmake_test -B build -DTorch_DIR="$torch_dir" -DCMAKE_PREFIX_PATH="$PREFIX" -DWITH_PYTHON=ON
 cmake --build build

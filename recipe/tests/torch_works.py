@@ -1,4 +1,4 @@
-"""A tensor computation, the build's own description of itself, and what this variant must offer.
+"""Test a tensor computation, the build's description of itself, and CUDA and MAGMA as this variant has them.
 
 torch_works.py VERSION CUDA_VERSION|None
 """
@@ -28,7 +28,7 @@ assert torch.__version__.split("+")[0] == expected, (torch.__version__, expected
 assert torch.backends.cuda.is_built() == (cuda != "None"), (torch.backends.cuda.is_built(), cuda)
 if cuda != "None":
     assert str(torch.version.cuda).startswith(cuda), (torch.version.cuda, cuda)
-    # the flavour that is installed decides, not the one that libtorch was compiled beside; official wheels have MAGMA
+    # the installed flavour decides, not the build of libtorch; official wheels have MAGMA
     flavours = [path.name for path in Path(sys.prefix, "conda-meta").glob("libtorch-cuda-linalg-*.json")]
     print("linear algebra on GPUs:", *flavours or ["libtorch's own"])
     magma = "_magma_" in flavours[0] if flavours else True

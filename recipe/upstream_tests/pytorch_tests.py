@@ -1,11 +1,11 @@
-"""PyTorch's own tests, as far as selection.ini selects them: `gather` packs them, `run` runs them.
+"""Pack (`gather`) and run (`run`) the tests that selection.ini selects from PyTorch's own.
 
 pytorch_tests.py gather TREE FOLDER
 pytorch_tests.py run [FILE …] [--jobs N]
 
-They test the torch that is installed. Each file is a pytest of its own, so that none changes what the next one meets;
-this module is its plugin, which skips what selection.ini names, with the reason. A test that fails, or a file of which
-nothing ran, makes the exit code 1.
+They test the installed torch. Each file runs in its own pytest process, so that it cannot affect the next one. This
+module is also pytest's plugin: it skips the tests that selection.ini names, with their reason. The exit code is 1 if a
+test fails, or if no test of a file runs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SELECTION = HERE / "selection.ini"
 TESTS, EXPECTED = (
     "test",
     "expect",
-)  # the folder's name upstream, and of the one in it with texts that tests compare
+)  # upstream's folder of tests, and the folder in it with expected texts
 OUTCOMES = ("passed", "failed", "skipped")
-#: What a process that tests takes at most, GB (measured: test_nn), and the longest that one file may take, in hours.
+#: Memory of one test process in GB (the maximum, measured with test_nn), and time limit for one file in hours.
 MEMORY, PATIENCE = 2.5, 3
 
 
 def selection() -> configparser.ConfigParser:
-    """Return selection.ini: names are patterns, which may hold colons."""
+    """Read selection.ini; its names are patterns that may contain colons."""
     read = configparser.ConfigParser(delimiters=("=",), comment_prefixes=("#",), interpolation=None)
     read.optionxform = str  # type: ignore[method-assign,assignment]
     with SELECTION.open(encoding="utf-8") as file:
@@ -47,41 +47,41 @@ def selection() -> configparser.ConfigParser:
 
 # ---- packing ------------------------------------------------------------------------------------------------------
 def needed(tests: Path, name: str) -> Iterator[Path]:
-    """Yield what a test file imports from beside it: modules, and packages as a whole."""
+    """Yield the modules and whole packages that a test file imports from its own folder."""
     for node in ast.walk(ast.parse((tests / name).read_text(encoding="utf-8"))):
         modules = [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         for module in modules:
             top = module.partition(".")[0]
-            if top not in sys.stdlib_module_names:  # test/typing is not what `import typing` gets
-                yield from (one for one in (tests / top, tests / f"{top}.py") if one.exists())
+            if top not in sys.stdlib_module_names:  # `import typing` does not import test/typing
+                yield from (path for path in (tests / top, tests / f"{top}.py") if path.exists())
 
 
 def gather(tree: Path, folder: Path) -> None:
-    """Copy the selected tests with what they import, this file and the selection."""
+    """Copy the selected tests, the modules they import, this file and the selection."""
     tests, packed = tree / TESTS, folder / TESTS
     packed.mkdir(parents=True)
     names = list(selection()["files"])
     if lacking := [name for name in names if not (tests / name).is_file()]:
-        sys.exit(f"PyTorch's source has no {', '.join(lacking)} in {tests}: change {SELECTION}")
+        sys.exit(f"error: {tests}: no {', '.join(lacking)}\nhint: change {SELECTION}")
     wanted = dict.fromkeys(tests / name for name in names)
-    wanted.update(dict.fromkeys(one for name in names for one in needed(tests, name)))
+    wanted.update(dict.fromkeys(path for name in names for path in needed(tests, name)))
     if (tests / EXPECTED).is_dir():
         wanted[tests / EXPECTED] = None
-    for one in wanted:
-        if one.is_dir():
-            shutil.copytree(one, packed / one.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in wanted:
+        if path.is_dir():
+            shutil.copytree(path, packed / path.name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy2(one, packed)
+            shutil.copy2(path, packed)
     for own in (Path(__file__), SELECTION):
         shutil.copy2(own, folder)
 
 
 # ---- pytest's plugin ----------------------------------------------------------------------------------------------
 def reasons(version: str) -> list[tuple[str, str]]:
-    """Return the patterns of tests that are skipped with this version of torch, and why."""
-    from packaging.specifiers import SpecifierSet  # of pytest's own requirements
+    """Return the patterns of tests to skip with this version of torch, each with its reason."""
+    from packaging.specifiers import SpecifierSet  # pytest requires packaging
     from packaging.version import Version
 
     found: list[tuple[str, str]] = []
@@ -93,7 +93,7 @@ def reasons(version: str) -> list[tuple[str, str]]:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Skip what the selection names."""
+    """Skip the tests that the selection names."""
     import pytest
     import torch
 
@@ -107,14 +107,14 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 
 # ---- running ------------------------------------------------------------------------------------------------------
 def jobs() -> int:
-    """Return how many tests may run at once, by the processors and the memory that there are."""
+    """Return how many tests may run at once on this machine's processors and memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     processors = int(os.environ.get("CPU_COUNT") or len(os.sched_getaffinity(0)))
     return max(1, min(processors, int(memory / MEMORY)))
 
 
 def outcomes(report: Path) -> dict[str, int]:
-    """Count what pytest's report says; one that ended without a report counted nothing."""
+    """Count the outcomes in pytest's report; all are 0 without a report."""
     counts = dict.fromkeys(OUTCOMES, 0)
     try:
         root = ElementTree.parse(report).getroot()
@@ -129,7 +129,7 @@ def outcomes(report: Path) -> dict[str, int]:
 
 
 def run_file(name: str, keywords: str, work: Path, count: int) -> dict[str, int]:
-    """Run one file's tests and return how many ended how."""
+    """Run one file's tests and return the number of each outcome."""
     report = work / f"{name}.xml"
     command = [
         sys.executable,
@@ -141,7 +141,7 @@ def run_file(name: str, keywords: str, work: Path, count: int) -> dict[str, int]
         "-p",
         "pytorch_tests",
     ]
-    # tests of logging leave loggers switched on, whose records pytest's own handler would refuse in others
+    # tests of logging leave loggers on; pytest's own log handler would fail on their records in later tests
     command += [
         "-p",
         "no:logging",
@@ -158,26 +158,26 @@ def run_file(name: str, keywords: str, work: Path, count: int) -> dict[str, int]
     path = os.pathsep.join([str(HERE), str(HERE / TESTS), os.environ.get("PYTHONPATH", "")]).rstrip(
         os.pathsep
     )
-    # one thread for each of the tests that run at once; tests that set the number themselves still do
+    # one thread per test; tests that need more threads set their number themselves
     environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    environment.pop("PYTEST_ADDOPTS", None)  # somebody's -v would change what is read below
+    environment.pop("PYTEST_ADDOPTS", None)  # the user's options could change the report
     try:
         ended = subprocess.run(
             command, cwd=work, env=environment, timeout=PATIENCE * 3600, check=False
         ).returncode
     except subprocess.TimeoutExpired:
-        print(f"{name} did not end within {PATIENCE} hours", flush=True)
+        print(f"{name}: stopped after {PATIENCE} hours", flush=True)
         return {"passed": 0, "failed": 1, "skipped": 0}
     counts = outcomes(report)
-    # no test, or an end that no test stands for: a crash, an error while it was imported
+    # no test ran, or pytest failed without a failed test: a crash, or an error while importing the file
     if not counts["failed"] and (ended != 0 or not counts["passed"]):
-        print(f"{name}: pytest ended with {ended}, and {counts['passed']} tests passed", flush=True)
+        print(f"{name}: pytest ended with exit code {ended}; {counts['passed']} tests passed", flush=True)
         counts["failed"] += 1
     return counts
 
 
 def run(files: list[str], count: int) -> int:
-    """Run the files, print what came of each, and return the exit code."""
+    """Run the files, print a table of their results, and return the exit code."""
     known, rows = selection()["files"], []
     for name in files or known:
         started = time.monotonic()
@@ -196,22 +196,22 @@ def run(files: list[str], count: int) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Take the command line."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="pytorch-tests", description="PyTorch's own tests of its numerics.")
     commands = parser.add_subparsers(dest="command", required=True)
     packing = commands.add_parser("gather", help="copy the selected tests out of PyTorch's source")
     packing.add_argument("tree", type=Path)
     packing.add_argument("folder", type=Path)
-    running = commands.add_parser("run", help="run them with the torch that is installed")
-    running.add_argument("files", nargs="*", metavar="FILE", help="only these: test_linalg.py")
+    running = commands.add_parser("run", help="run the tests with the installed torch")
+    running.add_argument("files", nargs="*", metavar="FILE", help="run only these, such as test_linalg.py")
     running.add_argument("--jobs", "-n", type=int, default=jobs(), help="tests at once  [%(default)s]")
-    given = parser.parse_args(arguments)
-    if given.command == "gather":
-        gather(given.tree, given.folder)
+    options = parser.parse_args(arguments)
+    if options.command == "gather":
+        gather(options.tree, options.folder)
         return 0
-    if unknown := set(given.files) - set(selection()["files"]):
+    if unknown := set(options.files) - set(selection()["files"]):
         parser.error(f"selection.ini has no {', '.join(sorted(unknown))}")
-    return run(given.files, given.jobs)
+    return run(options.files, options.jobs)
 
 
 if __name__ == "__main__":

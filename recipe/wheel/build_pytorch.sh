@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pytorch: this Python's own wheel, with links in place of what libtorch has of it already.
+# pytorch: unpack this Python's own wheel, with links in place of the files that libtorch has already.
 set -euo pipefail
 echo "::megabuild:: phase split"
 export PYTHONPATH="$RECIPE_DIR/.."

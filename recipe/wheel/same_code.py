@@ -1,8 +1,8 @@
-"""Tell whether two libraries are the same to whoever loads them.
+"""Compare two libraries by the sections that the loader reads.
 
-One library linked several times from the same objects, as PyTorch's wheels for several Pythons are, comes out with
-another build ID and another numbering of its local symbols, which no loader looks at. So what counts is every section
-that is loaded, by name, type, flags, address and bytes. Standard library only; 64-bit little-endian ELF.
+PyTorch's wheels for several Pythons contain the same library, linked several times from the same objects. Its build ID
+and the numbers of its local symbols differ, but the loader does not read them. Compared are the loaded sections: name,
+type, flags, address and bytes. Standard library only; 64-bit little-endian ELF.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ _BUILD_ID = b".note.gnu.build-id"
 
 
 def same_code(first: Path, second: Path) -> bool:
-    """Say whether two files are libraries with the same loaded sections, or else equal byte for byte."""
-    one, other = digest(first), digest(second)
-    return one == other
+    """Return whether two libraries have the same loaded sections; other files must be equal byte by byte."""
+    return digest(first) == digest(second)
 
 
 def digest(path: Path) -> str:
-    """Return a sha256 over what is loaded of a library; over the whole file where it is none."""
+    """Return a sha256 over the loaded sections of a library, or over the whole of another file."""
     total = hashlib.sha256()
     with path.open("rb") as file:
         if file.read(6) != b"\x7fELF\x02\x01":
@@ -43,7 +42,7 @@ def digest(path: Path) -> str:
 
 
 def _loaded(content: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
-    """Give the loaded sections but for the build ID: what is said of each, and where its bytes lie."""
+    """Yield the header, the offset and the size of each loaded section except the build ID."""
     header = _HEADER.unpack_from(content, 0)
     table, entry, count, names = header[5], header[10], header[11], header[12]
     sections = [_SECTION.unpack_from(content, table + number * entry) for number in range(count)]

@@ -1,9 +1,9 @@
-"""Make libtorch and pytorch out of official wheels of PyTorch, in place of compiling them.
+"""Make libtorch and pytorch out of official wheels of PyTorch instead of compiling them.
 
-``libtorch`` lays libtorch's files from the wheel of one Python into an environment. ``pytorch`` unpacks the wheel of
-another Python beside it: files that are the same in both wheels become links to libtorch's, everything else is that
-Python's own. Whether they are the same is looked at file by file: wheels of one release need not come from one build.
-Standard library only, and what lies beside PyTorch's own recipe: the caller puts that on PYTHONPATH.
+``libtorch`` unpacks libtorch's files from the wheel of one Python into an environment. ``pytorch`` unpacks the wheel of
+another Python: files that are the same in both wheels become links to libtorch's, all others belong to that Python. The
+files are compared one by one, because wheels of one release need not come from one build. Needs only the standard
+library and the modules of PyTorch's own recipe, which the caller puts on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if __name__ == "__main__":
 
 
 def libtorch(wheel: Wheel, prefix: Path) -> int:
-    """Lay libtorch's files into an environment."""
+    """Unpack libtorch's files into an environment; return their number."""
     places = {member: place for member in wheel.members if (place := wheel_parts.libtorch_place(member))}
     _extract(wheel, places, prefix)
     settle_cmake(prefix / "share" / "cmake")
@@ -46,14 +46,14 @@ def libtorch(wheel: Wheel, prefix: Path) -> int:
 
 
 def licences(wheel: Wheel, folder: Path) -> int:
-    """Lay the wheel's licence texts, PyTorch's and those of what it vendors, into a folder; returns how many."""
+    """Unpack the licence texts of PyTorch and of its vendored libraries into a folder; return their number."""
     places = {member: place for member in wheel.members if (place := wheel_parts.licence_place(member))}
     _extract(wheel, places, folder)
     return len(places)
 
 
 def pytorch(wheel: Wheel, base: Wheel, prefix: Path, site_packages: Path, python: str) -> tuple[int, int]:
-    """Unpack what is one Python's own, and link the rest to libtorch."""
+    """Unpack the files of one Python, and link the others to libtorch; return the number of files and of links."""
     common = shared(wheel, base)
     gone = {member for member in wheel.members if member in common or wheel_parts.left_out(member)}
     _extract(wheel, {member: member for member in wheel.members if member not in gone}, site_packages)
@@ -65,7 +65,7 @@ def pytorch(wheel: Wheel, base: Wheel, prefix: Path, site_packages: Path, python
 
 
 def shared(wheel: Wheel, base: Wheel) -> set[str]:
-    """Give the files of libtorch that are the same in two wheels; libraries need only be the same when loaded."""
+    """Return the files of libtorch that are the same in two wheels; of libraries only loaded sections count."""
     common = set()
     for member, (size, crc) in wheel.members.items():
         if wheel_parts.libtorch_place(member) is None or member not in base.members:
@@ -82,7 +82,7 @@ def shared(wheel: Wheel, base: Wheel) -> set[str]:
 
 
 def linked_places(wheel: Wheel, common: set[str]) -> list[str]:
-    """Say what becomes a link in ``torch``: whole folders of headers where all of it is shared, else single files."""
+    """Return the links of ``torch``: header folders of which all files are shared, and single files."""
     whole = tuple(
         f"include/{name}"
         for name in HEADERS
@@ -110,7 +110,7 @@ def _extract(wheel: Wheel, places: dict[str, str], folder: Path) -> None:
 
 
 def settle_cmake(folder: Path) -> None:
-    """Do to the wheel's CMake files what patches do to the sources they were made from."""
+    """Change the wheel's CMake files as the recipe's patches change their sources."""
     find_cuda = folder / "Caffe2" / "Modules_CUDA_fix" / "FindCUDA.cmake"
     if find_cuda.exists():
         shutil.copyfile(Path(__file__).parent / "../FindCUDA.cmake", find_cuda)
@@ -121,7 +121,7 @@ def settle_cmake(folder: Path) -> None:
 
 
 def _programs(metadata: Path, prefix: Path, python: str) -> None:
-    """Write the programs that the wheel's metadata asks for, as pip would."""
+    """Write the programs of the wheel's entry points, as pip would."""
     parser = configparser.ConfigParser(delimiters=("=",))
     parser.read_string((metadata / "entry_points.txt").read_text())
     (prefix / "bin").mkdir(exist_ok=True)
@@ -133,7 +133,7 @@ def _programs(metadata: Path, prefix: Path, python: str) -> None:
 
 
 def _settle_metadata(site_packages: Path, folder: str, gone: Iterable[str]) -> None:
-    """Let METADATA and RECORD say what is there now."""
+    """Make METADATA and RECORD describe the installed files."""
     metadata = site_packages / folder
     text = (metadata / "METADATA").read_text(encoding="utf-8")
     (metadata / "METADATA").write_text(wheel_parts.without_nvidia(text), encoding="utf-8")
@@ -154,12 +154,12 @@ def main(arguments: Sequence[str]) -> int:
     for name in ("libtorch", "pytorch"):
         action = actions.add_parser(name)
         action.add_argument("wheels", type=Path, help="folder with wheels of PyTorch")
-        action.add_argument("base", help="the Python whose wheel libtorch is made from, such as 3.12")
+        action.add_argument("base", help="Python version of libtorch's wheel, such as 3.12")
         action.add_argument("prefix", type=Path, help="the environment")
         if name == "pytorch":
             action.add_argument("python", help="the environment's Python, such as 3.13")
-            action.add_argument("site_packages", type=Path, help="its folder for modules")
-            action.add_argument("program", help="its interpreter")
+            action.add_argument("site_packages", type=Path, help="that Python's folder for modules")
+            action.add_argument("program", help="that Python's interpreter")
     options = parser.parse_args(arguments)
     base = wheel_parts.find(options.wheels, options.base)
     print(f"::megabuild:: wheel {base.path.name}")

@@ -1,4 +1,4 @@
-"""Which file of an official PyTorch wheel goes where: to libtorch, to the package of one Python, or nowhere.
+"""Assign each file of an official PyTorch wheel to libtorch, to the package of one Python, or to no package.
 
 Standard library only.
 """
@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 
 from install_libtorch import PROGRAM, is_libtorch
 
-#: PyTorch's own tests with their programs and libraries (no other program than libtorch's is kept), and GCC's OpenMP
-#: run-time library, which is a package of its own: two copies of it in one process have two thread pools.
-#: 2.15.0's wheel has a libgfortran that none of its libraries asks for, and that cannot be loaded without libquadmath.
+#: Not packaged: PyTorch's tests with their programs and libraries (of the programs, only libtorch's is packaged); GCC's
+#: OpenMP library, which has its own package, because two copies in one process have two thread pools; the libgfortran
+#: of 2.15.0's wheel, which none of its libraries needs, and which cannot be loaded without libquadmath.
 _LEFT_OUT = ("test/", "lib/libgomp", "lib/libgfortran")
 _TEST_LIBRARIES = (
     "libaoti_custom_ops",
@@ -23,7 +23,7 @@ _TEST_LIBRARIES = (
     "libjitbackend_test",
     "libtorchbind_test",
 )
-#: NVIDIA's packages have conda-forge's names here, which are none of pip's business.
+#: Requirements on NVIDIA's packages, which have other names on conda-forge, unknown to pip.
 _NOT_PIPS = re.compile(r"^Requires-Dist: (nvidia-|cuda-toolkit)", re.IGNORECASE)
 
 
@@ -36,21 +36,22 @@ class Wheel:
 
     @property
     def metadata(self) -> str:
-        """Name of the folder that holds the metadata."""
+        """The name of the .dist-info folder."""
         return next(name.split("/")[0] for name in self.members if name.endswith(".dist-info/METADATA"))
 
 
 def find(folder: Path, python: str) -> Wheel:
-    """Find the wheel for one Python.
+    """Find the wheel for one Python version, such as ``3.12``.
 
-    Raises FileNotFoundError: There is none, or more than one.
+    Raises FileNotFoundError: The folder has no such wheel, or several.
+    Raises ValueError: The wheel has a file with a path outside the wheel.
     """
     minor = python.replace(".", "")
     interpreter = f"cp{minor.removesuffix('t')}-cp{minor}-"
     found = sorted(path for path in folder.rglob("torch-*.whl") if interpreter in path.name)
     if len(found) != 1:
         raise FileNotFoundError(
-            f"{folder} holds {len(found)} wheels of PyTorch for Python {python}; needed is one "
+            f"{folder}: found {len(found)} wheels of PyTorch for Python {python} instead of one "
             "(pip download torch==VERSION --no-deps)"
         )
     with zipfile.ZipFile(found[0]) as archive:
@@ -60,12 +61,12 @@ def find(folder: Path, python: str) -> Wheel:
     for name in members:
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts:
-            raise ValueError(f"{found[0].name} names a file outside itself: {name}")
+            raise ValueError(f"{found[0].name}: file path leads outside the wheel: {name}")
     return Wheel(path=found[0], members=members)
 
 
 def left_out(member: str) -> bool:
-    """Say whether nobody gets a file."""
+    """Return whether a file belongs to no package."""
     inside = member.removeprefix("torch/")
     return member.endswith(".pyc") or (
         inside != member
@@ -78,26 +79,26 @@ def left_out(member: str) -> bool:
 
 
 def libtorch_place(member: str) -> str | None:
-    """Return where libtorch has a file of the wheel in an environment (``lib/libc10.so``), or None: not libtorch's."""
+    """Return a libtorch file's path in an environment (``lib/libc10.so``), or None for other files."""
     inside = member.removeprefix("torch/")
     return inside if inside != member and not left_out(member) and is_libtorch(inside) else None
 
 
 def licence_place(member: str) -> str | None:
-    """Return where a licence text of the wheel goes below a folder of texts, or None: it is another file."""
+    """Return a licence text's path below a folder of texts, or None for other files."""
     _, found, inside = member.partition(".dist-info/licenses/")
     return inside if found else None
 
 
 def without_nvidia(metadata: str) -> str:
-    """Take out of a wheel's METADATA what conda packages provide under names that pip does not know."""
+    """Remove the requirements from METADATA that conda packages meet under names unknown to pip."""
     head, separator, body = metadata.partition("\n\n")
     lines = [line for line in head.splitlines() if not _NOT_PIPS.match(line)]
     return "\n".join(lines) + separator + body
 
 
 def record_without(record: str, gone: Iterable[str]) -> Iterator[str]:
-    """Give the lines of a RECORD file, without those of some files and of itself."""
+    """Yield the lines of a RECORD file without those of the files ``gone``."""
     names = set(gone)
     for line in record.splitlines():
         name = line.rsplit(",", 2)[0].strip('"')

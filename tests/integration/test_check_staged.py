@@ -114,7 +114,7 @@ def test_what_no_package_has_is_named_with_the_file_that_asks(tree: Path, tmp_pa
     done = check("libraries", torch, prefix)
     assert done.returncode == 1
     assert (
-        f"{torch / 'bin' / 'torch_shm_manager'} needs libfound.so.2, which is neither beside it"
+        f"{torch / 'bin' / 'torch_shm_manager'} needs libfound.so.2, which is neither in {torch / 'lib'} nor in"
         in done.stderr
     )
     assert "host requirements" in done.stderr
@@ -141,7 +141,7 @@ def test_a_torch_that_does_not_import_is_told_with_why(tree: Path, line: str) ->
     (tree / "torch" / "__init__.py").write_text(f"{PACKAGE}{line}\n")
     done = check("import", tree, tree / "torch")
     assert done.returncode == 1
-    assert re.search(r"error: torch as it was compiled cannot be used:\n  \w+Error: ", done.stderr)
+    assert re.search(r"error: the compiled torch does not work:\n  \w+Error: ", done.stderr)
 
 
 def test_what_only_the_package_depends_on_need_not_be_there(tree: Path) -> None:

@@ -84,7 +84,7 @@ def test_what_is_selected_is_packed_with_its_imports_and_passes_or_is_skipped_fo
     [
         ("def two(): return 3\n", "1 failed"),
         ("import no_such_module\n", "1 failed"),
-        ("import os\ndef two(): os._exit(0)\n", "pytest ended with 0, and 0 tests passed"),
+        ("import os\ndef two(): os._exit(0)\n", "pytest ended with exit code 0; 0 tests passed"),
         ("import pytest\npytest.skip('no such hardware', allow_module_level=True)\n", "0 tests passed"),
     ],
 )
@@ -100,6 +100,6 @@ def test_a_file_that_upstream_has_no_more_is_named(repository: Path, tmp_path: P
     own = repository / "recipe" / "upstream_tests"
     (tmp_path / "tree" / "test").mkdir(parents=True)
     told = run(own, "gather", str(tmp_path / "tree"), str(tmp_path / "packed"), expect=1)
-    assert "has no test_linalg.py, " in told
+    assert "no test_linalg.py, " in told
     assert "selection.ini" in told
     assert "selection.ini has no test_x.py" in run(own, "run", "test_x.py", expect=2)

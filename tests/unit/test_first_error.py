@@ -97,7 +97,7 @@ def test_a_step_without_a_message_is_told_by_its_own_words() -> None:
     ("text", "headline"),
     [
         ("/x/conda_build.sh: line 12: flatc: command not found", "/x/conda_build.sh:12: flatc: command not found"),
-        ("error: what would be packed asks for libcuda.so.1", "error: what would be packed asks for libcuda.so.1"),
+        ("error: libc10_cuda.so needs libcuda.so.1", "error: libc10_cuda.so needs libcuda.so.1"),
         ("ld.lld: error: undefined symbol: foo()", "error: undefined symbol: foo()"),
         ("/a/libcaffe2_gpu.so: undefined reference to `ncclBcast'",
          "/a/libcaffe2_gpu.so: undefined reference to `ncclBcast'"),

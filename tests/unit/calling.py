@@ -1,4 +1,4 @@
-"""Calls `megabuild` as its program does: what a command returns is printed, what it raises is told."""
+"""Calls `megabuild` as its program does: prints a command's result or its error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from command_line.run_command import Invocation, outcome
 
 
 def call(invocation: Invocation, *arguments: str) -> Result:
-    """Return what was printed, and the exit code."""
+    """Return output and exit code."""
 
     def program() -> None:
         sys.exit(

@@ -1,4 +1,4 @@
-"""Where the private environment is made, by whom it may have been made, and what is said where it cannot be."""
+"""The private environment: its folder, its trusted owners, and errors while it is set up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groundwork.user_folders import cache_folder, expanded, home_folder, replace
 
 
 @pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "relative"}, {"HOME": "."}])
-def test_a_user_without_a_home_folder_is_told_what_to_set(
+def test_a_missing_home_folder_has_a_hint(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # a user id that /etc/passwd does not have
@@ -36,9 +36,7 @@ def test_a_user_without_a_home_folder_is_told_what_to_set(
 
 
 @pytest.mark.parametrize("folder", [".venv", ".venv/run-1"])
-def test_an_environment_that_somebody_else_could_have_changed_is_not_entered(
-    folder: str, tmp_path: Path
-) -> None:
+def test_an_environment_of_another_user_is_refused(folder: str, tmp_path: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root gives folders away")
     (tmp_path / ".venv" / "run-1").mkdir(parents=True)
@@ -48,7 +46,7 @@ def test_an_environment_that_somebody_else_could_have_changed_is_not_entered(
 
 
 @pytest.mark.parametrize("target", ["", "gone"])
-def test_a_venv_that_is_no_folder_is_named(target: str, tmp_path: Path) -> None:
+def test_an_error_names_a_venv_that_is_not_a_folder(target: str, tmp_path: Path) -> None:
     venv = tmp_path / ".venv"
     venv.symlink_to(target) if target else venv.touch()
     with pytest.raises(PreflightError, match="not a folder") as refused:
@@ -59,7 +57,7 @@ def test_a_venv_that_is_no_folder_is_named(target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["def main(:\n", "raise ValueError('torn')\n", "\0\0", "import no_such_module"]
 )
-def test_a_damaged_module_is_told_with_what_helps(
+def test_the_error_of_a_damaged_module_has_a_hint(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "torn_module.py").write_text(content)

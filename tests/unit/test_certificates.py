@@ -1,4 +1,4 @@
-"""Every connection trusts a certificate authority that only the system knows, such as a company's own."""
+"""Every connection trusts a certificate authority of the system, such as a company's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from groundwork.network import certificates
 _INDEX = '<a href="demo-1.0-py3-none-any.whl#sha256=%s">demo-1.0-py3-none-any.whl</a>' % ("0" * 64)
 _EMPTY_CHANNEL = '{"info":{"subdir":"noarch"},"packages":{},"packages.conda":{},"repodata_version":1}'
 
-#: Each uses one of the ways in which this program reaches a server.
+#: One program for each library that connects to servers.
 _CONNECTIONS = {
     "httpx": "from groundwork.network.client import Client; Client().get(URL + '/channel/noarch/repodata.json')",
     "uv": """
@@ -53,7 +53,7 @@ def _openssl(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def company(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a certificate authority, as a system's folder of certificates has it, and its server's key."""
+    """A folder with a certificate authority, laid out as a system's, and with a server's key."""
     if not shutil.which("openssl"):
         pytest.skip("openssl makes the certificates")
     folder = tmp_path_factory.mktemp("company")
@@ -75,7 +75,7 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(company: Path) -> Iterator[str]:
-    """A server whose certificate only the company's authority vouches for: an index, a channel, a store."""
+    """An index, channel and store with a certificate of the company's authority."""
     site = company / "site"
     for path, content in (
         ("simple/demo/index.html", _INDEX),
@@ -127,7 +127,7 @@ def test_a_company_s_certificate_is_trusted(
 
 
 @pytest.mark.parametrize("connection", ["httpx", "uv", "rattler", "obstore"])
-def test_an_unknown_certificate_is_refused_with_what_helps(
+def test_an_unknown_certificate_is_refused_with_a_hint(
     connection: str, server: str, tmp_path: Path, repository: Path
 ) -> None:
     done = _connect(connection, server, tmp_path, repository, [])

@@ -1,4 +1,4 @@
-"""A channel in a folder: its index, its modes, links in its place."""
+"""A channel in a folder: index, permissions, and links instead of folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def out(tmp_path: Path) -> Path:
     return make_channel(tmp_path / "out", (("torch", "1", "0"), ("torch", "1", "1")))
 
 
-def test_an_index_names_exactly_the_packages_that_are_there(out: Path) -> None:
+def test_an_index_names_exactly_the_packages_in_the_folder(out: Path) -> None:
     (out / "linux-64" / "torch-1-0.conda").unlink()
     make_package(out / "linux-64", "pyg", "2", "0")
     channel_folder.index(out, "linux-64")
@@ -25,7 +25,7 @@ def test_an_index_names_exactly_the_packages_that_are_there(out: Path) -> None:
     assert sorted(repodata["packages.conda"]) == ["pyg-2-0.conda", "torch-1-1.conda"]
 
 
-def test_an_index_changes_no_mode_but_those_of_a_channel(out: Path) -> None:
+def test_an_index_changes_only_the_modes_of_a_channel(out: Path) -> None:
     program = out / "build_cache" / "staging_x" / "prefix" / "bin" / "program"
     program.parent.mkdir(parents=True)
     program.write_text("")
@@ -37,7 +37,7 @@ def test_an_index_changes_no_mode_but_those_of_a_channel(out: Path) -> None:
     assert (out / "linux-64" / "repodata.json").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_link_in_place_of_a_folder_of_ours_is_refused(tmp_path: Path) -> None:
+def test_a_link_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(tmp_path / "nowhere")
     with pytest.raises(IntegrityError, match="is a symbolic link"):
         channel_folder.own_folder(tmp_path / "out")

@@ -1,4 +1,4 @@
-"""What builds have left: found, told, and removed, and everything of anybody else's left alone."""
+"""Files of builds are found, listed and removed; all other files stay."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def clean(output: Path, cache: Path, *kinds: str) -> dict[str, str]:
-    """Remove everything of these kinds, or of all; return by path why something stays."""
+    """Remove the files of these kinds, or of all; return the reasons for kept files by path."""
     items = [item for item in find_items(output, cache) if item.kind in (kinds or COSTS)]
     return {str(item.path): why for item in items if (why := remove(item, cache))}
 
@@ -88,7 +88,7 @@ def left(*folders: Path) -> set[str]:
     return {path.name for path in found if "in-use" not in path.parts and path.name != ".megabuild"}
 
 
-def test_everything_of_builds_is_found_and_nothing_else(output: Path, cache: Path) -> None:
+def test_exactly_the_files_of_builds_are_found(output: Path, cache: Path) -> None:
     assert names(find_items(output, cache)) == {
         f"work {RUN}/out", f"work {RUN}/.removed-0123abcd", f"tree {RUN}/tree", f"packages packages/{RUN}",
         f"logs logs/{RUN}-{TIME}.123456Z.log", f"logs runs/{TIME}.123456Z.json",
@@ -103,10 +103,8 @@ def test_everything_of_builds_is_found_and_nothing_else(output: Path, cache: Pat
 
 
 @pytest.mark.parametrize("name", ["thesis", RUN])
-def test_a_folder_of_somebody_else_below_the_output_folder_stays(
-    tmp_path: Path, cache: Path, name: str
-) -> None:
-    """Whatever it is called, and whatever is in it: also where a build had it named as its own later."""
+def test_a_foreign_folder_in_the_output_folder_stays(tmp_path: Path, cache: Path, name: str) -> None:
+    """With any name and content, even if a build is given the same folder later."""
     output = tmp_path / "theirs"
     paths = ("tests/t.py", "out/o", "tmp/x", "tree/y", f"logs/a-{TIME}Z.log", "lock")
     foreign = [put(output / name / path) for path in paths]
@@ -121,9 +119,7 @@ def test_a_folder_of_somebody_else_below_the_output_folder_stays(
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_a_cache_folder_with_somebody_s_files_in_it_is_not_cleaned(
-    tmp_path: Path, output: Path, used: bool
-) -> None:
+def test_a_cache_folder_with_foreign_files_is_not_cleaned(tmp_path: Path, output: Path, used: bool) -> None:
     scratch = tmp_path / "scratch"
     paths = ("environments/prod/bin/python", "wheels/my-1.0-py3-none-any.whl", "objects/mythesis/scan.obj")
     foreign = [put(scratch / path) for path in paths]
@@ -135,7 +131,7 @@ def test_a_cache_folder_with_somebody_s_files_in_it_is_not_cleaned(
     assert all(path.exists() for path in foreign)
 
 
-def test_files_of_somebody_else_in_our_folders_stay_by_their_names(output: Path, cache: Path) -> None:
+def test_foreign_files_in_folders_of_builds_stay(output: Path, cache: Path) -> None:
     foreign = [
         put(output / "logs" / "thesis.zip"), put(output / RUN / "logs" / "experiment.log"), put(output / RUN / "notes"),
         put(output / RUN / "runs" / "my.json"), put(cache / "debian" / "mine" / "x"), put(cache / "wheels" / "my.whl"),
@@ -145,7 +141,7 @@ def test_files_of_somebody_else_in_our_folders_stay_by_their_names(output: Path,
     assert all(path.exists() for path in foreign)
 
 
-def test_a_package_that_no_build_has_published_keeps_its_channel(output: Path, cache: Path) -> None:
+def test_an_unpublished_package_keeps_its_channel(output: Path, cache: Path) -> None:
     theirs = put(output / "packages" / RUN / "linux-64" / "theirs.conda")
     (why,) = clean(output, cache, "packages").values()
     assert "theirs.conda" in why
@@ -172,7 +168,7 @@ def test_an_output_folder_that_is_a_link_is_the_folder(output: Path, cache: Path
     assert not (output / RUN / "tree").exists()
 
 
-def test_what_a_build_holds_stays(output: Path, cache: Path) -> None:
+def test_files_that_a_build_uses_stay(output: Path, cache: Path) -> None:
     with files.FileLock(output / RUN / "lock"), in_use.shared_lock(cache, RUN):
         kept = clean(output, cache)
     assert set(kept.values()) == {"in use"}
@@ -188,10 +184,10 @@ def test_a_channel_that_a_published_package_needs_stays(output: Path, cache: Pat
     assert not (cache / "channel/channels" / KEY[::-1]).exists()
 
 
-def test_while_an_output_folder_is_away_every_channel_stays(
+def test_every_channel_stays_while_an_output_folder_is_missing(
     tmp_path: Path, output: Path, cache: Path
 ) -> None:
-    """Its disk is not mounted, or it belongs to another user."""
+    """Its disk may not be mounted, or it belongs to another user."""
     other = tmp_path / "disk" / "output"
     put(other / "packages" / "x" / published.RECORDS)
     published.note_channels(other / "packages" / "x", [cache / "channel/channels" / KEY])
@@ -205,7 +201,7 @@ def test_while_an_output_folder_is_away_every_channel_stays(
 
 
 @pytest.mark.parametrize("how", ["tmpfs", "bind"])
-def test_what_is_mounted_in_a_folder_stays(output: Path, cache: Path, tmp_path: Path, how: str) -> None:
+def test_a_mounted_folder_stays(output: Path, cache: Path, tmp_path: Path, how: str) -> None:
     precious, point = put(tmp_path / "precious" / "file"), output / RUN / "tree" / "a b"
     point.mkdir()
     words = ["-t", "tmpfs", "none"] if how == "tmpfs" else ["--bind", precious.parent]
@@ -228,7 +224,7 @@ def test_a_file_with_two_names_in_a_folder_is_counted_once(tmp_path: Path) -> No
     assert 400_000 <= size_of(tmp_path / "a") < 420_000
 
 
-def test_the_command_shows_first_and_removes_when_told(
+def test_the_command_lists_first_and_removes_with_apply(
     output: Path, cache: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEGABUILD_CACHE", str(cache))
@@ -252,5 +248,5 @@ def test_the_command_shows_first_and_removes_when_told(
     assert left(output, cache) == before
 
 
-def test_where_nothing_was_built_there_is_nothing(tmp_path: Path) -> None:
+def test_an_empty_output_folder_has_nothing_to_remove(tmp_path: Path) -> None:
     assert list(find_items(tmp_path / "none", tmp_path / "nothing")) == []

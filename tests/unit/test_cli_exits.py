@@ -94,7 +94,7 @@ def test_a_wrong_option_is_an_error_with_a_hint(
 RESULT = Result(format="slim", document={"freed": 3}, lines=["✓ done", "\x07bell"], exit_code=14)
 
 
-def test_people_read_lines_and_scripts_a_document_that_names_its_format(
+def test_a_result_is_lines_or_a_document_with_its_format(
     invocation: Invocation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert outcome(lambda: RESULT, invocation) == 14
@@ -133,9 +133,7 @@ def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "written"
 
 
-def test_the_unexpected_leaves_a_crash_file(
-    invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bug_leaves_a_crash_file(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome(raising(ZeroDivisionError("by zero")), invocation) == CRASHED
     shown = capsys.readouterr().err
     (crash,) = invocation.log_folder.glob("crash-*.txt")
@@ -143,7 +141,7 @@ def test_the_unexpected_leaves_a_crash_file(
     assert "ZeroDivisionError: by zero" in crash.read_text()
 
 
-def test_a_log_folder_that_cannot_be_written_costs_no_information(
+def test_without_a_writable_log_folder_a_crash_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -153,7 +151,7 @@ def test_a_log_folder_that_cannot_be_written_costs_no_information(
 
 
 @pytest.mark.parametrize("talk", ["print('x' * 80)", "return Result(lines=['x' * 80])"])
-def test_a_reader_that_goes_away_is_no_crash(repository: Path, tmp_path: Path, talk: str) -> None:
+def test_a_closed_pipe_is_not_a_crash(repository: Path, tmp_path: Path, talk: str) -> None:
     program = (
         "import sys; from pathlib import Path; from command_line.run_command import Invocation, outcome\n"
         "from groundwork.result import Result\n"

@@ -1,4 +1,4 @@
-"""Extensions as people see them: in the plan, while several are built, and at the end."""
+"""Extensions in the plan, during the build and in the summary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def planned(repository: Path, *, mode: str, lacking: str = "") -> Extensions:
     return Extensions(tasks=tuple(choose_source(task, mode, lacking, choose) for task in tasks))
 
 
-def test_a_wheel_that_fits_is_repackaged_and_the_rest_is_compiled(repository: Path) -> None:
+def test_a_fitting_wheel_is_repackaged_and_other_extensions_are_compiled(repository: Path) -> None:
     made = planned(repository, mode="auto")
     assert {task.extension: task.how for task in made.tasks} == {
         "pytorch_scatter": "repackage",
@@ -40,7 +40,7 @@ def test_a_wheel_that_fits_is_repackaged_and_the_rest_is_compiled(repository: Pa
     assert cluster.endswith("compile    no wheel for Python 3.12")
 
 
-def test_only_wheels_or_no_sources_means_nothing_where_none_fits(repository: Path) -> None:
+def test_without_a_fitting_wheel_or_source_an_extension_is_left_out(repository: Path) -> None:
     made = planned(repository, mode="prebuilt")
     assert [task.how for task in made.tasks if task.extension == "pytorch_cluster"] == ["nothing"]
     made = planned(repository, mode="auto", lacking="no archive")

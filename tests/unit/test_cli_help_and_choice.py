@@ -1,4 +1,4 @@
-"""Help texts, listing, and how a config is chosen."""
+"""Help texts, the list of configs, and the choice of a config."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def invoke(*arguments: str, invocation: Invocation) -> Result:
     return call(invocation, *arguments)
 
 
-def test_the_list_of_configs_tells_what_they_are(invocation: Invocation) -> None:
+def test_configs_are_listed_with_their_properties(invocation: Invocation) -> None:
     lines = invoke("configs", invocation=invocation).stdout.splitlines()
     assert "linux_64_cuda130" in [line.split()[0] for line in lines]
     document = json.loads(invoke("configs", "--json", invocation=invocation).stdout)
@@ -39,7 +39,7 @@ def test_the_list_of_configs_tells_what_they_are(invocation: Invocation) -> None
     assert found["linux_64_cpu_debian"]["pythons"] == ["3.10", "3.11", "3.12", "3.13"]
 
 
-def test_configs_out_of_step_are_named_and_written(tmp_path: Path, repository: Path) -> None:
+def test_outdated_configs_are_named_and_rewritten(tmp_path: Path, repository: Path) -> None:
     shutil.copy(repository / "conda_build_config.yaml", tmp_path)
     shutil.copytree(repository / CONFIG_FOLDER, tmp_path / CONFIG_FOLDER)
     (tmp_path / CONFIG_FOLDER / "osx_64_cpu.yaml").unlink()
@@ -55,7 +55,7 @@ def test_configs_out_of_step_are_named_and_written(tmp_path: Path, repository: P
     assert compared(tmp_path, mend=False).exit_code == 0
 
 
-def test_the_list_of_commands_says_what_their_own_helps_say() -> None:
+def test_the_list_of_commands_has_the_texts_of_their_own_help() -> None:
     for name, text in HELPS.items():
         command = load(name)
         assert command.name == name
@@ -86,7 +86,7 @@ def test_config_names_are_completed() -> None:
     assert names == ["osx_64_cpu", "osx_64_cpu_generic", "osx_arm64_cpu"]
 
 
-def test_the_only_config_is_taken_and_of_several_one_must_be_named() -> None:
+def test_the_only_config_is_the_default() -> None:
     assert choose(NAMES[2:], ()) == ("osx_64_cpu",)
     with pytest.raises(UsageError) as caught:
         choose(NAMES, ())
@@ -98,15 +98,15 @@ def test_the_only_config_is_taken_and_of_several_one_must_be_named() -> None:
     ("words", "chosen"),
     [
         (["linux_64_cuda130.yaml"], ["linux_64_cuda130"]),
-        (["unknown"], ["unknown"]),  # reading it finds out, and suggests
+        (["unknown"], ["unknown"]),  # refused later, with suggestions, when its file is read
         (["*_cpu", "linux_64_cpu", "linux_64_c*"], ["linux_64_cpu", "osx_64_cpu", "linux_64_cuda130"]),
     ],
 )
-def test_names_and_patterns_are_each_config_once(words: list[str], chosen: list[str]) -> None:
+def test_each_named_config_is_chosen_once(words: list[str], chosen: list[str]) -> None:
     assert list(choose(NAMES, words)) == chosen
 
 
-def test_a_pattern_that_matches_nothing_is_refused_and_names_come_first() -> None:
+def test_a_pattern_without_a_match_is_refused_and_exact_names_win() -> None:
     with pytest.raises(UsageError, match=r"'windows_\*': no config matches"):
         choose(NAMES, ["windows_*"])
     names = ("odd[1]", "odd1", "star*", "stars")
@@ -114,14 +114,14 @@ def test_a_pattern_that_matches_nothing_is_refused_and_names_come_first() -> Non
     assert choose(names, ["odd[[]1]"]) == ("odd[1]",)
 
 
-def test_all_is_this_machines_platform() -> None:
+def test_all_means_this_machines_platform() -> None:
     assert choose(NAMES, (), all_of="linux-64") == NAMES[:2]
     with pytest.raises(UsageError, match="--all takes no names"):
         choose(NAMES, ["linux_64_cpu"], all_of="linux-64")
 
 
 @pytest.mark.parametrize("name", ["build", "audit", "install-pyg"])
-def test_every_program_tells_its_version(name: str, invocation: Invocation, repository: Path) -> None:
+def test_every_program_prints_its_version(name: str, invocation: Invocation, repository: Path) -> None:
     expected = re.search(r'^version = "(.+)"$', (repository / "pyproject.toml").read_text(), re.MULTILINE)
     assert expected is not None
     for words in ((name, "--version"), ("--version",)):

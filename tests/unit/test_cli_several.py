@@ -1,4 +1,4 @@
-"""Several configs in one run: one after the other, whatever becomes of each, and a table in the end."""
+"""Several configs are built one after the other, also after a failure, with a table at the end."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ Act = Callable[[], None]
 
 @dataclass
 class FakePlan:
-    """As much of a plan as is asked for."""
+    """The attributes of a plan that the tests need."""
 
     options: Options
 
 
 class Runs:
-    """What became of every config; a config may have something else to do than to succeed."""
+    """The calls for each config; a config can be told to fail."""
 
     def __init__(self) -> None:
         self.options: list[Options] = []
         self.acts: dict[str, Act] = {}
-        self.plans: dict[str, Act] = {}  # what planning does besides
+        self.plans: dict[str, Act] = {}  # extra actions while planning
 
     def plan(self, options: Options, *_: object, only_plan: bool = False) -> FakePlan:
         self.plans.get(options.config.name, lambda: None)()
@@ -76,7 +76,7 @@ def plan_result(plan: FakePlan, *, verbose: bool = False) -> Result:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
-    """Stands in for planning and building."""
+    """Replaces planning and building."""
     fake = Runs()
     monkeypatch.setattr(running, "make_plan", fake.plan)
     monkeypatch.setattr(session, "execute", fake.execute)
@@ -99,13 +99,13 @@ def interrupted() -> None:
 
 
 def results(output: str) -> dict[str, str]:
-    """The closing table, each config's result."""
+    """Return each config's result in the closing table."""
     table = output[output.rindex("config  ") :].splitlines()[1:]
     return {line.split()[0]: line.split()[-1] for line in table if line}
 
 
 def build(invocation: Invocation, *arguments: str) -> CliResult:
-    """Build with an output folder of the test's."""
+    """Build with the test's own output folder."""
     return call(invocation, "build", *arguments, "-o", "out")
 
 
@@ -124,7 +124,7 @@ def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocat
     assert "[1/1]" not in alone.stdout
 
 
-def test_a_failure_is_told_and_does_not_stop_the_others(
+def test_a_failure_is_reported_and_does_not_stop_the_others(
     runs: Runs, invocation: Invocation, tmp_path: Path
 ) -> None:
     runs.acts["linux_64_cpu"] = fail(ZeroDivisionError("by zero"))
@@ -138,7 +138,7 @@ def test_a_failure_is_told_and_does_not_stop_the_others(
     assert list((tmp_path / "out" / "logs").glob("crash-*"))
 
 
-def test_a_failed_build_shows_the_packages_there_are_and_hashes_those(
+def test_a_failed_build_lists_and_hashes_its_finished_packages(
     runs: Runs, invocation: Invocation, tmp_path: Path
 ) -> None:
     runs.acts["linux_64_cpu"] = fail(BuildError("no such header"))
@@ -147,7 +147,7 @@ def test_a_failed_build_shows_the_packages_there_are_and_hashes_those(
     assert (tmp_path / "out" / "SHA256SUMS").is_file()
 
 
-def test_a_signal_ends_it_with_the_table(runs: Runs, invocation: Invocation) -> None:
+def test_a_signal_stops_the_run_and_the_table_is_printed(runs: Runs, invocation: Invocation) -> None:
     runs.acts["linux_64_cuda130"] = interrupted
     result = build(invocation, *NAMES)
     assert (result.exit_code, runs.names()) == (130, list(NAMES[:2]))
@@ -206,7 +206,7 @@ def test_an_unknown_config_is_refused_before_anything_is_built(runs: Runs, invoc
         (("--", "-k"), "--all|-k"),
     ],
 )
-def test_the_script_is_a_few_words_for_it(
+def test_build_all_passes_its_arguments_on(
     repository: Path, tmp_path: Path, arguments: tuple[str, ...], call: str
 ) -> None:
     checkout = tmp_path / "a checkout"

@@ -1,4 +1,4 @@
-"""What reaches a terminal, and what becomes of a run whose terminal or reader is gone."""
+"""Output to a terminal, and runs whose terminal or reader is gone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from groundwork.errors import BuildError
 from groundwork.redact import Mask
 from megabuild.run.logfile import LogFile
 
-#: What a build script can print: a window title, the clipboard (OSC 52), a line over the former one.
+#: Output of a hostile build script: a window title, the clipboard (OSC 52), a line over the former one.
 HOSTILE = "\x1b]0;title\x07 \x1b]52;c;ZXZpbA==\x07 \x1b[1A\x1b[2K\rdone \x9b31m \u202edeb"
 _STEERING = ("\x1b", "\x07", "\r", "\x9b", "\u202e")
 
@@ -42,19 +42,19 @@ def test_foreign_commands_reach_neither_log_nor_screen(
     Screen(Console(file=screen)).note(f"! {HOSTILE}")
     for told in (text, shown, capsys.readouterr().err, screen.getvalue()):
         assert not any(sign in told for sign in _STEERING)
-        assert "52;c;ZXZpbA==" in told  # it is shown, not obeyed
+        assert "52;c;ZXZpbA==" in told  # shown, not executed
     assert shown.endswith("z of")
 
 
-def test_whatever_a_command_prints_cannot_write_the_clipboard() -> None:
+def test_no_output_can_write_the_clipboard() -> None:
     screen = io.StringIO()
     print(HOSTILE, file=cast(TextIO, Output(screen, Mask({}))))
     assert not any(sign in screen.getvalue() for sign in ("\x1b]", "\x07", "\x9b", "\u202e"))
 
 
 @pytest.mark.parametrize("on_github", [True, False])
-def test_a_build_gives_github_no_commands(on_github: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as the name of an object, which a build chooses."""
+def test_output_of_a_build_is_no_github_command(on_github: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build could print one in the name of an object."""
     monkeypatch.setenv("GITHUB_ACTIONS", str(on_github).lower())
     screen = io.StringIO()
     Output(screen, Mask({})).writelines(["1/2, 3 s: ##[stop-commands]x.cpp\n", "  ::set-output name=x::y\n"])
@@ -62,7 +62,7 @@ def test_a_build_gives_github_no_commands(on_github: bool, monkeypatch: pytest.M
     assert (not any(line.strip().startswith("::") for line in screen.getvalue().splitlines())) == on_github
 
 
-def test_our_own_styles_links_and_moving_lines_stay() -> None:
+def test_own_styles_links_and_redrawn_lines_stay() -> None:
     screen = io.StringIO()
     output = cast(TextIO, Output(screen, Mask({})))
     console = Console(file=output, force_terminal=True, color_system="truecolor", width=80)
@@ -88,7 +88,7 @@ def command():
     {wait}
     try:
         raise BuildError("the build script failed")
-    finally:  # as the table of packages is shown
+    finally:  # like the table of packages
         print("a table", flush=True)
 
 run(command, name="x", invocation=Invocation(log_folder=Path({logs!r})), arguments=[])
@@ -120,34 +120,30 @@ def _on_a_terminal_that_closes(repository: Path, logs: Path, wait: str, prepare:
     return process.wait(60)
 
 
-def test_a_closed_terminal_is_an_interruption_and_no_crash(repository: Path, tmp_path: Path) -> None:
+def test_a_closed_terminal_is_an_interruption_not_a_crash(repository: Path, tmp_path: Path) -> None:
     assert _on_a_terminal_that_closes(repository, tmp_path / "logs", "time.sleep(60)") == 130
     assert not (tmp_path / "logs").exists()
 
 
-def test_without_its_terminal_a_run_goes_on_to_its_own_end_where_hangups_are_ignored(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_with_hangups_ignored_a_run_continues_without_its_terminal(repository: Path, tmp_path: Path) -> None:
     ignore = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     code = _on_a_terminal_that_closes(repository, tmp_path / "logs", "time.sleep(1)", ignore)
     assert code == BuildError.exit_code
     assert not (tmp_path / "logs").exists()
 
 
-def test_a_reader_that_goes_away_does_not_replace_the_error_under_way(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_a_closed_pipe_does_not_replace_an_earlier_error(repository: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     process = _started(repository, tmp_path / "logs", "time.sleep(1)", writing)
     os.close(writing)
     seen = b""
-    while not seen.endswith(b"\n"):  # the line's end may be a write of its own
+    while not seen.endswith(b"\n"):  # the newline may be a separate write
         seen += os.read(reading, 100)
     os.close(reading)
     assert process.wait(60) == BuildError.exit_code
 
 
-def test_a_process_whose_threads_are_busy_ends(repository: Path, tmp_path: Path) -> None:
+def test_a_process_with_busy_threads_ends(repository: Path, tmp_path: Path) -> None:
     wait = "import threading; threading.Thread(target=time.sleep, args=(60,)).start()"
     reading, writing = os.pipe()
     process = _started(repository, tmp_path / "logs", wait, writing)

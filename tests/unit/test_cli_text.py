@@ -1,4 +1,4 @@
-"""Sizes, durations and signs as people read them."""
+"""The format of sizes, durations and signs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_durations_have_the_unit_they_need(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_signs_are_ascii_where_the_stream_is() -> None:
+def test_signs_are_ascii_on_an_ascii_stream() -> None:
     ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     assert printable("✓ a\n✗ b…", ascii_stream) == "+ a\nx b~"
     assert printable("✓", io.TextIOWrapper(io.BytesIO(), encoding="UTF-8")) == "✓"

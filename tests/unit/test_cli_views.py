@@ -1,4 +1,4 @@
-"""The plan, the events and the summary as people and scripts get them."""
+"""The plan, progress and summary as text and JSON."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def options(repository: Path, tmp_path: Path) -> Options:
     )
 
 
-def test_a_plan_shows_every_package_and_what_is_there(options: Options) -> None:
+def test_a_plan_lists_every_package_and_its_state(options: Options) -> None:
     plan = a_plan(options)
     lines = plan_lines(plan)
     for item in plan.items:
@@ -127,7 +127,7 @@ def test_the_closing_table_fits_80_columns_and_comes_last() -> None:
     assert "swap to Python 3.12: 163 steps, 0 core objects" in lines
 
 
-def test_the_summary_says_what_failed() -> None:
+def test_the_summary_names_the_failed_package() -> None:
     failed = list(a_summary(ok=False, error="the linker gave up").result("").lines)
     assert any("✗ failed" in line for line in failed)
     assert "✗ the linker gave up" in failed
@@ -135,7 +135,7 @@ def test_the_summary_says_what_failed() -> None:
 
 
 def a_run(screen: Screen, folder: Path) -> None:
-    """Say what a run says, with ninja in the middle of a compile."""
+    """Report what a run reports, with ninja in the middle of a compile."""
     status = Status("linux_64_cpu", folder)
     screen.follow(status)
     with status.task("pytorch", level=PHASE) as task:
@@ -152,7 +152,7 @@ def a_run(screen: Screen, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_off_a_terminal_lines_are_few_and_plain(tmp_path: Path, verbose: bool) -> None:
+def test_without_a_terminal_lines_are_few_and_plain(tmp_path: Path, verbose: bool) -> None:
     stream = io.StringIO()
     with Screen(Console(file=stream, soft_wrap=True), verbose=verbose) as screen:
         a_run(screen, tmp_path)
@@ -165,7 +165,7 @@ def test_off_a_terminal_lines_are_few_and_plain(tmp_path: Path, verbose: bool) -
 
 
 @pytest.mark.parametrize("width", [40, 120])
-def test_the_moving_lines_fit_the_terminal(width: int) -> None:
+def test_the_redrawn_lines_fit_the_terminal(width: int) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=width)
     compiling = Activity(
         task="pytorch", what="libtorch: compile", since=time.time() - 100, done=812, total=1374
@@ -186,7 +186,7 @@ def test_the_moving_lines_fit_the_terminal(width: int) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_what_was_damaged_is_said_however_quick_the_lines_come(terminal: bool) -> None:
+def test_a_warning_is_shown_among_many_quick_lines(terminal: bool) -> None:
     stream = io.StringIO()
     with Screen(Console(file=stream, force_terminal=terminal, soft_wrap=True)) as shown:
         for text in (

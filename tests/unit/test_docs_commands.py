@@ -1,4 +1,4 @@
-"""The commands in README and docs: programs, sub-commands and options that there are."""
+"""Commands in README and docs use existing programs, sub-commands and options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from command_line.main import HELPS, load
 
 ROOT = Path(__file__).resolve().parents[2]
 _PROGRAMS = {"build-locally.py": build, "audit-pins": audit, "install-pyg": install_pyg}
-#: Shells begin another command at these words.
+#: Another command begins after these words of the shell.
 _BETWEEN = {"&&", "||", "|", ";", ">", ">>", "2>", "<"}
 _PAGES = [
     ROOT / "README.md",
@@ -28,7 +28,7 @@ _PAGES = [
 
 
 def lines(text: str) -> Iterator[str]:
-    """Give a page's commands: in a block of bash or in a text, behind a prompt, indented, or a workflow's step."""
+    """Yield a page's commands: in bash or text blocks, after a prompt, indented, or in a workflow's step."""
     text = text.replace("\\\n", " ")
     for block in re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         yield from (line for line in block.splitlines() if line and not line.startswith("#"))
@@ -41,7 +41,7 @@ def lines(text: str) -> Iterator[str]:
 
 
 def commands(line: str) -> Iterator[tuple[str, list[str]]]:
-    """Give the programs of ours in a line, with their arguments."""
+    """Yield this project's programs in a line, with their arguments."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="&|;<>()")
     lexer.whitespace_split = True
     words: list[str] = []
@@ -58,7 +58,7 @@ def commands(line: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def refused(name: str, arguments: list[str]) -> str:
-    """Return what is wrong with the options of a command, if anything."""
+    """Return the fault in a command's options, or an empty string."""
     command: click.Command | None = _PROGRAMS.get(name)
     if command is None:
         if not arguments or arguments[0].startswith("-"):
@@ -76,7 +76,7 @@ def refused(name: str, arguments: list[str]) -> str:
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_of_ours_has_the_options_that_a_page_gives_it(page: Path) -> None:
+def test_every_command_on_a_page_has_its_options(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     wrong = [
         f"{line}: {why}"
@@ -87,7 +87,7 @@ def test_every_command_of_ours_has_the_options_that_a_page_gives_it(page: Path) 
     assert wrong == []
 
 
-def test_readme_has_commands_of_ours_and_a_wrong_one_is_found() -> None:
+def test_a_wrong_command_is_found() -> None:
     found = [name for line in lines((ROOT / "README.md").read_text()) for name, _ in commands(line)]
     assert len(found) >= 5
     assert refused("megabuild", ["slim", "venv", "--gpu", "12.0"])

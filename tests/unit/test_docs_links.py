@@ -1,4 +1,4 @@
-"""Links between the Markdown files of this repository, and the pages that its text and code mention by path."""
+"""Links between Markdown files, and paths of pages in text and code."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def dead(page: Path, text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", _files(".md"), ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     assert list(dead(page, page.read_text(encoding="utf-8"))) == []
 
 
-def test_every_page_that_is_mentioned_exists() -> None:
+def test_every_mentioned_page_exists() -> None:
     missing = {
         f"{path.relative_to(ROOT)}: {page}"
         for path in _files(".md", ".py", ".sh", ".yaml", ".patch", ".Containerfile")

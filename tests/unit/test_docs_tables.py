@@ -1,4 +1,4 @@
-"""Pages that list what the code has: exit codes and environment variables."""
+"""Tables of exit codes and environment variables match the code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from command_line.run_command import CRASHED, PIPE_CLOSED
 from groundwork import errors
 
-#: Variables that are read by their name; the driver's own are often named in a constant.
+#: Variables read by a literal name; the driver's own are often named in a constant.
 _READ = re.compile(r"""(?:environ(?:ment)?(?:\.get\(|\.pop\(|\[)|getenv\()["']([A-Z][A-Z_]+)["']""")
 _OWN = re.compile(r"\bMEGABUILD_[A-Z_]*[A-Z]\b")
 
@@ -29,7 +29,7 @@ def test_every_exit_code_is_in_the_table_once(repository: Path) -> None:
 
 def test_every_variable_that_is_read_is_on_the_page(repository: Path) -> None:
     page = (repository / "docs" / "environment.md").read_text(encoding="utf-8")
-    # links lead to what recipes run, whose variables the build sets
+    # links lead to scripts of recipes; the build sets their variables
     modules = (path for path in (repository / "scripts").rglob("*.py") if not path.is_symlink())
     read = {
         name

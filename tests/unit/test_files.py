@@ -1,4 +1,4 @@
-"""What is left, and what is not, when a process that prepares something is killed."""
+"""Atomic writes, temporary folders after a kill, untrusted files and locks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ with files.scratch(Path(sys.argv[1])) as folder:
 """
 
 
-def test_what_a_killed_process_started_ends_and_its_temporary_folder_goes(tmp_path: Path) -> None:
+def test_after_a_kill_children_end_and_the_temporary_folder_is_removed(tmp_path: Path) -> None:
     paths = os.pathsep.join(path for path in sys.path if path)
     process = subprocess.Popen(
         [sys.executable, "-c", START, str(tmp_path)], env={**os.environ, "PYTHONPATH": paths}
@@ -49,7 +49,7 @@ def test_what_a_killed_process_started_ends_and_its_temporary_folder_goes(tmp_pa
     assert list(tmp_path.iterdir()) == [pids]
 
 
-def test_a_folder_that_is_only_called_like_a_temporary_one_stays(tmp_path: Path) -> None:
+def test_a_folder_named_like_a_temporary_one_stays(tmp_path: Path) -> None:
     mine = [tmp_path / name for name in (".scratch-notes", ".scratch-2024", ".scratch-")]
     for folder in mine:
         folder.mkdir()
@@ -58,7 +58,7 @@ def test_a_folder_that_is_only_called_like_a_temporary_one_stays(tmp_path: Path)
     assert sorted(tmp_path.iterdir()) == sorted(mine)
 
 
-def test_a_file_is_written_in_one_step_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     files.write(tmp_path / "a" / "b", "text")
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):
@@ -78,7 +78,7 @@ def test_a_copy_has_the_content_and_the_date_but_not_the_inode(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_what_is_no_regular_file_is_neither_followed_nor_waited_for(tmp_path: Path, kind: str) -> None:
+def test_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path, kind: str) -> None:
     secret, path = tmp_path / "secret", tmp_path / "path"
     secret.write_text("secret")
     if kind == "link":
@@ -94,7 +94,7 @@ def test_what_is_no_regular_file_is_neither_followed_nor_waited_for(tmp_path: Pa
     assert not (tmp_path / "target").exists()
 
 
-def test_no_folder_on_the_way_to_a_file_is_a_link(tmp_path: Path) -> None:
+def test_a_link_among_the_folders_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state" / "out").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "log").write_text("private")
@@ -108,7 +108,7 @@ def test_no_folder_on_the_way_to_a_file_is_a_link(tmp_path: Path) -> None:
         files.open_regular(tmp_path / "state" / "out" / "gone" / "log", below=tmp_path / "state")
 
 
-def test_a_file_is_not_written_through_a_link_that_was_put_in_its_way(tmp_path: Path) -> None:
+def test_a_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.write_text("private")
     link = tmp_path / f"run.json.{os.getpid()}-{threading.get_ident()}.new"
@@ -119,7 +119,7 @@ def test_a_file_is_not_written_through_a_link_that_was_put_in_its_way(tmp_path: 
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_a_sentence(
+def test_a_file_system_without_locks_is_an_error(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lockless(descriptor: object, how: int) -> None:
@@ -136,7 +136,7 @@ def test_a_linked_file_replaces_the_former_one_in_one_step(tmp_path: Path) -> No
     source.write_text("new")
     target.parent.mkdir()
     target.write_text("old")
-    for _ in range(2):  # the second time it is the same file already
+    for _ in range(2):  # the second time, both are the same file
         files.link(source, target)
         assert target.samefile(source)
         assert list(target.parent.iterdir()) == [target]

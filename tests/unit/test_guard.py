@@ -1,4 +1,4 @@
-"""The guard ends what it runs, whatever happens to whoever started it."""
+"""The guard ends its command with all descendants, also if its parent is killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tiny import wait_for
 
 from groundwork import guard
 
-#: A child, a grandchild in a session of its own, and one that ignores requests to end.
+#: A child, a grandchild in its own session, and a process that ignores SIGTERM.
 FAMILY = """
 import subprocess, sys, time
 sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -44,7 +44,7 @@ def family() -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_everything_ends_when_the_guard_is_asked_to_or_standard_input_closes(
+def test_all_processes_end_after_a_signal_or_when_standard_input_closes(
     family: tuple[subprocess.Popen[str], list[psutil.Process]], asked: bool
 ) -> None:
     process, below = family
@@ -54,7 +54,7 @@ def test_everything_ends_when_the_guard_is_asked_to_or_standard_input_closes(
     assert not [one for one in below if one.is_running()]
 
 
-def test_the_engine_ends_with_a_guard_that_was_killed(
+def test_the_engine_ends_with_a_killed_guard(
     family: tuple[subprocess.Popen[str], list[psutil.Process]],
 ) -> None:
     process, below = family

@@ -1,4 +1,4 @@
-"""Deadlines: how they are written, and what happens when they come."""
+"""Deadlines: their notation and their effect."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def test_a_duration_counts_from_the_start_of_the_process(
 @pytest.mark.parametrize(
     "text", ["", "h", "5 hours", "-5m", "5h30", "1e9", "30m5h", "nan", "0m", "99999999h", "1" * 400 + "s"]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_a_malformed_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not a duration"):
         parse_deadline(text)
 
 
-def test_it_is_the_command_s_whatever_the_number_of_configs(
+def test_all_configs_share_the_deadline(
     invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: time.time() - 3600)
@@ -47,7 +47,7 @@ def test_it_is_the_command_s_whatever_the_number_of_configs(
     assert "reached before preparing linux_64_cpu" in configs[0]["result"]["error"]["message"]
 
 
-def test_what_is_no_time_is_refused_before_anything_else(invocation: Invocation) -> None:
+def test_a_malformed_deadline_is_refused_first(invocation: Invocation) -> None:
     done = call(invocation, "build", "linux_64_cpu", "--deadline", "soon")
     assert done.exit_code == 2
     assert "5h30m" in done.stderr

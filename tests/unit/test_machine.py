@@ -1,4 +1,4 @@
-"""Cores, memory, and whether it ran out, or somebody sent a signal."""
+"""Cores, memory, and the detection of exhausted memory and of killed programs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _TREES = {"memory.limit_in_bytes": Path("/sys/fs/cgroup/memory"), "memory.max": 
 LARGE = Machine(cores=16, memory=64 * GB, memory_free=60 * GB)
 
 
-def test_cached_files_are_not_taken_for_used_memory(tmp_path: Path) -> None:
+def test_cached_files_do_not_count_as_used_memory(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("1000000000\n")
     (tmp_path / "memory.current").write_text("900000000\n")
     (tmp_path / "memory.stat").write_text("anon 300000000\ninactive_file 500000000\nactive_file 100000000\n")
     assert measure(tmp_path, NONE).memory_free == 600_000_000
 
 
-def test_the_limits_of_the_group_we_are_in_and_of_those_above_it_hold(tmp_path: Path) -> None:
+def test_limits_of_the_own_group_and_its_ancestors_apply(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.write_text("4:memory:/other\n0::/user.slice/job_1/step_0\n")
     job = tmp_path / "user.slice" / "job_1"
@@ -49,7 +49,7 @@ def test_the_limits_of_the_group_we_are_in_and_of_those_above_it_hold(tmp_path: 
     assert machine.memory_free <= 100_000_000
 
 
-def test_there_are_as_many_jobs_as_cores_where_memory_allows() -> None:
+def test_each_core_has_a_job_if_memory_allows() -> None:
     assert compile_jobs(LARGE, bytes_per_job=2 * GB).count == 16
     assert compile_jobs(LARGE, bytes_per_job=2 * GB, most=8 * GB).count == 4
 
@@ -61,7 +61,7 @@ def test_the_user_s_number_is_never_changed(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "many", "-2", "1.5", "²"])
-def test_a_number_that_is_none_is_refused(text: str) -> None:
+def test_a_malformed_number_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="CPU_COUNT"):
         compile_jobs(LARGE, bytes_per_job=GB, environ={"CPU_COUNT": text})
 
@@ -133,7 +133,7 @@ def test_little_free_memory_is_evidence_too_since_daemons_kill_before_the_kernel
         "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7 GiB",
     ],
 )
-def test_programs_that_lack_memory_say_so_in_many_words(text: str) -> None:
+def test_messages_of_failed_allocations_are_detected(text: str) -> None:
     assert lacked_memory(text)
     assert not was_killed(text)
 
@@ -149,7 +149,7 @@ def test_programs_that_lack_memory_say_so_in_many_words(text: str) -> None:
         "worker exitcode=-9",
     ],
 )
-def test_a_killed_program_is_reported_in_many_words(text: str) -> None:
+def test_messages_of_killed_programs_are_detected(text: str) -> None:
     assert was_killed(text)
 
 
@@ -163,6 +163,6 @@ def test_a_killed_program_is_reported_in_many_words(text: str) -> None:
         "Error 1370",
     ],
 )
-def test_a_gpu_s_memory_and_names_of_tests_are_no_shortage(text: str) -> None:
+def test_gpu_memory_and_names_of_tests_are_ignored(text: str) -> None:
     assert not lacked_memory(text)
     assert not was_killed(text)

@@ -1,4 +1,4 @@
-"""The audit's cache: what is spoilt does not count, and what cannot be written does no harm."""
+"""The audit's cache: damaged entries, expiry, unwritable folders, threads."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def entries(folder: Path) -> list[Path]:
 
 
 def keep(cache: Cache, key: str, data: bytes) -> Entry:
-    """Make an entry, whatever there is."""
+    """Make an entry, even if one exists."""
     return cache.cached(key, -1.0, lambda: data)
 
 
 def kept(cache: Cache, key: str) -> bytes | None:
-    """Return what the cache has."""
+    """Return the cached entry."""
 
     def nothing() -> bytes:
         raise AuditError("nothing is kept")
@@ -49,7 +49,7 @@ def kept(cache: Cache, key: str) -> bytes | None:
     ],
     ids=["cut", "cut head", "empty", "one byte", "garbage", "list", "other key", "date"],
 )
-def test_a_spoilt_entry_is_told_and_removed(tmp_path: Path, spoil: object) -> None:
+def test_a_damaged_entry_is_reported_and_removed(tmp_path: Path, spoil: object) -> None:
     told: list[str] = []
     cache = Cache(tmp_path, tell=told.append)
     keep(cache, "key", b"data")
@@ -61,13 +61,13 @@ def test_a_spoilt_entry_is_told_and_removed(tmp_path: Path, spoil: object) -> No
     assert not entries(tmp_path)
 
 
-def test_a_key_leads_nowhere(tmp_path: Path) -> None:
+def test_a_key_cannot_name_a_path(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     keep(cache, "../../../outside", b"data")
     assert {path.name for path in tmp_path.iterdir()} == {"cache"}
 
 
-def test_a_full_disk_leaves_no_part_behind(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_partial_file(tmp_path: Path) -> None:
     told: list[str] = []
     cache = Cache(tmp_path, tell=told.append)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -80,7 +80,7 @@ def test_a_full_disk_leaves_no_part_behind(tmp_path: Path) -> None:
     assert not entries(tmp_path)
 
 
-def test_an_old_entry_stands_in_when_a_new_one_cannot_be_had(tmp_path: Path) -> None:
+def test_an_old_entry_is_used_if_fetching_fails(tmp_path: Path) -> None:
     told: list[str] = []
     given = services(tmp_path, told)
     given.cached("key", 60.0, lambda: b"old")
@@ -94,7 +94,7 @@ def test_an_old_entry_stands_in_when_a_new_one_cannot_be_had(tmp_path: Path) -> 
         given.cached("another", 0.0, fail)
 
 
-def test_offline_takes_any_age_and_makes_nothing(tmp_path: Path) -> None:
+def test_offline_uses_entries_of_any_age(tmp_path: Path) -> None:
     services(tmp_path).cached("key", 60.0, lambda: b"old")
     given = services(tmp_path, offline=True)
     assert given.cached("key", -1.0, lambda: b"new").data == b"old"
@@ -102,7 +102,7 @@ def test_offline_takes_any_age_and_makes_nothing(tmp_path: Path) -> None:
         given.cached("another", 60.0, lambda: b"new")
 
 
-def test_threads_that_want_the_same_wait_for_one_to_make_it(tmp_path: Path) -> None:
+def test_threads_wait_for_the_one_that_makes_the_entry(tmp_path: Path) -> None:
     given, made, found = services(tmp_path), [], []
     ready = threading.Barrier(4)
 

@@ -32,7 +32,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_passing_failure_is_tried_again(tmp_path: Path) -> None:
+def test_a_transient_error_is_retried(tmp_path: Path) -> None:
     def recover(handler: Handler) -> None:
         failing = len(handler.server.asked) < 3
         handler.reply(503 if failing else 200, b"" if failing else b"at last")
@@ -42,7 +42,7 @@ def test_a_passing_failure_is_tried_again(tmp_path: Path) -> None:
         assert len(site.asked) == 3
 
 
-def test_of_an_answer_that_broke_off_nothing_is_left_in_the_next_one(tmp_path: Path) -> None:
+def test_a_partial_answer_is_discarded_before_the_retry(tmp_path: Path) -> None:
     def recover(handler: Handler) -> None:
         if len(handler.server.asked) % 2:
             die(handler)
@@ -56,14 +56,14 @@ def test_of_an_answer_that_broke_off_nothing_is_left_in_the_next_one(tmp_path: P
     assert target.read_bytes() == b"whole"
 
 
-def test_a_lasting_failure_is_not_tried_for_ever(tmp_path: Path) -> None:
+def test_retries_are_limited(tmp_path: Path) -> None:
     with serving({"/": lambda handler: handler.reply(500, b"")}) as site:
         with pytest.raises(NetworkError, match="HTTP status 500"):
             Client(timeouts=PATIENT).get(f"{site.url}/")
         assert len(site.asked) == 3
 
 
-def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
+def test_a_refusal_is_not_retried(tmp_path: Path) -> None:
     with serving({"/": lambda handler: handler.reply(403, b"")}) as site:
         with pytest.raises(NetworkError, match="403") as caught:
             Client(timeouts=PATIENT).get(f"{site.url}/")
@@ -91,12 +91,12 @@ def test_a_misbehaving_server_ends_in_bounded_time(tmp_path: Path, answer: Answe
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://[broken", "//"])
-def test_a_redirect_to_something_else_is_refused(tmp_path: Path, target: str) -> None:
+def test_a_redirect_to_another_scheme_is_refused(tmp_path: Path, target: str) -> None:
     with serving({"/": redirect(target)}) as site, pytest.raises(NetworkError):
         Client(timeouts=PATIENT).get(f"{site.url}/")
 
 
-def test_offline_asks_nobody(tmp_path: Path) -> None:
+def test_offline_sends_no_request(tmp_path: Path) -> None:
     with serving({"/": b"x"}) as site:
         with pytest.raises(NetworkError, match="--offline"):
             Client(offline=True).get(f"{site.url}/")
@@ -117,14 +117,14 @@ def test_credentials_are_sent_and_never_shown(tmp_path: Path) -> None:
     assert "user" not in "".join(told)
 
 
-def test_credentials_are_not_shown_where_nobody_answers() -> None:
+def test_credentials_are_not_shown_without_an_answer() -> None:
     with pytest.raises(NetworkError) as caught:
         Client(timeouts=IMPATIENT).get("http://user:s3cret@127.0.0.1:9/simple?token=s3cret")
     assert caught.value.message.startswith("127.0.0.1:9: ")
     assert "s3cret" not in caught.value.message + caught.value.remedy
 
 
-def test_a_redirect_does_not_leave_encryption() -> None:
+def test_a_redirect_from_https_to_http_is_refused() -> None:
     response = httpx.Response(302, request=httpx.Request("GET", "https://user:s3cret@host/simple"))
     response.next_request = httpx.Request("GET", "http://host/simple")
     with pytest.raises(NetworkError, match="redirects from https to http") as caught:
@@ -135,7 +135,7 @@ def test_a_redirect_does_not_leave_encryption() -> None:
     assert Client()._open.event_hooks["response"] == [client._no_downgrade]
 
 
-def test_credentials_do_not_follow_to_another_host(tmp_path: Path) -> None:
+def test_credentials_are_not_sent_to_another_host(tmp_path: Path) -> None:
     with serving({"/": b"x"}) as other, serving({"/": redirect(f"{other.url}/")}) as site:
         Client(timeouts=PATIENT).get(site.url.replace("://", "://user:s3cret@") + "/")
         assert "authorization" in site.headers[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from groundwork.progress import Phases, Step, title
 
 
-def test_a_new_phase_counts_anew_and_a_new_script_has_none() -> None:
+def test_a_new_phase_resets_the_counters() -> None:
     phases = Phases()
     said = (
         "::megabuild:: phase compile",

@@ -1,4 +1,4 @@
-"""An environment's folders of packages count once, whatever other names they have."""
+"""Each package folder of an environment counts once, also with several names."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def found(prefix: Path) -> list[tuple[str, str]]:
     [
         ("lib/python3.1", "python3.12"),
         ("lib/python3.1", "{prefix}/lib/python3.12"),
-        ("lib/python3.1", "{other}/lib/python3.12"),  # as in a copy of an environment
+        ("lib/python3.1", "{other}/lib/python3.12"),  # a copied environment
         ("lib/python3.1", "nowhere"),
         ("lib/python3.1", "python3.1"),
         ("lib64", "lib"),
         ("lib/python3.12/dist-packages", "site-packages"),
     ],
 )
-def test_a_link_is_no_second_folder(tmp_path: Path, link: str, target: str) -> None:
+def test_a_link_is_not_a_second_folder(tmp_path: Path, link: str, target: str) -> None:
     prefix, other = tmp_path / "env", tmp_path / "other"
     for environment in (prefix, other):
         make_site(environment, "lib/python3.12/site-packages")
@@ -41,7 +41,7 @@ def test_a_link_is_no_second_folder(tmp_path: Path, link: str, target: str) -> N
     assert [python for _, python in found(alias)] == ["3.12"]
 
 
-def test_the_python_that_is_there_comes_first(tmp_path: Path) -> None:
+def test_the_existing_python_comes_first(tmp_path: Path) -> None:
     """Old conda installs packages for every Python into python3.13, where the interpreter is python3.13t."""
     for folder in (
         "lib/python3.13/site-packages",
@@ -54,7 +54,7 @@ def test_the_python_that_is_there_comes_first(tmp_path: Path) -> None:
     assert [python for _, python in found(tmp_path)] == ["3.13t", "3.13"]
 
 
-def test_what_pip_could_not_delete_is_no_package(tmp_path: Path) -> None:
+def test_leftovers_of_pip_are_not_packages(tmp_path: Path) -> None:
     names = (
         "scatter-2.1.dist-info",
         "~catter-2.0.dist-info",

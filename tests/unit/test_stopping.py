@@ -1,4 +1,4 @@
-"""A signal is no error, and nobody who explains errors may take it for one."""
+"""A signal is an interruption; code that explains errors must not report it as an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 
 @contextmanager
 def signalled(number: signal.Signals, seconds: float) -> Iterator[None]:
-    """Send this process a signal after a while, as a service manager or a terminal does."""
+    """Send this process a signal after some time, as a service manager or a terminal does."""
     timer = threading.Timer(seconds, os.kill, (os.getpid(), number))
     with interrupts.stop_on_signals():
         timer.start()
@@ -39,7 +39,7 @@ def signalled(number: signal.Signals, seconds: float) -> Iterator[None]:
             timer.join()
 
 
-def test_a_signal_while_a_package_is_read_costs_no_package(
+def test_a_signal_while_a_package_is_read_keeps_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "linux-64" / "libtorch-1-0.conda"
@@ -58,7 +58,7 @@ def test_a_signal_while_a_package_is_read_costs_no_package(
     assert package.is_file()
 
 
-def test_a_signal_while_an_environment_is_solved_is_no_lack_of_packages() -> None:
+def test_a_signal_during_a_solve_is_not_a_missing_package() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         channel = f"http://127.0.0.1:{silent.getsockname()[1]}/channel"
         with pytest.raises(KeyboardInterrupt), signalled(signal.SIGTERM, 0.5):
@@ -68,7 +68,7 @@ def test_a_signal_while_an_environment_is_solved_is_no_lack_of_packages() -> Non
 
 
 @BOTH
-def test_the_command_line_says_what_stopped_it(
+def test_the_command_line_names_the_signal(
     number: signal.Signals, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @click.command()
@@ -80,7 +80,7 @@ def test_the_command_line_says_what_stopped_it(
     assert f"error: interrupted by {number.name}\n" in capsys.readouterr().err
 
 
-def test_nobody_waits_for_threads_when_a_signal_comes() -> None:
+def test_a_signal_does_not_wait_for_threads() -> None:
     over = threading.Event()
     began = time.monotonic()
     try:
@@ -91,7 +91,7 @@ def test_nobody_waits_for_threads_when_a_signal_comes() -> None:
         over.set()
 
 
-def test_a_signal_while_a_package_is_put_together_comes_before_the_package_and_leaves_nothing_elsewhere(
+def test_a_signal_while_a_package_is_packed_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -100,12 +100,12 @@ def test_a_signal_while_a_package_is_put_together_comes_before_the_package_and_l
 
     def fill(prefix: Path) -> None:
         with (prefix / "noise").open("wb") as file:
-            for _ in range(10):  # compressed for a good part of a second
+            for _ in range(10):  # compressing it takes about half a second
                 file.write(os.urandom(8_000_000))
         threading.Thread(target=stop_the_engine, daemon=True).start()
 
     def stop_the_engine() -> None:
-        while not (tmp_path / "output").exists():  # made when the engine begins
+        while not (tmp_path / "output").exists():  # the engine creates it first
             time.sleep(0.005)
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""Full disks and places that cannot be written to: a sentence and an exit code, and the next run goes on."""
+"""Full disks and unwritable folders: an error with its exit code, and the next run resumes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A folder for a file system of its own, taken away in the end."""
+    """A folder with its own file system, unmounted at the end."""
     folder = tmp_path / "small"
     folder.mkdir()
     yield folder
@@ -50,7 +50,7 @@ def mounted(folder: Path, options: str) -> Path:
 @pytest.mark.parametrize(
     "limit", ["size=4k", "size=40k", "size=200k", "nr_inodes=4", "nr_inodes=30", "nr_inodes=80"]
 )
-def test_a_full_disk_is_said_to_be_full(
+def test_a_full_disk_is_named(
     limit: str,
     tiny: Tiny,
     small: Path,
@@ -64,21 +64,19 @@ def test_a_full_disk_is_said_to_be_full(
     assert not list(tmp_path.rglob("crash-*"))
 
 
-def test_a_full_disk_of_the_cache_is_said_to_be_full(tiny: Tiny, small: Path, invocation: Invocation) -> None:
+def test_a_full_disk_of_the_cache_is_named(tiny: Tiny, small: Path, invocation: Invocation) -> None:
     cache = mounted(small, "nr_inodes=1")
     assert outcome(lambda: tiny.plan(cache=cache), invocation) == OutOfSpaceError.exit_code
 
 
-def test_a_read_only_disk_is_no_place(
-    tiny: Tiny, small: Path, invocation: Invocation, tmp_path: Path
-) -> None:
+def test_a_read_only_disk_is_refused(tiny: Tiny, small: Path, invocation: Invocation, tmp_path: Path) -> None:
     tiny.output = mounted(small, "ro")
     code = outcome(lambda: tiny.run(cache=tmp_path / "cache"), invocation)
     assert code == PreflightError.exit_code
 
 
 @pytest.mark.parametrize("place", ["/proc/here", "/sys/here", "file/below", "/dev/null"])
-def test_a_place_where_nothing_can_be_made_is_named(place: str, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named(place: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PreflightError, match="cannot be written to") as caught:
         writable(tmp_path / place, "choose another")

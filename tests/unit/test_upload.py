@@ -1,4 +1,4 @@
-"""`megabuild upload`: the order of what a config built, and a server that takes it."""
+"""`megabuild upload`: the order of packages, and an upload to a server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Channel:
 
 @pytest.fixture
 def release(tmp_path: Path) -> Channel:
-    """A release without fault, built in another order than it is to be uploaded in."""
+    """A valid release, built in another order than the upload's."""
     channel = Channel(tmp_path)
     channel.add("pytorch-gpu", f"{FLAVOUR}_h4_300", f"pytorch ==2.13.0 {FLAVOUR}_*_300")
     for python in ("310", "312"):
@@ -65,7 +65,7 @@ def upload(channel: Channel, *words: str) -> Result:
 
 @pytest.fixture
 def anaconda(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A server in place of anaconda.org; give what it was asked, and the token."""
+    """A server instead of anaconda.org; return its requests and the token."""
     asked: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -91,7 +91,7 @@ def anaconda(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     server.server_close()
 
 
-def test_nobody_is_offered_half_a_release(release: Channel, anaconda: list[str]) -> None:
+def test_a_package_is_uploaded_after_its_dependencies(release: Channel, anaconda: list[str]) -> None:
     shown = upload(release)
     assert (shown.exit_code, anaconda) == (0, [])
     done = upload(release, "--user", "me", "--apply")
@@ -110,7 +110,7 @@ def test_a_server_that_refuses_is_an_error_without_the_token(release: Channel, a
     assert not [line for line in anaconda if "/libtorch/" in line], "it needs what was refused"
 
 
-def test_of_several_builds_the_newest_is_taken(release: Channel) -> None:
+def test_the_newest_of_several_builds_is_uploaded(release: Channel) -> None:
     release.packages.clear()
     release.add("libtorch", f"{FLAVOUR}_h9_300")
     release.publish()
@@ -118,7 +118,7 @@ def test_of_several_builds_the_newest_is_taken(release: Channel) -> None:
     assert (f"{FLAVOUR}_h9_300" in shown, f"{FLAVOUR}_h2_300" in shown) == (True, False)
 
 
-def test_a_damaged_package_keeps_all_from_being_uploaded(release: Channel, anaconda: list[str]) -> None:
+def test_a_damaged_package_stops_the_upload(release: Channel, anaconda: list[str]) -> None:
     (package,) = (release.output / "packages").glob("*/linux-64/libtorch-2.13.0-*.conda")
     with package.open("r+b") as file:
         file.seek(-40, os.SEEK_END)
@@ -127,7 +127,7 @@ def test_a_damaged_package_keeps_all_from_being_uploaded(release: Channel, anaco
     assert (done.exit_code, str(package) in done.stderr, anaconda) == (IntegrityError.exit_code, True, [])
 
 
-def test_what_cannot_be_uploaded_is_refused(release: Channel) -> None:
+def test_an_upload_without_channel_or_build_is_refused(release: Channel) -> None:
     assert upload(release, "--apply").exit_code == UsageError.exit_code
     for config, code in ((f"{CONFIG}-rehearsal", UsageError.exit_code), ("../../etc", ConfigError.exit_code)):
         invocation = Invocation(log_folder=release.output / "logs")

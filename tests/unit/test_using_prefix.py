@@ -1,4 +1,4 @@
-"""Environments of what was built."""
+"""Environments of built packages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ACTIVATION = {"etc/conda/activate.d/greet.sh": "export GREETER=me\n"}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build's output with packages for a GPU and for none, and channels with Python 3.11 and 3.12 beside it."""
+    """A build's output with CPU and GPU packages, and channels with Python 3.11 and 3.12."""
     folder = tmp_path_factory.mktemp("world")
     made = [
         make_package(folder / "made" / "linux-64", name, "1.0", "0", content, depends=depends)
@@ -52,7 +52,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def output(world: Path, tmp_path: Path) -> Path:
-    """That output, in a folder of the test's own: the latest run was for Python 3.12."""
+    """A copy of that output for one test; its latest run was for Python 3.12."""
     for name in ("output", "beside1", "beside2"):
         shutil.copytree(world / name, tmp_path / name)
     for number in (1, 2):
@@ -61,27 +61,27 @@ def output(world: Path, tmp_path: Path) -> Path:
 
 
 def make(folder: Path, output: Path, *specs: str, more: Sequence[Path] = ()) -> list[str]:
-    """Make an environment, and return what was reported."""
+    """Make an environment, and return the progress lines."""
     solution = environments.solve(output / "packages" / NAME, specs, more=more)
     lines: list[str] = []
     environments.create(folder, solution, cache=output.parent / "cache", report=lines.append)
     return lines
 
 
-def test_an_environment_works_as_it_is_and_activated(output: Path, tmp_path: Path) -> None:
+def test_an_environment_works_with_and_without_activation(output: Path, tmp_path: Path) -> None:
     folder = tmp_path / "my env"
     told = make(folder, output, "greeting")
     assert told[-1].startswith("installing 3/3 ")
     assert (folder / "share" / "tool" / "note").is_file()
     hello = folder / "bin" / "hello"
-    hello.chmod(0o755)  # rattler-build's packages have modes, these have not
+    hello.chmod(0o755)  # unlike rattler-build's packages, these have no modes
     shown = subprocess.run(
         ["bash", "-euc", f". '{folder}/activate'; hello; echo $CONDA_PREFIX"], capture_output=True, text=True
     )
     assert shown.stdout == f"hello from me\n{folder}\n", shown.stderr
 
 
-def test_a_python_of_a_former_run_is_had_from_that_runs_channel(output: Path) -> None:
+def test_an_earlier_runs_python_comes_from_that_runs_channel(output: Path) -> None:
     channel = output / "packages" / NAME
     newest = environments.solve(channel, ["greeting"])
     former = environments.solve(channel, ["greeting", "python 3.11.*"])
@@ -89,7 +89,7 @@ def test_a_python_of_a_former_run_is_had_from_that_runs_channel(output: Path) ->
     assert [version for version in versions if version.startswith("3.")] == ["3.12.1", "3.11.7"]
 
 
-def test_nothing_that_is_not_ours_is_touched(output: Path, tmp_path: Path) -> None:
+def test_foreign_files_are_not_touched(output: Path, tmp_path: Path) -> None:
     folder = tmp_path / "env"
     folder.mkdir()
     (folder / "mine").write_text("notes")
@@ -100,7 +100,7 @@ def test_nothing_that_is_not_ours_is_touched(output: Path, tmp_path: Path) -> No
     assert [path.name for path in folder.iterdir()] == ["mine"]
 
 
-def test_a_damaged_package_is_named_and_the_folder_is_free_once_deleted(output: Path, tmp_path: Path) -> None:
+def test_after_a_damaged_package_the_folder_can_be_deleted_and_reused(output: Path, tmp_path: Path) -> None:
     folder = tmp_path / "env"
     (package,) = (tmp_path / "beside2").glob("linux-64/tool-*.conda")
     content = package.read_bytes()
@@ -109,14 +109,14 @@ def test_a_damaged_package_is_named_and_the_folder_is_free_once_deleted(output: 
         make(folder, output, "greeting")
     assert f"delete {folder}" in raised.value.remedy
     package.write_bytes(content)
-    while folder.exists():  # rattler's threads end with the process, and may still be at other packages
+    while folder.exists():  # rattler's threads may still write other packages
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(0.2)
     make(folder, output, "greeting")
 
 
 def test_two_processes_do_not_make_one_environment(output: Path, tmp_path: Path) -> None:
-    """The second one comes between the check of the first and its first file."""
+    """The second process starts between the first one's check and its first file."""
     folder = tmp_path / "env"
     folder.mkdir()
     solution = environments.solve(output / "packages" / NAME, ["greeting"])
@@ -131,7 +131,7 @@ def test_two_processes_do_not_make_one_environment(output: Path, tmp_path: Path)
     assert (folder / "bin" / "hello").read_text() == HELLO
 
 
-def test_an_edit_in_one_environment_reaches_no_other(output: Path, tmp_path: Path) -> None:
+def test_an_edit_in_one_environment_changes_no_other(output: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     make(first, output, "greeting")
     make(second, output, "greeting")
@@ -142,8 +142,8 @@ def test_an_edit_in_one_environment_reaches_no_other(output: Path, tmp_path: Pat
     assert (tmp_path / "third" / "bin" / "hello").read_text() == HELLO
 
 
-def test_a_cache_that_was_written_to_is_noticed(output: Path, tmp_path: Path) -> None:
-    """As an edit in an environment whose files were linked did."""
+def test_a_changed_cache_is_detected(output: Path, tmp_path: Path) -> None:
+    """An edit in an environment with linked files changed the cache once."""
     make(tmp_path / "first", output, "greeting")
     (cached,) = (tmp_path / "cache" / "environments").glob("greeting-*/bin/hello")
     cached.write_text(HELLO.replace("hello", "HELLO"))
@@ -159,16 +159,16 @@ def test_a_cache_that_was_written_to_is_noticed(output: Path, tmp_path: Path) ->
         ("for_glibc", "__glibc", "CONDA_OVERRIDE_GLIBC=9"),
     ],
 )
-def test_what_cannot_be_had_says_why(
+def test_an_unavailable_package_has_a_reason(
     output: Path, spec: str, reason: str, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "")  # as without a driver
+    monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "")  # like a machine without a driver
     with pytest.raises(PreflightError, match=reason) as raised:
         environments.solve(output / "packages" / NAME, [spec])
     assert remedy in raised.value.remedy
 
 
-def test_what_was_not_built_or_lost_its_channel_says_so(output: Path) -> None:
+def test_a_missing_build_or_channel_is_named(output: Path) -> None:
     with pytest.raises(ConfigError, match="linux_64_cpu: no packages") as raised:
         environments.find_channel(output, "linux_64_cpu")
     assert NAME in raised.value.remedy
@@ -178,7 +178,7 @@ def test_what_was_not_built_or_lost_its_channel_says_so(output: Path) -> None:
         environments.solve(output / "packages" / NAME, ["greeting"])
 
 
-def test_the_command_makes_and_says_how_to_activate(
+def test_the_command_prints_how_to_activate(
     output: Path, tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))

@@ -223,7 +223,7 @@ def _shorter_body(data: bytearray) -> None:
     ("damage", "reason"),
     [
         (_cut, "truncated"),
-        (_patched(4, b"\1"), "no 64-bit little-endian ELF file"),
+        (_patched(4, b"\1"), "not a 64-bit little-endian ELF file"),
         (_patched(16, b"\1"), "neither a shared library nor a program"),
         (_patched(40, bytes(8)), "no section headers"),
         (_patched(32, struct.pack("<Q", 1 << 50)), "program headers beyond the end"),

@@ -118,10 +118,10 @@ def test_one_library_for_another_processor_among_others_is_refused(verify: Verif
     [
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git-LFS pointer"),
         (b"../.git/annex/objects/x\n", "text"),
-        (b"", "is empty"),
+        (b"", "empty"),
         (b"<!DOCTYPE html>\n<html>", "web page"),
         (bytes(5000), "full of zeros"),
-        (GOOD[:4] + b"\1" + GOOD[5:], "no 64-bit"),
+        (GOOD[:4] + b"\1" + GOOD[5:], "not a 64-bit"),
         (GOOD[:5000], f"truncated: 5,000 of {len(GOOD):,} bytes"),
     ],
 )

@@ -92,7 +92,7 @@ def lay_out(tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[i
     with_holes = [(change, hole(tables, change)) for change in changes]
     holes = sorted((start, end) for _, (start, end) in with_holes if start < end)
     moved = _Moved(holes)
-    segments = [part for segment in tables.segments for part in _around(segment, holes, moved)]
+    segments = [part for segment in tables.segments for part in _split_segment(segment, holes, moved)]
     grown = len(segments) != len(tables.segments)
     if grown:  # PT_PHDR must name a mapped table; the new one is not mapped
         segments = [segment for segment in segments if segment.kind != elf.PROGRAM_HEADERS]
@@ -141,8 +141,7 @@ class _Moved:
         return offset - self._gone[count]
 
 
-def _around(segment: Segment, holes: Sequence[tuple[int, int]], moved: _Moved) -> Iterator[Segment]:
-    """Split a segment around the holes."""
+def _split_segment(segment: Segment, holes: Sequence[tuple[int, int]], moved: _Moved) -> Iterator[Segment]:
     if segment.kind != LOAD or not segment.size:
         yield segment._replace(offset=moved(segment.offset) if segment.size else segment.offset)
         return

@@ -31,7 +31,7 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[Contents
     """
     if package.suffix not in (".whl", ".conda") or not package.is_file():
         raise UsageError(
-            f"{package}: not an environment, wheel or conda package",
+            f"{package}: not a .whl or .conda file",
             "pass an environment's folder, or a .whl or .conda file",
         )
     with tempfile.TemporaryDirectory(prefix="megabuild-slim-") if near is None else scratch(near) as folder:

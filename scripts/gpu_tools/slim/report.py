@@ -92,7 +92,6 @@ def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
 def _group(
     reasons: Mapping[str, str] | Mapping[str, tuple[str, ...]],
 ) -> dict[str | tuple[str, ...], list[str]]:
-    """Return the names by reason."""
     groups: dict[str | tuple[str, ...], list[str]] = {}
     for name, reason in reasons.items():
         groups.setdefault(reason, []).append(name)

@@ -22,15 +22,15 @@ _HEADER_BYTES = 64
 _MACHINES = {3: "i386", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 #: Other contents of a file with a library's name, by their first bytes.
 _OTHER_FILES = (
-    (b"\x7fELF", "is no 64-bit little-endian ELF file"),
-    (b"version https://git-lfs", "is a git-LFS pointer in place of the library"),
-    (b"/annex/objects/", "is a git-annex pointer in place of the library"),
-    (b"<!DOCTYPE", "is a web page"),
-    (b"<html", "is a web page"),
-    (b"MZ", "is a Windows library"),
-    (b"\xcf\xfa\xed\xfe", "is a macOS library"),
-    (b"\xca\xfe\xba\xbe", "is a macOS library"),
-    (bytes(64), "is full of zeros"),
+    (b"\x7fELF", "not a 64-bit little-endian ELF file"),
+    (b"version https://git-lfs", "a git-LFS pointer in place of the library"),
+    (b"/annex/objects/", "a git-annex pointer in place of the library"),
+    (b"<!DOCTYPE", "a web page, not a library"),
+    (b"<html", "a web page, not a library"),
+    (b"MZ", "a Windows library"),
+    (b"\xcf\xfa\xed\xfe", "a macOS library"),
+    (b"\xca\xfe\xba\xbe", "a macOS library"),
+    (bytes(64), "full of zeros"),
 )
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -46,7 +46,7 @@ class Section:
 
 
 class NotElf(ValueError):
-    """A file is no 64-bit little-endian ELF file, or is truncated or damaged."""
+    """A file is not a 64-bit little-endian ELF file, or is truncated or damaged."""
 
 
 class ElfFile:
@@ -66,7 +66,7 @@ class ElfFile:
             #: All sections in the order of the file's table; names may repeat.
             self.every = tuple(self._read_sections())
         except (struct.error, IndexError, OverflowError, ValueError) as error:
-            raise NotElf(f"is damaged: {error}") from error
+            raise NotElf(f"damaged: {error}") from error
         self.sections = dict(self.every)
 
     @property
@@ -79,7 +79,7 @@ class ElfFile:
         (table,) = struct.unpack_from("<Q", self.data, 40)
         size, count = struct.unpack_from("<HH", self.data, 58)
         if (end := table + size * count) > len(self.data):
-            raise NotElf(f"is truncated: {len(self.data):,} of {end:,} bytes")
+            raise NotElf(f"truncated: {len(self.data):,} of {end:,} bytes")
 
     def _read_sections(self) -> Iterator[tuple[str, Section]]:
         (table,) = struct.unpack_from("<Q", self.data, 40)
@@ -89,7 +89,7 @@ class ElfFile:
             name = self._text(headers[names][4] + header[0])
             size_in_file = 0 if header[1] in _WITHOUT_BYTES else header[5]
             if header[4] + size_in_file > len(self.data):
-                raise NotElf(f"is truncated inside {name}")
+                raise NotElf(f"truncated inside {name}")
             yield name, Section(header[4], size_in_file)
 
     def content(self, name: str) -> bytes:
@@ -141,12 +141,12 @@ class ElfFile:
 def _in_place_of_elf(head: bytes, size: int) -> str:
     """Describe a file that is no ELF file, from its first bytes."""
     if not size:
-        return "is empty"
+        return "empty"
     if size < _HEADER_BYTES and head.startswith(b"\x7fELF"):
-        return f"is truncated: {size} bytes"
+        return f"truncated: {size} bytes"
     if known := next((text for start, text in _OTHER_FILES if head.lstrip().startswith(start)), None):
         return known
-    return "is a text file, no library" if head.isascii() and b"\0" not in head else "is no library"
+    return "a text file, not a library" if head.isascii() and b"\0" not in head else "not a library"
 
 
 @contextmanager
@@ -159,6 +159,6 @@ def opened(path: Path) -> Iterator[ElfFile]:
         try:
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:
-            raise NotElf("is empty") from error
+            raise NotElf("empty") from error
         with mapped:
             yield ElfFile(mapped)

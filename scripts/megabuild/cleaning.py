@@ -28,7 +28,7 @@ COSTS = {
     "debian": "made again: minutes",
 }
 _STAMP, _KEY = r"\d{8}T\d{6}(\.\d+)?Z", "[0-9a-f]{16}"
-#: Kind, folder and name pattern of its entries: below a run's folder, then below the cache.
+#: Kind, folder and name pattern of the files: `_RUN` below a run's folder, `_CACHE` below the cache.
 _RUN = (
     ("work", ".", "out|tests|tmp|finished|pyg|preflight|debug|debug-enter"),
     ("tree", ".", "tree|tree.former"),
@@ -107,7 +107,7 @@ def _is_real(path: Path, below: Path | None = None) -> bool:
 
 
 def _find_needed(output: Path, cache: Path) -> dict[str, str]:
-    """Return the reason to keep each channel and each of its packages, by name; "" has a reason to keep them all."""
+    """Return the reasons to keep channels and their packages, by name; the reason under "" is for all of them."""
     needed = {}
     for folder, note in {**in_use.outputs(cache), output: None}.items():
         if note and not (folder / "packages").is_dir():

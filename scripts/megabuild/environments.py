@@ -71,11 +71,16 @@ def solve(
     lists = published.channels_beside(channel) or ([()] if more else [])
     failure: PreflightError | None = None
     platform = platform or machine_platform()
-    for beside in lists:
-        channels = (channel, *more, *beside)
+    for needed in lists:
+        channels = (channel, *more, *needed)
         try:
             records = solved(
-                specs, channels, platform, virtual=virtual or {}, what="the environment", remedy=""
+                specs,
+                channels,
+                platform,
+                virtual=virtual or {},
+                what=f"environment from {channel.name}",
+                remedy="",
             )
         except PreflightError as error:
             failure = failure or PreflightError(error.message, _remedy(error.message, channel))
@@ -134,7 +139,7 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Callable[[s
                 config=Config.from_toml(_COPIES),
                 show_progress=False,
                 platform=Subdir(solution.platform),
-                # its methods have defaults, but look abstract
+                # mypy takes its methods for abstract, but they have defaults
                 reporter=_Progress(len(solution.records), report),  # type: ignore[abstract]
             )
         )

@@ -40,7 +40,9 @@ def find_release(output: Path, config: str) -> list[Artifact]:
     Raises IntegrityError: A package cannot be read.
     """
     if config.endswith("-rehearsal"):
-        raise UsageError(f"{config}: contains a scaled model of PyTorch", "choose the config of a real run")
+        raise UsageError(
+            f"{config}: its packages contain a scaled model of PyTorch", "choose the config of a real run"
+        )
     channel = output / "packages" / config
     records = sorted(published.records(channel).values(), key=lambda record: record.modified)
     if not records:

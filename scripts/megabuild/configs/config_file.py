@@ -31,8 +31,6 @@ Scalar: TypeAlias = str | bool | int
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """A config file's content."""
-
     variant: Mapping[str, tuple[str, ...]]  #: every key with its values, all as text, without ``zip_keys``
     zip_keys: tuple[tuple[str, ...], ...]
     unquoted: frozenset[str]  #: keys with true, false or whole numbers among their values
@@ -54,7 +52,7 @@ def is_generated(path: Path) -> bool:
     try:
         return path.is_file() and _read_text(path).startswith(_FIRST)
     except ConfigError:
-        return False  # unreadable
+        return False  # an unreadable file counts as not generated
 
 
 def is_ours(path: Path) -> bool:
@@ -74,12 +72,12 @@ def read(path: Path, recipe: Path) -> Content:
     Raises ConfigError: A file cannot be read; the message names line and column.
     """
     content = _parse(path, generated=is_generated(path))
-    beside = _beside_recipe(recipe)
-    if content.generated or beside is None:
+    variants_file = _beside_recipe(recipe)
+    if content.generated or variants_file is None:
         return content
     # keys that conda-smithy left out keep the values next to the recipe
     platform = next(iter(content.variant.get("target_platform", ())), platform_of(path))
-    return _read_by_engine([beside, path], platform)
+    return _read_by_engine([variants_file, path], platform)
 
 
 def read_beside(recipe: Path, platform: str) -> tuple[Path, Content]:
@@ -89,10 +87,10 @@ def read_beside(recipe: Path, platform: str) -> tuple[Path, Content]:
 
     Raises ConfigError: The file cannot be read.
     """
-    beside = _beside_recipe(recipe)
-    if beside is None:
+    variants_file = _beside_recipe(recipe)
+    if variants_file is None:
         return recipe, _content({}, [], generated=False)
-    return beside, _read_by_engine([beside], platform)
+    return variants_file, _read_by_engine([variants_file], platform)
 
 
 def _beside_recipe(recipe: Path) -> Path | None:

@@ -120,7 +120,7 @@ def write(root: Path) -> dict[str, str]:
     states = _states(root, texts)
     if foreign := [str(root / file) for file, state in states.items() if state == "foreign"]:
         raise ConfigError(
-            f"{', '.join(foreign)}: has a generated file's name, but was not generated",
+            f"{', '.join(foreign)}: named like a generated file, but not generated",
             "rename or delete the file",
         )
     (root / CONFIG_FOLDER).mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from groundwork.names import unknown_arch
 from megabuild.configs.config import Config, python_version
 
 CHANNELS = "channel_sources"
-#: sha256 of releases' pytorch-vVERSION.tar.gz, and its source.
+#: sha256 of releases' pytorch-vVERSION.tar.gz, and the source of the sha256.
 TARBALLS = {
     "2.13.0": (
         "66614a19060f69cfd63cd0295f65a1241bd15df2fa65c60ae51066c11c2ce812",

@@ -58,7 +58,7 @@ class PlannedPackage:
     names_channels: bool = False
     #: address and revision (``refs/tags/v1`` for a tag, empty for none) of git sources
     git: tuple[tuple[str, str], ...] = ()
-    skipped: bool = False  #: the recipe skips it for this config
+    skipped: bool = False  #: whether the recipe skips the package for this config
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Plans a run: its options, its packages, what exists already, what it will take."""
+"""Plans a run: its options, its packages, the packages that exist, and an estimate."""

@@ -90,7 +90,7 @@ _LAST_RUNS = msgspec.json.Decoder(LastRun)
 
 
 def read_last_run(options: Options) -> LastRun:
-    """Return the times of a config's last complete run; zeros if there is no record, or a damaged one."""
+    """Return the times of a config's last complete run; zeros without a readable record."""
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return _LAST_RUNS.decode(_last_run_file(options).read_bytes())
     return LastRun()

@@ -47,7 +47,7 @@ class ExtensionPlanner:
 
     @classmethod
     def find(cls, options: Options, report: Callable[[str], None]) -> ExtensionPlanner:
-        """Look for recipes and sources.
+        """Find the recipes and sources of the requested extensions.
 
         Raises UsageError: An extension or a source folder does not exist.
         """

@@ -22,9 +22,7 @@ _SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@=-]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The choices of one run."""
-
-    config: Config  #: what to build
+    config: Config  #: the config to build
     root: Path  #: the repository, or another feedstock
     output: Path  #: folder for states and packages
     cache: Path  #: folder with downloads, objects and channels that configs share
@@ -90,7 +88,6 @@ class Options:
 
     @property
     def recipe(self) -> Path:
-        """The recipe file."""
         return recipe_of(self.root, self.config)
 
     @property

@@ -26,8 +26,6 @@ from pyg_extensions.table import find
 
 @dataclass(frozen=True, kw_only=True)
 class PlanItem:
-    """One package of a plan."""
-
     package: PlannedPackage
     fingerprint: str = ""  #: sha256 over its inputs
     exists: bool = False  #: it is published, verified, and was made from the same inputs
@@ -46,7 +44,7 @@ class Task:
     wheel: Path | None = None  #: a verified wheel to repackage, or None to compile
     #: ``compile``, ``repackage``, or ``nothing`` if it cannot be made
     how: str = "compile"
-    reason: str = ""  #: for ``how``
+    reason: str = ""  #: reason for ``how``
     #: names of tasks whose packages it needs to be built or tested
     needs: tuple[str, ...] = ()
     archs: int = 0  #: number of GPU architectures that it is compiled for; 0 for the CPU
@@ -58,12 +56,10 @@ class Task:
 
     @property
     def packages(self) -> tuple[PlannedPackage, ...]:
-        """The packages of this task."""
         return tuple(item.package for item in self.items)
 
     @property
     def exists(self) -> bool:
-        """Whether all its packages exist."""
         return all(item.exists for item in self.items)
 
     @property
@@ -79,8 +75,6 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Extensions:
-    """The extensions' part of a plan."""
-
     tasks: tuple[Task, ...] = ()  #: sorted by name
     reason: str = ""  #: why there are none
 
@@ -94,8 +88,8 @@ class Extensions:
 class Stored:
     """Missing packages, and the missing tree, that a store has."""
 
-    address: str = ""  #: the store's, without user and password; empty without a store
-    packages: Mapping[str, Record] = field(default_factory=dict)  #: by file name
+    address: str = ""  #: address of the store without user and password; empty without a store
+    packages: Mapping[str, Record] = field(default_factory=dict)  #: records by file name
     staging: Record | None = None  #: the compiled tree of missing packages
 
 
@@ -111,11 +105,11 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
 class Estimate:
     """Rough figures for the remaining work."""
 
-    disk: int = 0  #: bytes at the peak, packages included
-    memory_per_job: int = 0  #: bytes of the largest compile
-    memory_of_ordinary: int = 0  #: bytes of a compile that is not one of nvcc's few heavy ones
-    cpu_hours: float = 0.0  #: on one core, without the object cache
-    hours: float = 0.0  #: of wall-clock time, with the planned jobs
+    disk: int = 0  #: bytes of disk at the peak, packages included
+    memory_per_job: int = 0  #: bytes of memory of the largest compile
+    memory_of_ordinary: int = 0  #: bytes of memory of every other compile than nvcc's few heavy ones
+    cpu_hours: float = 0.0  #: CPU hours, without the object cache
+    hours: float = 0.0  #: wall-clock hours, with the planned jobs
     basis: str = ""  #: source of the figures, in a few words
 
 
@@ -130,12 +124,12 @@ class Plan:
     #: everything that libtorch's compile depends on; its digest is the salt of the engine's staging cache
     staging: Fingerprint
     staging_decision: Decision  #: how the former compile is used
-    #: of the builds, or the error that prevents them
+    #: isolation of the builds, or the error that prevents them
     isolation: Isolation | IsolationError = field(default_factory=Host)
-    date: int = OLDEST_IN_ZIP  #: of the files in packages, in seconds since 1970
+    date: int = OLDEST_IN_ZIP  #: date of the files in packages, in seconds since 1970
     #: PyTorch Geometric's extensions, or why there are none
     extensions: Extensions = field(default_factory=Extensions)
-    notes: tuple[str, ...] = ()  #: for the user
+    notes: tuple[str, ...] = ()  #: notes for the user
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
     heavy_jobs: int = 0  #: how many of these may compile heavy objects; 0 if no object is heavy
     estimate: Estimate = field(default_factory=Estimate)
@@ -189,7 +183,7 @@ class Plan:
 
     @property
     def compiles(self) -> bool:
-        """Whether PyTorch or an extension is to be compiled."""
+        """Whether the run compiles PyTorch or an extension."""
         return bool(self.missing and self.compiles_torch) or any(
             task.how == "compile" for task in self.extensions.missing
         )

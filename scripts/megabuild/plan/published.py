@@ -27,7 +27,7 @@ class PublishedPackage:
     path: str  #: below the channel
     size: int
     sha256: str
-    fingerprint: str  #: sha256 over what the package depends on
+    fingerprint: str  #: sha256 over the package's inputs
     seconds: float = 0.0  #: duration of its build script
     modified: int = 0  #: mtime in nanoseconds: a plan does not hash a file with this mtime again
 

@@ -1,4 +1,4 @@
-"""Finds a plan's packages in a store, by their keys, and the packages left to build."""
+"""Finds a plan's packages and compiled tree in a store, by their keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another PyTorch than the config's, from the user's own source: its version, Triton and Pythons."""
+"""Reads another release of PyTorch, or the user's own source: version, Triton and Pythons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TorchRelease:
     source: Path | None = None  #: the user's source tree, unpacked
     triton: str | None = None  #: version of Triton, if it is not the config's
     left_out: Mapping[str, str] = field(default_factory=dict)  #: unsupported Pythons, with the reason
-    notes: tuple[str, ...] = ()  #: for the plan
+    notes: tuple[str, ...] = ()  #: notes of the plan
 
 
 def with_torch(config: Config, version: str | None, source: Path | None) -> Config:
@@ -93,7 +93,7 @@ def _unsupported(config: Config, specifiers: str) -> dict[str, str]:
     except InvalidSpecifier:
         return {}
     reason = f"PyTorch {config.torch_version} requires Python {specifiers}"
-    # .99 stands for the newest patch release
+    # .99: the newest patch release decides
     left_out = (name for name in config.pythons if not allowed.contains(f"{name.removesuffix('t')}.99"))
     return dict.fromkeys(left_out, reason)
 

@@ -1,4 +1,4 @@
-"""The stamp in the CMake tree: the tree's inputs, which decide whether it can be reused.
+"""Decides by the stamp in the CMake tree, which records the tree's inputs, whether the tree can be reused.
 
 A tree that no longer fits took hours to compile, so it is kept until the new tree is finished: undoing the
 change makes it fit again.
@@ -26,7 +26,7 @@ class Decision:
 
     decision: str
     reasons: tuple[str, ...]
-    former: bool = False  #: the tree that was put aside fits
+    former: bool = False  #: whether the tree that was put aside fits
 
 
 #: For a recipe without a staging output.
@@ -49,7 +49,6 @@ def read(tree: Path) -> Fingerprint | None:
 
 
 def write(tree: Path, fingerprint: Fingerprint) -> None:
-    """Write a tree's stamp."""
     files.write(tree / STAMP, msgspec.json.encode(fingerprint))
 
 

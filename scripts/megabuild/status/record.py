@@ -24,14 +24,12 @@ class Activity(msgspec.Struct, kw_only=True):
     task: str  #: ``pytorch``, ``pytorch_scatter-py312``, ``packing wheels``
     what: str  #: ``libtorch: compile``, ``testing pytorch 2.13.0 py3.12``
     since: float
-    done: int = 0  #: of ninja's steps, or of ``unit``; 0 of 0 if nothing is counted
+    done: int = 0  #: number of finished steps of ninja, or of ``unit``; 0 of 0 if nothing is counted
     total: int = 0
     unit: str = ""  #: ``bytes`` or ``packages``; empty for ninja's steps
 
 
 class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild/run-state"):
-    """The status of one run."""
-
     format_version: Literal[2] = 2
     config: str  #: the run's name
     #: ``preparing``, ``checking``, ``building``; then ``done``, ``failed`` or ``interrupted``
@@ -43,8 +41,8 @@ class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild
     #: state by label (``pytorch 2.13.0 py3.12``): ``waiting``, ``there`` (existed before the run), ``built`` (not
     #: tested yet), ``testing``, ``tested`` (a dependency is not published yet), ``published`` or ``failed``
     packages: dict[str, str] = {}
-    seconds_left: float | None = None  #: from ``updated`` on
-    share: float = 0.0  #: of the expected duration, 0 to 1
+    seconds_left: float | None = None  #: counted from ``updated``
+    share: float = 0.0  #: share of the expected duration, 0 to 1
     #: bytes: used by the run's processes, of the machine, free on the output's disk; 0 if unknown
     memory: int = 0
     memory_most: int = 0
@@ -54,7 +52,7 @@ class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild
     process_began: float = 0.0
     host: str = ""
     error: str = ""  #: the error that ended the run
-    exit_code: int | None = None  #: None during the run
+    exit_code: int | None = None  #: None while the run lasts
 
     @property
     def ended(self) -> bool:

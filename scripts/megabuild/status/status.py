@@ -136,8 +136,6 @@ class Task(AbstractContextManager["Task"]):
 
 
 class Status:
-    """The status of one run."""
-
     def __init__(self, config: str, folder: Path) -> None:
         self.lock = threading.RLock()
         self.spans: list[Span] = []  #: phases that have ended

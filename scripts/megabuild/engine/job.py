@@ -24,9 +24,7 @@ class Job:
     named: bool = False  #: the variant files list the channels too; rattler-build refuses them twice
     test: bool = True  #: test the packages built now or left by an earlier run
     tests: Sequence[str] = ()  #: package files to test; nothing is built
-    env: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: scripts see the variables that the recipe passes on
+    env: Mapping[str, str] = field(default_factory=dict)  #: the recipe chooses which ones scripts see
     planned: Sequence[str] = ()  #: file names of the packages to build
     keep_going: bool = False  #: after a failure, build the other packages
 

@@ -56,9 +56,7 @@ def prepare_output(
     channel_folder.drop_packages(out, keep=frozenset(fitting | elsewhere))
     present = {path.name: path.relative_to(out).as_posix() for path in channel_folder.package_files(out)}
     for path in published:
-        files.copy(
-            path, out / path.parent.name / path.name
-        )  # not a link: a build could change the published file
+        files.copy(path, out / path.parent.name / path.name)  # builds could write through a link
     channel_folder.write_index(out, platform)
     noted = {**{name: former[name] for name in present if name in elsewhere}, **inputs}
     files.write(out / INPUTS, "".join(f"{name} {value}\n" for name, value in sorted(noted.items())))

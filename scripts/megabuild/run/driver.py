@@ -145,9 +145,8 @@ class Driver:
             works, done=done, failed=self._failed, status=status, publish=self._publish, inbox=inbox, stop=stop,
             keep_going=plan.options.keep_going, on_tick=self._tick,
         ).run()  # fmt: skip
-        files.remove(
-            plan.options.state / TESTS
-        )  # not reached after a failed test: the failed package stays in this folder
+        # not reached after a failed test: the failed package stays in this folder
+        files.remove(plan.options.state / TESTS)
 
     def _publish(self, work: Work, result: TaskResult) -> None:
         """Publish a task's packages in the channel; raise if another package installs the same path."""

@@ -42,8 +42,8 @@ exec "$program" "$@"
 """
 _GATE = """\
 #!/bin/sh
-# Runs every compiler after a cache miss; compilers of heavy objects wait for a slot. The compiler inherits the lock:
-# the kernel frees the slot when the compiler's last process ends, for whatever reason.
+# Runs every compiler that the cache cannot replace; a heavy object first waits for a slot. The compiler inherits the
+# slot's lock, which the kernel frees when the compiler's last process ends, even if it was killed.
 slots={slots}
 heavy=
 for word; do

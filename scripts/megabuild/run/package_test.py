@@ -40,9 +40,8 @@ class PackageTest(Work):
 
     def __init__(self, run: RunContext, budget: Budget, build: PyTorchWork, item: PlanItem) -> None:
         package, items = item.package, run.plan.items
-        short = (
-            f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"  # tests create sockets below it
-        )
+        # short, because tests create sockets below it
+        short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"
         super().__init__(run, run.plan.options.state / TESTS / short, budget)
         self._package, self._build, self.labels = package, build, (package.id.label,)
         self.name = name_of_test(package.file_name)

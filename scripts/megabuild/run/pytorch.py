@@ -94,9 +94,8 @@ class PyTorchWork(BuildTask):
         tree_reuse.prepare_tree(plan.staging_decision, self._tree, self._out, plan.staging)
         # The recipe must work without megabuild, so it has its own tree_dates.py, which sync_tree.py imports too.
         tree_dates = plan.options.recipes / "tree_dates.py"
-        if (
-            not tree_dates.is_file() or not plan.options.own
-        ):  # never run another feedstock's code outside the isolation
+        # never run another feedstock's code outside the isolation
+        if not tree_dates.is_file() or not plan.options.own:
             return
         if seconds := runpy.run_path(str(tree_dates))["mend"](self._tree).seconds:
             said = "the clock was set back: dates in %s were in the future; shifted them back by %d s"

@@ -20,7 +20,7 @@ from megabuild.store.server import Record, Store, StoreError, named_store
 
 
 def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> bool:
-    """Publish the store's packages and put its tree in place; return whether it had any of them.
+    """Publish the store's packages and put its tree in place; return whether anything was fetched.
 
     Damaged and missing files are built here instead.
     """
@@ -73,9 +73,7 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
         packed.unlink()
         tree, out = plan.options.state / "tree", plan.options.state / "out"
         if tree_reuse.read(unpacked / "tree") != plan.staging:
-            raise IntegrityError(
-                f"{store.shown}: {stored.TREE} is of another key", "delete it from the store"
-            )
+            raise IntegrityError(f"{store.shown}: {stored.TREE} has another key", "delete it from the store")
         output_folder.drop_stagings(out)
         tree_reuse.replace_tree(unpacked / "tree", tree, plan.staging_decision)
         output_folder.take_stagings(unpacked / "stagings", out)
@@ -89,7 +87,7 @@ def _fetch_file(store: Store, record: Record, target: Path, what: str, status: S
     file = record.files.get(target.name)
     if file is None:
         raise IntegrityError(
-            f"{store.shown}: the record of {target.name} does not name it", "delete the record"
+            f"{store.shown}: {target.name} is missing from its record", "delete the record from the store"
         )
     store.fetch(file, target, _follow(status, what, file.size))
 
@@ -105,7 +103,7 @@ def _follow(status: Status, what: str, total: int) -> Callable[[int], None]:
 
 
 def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
-    """Upload a plan's published packages and, if all are published, their tree, to a store with ``writes``.
+    """Upload a plan's published packages and, if all are published, their tree, if the store takes uploads.
 
     An error of the store is only a warning: it does not fail the run.
     """

@@ -129,9 +129,7 @@ def test_a_changed_flag_in_the_cache_is_refused_with_the_objects_and_the_reason(
     cache.write_bytes(changed)
     result = tree.swap("3.11", environment={"CXXFLAGS": ""})
     assert result.returncode == EXIT_REFUSED
-    objects = re.search(
-        r"would rebuild (\d+) things outside the Python side \((\d+) objects\)", result.stderr
-    )
+    objects = re.search(r"would rebuild (\d+) files outside the Python side \((\d+) objects\)", result.stderr)
     assert objects is not None
     assert int(objects[2]) > 1000
     assert "[c10]: its command line changed (with -ggdb3)" in result.stderr

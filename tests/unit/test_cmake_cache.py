@@ -166,7 +166,7 @@ def test_removing_takes_help_and_properties_along() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "no cache entry in it"),
+        ("", "no cache entries"),
         ("A:STRING=1\ngarbage\n", "line 2: not a cache entry: 'garbage'"),
         ("A:NOTYPE=1\n", "line 1: not a cache entry"),
         ("A:STRING=1\n\nA:STRING=2\n", "line 3: A was already set in line 1"),

@@ -198,7 +198,11 @@ def test_failures_are_told_in_ninjas_words(tree: Path, tmp_path: Path) -> None:
         ("restat of output a.o older than most recent input y.h (1 vs 2)", "a.o", "y.h is newer"),
         ("recorded mtime of a.o older than most recent input y.h (1 vs 2)", "a.o", "y.h is newer"),
         ("deps for 'a.o' are missing", "a.o", "ninja has no record of the headers it was made from"),
-        ("stored deps info out of date for 'a.o' (1 vs 2)", "a.o", "its record of headers is older than it"),
+        (
+            "stored deps info out of date for 'a.o' (1 vs 2)",
+            "a.o",
+            "ninja's record of its headers is older than the output",
+        ),
         ("gone.h has no in-edge and is missing", "gone.h", "gone.h is missing"),
         ("output gone.h of phony edge with no inputs doesn't exist", "gone.h", "gone.h is missing"),
     ],

@@ -207,7 +207,7 @@ def test_an_interpreter_answers_for_itself_whatever_it_says_first(tmp_path: Path
     assert answer.version == ".".join(map(str, sys.version_info[:3]))
     assert answer.executable == os.path.abspath(sys.executable)
     for program in (tmp_path / "missing", Path("/bin/false")):
-        with pytest.raises(InterpreterError, match="does not"):
+        with pytest.raises(InterpreterError, match=r"does not run|fails"):
             python_facts.ask(program)
 
 
@@ -216,7 +216,7 @@ def test_an_interpreter_answers_for_itself_whatever_it_says_first(tmp_path: Path
     [
         ({"implementation": "pypy"}, "is pypy 3.11.7; it must be CPython >= 3.10"),
         ({"version": "3.9.18"}, "it must be CPython >= 3.10"),
-        ({"include": "/nowhere"}, "no Python.h in /nowhere"),
+        ({"include": "/nowhere"}, "/nowhere/Python.h is missing"),
     ],
 )
 def test_an_interpreter_that_does_not_fit_is_an_error(
@@ -261,7 +261,7 @@ def test_an_environment_that_means_the_same_agrees(
         ({"CFLAGS": "-O3 -isystem /opt/env/include"}, "-O2 became -O3"),
         ({"CXXFLAGS": "-O2 -isystem /opt/env/include -g"}, "with -g"),
         ({"LDFLAGS": "-Wl,-O1"}, "-Wl,-O2 became -Wl,-O1"),
-        ({"CMAKE_BUILD_TYPE": "Debug"}, "$CMAKE_BUILD_TYPE 'Debug'"),
+        ({"CMAKE_BUILD_TYPE": "Debug"}, "$CMAKE_BUILD_TYPE is 'Debug'"),
         ({"CMAKE_INSTALL_PREFIX": "/other"}, "/tree/torch became /other"),
         ({"CXX": "/bin/sh"}, "$CXX is /bin/sh"),
     ],
@@ -366,7 +366,7 @@ def test_a_dirty_core_object_is_refused_by_name_with_the_reason(tree: Tree) -> N
     tree.program("cmake", f"cat > '{tree.build}/build.ninja' <<'EOF'\n{changed}\nEOF")
     with pytest.raises(SwapRefused) as refusal:
         tree.swap()
-    assert "ninja would rebuild 1 things outside the Python side (1 objects)" in str(refusal.value)
+    assert "ninja would rebuild 1 files outside the Python side (1 objects)" in str(refusal.value)
     assert "core.o [c10]: its command line changed (-O2 became -O3)" in str(refusal.value)
     assert tree.path.read_bytes() == tree.original
     assert tree.left_overs() == []
@@ -378,7 +378,7 @@ def test_of_many_dirty_objects_the_first_are_named_and_all_counted(tree: Tree) -
     with pytest.raises(SwapRefused) as refusal:
         tree.swap()
     lines = str(refusal.value).splitlines()
-    assert "50 things" in lines[0]
+    assert "50 files" in lines[0]
     assert (len(lines), lines[-1]) == (22, "  ... and 30 more")
 
 
@@ -421,7 +421,7 @@ def test_a_swap_that_was_killed_is_undone_by_the_next_and_on_request(
     assert tree.left_overs() == []
     tree.path.write_bytes(tree.original)
     kill()
-    for said in ("-- the swap that was not finished is undone\n", "-- no swap was left unfinished\n"):
+    for said in ("-- the unfinished swap is undone\n", "-- there is no unfinished swap\n"):
         assert command_line.main(["restore", str(tree.build)]) == 0
         assert capsys.readouterr().out == said
         assert tree.path.read_bytes() == tree.original
@@ -454,7 +454,7 @@ def test_what_cmake_changed_beside_the_python_is_refused_and_undone(
         ("UNINITIALIZED=Ninja", {}, "configured for Unix Makefiles"),
         ("python", {}, "names no Python"),
         ("prefix", {}, "with a Python in the prefix /opt/env"),
-        ("", {"CXXFLAGS": "-O3"}, r"\$CXXFLAGS '-O3'"),
+        ("", {"CXXFLAGS": "-O3"}, r"\$CXXFLAGS is '-O3'"),
     ],
 )
 def test_a_tree_or_an_environment_that_does_not_fit_is_refused_before_anything_changes(

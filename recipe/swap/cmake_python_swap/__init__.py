@@ -1,1 +1,1 @@
-"""Re-point a built PyTorch tree at another Python, proved by ninja. Standard library only, CPython >= 3.10."""
+"""Re-point a built PyTorch tree at another Python; ninja proves the result. Standard library only, CPython >= 3.10."""

@@ -1,6 +1,6 @@
-"""The command line: ``python -m cmake_python_swap``, or ``python …/cmake_python_swap`` where it is not installed.
+"""The command line: ``python -m cmake_python_swap``, or ``python …/cmake_python_swap`` if it is not installed.
 
-Exit codes: 0 done, 9 refused, 1 anything else.
+Exit codes: 0 done, 9 refused, 1 any other error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-if not __package__:  # run as a folder, which does not tell Python what package it is
+if not __package__:  # run as a folder: Python does not know the package
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from cmake_python_swap import cmake_cache, cmake_regenerate, ninja_dry_run, python_swap, skbuild_backend
@@ -33,7 +33,7 @@ def _swap(arguments: argparse.Namespace) -> None:
         print(json.dumps(asdict(report), indent=2))
     else:
         for change in report.changes:
-            new = "(found again by CMake)" if change.new is None else change.new
+            new = "(CMake finds it again)" if change.new is None else change.new
             print(f"{change.name}: {change.old} -> {new}")
     if not only_plan:
         print(python_swap.marker(report), file=sys.stderr if arguments.json else sys.stdout, flush=True)
@@ -44,9 +44,9 @@ def _verify(arguments: argparse.Namespace) -> None:
 
 
 def _restore(arguments: argparse.Namespace) -> None:
-    cmake_cache.load(arguments.build_dir / cmake_cache.NAME)  # or it is no build folder at all
+    cmake_cache.load(arguments.build_dir / cmake_cache.NAME)  # fails if this is not a build folder
     undone = python_swap.recover(arguments.build_dir.absolute())
-    print("-- the swap that was not finished is undone" if undone else "-- no swap was left unfinished")
+    print("-- the unfinished swap is undone" if undone else "-- there is no unfinished swap")
 
 
 def _targets(arguments: argparse.Namespace) -> frozenset[str]:
@@ -77,7 +77,7 @@ def _set(arguments: argparse.Namespace) -> None:
 
 def _regenerate(arguments: argparse.Namespace) -> None:
     restored = cmake_regenerate.regenerate(arguments.build_dir)
-    print(f"-- {restored} generated files are the same as before and keep their time stamps")
+    print(f"-- {restored} generated files have not changed and keep their dates")
 
 
 def _configure(arguments: argparse.Namespace) -> None:
@@ -108,15 +108,17 @@ def _parser() -> argparse.ArgumentParser:
         )
         return added
 
-    planning = of_build("plan", _swap, "show which cache entries a swap would change, and change none")
-    applying = of_build("apply", _swap, "change them, run CMake, and let ninja say what that rebuilds")
-    verifying = of_build("verify", _verify, "ask whether anything but the Python side would be rebuilt now")
-    of_build("restore", _restore, "undo a swap that was killed half-way; the next swap would do so too")
-    for one in (planning, applying):
-        one.add_argument("--python", type=Path, metavar="PATH", required=True, help="the Python to build for")
-        one.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
-    for one in (planning, applying, verifying):
-        one.add_argument(
+    planning = of_build("plan", _swap, "show which cache entries a swap would change, without changing them")
+    applying = of_build("apply", _swap, "swap: change the cache entries, run CMake, and check with ninja")
+    verifying = of_build("verify", _verify, "ask ninja whether it would rebuild more than the Python side")
+    of_build("restore", _restore, "undo a swap that was killed; the next swap does this, too")
+    for subparser in (planning, applying):
+        subparser.add_argument(
+            "--python", type=Path, metavar="PATH", required=True, help="the Python to build for"
+        )
+        subparser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
+    for subparser in (planning, applying, verifying):
+        subparser.add_argument(
             "--python-target",
             action="append",
             default=[],
@@ -126,29 +128,36 @@ def _parser() -> argparse.ArgumentParser:
         )
     steps = of_build("steps", _steps, "show what ninja would run, and why")
     steps.add_argument("targets", nargs="*", metavar="TARGET")
-    steps.add_argument("--ninja", default="ninja", help="program to ask (default: ninja)")
+    steps.add_argument("--ninja", default="ninja", help="ninja program to run (default: ninja)")
     getting = of_build("get", _get, "print the values of cache entries, or all entries")
     getting.add_argument("names", nargs="*", metavar="NAME")
-    setting = of_build("set", _set, "change cache entries, all or none")
+    setting = of_build("set", _set, "change cache entries: all of them, or none after an error")
     setting.add_argument("assignments", nargs="+", metavar="NAME[:TYPE]=VALUE")
     setting.add_argument("--new", action="store_true", help="add entries that do not exist yet")
-    of_build("regenerate", _regenerate, "run CMake again; what it writes with the same content stays as old")
-    configuring = command("configure", _configure, "let scikit-build-core configure a tree, and nothing else")
-    packing = command("wheel", _wheel, "let scikit-build-core build, install and pack")
-    for one in (configuring, packing):
-        one.add_argument("tree", type=Path, help="PyTorch's sources")
-    packing.add_argument("folder", type=Path, help="where the wheel goes")
-    packing.add_argument(
-        "--leave-out", type=Path, metavar="LIST", help="file with what to keep out of torch/, by line"
+    of_build("regenerate", _regenerate, "run CMake again; unchanged generated files keep their dates")
+    configuring = command(
+        "configure", _configure, "configure a tree with scikit-build-core, without compiling"
     )
-    commands.add_parser("cmake", help="stand in for cmake: run it as asked, keeping dates as regenerate does")
+    packing = command("wheel", _wheel, "build, install and pack a tree with scikit-build-core")
+    for subparser in (configuring, packing):
+        subparser.add_argument("tree", type=Path, help="folder of PyTorch's sources")
+    packing.add_argument("folder", type=Path, help="folder for the wheel")
+    packing.add_argument(
+        "--leave-out",
+        type=Path,
+        metavar="LIST",
+        help="file that lists paths to leave out of torch/, one a line",
+    )
+    commands.add_parser(
+        "cmake", help="run cmake; unchanged generated files keep their dates, as with regenerate"
+    )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    if words[:1] == ["cmake"]:  # whose arguments are none of argparse's business
+    if words[:1] == ["cmake"]:  # argparse must not read cmake's arguments
         return cmake_regenerate.instead_of_cmake(words[1:])
     arguments = _parser().parse_args(words)
     try:

@@ -1,4 +1,4 @@
-"""Replace a file so that nobody ever sees half of it, and keep what it was at first.
+"""Replace a file atomically, and keep its first version.
 
 Standard library only, CPython >= 3.10.
 """
@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 def keep_original(path: Path) -> None:
-    """Copy PATH to PATH.orig, unless that exists already: it then holds the state before the very first change."""
+    """Copy PATH to PATH.orig, unless PATH.orig exists: it has the content before the first change."""
     original = path.with_name(path.name + ".orig")
     if path.exists() and not original.exists():
         write_atomically(original, path.read_bytes())
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash at any moment, sees the old content or the new, never a part."""
+    """Write a file so that readers, also after a crash, see the old content or the new, never a part."""
     path = path.resolve()
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

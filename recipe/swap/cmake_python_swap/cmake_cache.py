@@ -1,8 +1,8 @@
-"""Read and change CMakeCache.txt by key, leaving every other byte as it was.
+"""Read and change CMakeCache.txt by key, without changing any other byte.
 
-A text substitution over the whole file also hits entries that merely look alike (cmake itself may lie under
-``lib/python3.11``); here a value changes only under the name it was asked for. Files are replaced atomically, and the
-first version ever replaced is kept as ``CMakeCache.txt.orig``.
+A text substitution over the whole file would also change similar entries (cmake itself may be below
+``lib/python3.11``); this module changes only the named entry. Files are replaced atomically, and the first version is
+kept as ``CMakeCache.txt.orig``.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ TYPES = ("BOOL", "PATH", "FILEPATH", "STRING", "INTERNAL", "STATIC", "UNINITIALI
 PROPERTIES = ("ADVANCED", "MODIFIED", "STRINGS")
 INTERNAL_SECTION = "# INTERNAL cache entries"
 _BOOLEANS = {"1", "0", "on", "off", "yes", "no", "true", "false", "y", "n", "ignore", "notfound", ""}
-# The two spellings CMake itself reads (cmCacheManager): a name with a colon or a leading // is quoted.
+# CMake reads both spellings (cmCacheManager): names with a colon or a leading // are quoted.
 _ENTRY = re.compile(r'^(?:"(?P<quoted>[^"]*)"|(?P<plain>[^=:"]+)):(?P<type>[^=:]*)=(?P<value>.*?)[ \t]*$')
 
 
 class CacheError(Exception):
-    """A cache that cannot be read, or a change that it must not take; the message says where and why."""
+    """A cache that cannot be read, or an invalid change; the message names file, line or entry."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One cache entry.
 
-    `name`, `type`, `value`: as CMake knows them (name unquoted, value without the quotes that protect outer blanks).
+    `name`, `type`, `value`: as CMake uses them (name unquoted, value without the quotes that protect outer blanks).
     """
 
     name: str
@@ -45,9 +45,9 @@ class Entry:
 
 @dataclass
 class CMakeCache:
-    """The lines of a cache file, of which single entries can be read, set, added and removed.
+    """The lines of a cache file; its entries can be read, set, added and removed.
 
-    ``str(cache)`` is byte for byte what was parsed, apart from the changes made.
+    ``str(cache)`` is the parsed text, byte by byte, with the changes made.
     """
 
     lines: list[str]
@@ -60,7 +60,7 @@ class CMakeCache:
         cache = cls(_split_lines(text), where)
         cache._reindex()
         if not cache._index:
-            raise CacheError(f"{where}: no cache entry in it; is this a CMakeCache.txt?")
+            raise CacheError(f"{where}: no cache entries: is this a CMakeCache.txt?")
         return cache
 
     def _reindex(self) -> None:
@@ -85,14 +85,14 @@ class CMakeCache:
         return name in self._index
 
     def __iter__(self) -> Iterator[Entry]:
-        """All entries in file order, without the pseudo entries that hold properties (NAME-ADVANCED...)."""
+        """Yield all entries in file order, without the pseudo entries for properties (NAME-ADVANCED...)."""
         for name in tuple(self._index):
             owner, _, kind = name.rpartition("-")
             if not (kind in PROPERTIES and owner in self._index):
                 yield self[name]
 
     def __getitem__(self, name: str) -> Entry:
-        """The entry of that name. Raises CacheError when there is none."""
+        """Return the entry with a name. Raises CacheError if there is none."""
         if name not in self._index:
             raise CacheError(f"{self.where}: no entry {name}{self._hint(name)}")
         number = self._index[name]
@@ -105,18 +105,18 @@ class CMakeCache:
         )
 
     def get(self, name: str, default: str = "") -> str:
-        """The value of an entry, or ``default`` where there is no such entry."""
+        """Return the value of an entry, or ``default`` if there is no such entry."""
         return self[name].value if name in self._index else default
 
     def set(self, name: str, value: str, type: str | None = None) -> None:
-        """Give an existing entry another value.
+        """Change the value of an existing entry.
 
-        ``type`` (optional) must be the entry's own, unless that is UNINITIALIZED (as -D without a type leaves it).
-        Raises CacheError for an unknown name, another type, a STATIC entry, or a value no cache line can hold.
+        ``type`` (optional) must be the entry's own, unless that is UNINITIALIZED (from -D without a type).
+        Raises CacheError for an unknown name, another type, a STATIC entry, or a value that a line cannot contain.
         """
         entry = self[name]
         if entry.type == "STATIC":
-            raise CacheError(f"{self.where}: {name} is STATIC: CMake sets it and nobody else")
+            raise CacheError(f"{self.where}: {name} is STATIC: only CMake may set it")
         if type is not None and type != entry.type and entry.type != "UNINITIALIZED":
             raise CacheError(f"{self.where}: {name} is of type {entry.type}, not {type}")
         new_type = type or entry.type
@@ -125,11 +125,11 @@ class CMakeCache:
         self.lines[number] = _format(name, new_type, value) + _ending(self.lines[number])
 
     def add(self, name: str, value: str, type: str, doc: str = "") -> None:
-        """Add an entry that is not there yet. Raises CacheError if it is, or for a name or value that does not fit."""
+        """Add an entry. Raises CacheError if the entry exists, or if its name or value is invalid."""
         if name in self._index:
             raise CacheError(f"{self.where}: {name} exists already")
         if not name or re.search(r'["\r\n]', name):
-            raise CacheError(f"{self.where}: {name!r} cannot be the name of a cache entry")
+            raise CacheError(f"{self.where}: {name!r} is not a valid name of a cache entry")
         _check(self.where, name, type, value)
         end = _ending(self.lines[0])
         help_text = doc or "No help, variable specified on the command line."
@@ -147,9 +147,9 @@ class CMakeCache:
         self._reindex()
 
     def assign(self, assignment: str, *, new: bool = False) -> None:
-        """Do as ``NAME[:TYPE]=VALUE`` says; only with ``new`` to an entry that is not there yet.
+        """Set an entry by ``NAME[:TYPE]=VALUE``; with ``new``, add the entry if it does not exist.
 
-        Raises CacheError for what is not of that form, and as `set` and `add` do.
+        Raises CacheError for another form, for a missing entry without ``new``, and as `set` and `add` do.
         """
         match = re.match(r"^([^=:]+)(?::([A-Z]+))?=(.*)$", assignment, re.DOTALL)
         if match is None:
@@ -163,13 +163,13 @@ class CMakeCache:
             raise CacheError(f"{self.where}: no entry {name}{self._hint(name)}; --new adds one")
 
     def remove(self, name: str) -> None:
-        """Remove an entry with its help text and properties. Raises CacheError when there is none."""
+        """Remove an entry with its help text and properties. Raises CacheError if there is none."""
         self[name]
         for each in (name, *(f"{name}-{kind}" for kind in PROPERTIES)):
             if each in self._index:
                 number = self._index[each]
                 start, end = self._doc_start(number), number + 1
-                # Entries outside the internal section are set apart by one blank line each.
+                # One blank line separates entries outside the internal section.
                 if start and end < len(self.lines) and not (self.lines[start - 1] + self.lines[end]).strip():
                     end += 1
                 del self.lines[start:end]
@@ -182,13 +182,13 @@ class CMakeCache:
 
     def _hint(self, name: str) -> str:
         alike = [known for known in self._index if known.casefold() == name.casefold()]
-        return f" (there is {alike[0]})" if alike else ""
+        return f" (did you mean {alike[0]}?)" if alike else ""
 
 
 def load(path: Path) -> CMakeCache:
-    """Read a cache file. Raises CacheError when it is missing or broken."""
+    """Read a cache file. Raises CacheError if it is missing or broken."""
     try:
-        # Bytes that are no UTF-8 (paths may hold any) must survive: surrogateescape, and no newline translation.
+        # surrogateescape, and no newline translation: paths may contain bytes that are not UTF-8
         text = path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError as error:
         raise CacheError(f"{path}: {error.strerror}") from error
@@ -196,7 +196,7 @@ def load(path: Path) -> CMakeCache:
 
 
 def save(cache: CMakeCache, path: Path) -> None:
-    """Replace a cache file atomically; its first version ever replaced is kept beside it as NAME.orig."""
+    """Replace a cache file atomically; its first version is kept as NAME.orig in the same folder."""
     keep_original(path)
     write_atomically(path, str(cache).encode("utf-8", "surrogateescape"))
 
@@ -227,17 +227,15 @@ def _ending(line: str) -> str:
 
 def _format(name: str, type: str, value: str) -> str:
     key = f'"{name}"' if ":" in name or name.startswith("//") else name
-    # CMake drops blanks at the end of a value unless it is quoted, and takes quotes around it for such quoting.
+    # CMake drops outer blanks of a value unless it is quoted, and removes quotes around a value.
     guarded = value != value.strip() or (len(value) >= 2 and value[0] == value[-1] == "'")
     return f"{key}:{type}='{value}'" if guarded else f"{key}:{type}={value}"
 
 
 def _check(where: str, name: str, type: str, value: str) -> None:
     if type not in TYPES:
-        raise CacheError(f"{where}: {type!r} is no type of cache entries ({', '.join(TYPES)})")
+        raise CacheError(f"{where}: {type!r} is not a type of cache entries ({', '.join(TYPES)})")
     if re.search(r"[\r\n\0]", value):
-        raise CacheError(
-            f"{where}: the value for {name} contains a line break or NUL, which a cache line cannot hold"
-        )
+        raise CacheError(f"{where}: the value for {name} contains a line break or NUL")
     if type == "BOOL" and value.lower() not in _BOOLEANS and not value.upper().endswith("-NOTFOUND"):
-        raise CacheError(f"{where}: {name} is a BOOL; {value!r} is not (ON, OFF, ...)")
+        raise CacheError(f"{where}: {name} is a BOOL, and {value!r} is not one (ON, OFF, ...)")

@@ -1,9 +1,8 @@
-"""Run CMake again in a configured tree without making files newer that did not change.
+"""Run CMake again in a configured tree, and keep the dates of unchanged files.
 
-``file(WRITE)`` in a CMakeLists.txt writes on every run (PyTorch's ``empty.cpp``, of which libtorch.so is made),
-ninja compares time stamps only, and so every run of CMake would compile and link again what is the same to the last
-byte. Files that hold afterwards what they held before get their time stamps back; `instead_of_cmake` is for a back end
-that insists on calling CMake itself.
+``file(WRITE)`` in a CMakeLists.txt writes on every run (PyTorch's ``empty.cpp``, the source of libtorch.so), and ninja
+compares only dates: every run of CMake would recompile and relink unchanged files. Files with the same content as
+before get their dates back. `instead_of_cmake` is for a back end that calls CMake itself.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _SOURCES = frozenset(
 
 
 class RegenerateError(Exception):
-    """CMake failed; the message ends with what it said."""
+    """CMake failed; the message ends with CMake's last lines."""
 
 
 def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | None = None) -> int:
-    """Run CMake in a configured tree, with the program that configured it.
+    """Run CMake in a configured tree, with the program that configured it; return the number of unchanged files.
 
-    `log`: File to write CMake's output to; default: shown as it comes.
+    `log`: file for CMake's output; default: the output is shown.
 
     Raises CacheError, NinjaError, RegenerateError.
     """
@@ -49,13 +48,13 @@ def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | No
     if log is not None:
         log.write_text(result.stdout, errors="replace")
     if result.returncode:
-        said = "" if log is None else "\n" + "\n".join(result.stdout.splitlines()[-30:])
-        raise RegenerateError(f"{' '.join(command)} failed with exit code {result.returncode}{said}")
+        lines = "" if log is None else "\n" + "\n".join(result.stdout.splitlines()[-30:])
+        raise RegenerateError(f"{' '.join(command)} failed with exit code {result.returncode}{lines}")
     return _restore_times(before)
 
 
 def instead_of_cmake(arguments: Sequence[str]) -> int:
-    """Run ``cmake``, keeping time stamps where it configures (``-BBUILD_DIR``); returns its exit code."""
+    """Run ``cmake``, and keep the dates of unchanged files if it configures (``-BBUILD_DIR``); return its exit code."""
     build_dir = next((Path(word[2:]) for word in arguments if word.startswith("-B") and word != "-B"), None)
     before = {} if build_dir is None else _snapshot(build_dir)
     code = subprocess.run(["cmake", *arguments]).returncode
@@ -64,17 +63,17 @@ def instead_of_cmake(arguments: Sequence[str]) -> int:
 
 
 def written_by_cmake(build_dir: Path) -> list[Path]:
-    """The sources in a build folder that no rule of ninja makes: CMake writes them (file(WRITE), configure_file)."""
+    """Return the sources in a build folder that CMake writes (file(WRITE), configure_file), not a ninja rule."""
     try:
         edges = Graph(build_dir).edges
-    except NinjaError:  # not configured yet, or scikit-build-core threw the half of it in CMakeFiles/ away
+    except NinjaError:  # not configured yet, or scikit-build-core has deleted CMakeFiles/
         edges = []
     made = {output for edge in edges if edge.rule != "phony" for output in edge.outputs}
     found = []
     for folder, folders, names in os.walk(build_dir):
         inside = os.path.relpath(folder, build_dir)
         if inside == ".":
-            # not the tree's: copies by setup.py of what is installed, and by the Python swap for undoing
+            # copies, not the tree's own files: of installed files by setup.py, and for undoing by the Python swap
             folders[:] = [
                 each for each in folders if not each.startswith(("lib.", "bdist.", "temp.", "python-swap."))
             ]

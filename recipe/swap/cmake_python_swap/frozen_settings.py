@@ -1,8 +1,8 @@
-"""What must not change between two Pythons, or all of libtorch is compiled again: compilers, flags, prefix, place.
+"""Compare settings that must not change between two Pythons: compilers, flags, prefix, and the tree's folder.
 
-Standard library only, CPython >= 3.10. Compared are the environment a build script runs in and the tree's cache. For
-CMake's own sake most of it could differ (it reads CFLAGS at the first configure only); but an environment that differs
-means that the caller expects other objects than there are, and scikit-build-core would apply it.
+If one changes, all of libtorch is recompiled. Compared are the build script's environment and the tree's cache. CMake
+reads CFLAGS only when it configures first. But a different environment means that the caller expects other objects, and
+scikit-build-core would apply it. Standard library only, CPython >= 3.10.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from .cmake_cache import CMakeCache
 
 _LANGUAGES = "C|CXX|CUDA|HIP|OBJC|OBJCXX|ASM"
-# Entries every command line is made of.
+# Entries that are part of every command line.
 FROZEN = re.compile(
     rf"^CMAKE_((?:{_LANGUAGES})_(FLAGS(_\w+)?|COMPILER|COMPILER_LAUNCHER|COMPILER_ARG1)"
     r"|(SHARED|MODULE|EXE|STATIC)_LINKER_FLAGS(_\w+)?|BUILD_TYPE|INSTALL_PREFIX|SYSROOT|OSX_\w+)$"
@@ -32,9 +32,9 @@ _COMPILERS = {"CC": "CMAKE_C_COMPILER", "CXX": "CMAKE_CXX_COMPILER", "CUDACXX": 
 
 
 def conflicts(cache: CMakeCache, environment: Mapping[str, str], build_dir: Path) -> Iterator[str]:
-    """Sentences about everything frozen in which the environment, or the tree's place, disagrees with the cache.
+    """Yield a sentence for each frozen setting in which the environment or the tree's folder contradicts the cache.
 
-    Variables that are not set, and entries that do not exist (no CUDA), disagree with nothing.
+    Unset variables, and entries that do not exist (no CUDA), contradict nothing.
     """
     yield from _moved(cache, build_dir)
     for name, value in environment.items():
@@ -42,9 +42,9 @@ def conflicts(cache: CMakeCache, environment: Mapping[str, str], build_dir: Path
             continue
         if name in _FLAGS:
             entry = _FLAGS[name]
-            # A CMAKE_<LANG>_FLAGS in the environment takes the place of CFLAGS, which CMake then does not look at.
+            # If the environment has CMAKE_<LANG>_FLAGS, CMake ignores CFLAGS.
             if entry in cache and not environment.get(entry) and not _contains(cache.get(entry), value):
-                yield _flags_differ(f"${name}", value, entry, cache.get(entry))
+                yield _flags_differ(f"${name} is", value, entry, cache.get(entry))
         elif name in _COMPILERS:
             entry = _COMPILERS[name]
             if entry in cache and not environment.get(entry) and not _same_program(value, cache.get(entry)):
@@ -54,37 +54,39 @@ def conflicts(cache: CMakeCache, environment: Mapping[str, str], build_dir: Path
                 if not _same_program(value, cache.get(name)):
                     yield f"${name} is {value}, but the tree was configured with {cache.get(name)}"
             elif _words(value) != _words(cache.get(name)):
-                yield _flags_differ(f"${name}", value, name, cache.get(name))
+                yield _flags_differ(f"${name} is", value, name, cache.get(name))
 
 
 def changed(before: CMakeCache, after: CMakeCache) -> Iterator[str]:
-    """Sentences about frozen entries that a run of CMake has changed."""
+    """Yield a sentence for each frozen entry that a run of CMake has changed."""
     for entry in after:
         if entry.name == "CMAKE_INSTALL_PREFIX" and "SKBUILD" in after:
             continue  # scikit-build-core installs into another temporary folder each time
         if FROZEN.match(entry.name) and before.get(entry.name) != entry.value:
-            yield _flags_differ("CMake now has it as", entry.value, entry.name, before.get(entry.name))
+            yield _flags_differ(
+                f"CMake has set {entry.name} to", entry.value, entry.name, before.get(entry.name)
+            )
 
 
 def difference(old: str, new: str) -> str:
-    """Say which words of a command line went and which came: ``-O2 became -O3``, ``+ -g``; "" for none."""
+    """Describe the changed words of a command line: ``-O2 became -O3``, ``with -g``; "" if none changed."""
     before, after = _words(old), _words(new)
-    gone = [word for word in before if word not in after]
-    come = [word for word in after if word not in before]
-    if gone and come:
-        return f"{_some(gone)} became {_some(come)}"
-    if gone or come:
-        return f"without {_some(gone)}" if gone else f"with {_some(come)}"
+    removed = [word for word in before if word not in after]
+    added = [word for word in after if word not in before]
+    if removed and added:
+        return f"{_some(removed)} became {_some(added)}"
+    if removed or added:
+        return f"without {_some(removed)}" if removed else f"with {_some(added)}"
     return "" if before == after else "its words are in another order"
 
 
 def _moved(cache: CMakeCache, build_dir: Path) -> Iterator[str]:
-    place = cache.get("CMAKE_CACHEFILE_DIR")
-    if place and os.path.realpath(place) != os.path.realpath(build_dir):
-        yield f"the tree was configured in {place} and is now in {build_dir}: every command line would change"
+    folder = cache.get("CMAKE_CACHEFILE_DIR")
+    if folder and os.path.realpath(folder) != os.path.realpath(build_dir):
+        yield f"the tree was configured in {folder} and is now in {build_dir}: every command line would change"
     source = cache.get("CMAKE_HOME_DIRECTORY")
     if source and not os.path.isdir(source):
-        yield f"the sources the tree was configured from are gone: {source}"
+        yield f"{source}: the tree's sources are missing"
 
 
 def _flags_differ(what: str, value: str, entry: str, cached: str) -> str:
@@ -94,7 +96,7 @@ def _flags_differ(what: str, value: str, entry: str, cached: str) -> str:
 
 
 def _contains(cached: str, wanted: str) -> bool:
-    # CMake's initial value is $CFLAGS and what its platform files add before or after.
+    # CMake's initial value is $CFLAGS, with additions of its platform files before or after it.
     have, want = _words(cached), _words(wanted)
     return any(have[start : start + len(want)] == want for start in range(len(have) - len(want) + 1))
 

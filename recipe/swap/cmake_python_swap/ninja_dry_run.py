@@ -1,7 +1,7 @@
-"""Ask ninja what it would run, and why, without running it.
+"""List the steps that ninja would run, with reasons, without running them.
 
-ninja prints a step's description or command, not what it makes, so the build files are read too and each printed step
-is traced back to its build statement: outputs, and the CMake target it belongs to.
+ninja prints a step's description or command, but not its outputs. This module therefore reads the build files, too, and
+finds each printed step's build statement: its outputs and its CMake target.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 
 _STATUS = "::step::"
 _EXPLAIN = "ninja explain: "
-_LOOKED_UP = 40  # objects for which a missing header is looked up; a refusal names fewer
+_LOOKED_UP = 40  # objects for which missing headers are searched; a refusal names fewer
 _BINARY = re.compile(r"\.(o|obj|a|lib|so|dylib|dll|pyd|exe|cubin|fatbin|ptx|gch|pch)(\.[0-9.]+)?$")
-# What ninja says about an output that must be made again (ninja's src/graph.cc). It names the output; "X is dirty"
-# only passes on what is already said about X or about an input.
+# ninja's reasons for making an output again (ninja's src/graph.cc). They name the output. "X is dirty" is left out: it
+# only repeats the reason of X or of an input.
 _REASONS = (
     (re.compile(r"^command line changed for (?P<out>.+)$"), "its command line changed"),
     (
@@ -33,7 +33,7 @@ _REASONS = (
     ),
     (
         re.compile(r"^stored deps info out of date for '?(?P<out>[^' ]+)'?"),
-        "its record of headers is older than it",
+        "ninja's record of its headers is older than the output",
     ),
     (
         re.compile(
@@ -47,12 +47,12 @@ _REASONS = (
 
 
 class NinjaError(Exception):
-    """The build files cannot be read, or ninja could not answer."""
+    """The build files cannot be read, or ninja failed."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """One build statement."""
+    """A build statement."""
 
     outputs: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -61,18 +61,18 @@ class Edge:
 
     @property
     def makes_binary(self) -> bool:
-        """Whether it compiles, archives or links, rather than generating sources or copying files."""
+        """Whether it compiles, archives or links; other statements generate sources or copy files."""
         return self.rule != "CUSTOM_COMMAND" or any(map(_BINARY.search, self.outputs))
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step that ninja would run.
+    """A step that ninja would run.
 
-    `outputs`: files it makes; empty when no build statement matches the description.
-    `target`: CMake target it belongs to; "" for custom commands and whatever is not known.
+    `outputs`: files that it makes; empty if no build statement matches the description.
+    `target`: its CMake target; "" for custom commands and unknown steps.
     `binary`: whether it compiles, archives or links. True for an unknown step.
-    `reason`: Why, in words; "" where ninja says nothing of its own about it (an input is made again).
+    `reason`: why ninja runs it; "" if ninja gives no reason of its own (an input is made again).
     """
 
     description: str
@@ -86,7 +86,7 @@ class Graph:
     """The build statements of a tree made by CMake's Ninja generator."""
 
     def __init__(self, build_dir: Path) -> None:
-        """Read build.ninja and what it includes. Raises NinjaError if they are missing."""
+        """Read build.ninja and the files that it includes. Raises NinjaError if one is missing."""
         self.rules: dict[str, dict[str, str]] = {}
         self.variables: dict[str, str] = {}
         self.edges: list[Edge] = []
@@ -119,25 +119,25 @@ class Graph:
                     block[key.strip()] = self.expand(value.lstrip(), {})
 
     def expand(self, text: str, scope: Mapping[str, str]) -> str:
-        """Expand ``$name``, ``${name}`` and ninja's escapes, in the scope of a build statement's variables."""
+        """Expand ``$name``, ``${name}`` and ninja's escapes with the variables of a build statement."""
 
         def value(match: re.Match[str]) -> str:
             name = match[1] or match[2]
             if name is None:
                 return match[0][1]  # $$, $: and $blank
             if name in scope:
-                # A statement's variable is expanded in the file's scope: it cannot refer to itself.
+                # ninja expands a statement's variable in the file's scope: it cannot refer to itself.
                 return self.expand(scope[name], {}) if name not in ("in", "out") else scope[name]
             return self.variables.get(name, "")
 
         return re.sub(r"\$(?:([A-Za-z0-9_-]+)|\{([A-Za-z0-9_.-]+)\}|[$: ])", value, text)
 
     def description(self, edge: Edge) -> str:
-        """What ninja prints when it runs a statement: its description, or its command where it has none."""
+        """Return the text that ninja prints when it runs a statement: its description, else its command."""
         return self._of_rule(edge, "description") or self.command(edge)
 
     def command(self, edge: Edge) -> str:
-        """The command of a statement, expanded."""
+        """Return the expanded command of a statement."""
         return self._of_rule(edge, "command")
 
     def _of_rule(self, edge: Edge, name: str) -> str:
@@ -145,7 +145,7 @@ class Graph:
         return self.expand(self.rules.get(edge.rule, {}).get(name, ""), scope)
 
     def target(self, edge: Edge) -> str:
-        """The CMake target a statement belongs to, or ""."""
+        """Return a statement's CMake target, or ""."""
         folder = edge.variables.get("OBJECT_DIR", "")
         if not folder and edge.rule == "CMAKE_SYMLINK_LIBRARY" and edge.inputs[0] in self.by_output:
             return self.target(self.by_output[edge.inputs[0]])
@@ -153,9 +153,9 @@ class Graph:
 
 
 def dry_run(build_dir: Path, *, ninja: str = "ninja", targets: Sequence[str] = ()) -> tuple[Step, ...]:
-    """Return the steps that ninja would run for ``targets`` (default: everything), in its order.
+    """Return the steps that ninja would run for ``targets`` (default: all), in ninja's order.
 
-    Raises NinjaError when ninja fails, or wants to run CMake first: then the answer would be about the past.
+    Raises NinjaError if ninja fails, or wants to run CMake first: its answer would then be out of date.
     """
     graph = Graph(build_dir)
     command = [ninja, "-C", str(build_dir), "-n", "-d", "explain", *targets]
@@ -172,19 +172,17 @@ def dry_run(build_dir: Path, *, ninja: str = "ninja", targets: Sequence[str] = (
         raise NinjaError(f"cannot run {ninja}: {error.strerror}") from error
     if result.returncode:
         raise NinjaError(f"{' '.join(command)} failed: {(result.stderr or result.stdout).strip()[-500:]}")
-    # ninja explains on stderr, or (some versions) on stdout among the steps.
+    # ninja prints reasons on stderr; some versions print them on stdout, among the steps.
     lines = (result.stderr + "\n" + result.stdout).splitlines()
     steps = [line[len(_STATUS) :] for line in lines if line.startswith(_STATUS)]
     if any(step.startswith(("Re-running CMake", "Re-checking globbed")) for step in steps):
-        raise NinjaError(
-            f"{build_dir}: ninja wants to run CMake first; regenerate before asking what would run"
-        )
+        raise NinjaError(f"{build_dir}: ninja wants to run CMake first: run `regenerate`, and ask again")
     why = reasons(lines)
     return tuple(_with_missing_headers(list(_trace(graph, steps, why)), ninja, build_dir))
 
 
 def reasons(lines: Iterable[str]) -> dict[str, str]:
-    """Map outputs to why they are to be made again, from the lines that ``ninja -d explain`` prints."""
+    """Map outputs to the reasons for making them again, from the lines of ``ninja -d explain``."""
     found: dict[str, str] = {}
     for line in lines:
         if not line.startswith(_EXPLAIN):
@@ -204,7 +202,7 @@ def _trace(graph: Graph, descriptions: Sequence[str], why: Mapping[str, str]) ->
             candidates.setdefault(graph.description(edge), []).append(edge)
     for description in descriptions:
         same = candidates.get(description, [])
-        # Several statements may share a description: take one that has a reason first; each is taken once.
+        # Several statements may share a description: prefer one with a reason, and use each only once.
         same.sort(key=lambda each: not any(output in why for output in each.outputs))
         if not same:
             yield Step(description, (), "", True, "no build statement has this description")
@@ -215,7 +213,7 @@ def _trace(graph: Graph, descriptions: Sequence[str], why: Mapping[str, str]) ->
 
 
 def _with_missing_headers(steps: Sequence[Step], ninja: str, build_dir: Path) -> Iterator[Step]:
-    """Give objects their reason whose header is gone: ninja calls them dirty, or says of the header that it is."""
+    """Add the reason of objects with a missing header, for which ninja prints none."""
     unexplained = [step.outputs[0] for step in steps if step.binary and step.outputs and not step.reason]
     headers = _recorded_headers(ninja, build_dir, unexplained[:_LOOKED_UP]) if unexplained else {}
     for step in steps:
@@ -225,7 +223,7 @@ def _with_missing_headers(steps: Sequence[Step], ninja: str, build_dir: Path) ->
 
 
 def _recorded_headers(ninja: str, build_dir: Path, outputs: Sequence[str]) -> dict[str, list[str]]:
-    """What ninja noted, when it last built the outputs, about the headers they were made from."""
+    """Return the headers that ninja recorded when it last built the outputs."""
     command = [ninja, "-C", str(build_dir), "-t", "deps", *outputs]
     result = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="surrogateescape"
@@ -262,7 +260,7 @@ def _partition(text: str) -> tuple[str, str, str]:
 
 
 def _quoted(path: str) -> str:
-    # as ninja does it for $in and $out, which is stricter than shlex.quote
+    # as ninja quotes $in and $out, which is stricter than shlex.quote
     return path if re.fullmatch(r"[A-Za-z0-9_+\-./]+", path) else "'" + path.replace("'", "'\\''") + "'"
 
 

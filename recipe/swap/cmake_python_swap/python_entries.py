@@ -1,18 +1,19 @@
-"""Which cache entries belong to Python, NumPy and pybind11, and what becomes of each under another interpreter.
+"""Change the cache entries of Python, NumPy and pybind11 for another interpreter.
 
-Two fates, chosen by who owns an entry:
+The owner of an entry decides whether it is set or deleted:
 
-* **Set**: what a user, setup.py or scikit-build-core gave CMake (``Python_EXECUTABLE``, ``PYTHON_INCLUDE_DIR``,
-  ``CMAKE_PREFIX_PATH``, ``pybind11_DIR`` ...). CMake takes these as they are, so they get the new interpreter's answer.
-* **Delete**: what CMake's FindPython and pybind11 found out and keep for themselves. They find it again, with
-  ``Python_EXECUTABLE`` pinned. Setting them as well would mean forging ``_Python_*_SIGNATURE``: md5 sums over the
-  search options of FindPython/Support.cmake (find strategy, virtualenv preference, registry ...) and the found paths.
-  What goes in differs between CMake versions, and the checks are lopsided (up to CMake 3.31 at least, the NumPy sum is
-  computed over a variable that does not exist and so never matches). An entry whose signature does not match is found
-  again anyway; the one entry that is *not* guarded, ``_Python_INTERPRETER_PROPERTIES``, is believed as long as the
-  executable's path is the same, which in a conda prefix it always is. Deleting all of them is right in every version.
+* **Set**: entries that a user, setup.py or scikit-build-core passed to CMake (``Python_EXECUTABLE``,
+  ``PYTHON_INCLUDE_DIR``, ``CMAKE_PREFIX_PATH``, ``pybind11_DIR`` ...). CMake does not check them, so they get the new
+  interpreter's values.
+* **Delete**: results that CMake's FindPython and pybind11 store. They find them again, with ``Python_EXECUTABLE``
+  fixed. Setting them would require forged ``_Python_*_SIGNATURE`` entries: md5 sums over the search options of
+  FindPython/Support.cmake (find strategy, virtualenv preference, registry ...) and the found paths. Their input differs
+  between CMake versions, and the checks are incomplete (up to CMake 3.31 at least, the NumPy sum covers a variable that
+  does not exist, so it never matches). CMake searches again if a signature does not match. It does not check
+  ``_Python_INTERPRETER_PROPERTIES`` as long as the executable's path is the same, as always in a conda prefix. Deleting
+  all of them is right in every version.
 
-The swap checks afterwards that what CMake found is what the interpreter had said.
+The swap checks afterwards that CMake found what the interpreter reports.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from .cmake_cache import CMakeCache, Entry
 from .python_facts import PythonFacts
 
-# FindPython under its two current names, and the results it and pybind11 keep in the cache.
+# Results of FindPython, under both its names, and of pybind11.
 FOUND = re.compile(
     r"^_Python3?_"
     r"|^FIND_PACKAGE_MESSAGE_DETAILS_(Python3?|PythonInterp|PythonLibs|NumPy|pybind11)$"
@@ -47,12 +48,12 @@ _PACKAGES = re.compile(
 
 
 class EntriesError(Exception):
-    """The new interpreter lacks something the tree was configured with."""
+    """The new interpreter lacks a package that the tree was configured with."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One entry's fate: ``new`` is its value, or None when it is deleted; ``old`` is None when it is added."""
+    """The change of an entry: ``old`` is None if it is added, ``new`` is None if it is deleted."""
 
     name: str
     type: str
@@ -61,20 +62,19 @@ class Change:
 
 
 def plan(cache: CMakeCache, facts: PythonFacts) -> tuple[Change, ...]:
-    """Return what must change in a cache for it to describe the interpreter.
+    """Return the changes after which a cache describes the interpreter.
 
-    Raises EntriesError when the tree uses NumPy or pybind11 and the interpreter has none.
+    Raises EntriesError if the tree uses NumPy or pybind11 and the interpreter does not have it.
     """
     changes = [change for entry in cache for change in _change(entry, cache, facts)]
     for package in ("Python", "Python3"):
-        # A tree in which CMake searched for the interpreter itself must not be left to find another one.
+        # If CMake searched for the interpreter itself, this entry keeps it from finding another one.
         if f"_{package}_EXECUTABLE" in cache and f"{package}_EXECUTABLE" not in cache:
             changes.append(Change(f"{package}_EXECUTABLE", "FILEPATH", None, executable(cache, facts)))
     return tuple(changes)
 
 
 def apply(cache: CMakeCache, changes: tuple[Change, ...]) -> None:
-    """Make the changes in a cache."""
     for change in changes:
         if change.new is None:
             cache.remove(change.name)
@@ -87,7 +87,7 @@ def apply(cache: CMakeCache, changes: tuple[Change, ...]) -> None:
 
 
 def version(cache: CMakeCache) -> str:
-    """The Python a cache describes, like "3.12" or "3.13t"; "" when it does not say."""
+    """Return the version of a cache's Python, such as "3.12" or "3.13t"; "" if unknown."""
     for package in ("Python", "Python3"):
         properties = cache.get(f"_{package}_INTERPRETER_PROPERTIES").split(";")
         if len(properties) > 6 and properties[1].isdigit():
@@ -99,7 +99,7 @@ def version(cache: CMakeCache) -> str:
 
 
 def prefix(cache: CMakeCache) -> str:
-    """The prefix of the Python that a cache describes; "" when it does not say."""
+    """Return the prefix of a cache's Python; "" if unknown."""
     for name in _EXECUTABLES:
         if cache.get(name):
             return os.path.dirname(os.path.dirname(cache.get(name)))
@@ -107,9 +107,9 @@ def prefix(cache: CMakeCache) -> str:
 
 
 def executable(cache: CMakeCache, facts: PythonFacts) -> str:
-    """How to call the interpreter: by the name in the cache where that is the same file.
+    """Return the interpreter's path, as the cache spells it if that is the same file.
 
-    bin/python and bin/python3 are one program, but two command lines for every generator that PyTorch runs.
+    bin/python and bin/python3 are one program, but they change the command line of every generator that PyTorch runs.
     """
     for name in _EXECUTABLES:
         known = cache.get(name)
@@ -119,7 +119,7 @@ def executable(cache: CMakeCache, facts: PythonFacts) -> str:
 
 
 def disagreements(cache: CMakeCache, facts: PythonFacts) -> Iterator[str]:
-    """After CMake ran: sentences about what it found that is not what the interpreter says of itself."""
+    """Yield a sentence for each result of a CMake run that differs from the interpreter's own report."""
     for package in ("Python", "Python3"):
         properties = cache.get(f"_{package}_INTERPRETER_PROPERTIES").split(";")
         if len(properties) > 6 and (".".join(properties[1:4]), properties[6]) != (facts.version, facts.soabi):
@@ -135,7 +135,7 @@ def disagreements(cache: CMakeCache, facts: PythonFacts) -> Iterator[str]:
 
 
 def describes(cache: CMakeCache, facts: PythonFacts) -> bool:
-    """Whether CMake found this very interpreter when it last ran: it would find everything again as it is."""
+    """Return whether CMake's last run found this interpreter, so that another run would change nothing."""
     known = any(
         cache.get(f"_{package}_INTERPRETER_PROPERTIES").count(";") > 5 for package in ("Python", "Python3")
     )
@@ -155,7 +155,7 @@ def _change(entry: Entry, cache: CMakeCache, facts: PythonFacts) -> Iterator[Cha
 
 
 def _value(entry: Entry, cache: CMakeCache, facts: PythonFacts) -> str | None:
-    """The value an entry must have under the interpreter; None for an entry that is none of Python's business."""
+    """Return the value that an entry must have for the interpreter; None if it does not depend on Python."""
     if entry.name in _LISTS:
         return ";".join(_relocate(element, facts) for element in entry.value.split(";"))
     if entry.name == "pybind11_DIR":
@@ -172,17 +172,17 @@ def _value(entry: Entry, cache: CMakeCache, facts: PythonFacts) -> str | None:
         return facts.include
     if kind in ("NumPy_INCLUDE_DIR", "NumPy_INCLUDE_DIRS", "NUMPY_INCLUDE_DIR", "NUMPY_INCLUDE_DIRS"):
         if not facts.numpy_include:
-            raise EntriesError(f"{facts.executable} has no NumPy, with which the tree was configured")
+            raise EntriesError(f"{facts.executable} has no NumPy, but the tree was configured with it")
         return facts.numpy_include
     if kind in ("LIBRARY", "LIBRARIES", "LIBRARY_RELEASE"):
         return facts.library_path
     if kind == "ROOT_DIR":
-        # scikit-build-core names the interpreter's own installation; what a user named stays while it is there.
+        # scikit-build-core sets the interpreter's own installation; a folder set by a user stays if it exists.
         return facts.base_exec_prefix if "SKBUILD" in cache or not os.path.isdir(entry.value) else entry.value
     if kind == "LIB_REL_PATH":
         return os.path.relpath(facts.platlib, facts.prefix)
     if kind == "FIND_ABI":
-        # pydebug;pymalloc;unicode[;gil_disabled]: three elements mean OFF, and all that CMake < 3.30 understands
+        # pydebug;pymalloc;unicode[;gil_disabled]: without the fourth it is OFF; CMake < 3.30 accepts only three
         abi = entry.value.split(";")
         with_gil = len(abi) == 3 and not facts.free_threaded
         return entry.value if with_gil else ";".join([*abi[:3], "ON" if facts.free_threaded else "OFF"])
@@ -190,7 +190,7 @@ def _value(entry: Entry, cache: CMakeCache, facts: PythonFacts) -> str | None:
 
 
 def _relocate(path: str, facts: PythonFacts) -> str:
-    """A path into the packages of another Python in the same prefix, moved to this one's; others as they are."""
+    """Move a path from the packages of another Python in the same prefix to this Python's; return others unchanged."""
     match = _PACKAGES.match(path)
     if match is None or not _same(match["prefix"], facts.prefix):
         return path
@@ -198,11 +198,11 @@ def _relocate(path: str, facts: PythonFacts) -> str:
 
 
 def _pybind11_dir(old: str, facts: PythonFacts) -> str:
-    # A pybind11 that lies outside of any Python's packages ($PREFIX/share/cmake) serves them all, if it is still there.
+    # A pybind11 outside any Python's packages ($PREFIX/share/cmake) works for all Pythons, if it still exists.
     if _PACKAGES.match(old) is None and (os.path.isdir(old) or not old or old.endswith("NOTFOUND")):
         return old
     if not facts.pybind11_cmake:
-        raise EntriesError(f"{facts.executable} has no pybind11, with which the tree was configured ({old})")
+        raise EntriesError(f"{facts.executable} has no pybind11, but the tree was configured with it ({old})")
     return facts.pybind11_cmake
 
 

@@ -1,7 +1,8 @@
-"""What a Python interpreter says of itself: everything a CMake cache needs to know, asked in one subprocess.
+"""Ask a Python interpreter, in one subprocess, for all facts that a CMake cache contains.
 
-Standard library only, CPython >= 3.10. Nothing is derived from version numbers in paths: free-threaded builds have
-their headers in python3.13t, distributions move site-packages, NumPy 2 moved its headers; only the interpreter knows.
+Standard library only, CPython >= 3.10. Paths are never derived from version numbers, because only the interpreter knows
+them: free-threaded builds have their headers in python3.13t, distributions move site-packages, NumPy 2 moved its
+headers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 _MARK = "::python-facts::"
-# Runs inside the interpreter asked. Its answer follows a mark, since sitecustomize and MKL print to stdout too.
+# Runs in the interpreter. A mark precedes its answer, because sitecustomize and MKL print to stdout, too.
 _SCRIPT = f"""
 import importlib.util, json, sys, sysconfig
 get = sysconfig.get_config_var
@@ -42,16 +43,16 @@ print({_MARK!r} + json.dumps(facts))
 
 
 class InterpreterError(Exception):
-    """An interpreter that cannot be asked, or that PyTorch cannot be built for."""
+    """An interpreter that does not run, or that PyTorch does not support."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PythonFacts:
-    """One interpreter.
+    """The facts about an interpreter.
 
-    `executable`, `prefix`, `base_exec_prefix`: its paths; ``executable`` as it was called, links not resolved.
-    `numpy_include`, `pybind11_include`, `pybind11_cmake`, `skbuild`: Folders of these packages' headers, CMake files
-      and code; "" where one is not installed.
+    `executable`, `prefix`, `base_exec_prefix`: its paths; links in ``executable`` are not resolved.
+    `numpy_include`, `pybind11_include`, `pybind11_cmake`, `skbuild`: folders of these packages' headers, CMake files
+      and code; "" if the package is not installed.
     """
 
     implementation: str
@@ -73,23 +74,23 @@ class PythonFacts:
 
     @property
     def short(self) -> str:
-        """The version as it appears in names: "3.12", "3.13t"."""
+        """The version for names and messages: "3.12", "3.13t"."""
         return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
 
     @property
     def library_path(self) -> str:
-        """The libpython that embedding programs link."""
+        """The path of the libpython that embedding programs link."""
         return os.path.join(self.libdir, self.library)
 
 
 def ask(python: Path) -> PythonFacts:
-    """Ask an interpreter. Raises InterpreterError if it does not run, is no CPython >= 3.10, or lacks its headers."""
-    # The path as given: CMake will call it so, and resolving the links of a virtual environment would leave it.
+    """Ask an interpreter. Raises InterpreterError if it does not run, is not CPython >= 3.10, or lacks its headers."""
+    # Links stay: CMake uses this path, and a resolved link would lead out of a virtual environment.
     executable = os.path.abspath(python)
     try:
         result = subprocess.run(
             [executable, "-B", "-c", _SCRIPT],
-            cwd="/",  # -c puts the current folder on sys.path, and a build folder may hold anything
+            cwd="/",  # -c puts the current folder on sys.path, and a build folder may contain any module
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
@@ -99,8 +100,8 @@ def ask(python: Path) -> PythonFacts:
         raise InterpreterError(f"{executable} does not run: {error.strerror}") from error
     answer = next((line for line in result.stdout.splitlines() if line.startswith(_MARK)), None)
     if result.returncode or answer is None:
-        said = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
-        raise InterpreterError(f"{executable} does not answer: {said[0]}")
+        lines = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
+        raise InterpreterError(f"{executable} fails: {lines[0]}")
     known = {each.name for each in fields(PythonFacts)}
     values = {name: value for name, value in json.loads(answer[len(_MARK) :]).items() if name in known}
     facts = PythonFacts(**{**values, "executable": executable})
@@ -109,5 +110,5 @@ def ask(python: Path) -> PythonFacts:
             f"{executable} is {facts.implementation} {facts.version}; it must be CPython >= 3.10"
         )
     if not os.path.isfile(os.path.join(facts.include, "Python.h")):
-        raise InterpreterError(f"{executable} comes without its headers: no Python.h in {facts.include}")
+        raise InterpreterError(f"{executable} has no headers: {facts.include}/Python.h is missing")
     return facts

@@ -1,9 +1,9 @@
-"""Notice other headers behind the same path, which ninja cannot.
+"""Detect changed headers under the same path, which ninja cannot.
 
-Standard library only, CPython >= 3.10. ninja compares time stamps, and a package manager gives headers the time stamps
-they were packaged with: NumPy 2.2 in the place of NumPy 2.1 is older than every object compiled with 2.1. Between two
-Pythons the paths differ, which changes command lines; but for the same Python again (staging's, or another environment
-at the same place) only the content tells.
+ninja compares dates, and a package manager gives headers the dates of their package: NumPy 2.2 that replaces NumPy 2.1
+is older than every object compiled with 2.1. For another Python the paths differ, which changes command lines. For the
+same Python (staging's, or another environment under the same path) only the content differs. Standard library only,
+CPython >= 3.10.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECORD = "python-headers.json"
 
 
 def changed(build_dir: Path, facts: PythonFacts) -> bool:
-    """Whether the tree was last swapped to headers in the same folders that were others; False when nobody noted it."""
+    """Return whether the headers have changed in the same folders since the last swap; False without a record."""
     try:
         before = json.loads((build_dir / RECORD).read_text())
     except (OSError, ValueError):
@@ -31,12 +31,12 @@ def changed(build_dir: Path, facts: PythonFacts) -> bool:
 
 
 def record(build_dir: Path, facts: PythonFacts) -> None:
-    """Note which headers the tree's Python side is compiled with from now on."""
+    """Record the headers with which the tree's Python side will be compiled."""
     write_atomically(build_dir / RECORD, json.dumps(_state(facts), indent=2).encode())
 
 
 def forget_objects(build_dir: Path, targets: Iterable[str]) -> int:
-    """Delete the objects of CMake targets, so that ninja makes them again; returns how many there were."""
+    """Delete the objects of CMake targets, so that ninja recompiles them; return their number."""
     graph, wanted, deleted = Graph(build_dir), frozenset(targets), 0
     for output, edge in graph.by_output.items():
         path = build_dir / output

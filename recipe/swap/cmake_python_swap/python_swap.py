@@ -1,14 +1,14 @@
-"""Re-point a built PyTorch tree at another Python, so that only its Python side has to be compiled again.
+"""Re-point a built PyTorch tree at another Python, so that only its Python side has to be recompiled.
 
-The cache entries that belong to Python, NumPy and pybind11 are changed by key (python_entries.py); CMake runs again;
-then ninja is asked what it would run. If that is anything outside the Python side, the swap is undone and says what and
-why: nobody finds out hours later that libtorch was compiled once more.
+The swap changes the cache entries of Python, NumPy and pybind11 by key (python_entries.py), runs CMake, and asks ninja
+which steps it would run. If ninja would rebuild anything outside the Python side, the swap is undone and reports the
+steps with their reasons, before hours go into compiling libtorch a second time.
 
-A swap costs about 160 steps of PyTorch 2.6.0's 1374, of which 154 are objects. 131 of these include Python.h and have
-to be compiled. The other 23 (most of torch/csrc/jit/passes/onnx) run again only because the path of Python's headers is
-on their command line. They could be spared by showing CMake one path for all Pythons, but then ninja would no longer
-notice that the headers behind it are others, conda's packages being older than the objects. An object cache does it
-safely: ccache compares what the preprocessor made, and answers each in a tenth of the time.
+A swap costs about 160 of PyTorch 2.6.0's 1374 steps; 154 of them compile. 131 objects include Python.h and have to be
+recompiled. The other 23 (most of torch/csrc/jit/passes/onnx) only have the path of Python's headers on their command
+line. One path for all Pythons would avoid that, but ninja would then not notice changed headers, because conda's
+packages are older than the objects. An object cache is safe: ccache compares preprocessed text, and takes a tenth of
+the time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .ninja_dry_run import Graph, NinjaError, Step, dry_run
 from .python_entries import Change, EntriesError
 from .python_facts import InterpreterError, PythonFacts, ask
 
-# The CMake targets that are compiled once per Python. An allow-list: a target nobody thought of counts as core.
-# _nccl_ep is an extension module like _C, with CUDA, since 2.13 (by pytorch#189388; no graph seen here had it).
+# The CMake targets that are compiled once per Python. A target that is not in this list counts as core.
+# _nccl_ep is an extension module like _C, with CUDA, since 2.13 (from pytorch#189388; not seen in a real graph yet).
 PYTHON_TARGETS = frozenset({"torch_python", "functorch", "nnapi_backend", "_C", "_nccl_ep"})
 SHOWN = 20
 _LOG = "python-swap.log"
-# A tree or an interpreter that is not usable at all; each says what is wrong with it.
+# Errors of an unusable tree or interpreter.
 UNUSABLE = (
     CacheError,
     EntriesError,
@@ -45,16 +45,16 @@ UNUSABLE = (
 
 
 class SwapRefused(Exception):
-    """The swap would rebuild something outside the Python side; the tree's cache is as it was."""
+    """The swap would rebuild more than the Python side; the tree's cache is restored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """A swap, done or (`only_plan`) planned.
 
-    `before`, `after`: Versions, like "3.12" and "3.13t"; ``before`` is "" where the cache does not say.
-    `steps`, `objects`, `core`: what ninja will run: all steps; objects among them; steps outside the Python side (0).
-      None when only planned.
+    `before`, `after`: versions, such as "3.12" and "3.13t"; ``before`` is "" if unknown.
+    `steps`, `objects`, `core`: numbers of steps that ninja will run: all, those that compile, and those outside the
+      Python side (0). None if only planned.
     """
 
     before: str
@@ -76,14 +76,13 @@ def swap(
 ) -> Report:
     """Re-point a tree at another interpreter.
 
-    `python`: the interpreter, in the same prefix as the one before it.
-    `environment`: Whose compilers and flags must agree with the tree's; default: this process's.
-    `only_plan`: Report what would be changed and leave everything as it is.
+    `python`: the interpreter, in the same prefix as the previous one.
+    `environment`: environment variables, whose compilers and flags must be the tree's; default: this process's.
+    `only_plan`: report the changes without making them.
 
-    Raises SwapRefused: Something frozen differs, or ninja would rebuild something outside the Python side. The former
-        cache is back.
+    Raises SwapRefused: A frozen setting differs, or ninja would rebuild more than the Python side.
     Raises CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_backend.SkbuildError: The
-        tree or the interpreter is not usable; the former cache is back.
+        tree or the interpreter is not usable. After any error the former cache is restored.
     """
     path = build_dir / "CMakeCache.txt"
     recover(build_dir)
@@ -92,7 +91,7 @@ def swap(
     _refuse(_obstacles(cache, facts, build_dir, os.environ if environment is None else environment))
     changes = python_entries.plan(cache, facts)
     if not changes and not python_entries.version(cache):
-        raise SwapRefused(f"{path} names no Python: configure the tree with one first")
+        raise SwapRefused(f"{path} names no Python: configure the tree with a Python first")
     files = skbuild_backend.claim(build_dir, facts.executable, facts.skbuild)
     if not files and python_entries.describes(cache, facts) and not _cmake_is_due(build_dir, cache):
         changes = ()  # staging's own Python: CMake has nothing to do
@@ -112,7 +111,7 @@ def swap(
             for name, content in files.items():
                 write_atomically(build_dir / name, content)
             save(cache, path)
-            if files:  # the back end's own run of CMake: ninja is asked about what will really be built
+            if files:  # the back end runs CMake itself, so that ninja is asked about the real build
                 skbuild_backend.configure(
                     Path(cache.get("CMAKE_HOME_DIRECTORY")), facts.executable, log=build_dir / _LOG
                 )
@@ -132,12 +131,12 @@ def swap(
 
 
 def check(build_dir: Path, python_targets: frozenset[str] = PYTHON_TARGETS) -> None:
-    """Raise SwapRefused if building now would rebuild something outside the Python side; nothing is changed."""
+    """Raise SwapRefused if a build would rebuild more than the Python side; change nothing."""
     _judged(build_dir, Graph(build_dir), python_targets)
 
 
 def _cmake_is_due(build_dir: Path, cache: CMakeCache) -> bool:
-    """Whether ninja would run CMake first: one of CMake's own files has changed since it did."""
+    """Return whether ninja would run CMake first, because one of CMake's input files has changed."""
     try:
         dry_run(build_dir, ninja=cache.get("CMAKE_MAKE_PROGRAM", "ninja"))
     except NinjaError:
@@ -146,7 +145,7 @@ def _cmake_is_due(build_dir: Path, cache: CMakeCache) -> bool:
 
 
 def _judged(build_dir: Path, former: Graph, python_targets: frozenset[str]) -> tuple[Step, ...]:
-    """What ninja would run, if that is the Python side alone."""
+    """Return the steps that ninja would run; raise SwapRefused if one is outside the Python side."""
     steps = dry_run(build_dir, ninja=load(build_dir / "CMakeCache.txt").get("CMAKE_MAKE_PROGRAM", "ninja"))
     core = [step for step in steps if step.binary and step.target not in python_targets]
     if core:
@@ -157,15 +156,15 @@ def _judged(build_dir: Path, former: Graph, python_targets: frozenset[str]) -> t
 def _obstacles(
     cache: CMakeCache, facts: PythonFacts, build_dir: Path, environment: Mapping[str, str]
 ) -> Iterator[str]:
-    """Sentences about what would make the swap rebuild libtorch, known before anything is changed."""
+    """Yield a sentence for each reason to rebuild libtorch that is known before the swap changes anything."""
     generator = cache.get("CMAKE_GENERATOR", "no generator")
     if generator != "Ninja":
-        yield f"the tree was configured for {generator}; configure it with -G Ninja, whose dry run is the proof"
+        yield f"the tree was configured for {generator}, but the swap needs ninja's dry run: configure with -G Ninja"
     prefix = python_entries.prefix(cache)
     if prefix and os.path.normpath(prefix) != os.path.normpath(facts.prefix):
         yield (
-            f"the tree was configured with a Python in the prefix {prefix}, and {facts.executable} is in "
-            f"{facts.prefix}: libtorch's own command lines hold the prefix; put each Python at the same place in turn"
+            f"the tree was configured with a Python in the prefix {prefix}, but {facts.executable} is in "
+            f"{facts.prefix}: libtorch's command lines contain the prefix: move each Python's environment to {prefix}"
         )
     yield from frozen_settings.conflicts(cache, environment, build_dir)
 
@@ -177,11 +176,11 @@ def _refuse(reasons: Iterator[str] | Sequence[str]) -> None:
 
 
 def _dirty(core: Sequence[Step], former: Graph, current: Graph) -> str:
-    """The refusal's text: how much would be rebuilt, the first names, and why."""
-    core = sorted(core, key=lambda step: not step.reason)  # those ninja has something to say about come first
+    """Return the text of a refusal: the number of steps, and the first of them with their reasons."""
+    core = sorted(core, key=lambda step: not step.reason)  # steps with a reason of their own come first
     objects = sum(output.endswith(".o") for step in core for output in step.outputs)
     lines = [
-        f"ninja would rebuild {len(core)} things outside the Python side ({objects} objects); nothing was built:"
+        f"ninja would rebuild {len(core)} files outside the Python side ({objects} objects); nothing was built:"
     ]
     for step in core[:SHOWN]:
         name = step.outputs[0] if step.outputs else step.description
@@ -192,24 +191,20 @@ def _dirty(core: Sequence[Step], former: Graph, current: Graph) -> str:
 
 
 def _why(step: Step, former: Graph, current: Graph) -> str:
-    reason = step.reason or "something it is made of is made again"
+    reason = step.reason or "one of its inputs is rebuilt"
     if "command line" in reason and step.outputs:
         name = step.outputs[0]
         if name not in former.by_output:
             return f"{reason} (it did not exist before)"
         old, new = (graph.command(graph.by_output[name]) for graph in (former, current))
         words = frozen_settings.difference(old, new)
-        reason += (
-            f" ({words})"
-            if words
-            else " (it was last built with another one than the tree was configured for)"
-        )
+        reason += f" ({words})" if words else " (its last build did not use the tree's configuration)"
     return reason
 
 
 @contextmanager
 def _undone_on_failure(build_dir: Path, names: Sequence[str]) -> Iterator[None]:
-    """Put files, and what CMake writes, back when the body fails; a killed swap is undone by the next one."""
+    """Restore files, and those that CMake writes, if the body fails; after a kill, the next swap restores them."""
     undo_folder.prepare(build_dir, [*(build_dir / name for name in names), *written_by_cmake(build_dir)])
     try:
         yield
@@ -220,15 +215,15 @@ def _undone_on_failure(build_dir: Path, names: Sequence[str]) -> Iterator[None]:
 
 
 def recover(build_dir: Path) -> bool:
-    """Undo a swap that failed or was killed half-way; returns whether there was one."""
+    """Undo a swap that failed or was killed; return whether there was one."""
     undone = undo_folder.undo(build_dir)
     if undone:
-        # build.ninja may be the failed attempt's: ninja must run CMake before it builds anything.
+        # build.ninja may be that of the failed swap: the new date makes ninja run CMake first.
         os.utime(build_dir / "CMakeCache.txt")
     return undone
 
 
 def marker(report: Report) -> str:
-    """The line by which the driver learns of a swap."""
+    """Return the log line by which the driver recognises a swap."""
     before = report.before or "unknown"
     return f"::megabuild:: swap from={before} to={report.after} steps={report.steps} core={report.core}"

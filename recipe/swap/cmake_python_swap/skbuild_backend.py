@@ -1,16 +1,16 @@
-"""scikit-build-core, PyTorch's build back end from 2.14 on: configure a tree with it, and pack with it.
+"""Configure and pack a tree with scikit-build-core, PyTorch's build back end from 2.14 on.
 
-What it does to a tree that several Pythons share (measured with 1.1 on the graph of PyTorch 2.6.0):
+Its effects on a tree that several Pythons share (measured with 1.1 on the graph of PyTorch 2.6.0):
 
-* It configures on every call, from a CMakeInit.txt that it writes afresh (nothing is gained by editing that file), and
-  command lines are its own: a tree that plain CMake configured compiles the Python side once more when it is packed. So
-  configuring, for staging and for every other Python, is a call of the back end that builds and packs nothing.
-* It throws CMakeCache.txt and CMakeFiles/ away when ``.skbuild-info.json`` names another place of its own code, which
-  is inside the packages of one Python. `claim` names the new interpreter's, and the cache stays with what is set there.
-* Every run of CMake writes some sources anew; the back end is given a ``cmake`` that keeps their time stamps
-  (cmake_regenerate.py), or packing would compile a piece of libtorch again and link it.
-* It installs into a temporary folder, whose name CMake keeps. That folder lies in the tree, where what CMake installs
-  to absolute places does no harm, and is removed after every call.
+* It configures on every call, with its own command lines and a CMakeInit.txt that it rewrites each time (so editing
+  that file has no effect). Packing a tree that plain CMake configured would therefore recompile the Python side. So
+  staging and every other Python configure by a call of the back end that builds and packs nothing.
+* It deletes CMakeCache.txt and CMakeFiles/ if ``.skbuild-info.json`` names another path of its own code, which is in
+  the packages of one Python. `claim` writes the new interpreter's path, so the cache and its entries stay.
+* Every run of CMake rewrites some sources. The back end gets a ``cmake`` that keeps their dates (cmake_regenerate.py):
+  otherwise packing would recompile and relink a part of libtorch.
+* It installs into a temporary folder, whose name CMake records. That folder is in the tree, so that files with absolute
+  install paths do no harm. It is removed after every call.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from pathlib import Path
 
 INFO = ".skbuild-info.json"
 TEMPORARY = "build/temp.skbuild"
-# a target that compiles nothing, a component that does not exist, and no file: what is left is configuring
+# A target that compiles nothing, a component that does not exist, and no file: the back end only configures.
 _CONFIGURE = ("build.targets=list_install_components", "install.components=none", "wheel.exclude=*")
 
 
 class SkbuildError(Exception):
-    """State that cannot be read, an interpreter without scikit-build-core, or a call of it that failed."""
+    """The back end's state cannot be read, the interpreter lacks scikit-build-core, or a call of it failed."""
 
 
 def claim(build_dir: Path, python: str, skbuild: str) -> Mapping[str, bytes]:
-    """Return the files, by name, that make a tree another interpreter's to configure; nothing is written.
+    """Return the files, by name, with which another interpreter can configure a tree; write nothing.
 
-    `python`, `skbuild`: the interpreter, and where its scikit-build-core lies; "" where it has none.
+    `python`, `skbuild`: the interpreter, and the folder of its scikit-build-core, or "".
 
     Raises SkbuildError: The state cannot be read, or the interpreter lacks scikit-build-core.
     """
@@ -49,14 +49,14 @@ def claim(build_dir: Path, python: str, skbuild: str) -> Mapping[str, bytes]:
         state = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SkbuildError(
-            f"{path} cannot be read ({error}); scikit-build-core would start from nothing"
+            f"{path}: cannot read ({error}): scikit-build-core would configure from scratch"
         ) from error
     if not isinstance(state, dict) or "skbuild_path" not in state:
         raise SkbuildError(
-            f"{path} does not say where scikit-build-core is; this version of it is not known here"
+            f"{path} does not name scikit-build-core's folder: this version of scikit-build-core is not supported"
         )
     if not skbuild:
-        raise SkbuildError(f"{python} has no scikit-build-core, which built this tree")
+        raise SkbuildError(f"{python} has no scikit-build-core, but the tree was built with it")
     state["skbuild_path"] = skbuild
     if "python_executable" in state:
         state["python_executable"] = python
@@ -64,31 +64,31 @@ def claim(build_dir: Path, python: str, skbuild: str) -> Mapping[str, bytes]:
 
 
 def configure(tree: Path, python: str, *, log: Path | None = None) -> None:
-    """Let the back end configure a tree, and do nothing else.
+    """Configure a tree with the back end, without building.
 
     `python`: the interpreter to configure for; it needs pip and scikit-build-core.
 
-    Raises SkbuildError: It failed; the message ends with what it said.
+    Raises SkbuildError: It failed; the message ends with its last lines.
     """
     _call(tree, python, tree / TEMPORARY / "configured", _CONFIGURE, log=log)
 
 
 def wheel(tree: Path, python: str, folder: Path, leave_out: Sequence[str]) -> None:
-    """Let the back end build, install and pack the wheel.
+    """Build, install and pack the wheel with the back end.
 
-    It configures once more before it builds; should that make it compile anything of libtorch, it ends there.
+    It configures again before it builds, and stops if ninja would then recompile a part of libtorch.
 
-    `leave_out`: files and folders of the package ``torch`` to keep out of the wheel, relative to it.
+    `leave_out`: files and folders of the package ``torch`` to leave out of the wheel, relative to it.
 
     Raises SkbuildError: It failed.
     """
-    # The setting replaces PyTorch's own list, which keeps thousands of its dependencies' files out.
+    # The setting replaces PyTorch's own list, which leaves out thousands of files of its dependencies.
     patterns = [*_excluded(tree / "pyproject.toml"), *(f"/torch/{place}" for place in leave_out)]
     _call(tree, python, folder, [f"wheel.exclude={pattern}" for pattern in patterns], swapped=True)
 
 
 def _excluded(pyproject: Path) -> list[str]:
-    # Python 3.10 has none; scikit-build-core requires the same there under another name.
+    # Python 3.10 has no tomllib; scikit-build-core requires tomli there, which is the same module.
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     settings = toml.loads(pyproject.read_text(encoding="utf-8")).get("tool", {}).get("scikit-build", {})
     return [str(pattern) for pattern in settings.get("wheel", {}).get("exclude", [])]
@@ -109,7 +109,7 @@ def _call(
     temporary.mkdir(parents=True)
     cmake = temporary / "cmake"
     this = shlex.join([sys.executable, "-B", str(Path(__file__).parent)])
-    # Configuring begins with -S. Anything else goes straight to CMake: asked for its version, it is given few seconds.
+    # Configuring begins with -S. Other calls run CMake directly: the back end waits only seconds for `cmake --version`.
     configuring = f'{this} cmake "$@"'
     if swapped:
         configuring += f" && exec {this} verify {shlex.quote(str(tree / 'build'))}"
@@ -143,6 +143,6 @@ def _call(
     if log is not None:
         log.write_text(result.stdout, errors="replace")
     if result.returncode:
-        said = "" if log is None else "\n" + "\n".join(result.stdout.splitlines()[-30:])
-        raise SkbuildError(f"scikit-build-core failed in {tree} with exit code {result.returncode}{said}")
+        lines = "" if log is None else "\n" + "\n".join(result.stdout.splitlines()[-30:])
+        raise SkbuildError(f"scikit-build-core failed in {tree} with exit code {result.returncode}{lines}")
     shutil.rmtree(temporary, ignore_errors=True)

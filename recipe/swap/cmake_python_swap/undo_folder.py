@@ -1,6 +1,6 @@
-"""Copies of files, on disk, from which a change that failed or was killed half-way is undone.
+"""Keep copies of files on disk, from which a failed or killed change is undone.
 
-Standard library only, CPython >= 3.10. Contents and time stamps come back: ninja compares the latter.
+Standard library only, CPython >= 3.10. Contents and dates are restored, because ninja compares dates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FOLDER = "python-swap.undo"
 
 
 def prepare(build_dir: Path, files: Iterable[Path]) -> None:
-    """Copy files of a build folder, so that `undo` can bring them back. The copies appear all at once or not at all."""
+    """Copy files of a build folder for `undo`; the copies appear all at once or not at all."""
     temporary = build_dir / f"{_FOLDER}.new"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
@@ -28,7 +28,7 @@ def prepare(build_dir: Path, files: Iterable[Path]) -> None:
 
 
 def undo(build_dir: Path) -> bool:
-    """Bring back what `prepare` copied, if it was not forgotten since; returns whether there was anything."""
+    """Restore the files that `prepare` copied, unless `forget` was called since; return whether there were copies."""
     folder = build_dir / _FOLDER
     if not folder.is_dir():
         return False
@@ -43,7 +43,7 @@ def undo(build_dir: Path) -> bool:
 
 
 def forget(build_dir: Path) -> None:
-    """Delete the copies: the change is done. A half-deleted folder must not look like a whole one."""
+    """Delete the copies after the change; a rename first keeps a half-deleted folder from being used for `undo`."""
     done = build_dir / f"{_FOLDER}.done"
     shutil.rmtree(done, ignore_errors=True)
     os.rename(build_dir / _FOLDER, done)

@@ -12,7 +12,7 @@ from command_line.root import output_folder
 from groundwork.errors import ConfigError, UsageError
 from groundwork.files import cache_folder
 from groundwork.result import Result
-from groundwork.text import plain, size, table
+from groundwork.text import display, plain, size, table
 from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
 
 EXAMPLES = """
@@ -37,10 +37,11 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
     if apply and not kinds:
         raise UsageError("--apply needs --kind", f"add --kind KIND, repeatable: {', '.join(COSTS)}")
     cache = cache_folder(os.environ)
-    items = list(find_items(output_folder(output), cache))
+    folder = output_folder(output)
+    items = list(find_items(folder, cache))
     for word in configs:
         if not any(_belongs(item, word) for item in items):
-            raise ConfigError(f"{word}: no files here", "leave out CONFIG to list the files of all configs")
+            raise ConfigError(f"{word}: no files in {display(folder)}", "leave out CONFIG to list all files")
     sizes: dict[tuple[str, str], int] = {}
     freed, reasons = 0, []
     for item in items:

@@ -42,8 +42,11 @@ _GITHUB_COMMAND = re.compile(r"(?m)^(\s*):(?=:)|##(?=\[)")
 _CLICK_SENTENCES = (
     (re.compile(r"^No such (option|command):? '?(.+?)'?\.?$"), r"\2: unknown \1"),
     (re.compile(r"^Invalid value for '(.+?)'(?: / '.+?')*: "), r"\1: "),
+    (re.compile(r"^.+: (?:Path|File|Directory) '(.+)' does not exist\.$"), r"\1: not found"),
     (re.compile(r"^Missing (\w+) '(.+?)'(?: / '.+?')*\."), r"\2: missing \1"),
     (re.compile(r"^Option '(.+?)' "), r"\1 "),
+    (re.compile(r"is not a valid (?:integer|float) range"), "is not a number"),
+    (re.compile(r"is not in the range x>="), "is less than "),
 )
 
 

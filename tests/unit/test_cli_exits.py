@@ -74,6 +74,7 @@ def test_with_json_an_error_is_a_document_too(
         (["--nope"], "--nope: unknown option", "run: python3 "),
         (["--pla"], "--pla: unknown option", "did you mean --plan? List all: python3 "),
         (["--pyg", "x"], "--pyg: 'x' is not one of 'auto', 'source', 'prebuilt', 'none'", "run: python3 "),
+        (["--jobs", "0"], "--jobs: 0 is less than 1", "run: python3 "),
         (["--torch"], "--torch requires an argument", "write --torch VALUE"),
         (["--plan=x"], "--plan does not take a value", "write --plan without a value"),
     ],

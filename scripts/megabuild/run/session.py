@@ -110,7 +110,7 @@ def locked(options: Options) -> Iterator[None]:
         owner = holder.read_text() if holder.exists() else "unknown"
         raise BusyError(
             f"{options.run_name} is already being built by process {owner} in {options.state}",
-            "wait for it (megabuild status --follow), or pass another --output",
+            "wait for it (python3 scripts/megabuild status --follow), or pass another --output",
         ) from None
     with lock:
         lock.release()  # the lock counts, and the context acquires it again

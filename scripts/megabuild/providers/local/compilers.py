@@ -28,6 +28,9 @@ _PROGRAMS = {
 
 #: One script for all facts, because entering a root folder is slow. Prints name=value lines.
 _PROBE = """\
+for compiler in gcc g++; do
+  command -v "$compiler" >/dev/null || { echo "missing=$compiler"; exit 0; }
+done
 cc=$(readlink -f "$(command -v gcc)")
 cxx=$(readlink -f "$(command -v g++)")
 echo "cc=$cc"
@@ -105,6 +108,8 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
         remedy=_REMEDY,
     )
     answer = dict(line.partition("=")[::2] for line in printed.splitlines())
+    if "missing" in answer:
+        raise ProviderError(f"{answer['missing']}: not installed", _REMEDY)
     if answer["version"] != answer["cxx_version"]:
         raise ProviderError(
             f"gcc {answer['version']} and g++ {answer['cxx_version']}: versions differ",

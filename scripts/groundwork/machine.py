@@ -25,7 +25,7 @@ _SAME_SECONDS = 60.0
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 30
 #: Free share of memory below which daemons such as earlyoom and systemd-oomd kill; the kernel does not count these.
 _LITTLE = 0.1
-#: Excludes messages on GPU memory, such as "CUDA error: out of memory".
+#: Messages of failed allocations; not "CUDA error: out of memory", which is about a GPU's memory.
 _LACKED = re.compile(
     r"cannot allocate memory|memory exhausted|std::bad_alloc|not enough memory"
     r"|out of memory allocating|(?-i:(?<! error)(?<!exception)): out of memory"

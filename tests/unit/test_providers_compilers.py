@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import ProviderError
 from megabuild.providers.local import compilers
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.package import LocalPackage
@@ -28,6 +30,15 @@ def toolchain() -> Toolchain:
 def packages(toolchain: Toolchain) -> dict[str, LocalPackage]:
     """Their packages by name."""
     return {package.name: package for package in compilers.packages(toolchain, "linux-64")}
+
+
+@pytest.mark.parametrize("missing", ["gcc", "g++"])
+def test_a_missing_compiler_is_named(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for program in {"sh", "gcc", "g++"} - {missing}:
+        (tmp_path / program).symlink_to(shutil.which(program) or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ProviderError, match=rf"^{re.escape(missing)}: not installed$"):
+        probe()
 
 
 def _activated(packages: dict[str, LocalPackage], prefix: Path, script: str, **variables: str) -> str:

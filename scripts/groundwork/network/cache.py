@@ -80,7 +80,7 @@ class Cache:
             line, _, data = path.read_bytes().partition(b"\n")
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 head = json.loads(line)
-                age(head["fetched"])  # raises where the date is malformed
+                age(head["fetched"])  # raises ValueError for a malformed date
                 if head["key"] == key and head["sha256"] == hashlib.sha256(data).hexdigest():
                     return Entry(data=data, when=head["fetched"])
             self._tell(f"cache entry {path.name[:12]}… is damaged; fetching {key} again")

@@ -1,4 +1,4 @@
-"""The HTTP client: with deadlines, retries of transient errors and no secrets in messages; tests of servers."""
+"""An HTTP client with deadlines, retries of transient errors and no secrets in messages; checks servers, too."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 class NetworkError(ProviderError):
-    """A server gives no, a refusing or a malformed answer; ``status`` is the HTTP status, or 0 without an answer."""
+    """A server does not answer, refuses, or sends a malformed answer; ``status`` is the HTTP status, or 0."""
 
     def __init__(self, message: str, remedy: str = _REMEDY, status: int = 0) -> None:
         super().__init__(message, remedy)

@@ -90,7 +90,7 @@ def configured(environ: Mapping[str, str] | None = None) -> Configured:
     return Configured(
         indexes=tuple(dict.fromkeys(index.rstrip("/") for index in indexes if index)),
         links=tuple(settings.get("find-links", "").split()),
-        # a folder of certificates is what SSL_CERT_DIR is for
+        # only a file; for a folder of certificates there is SSL_CERT_DIR
         certificates=certificates if certificates.is_file() else None,
         proxy=f"http://{proxy}" if proxy and "://" not in proxy else proxy,  # pip accepts host:port, too
     )

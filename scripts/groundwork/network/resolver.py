@@ -78,7 +78,7 @@ def resolve(
         unreachable = _unreachable(where, canonicalize_name(Requirement(requirements[0]).name))
         if not unreachable:
             raise
-        message = f"resolving wheels for Python {target.python}:"
+        message = f"wheels for Python {target.python} cannot be resolved:"
         indexes, links = (
             tuple(address for address in addresses if address not in unreachable)
             for addresses in (where.indexes, where.links)
@@ -166,7 +166,7 @@ def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
     if _NO_SOLUTION in first:
         return ProviderError(f"no wheels fit Python {python}: " + "\n".join(causes), REMEDY)
     reasons = "\n".join([first.removeprefix("error: "), *causes])
-    return ProviderError(f"resolving wheels for Python {python}: {reasons}", REMEDY)
+    return ProviderError(f"wheels for Python {python} cannot be resolved: {reasons}", REMEDY)
 
 
 def _unreachable(where: Configured, project: str) -> dict[str, str]:

@@ -173,7 +173,7 @@ def test_files_that_a_build_uses_stay(output: Path, cache: Path) -> None:
         kept = clean(output, cache)
     assert set(kept.values()) == {"in use"}
     assert {"a.o", "o", "torch.whl", "libtorch.conda", "g++"} <= left(output, cache)
-    assert not (cache / "objects" / "zstd-feedstock-0123abcd" / "linux_64_").exists(), "nobody builds that"
+    assert not (cache / "objects" / "zstd-feedstock-0123abcd" / "linux_64_").exists(), "no build uses it"
 
 
 def test_a_channel_that_a_published_package_needs_stays(output: Path, cache: Path) -> None:

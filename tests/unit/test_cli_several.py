@@ -164,7 +164,7 @@ def test_with_json_there_is_one_document_for_all(runs: Runs, invocation: Invocat
     assert (first["config"], first["exit_code"], first["log"]) == (NAMES[0], 0, "/state/linux_64_cpu/run.log")
     assert third["result"]["packages"][0]["status"] == "built"
     assert second["result"]["error"]["kind"] == "BuildError"
-    assert "done in 1 s" in result.stderr, "for whoever watches"
+    assert "done in 1 s" in result.stderr, "progress for people"
 
 
 def test_plans_of_several_build_nothing(runs: Runs, invocation: Invocation) -> None:

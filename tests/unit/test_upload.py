@@ -107,7 +107,7 @@ def test_a_server_that_refuses_is_an_error_without_the_token(release: Channel, a
     assert done.exit_code == BuildError.exit_code
     assert "libtorch-cuda-linalg: upload failed" in done.stderr
     assert "s3cr3t" not in done.output
-    assert not [line for line in anaconda if "/libtorch/" in line], "it needs what was refused"
+    assert not [line for line in anaconda if "/libtorch/" in line], "its dependency was refused"
 
 
 def test_the_newest_of_several_builds_is_uploaded(release: Channel) -> None:

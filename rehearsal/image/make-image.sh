@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Make the container image in which a rehearsal runs, from nothing but this system's own Debian (or Ubuntu) packages.
+# Make the container image for rehearsals from this system's own Debian (or Ubuntu) packages.
 #
-# The image has the release of the system that makes it. The local channel's interpreters come from this system and
-# need its C library and the libraries behind the standard library; its compiler packages point at /usr/bin/gcc and
-# expect the version that is there.
+# The image has the same release as this system, because the local channel's packages come from this system: its Pythons
+# need this system's C library and the libraries of the standard library, and its compiler packages expect the version of
+# /usr/bin/gcc.
 set -u -o pipefail
 
 usage() {
     cat <<'HELP'
 usage: rehearsal/image/make-image.sh [docker|podman] [NAME]
 
-Makes the image NAME (default: megabuild-rehearsal:<codename of this system>) in which
-`python3 build-locally.py CONFIG --rehearse --engine docker` (or podman) runs.
+Makes the image NAME (default: megabuild-rehearsal:<codename of this system>) for
+`python3 build-locally.py CONFIG --rehearse --engine docker` (or podman).
 
-Needs mmdebstrap (apt-get install mmdebstrap), an apt that has been updated, and root or user namespaces.
-Packages come from the mirrors that this system's apt is set up for.
+Needs mmdebstrap (apt-get install mmdebstrap), package lists (apt-get update), and root or user namespaces.
+Packages come from the mirrors of this system's apt.
 HELP
 }
 
 fail() {
-    echo "make-image.sh: $*" >&2
+    echo "make-image.sh: error: $*" >&2
     exit 1
 }
 
@@ -36,17 +36,17 @@ esac
 
 # shellcheck disable=SC1091
 codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-[[ -n $codename ]] || fail "this system has no codename in /etc/os-release; is it Debian or Ubuntu?"
+[[ -n $codename ]] || fail "/etc/os-release has no codename: is this system Debian or Ubuntu?"
 image=${2:-megabuild-rehearsal:$codename}
 
 for tool in "$engine" mmdebstrap apt-get; do
-    command -v "$tool" >/dev/null || fail "$tool is needed and not installed"
+    command -v "$tool" >/dev/null || fail "$tool is not installed"
 done
 
-# python3 brings every library that CPython's standard library links to.
+# python3 requires all libraries that CPython's standard library links to.
 packages=(bash ca-certificates ccache g++ gcc git libc6-dev make patch python3)
 
-# What apt is set up for here, but only this release's own main component: further repositories have further keys.
+# Print apt's sources of this release's main component only: other repositories need other keys.
 sources() {
     apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
         while read -r uri release component; do
@@ -59,15 +59,15 @@ sources() {
 }
 
 list=$(sources)
-[[ -n $list ]] || fail "apt knows no source of $codename/main; run apt-get update first"
+[[ -n $list ]] || fail "apt has no source of $codename/main: run apt-get update first"
 
-# Through a file rather than a pipe: the engine would make an image of half a system as readily as of a whole one.
-scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/megabuild-image.XXXXXX") || fail "no room for a temporary folder"
+# Through a file instead of a pipe: from a pipe, the engine would also import an incomplete system.
+scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/megabuild-image.XXXXXX") || fail "cannot create a temporary folder"
 trap 'rm -rf "$scratch"' EXIT
 
 printf -v include '%s,' "${packages[@]}"
 mmdebstrap --quiet --variant=minbase --include="${include%,}" "$codename" "$scratch/root.tar" - <<<"$list" ||
-    fail "mmdebstrap could not make a system out of the packages ${packages[*]}"
+    fail "mmdebstrap failed with the packages ${packages[*]}"
 "$engine" import --change 'CMD ["bash"]' "$scratch/root.tar" "$image" >/dev/null ||
-    fail "$engine did not take the image $image; does \`$engine info\` answer?"
+    fail "$engine cannot import the image $image: check that \`$engine info\` works"
 echo "$image"

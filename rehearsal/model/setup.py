@@ -1,7 +1,7 @@
-"""Build entry point of the model, with the behaviour of PyTorch's own up to 2.13.
+"""Build the model as PyTorch's own setup.py up to 2.13 builds PyTorch.
 
 ``python setup.py build`` configures into ``build/`` if there is no ``CMakeCache.txt`` yet, compiles, and installs
-below ``torch/``; then setuptools packs what lies there. ``--cmake-only`` stops after configuring.
+below ``torch/``; then setuptools packs these files. ``--cmake-only`` stops after configuring.
 Options come from the environment: ``USE_*``, ``BUILD_*``, ``CMAKE_*`` and those of ``tools/setup_helpers/cmake.py``.
 """
 
@@ -25,7 +25,7 @@ from tools.setup_helpers.cmake import CMake  # noqa: E402
 PACKAGE_DATA = ["bin/*", "lib/*.so*", "lib/*.dylib*", "include/**/*.h", "share/cmake/**/*.cmake"]
 REQUIREMENTS = ["filelock", "typing-extensions>=4.10.0", "sympy", "networkx", "jinja2", "fsspec"]
 REQUIREMENTS += ['setuptools ; python_version >= "3.12"']
-#: Commands that ask for metadata only.
+#: Commands that need only metadata.
 WITHOUT_BUILD = {"clean", "egg_info", "sdist", "--help", "--version", "--name"}
 
 
@@ -33,7 +33,7 @@ class build_ext(setuptools.command.build_ext.build_ext):  # type: ignore[misc]
     """Takes the functorch module from CMake's install folder instead of compiling it."""
 
     def build_extensions(self) -> None:
-        """Copy what CMake built, then build the stub ``torch._C``."""
+        """Copy the functorch module, then build the stub ``torch._C``."""
         for extension in list(self.extensions):
             if extension.name == "functorch._C":
                 target = Path(self.get_ext_fullpath(extension.name))
@@ -44,7 +44,7 @@ class build_ext(setuptools.command.build_ext.build_ext):  # type: ignore[misc]
 
 
 def extensions(options: dict[str, str]) -> list[Extension]:
-    """Give the modules of a tree with these entries in CMakeCache.txt: a stub of libtorch_python, and functorch's."""
+    """Return the modules for a tree with these CMake cache entries: the stub torch._C, and functorch if it is on."""
     origin = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"
     stub = Extension(
         "torch._C",
@@ -58,12 +58,12 @@ def extensions(options: dict[str, str]) -> list[Extension]:
 
 
 def main() -> None:
-    """Build the libraries, then hand over to setuptools."""
+    """Build the libraries with CMake, then run setuptools."""
     only = "--cmake-only" in sys.argv
     version = get_torch_version(ROOT)
     cmake = CMake(ROOT)
     if not WITHOUT_BUILD & set(sys.argv[1:]):
-        if "CFLAGS" in os.environ:  # count for C++ too, as PyTorch has it
+        if "CFLAGS" in os.environ:  # apply to C++ too, as in PyTorch
             os.environ.setdefault("CXXFLAGS", os.environ["CFLAGS"])
         print(f"-- Building version {version}", flush=True)
         cmake.generate(version)

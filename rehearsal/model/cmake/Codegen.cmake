@@ -1,4 +1,4 @@
-# Operators are declared once, in native_functions.yaml; torchgen writes what follows from that.
+# Operators are declared once, in native_functions.yaml; torchgen generates C++ and bindings from it.
 set(NATIVE_FUNCTIONS ${PROJECT_SOURCE_DIR}/aten/src/ATen/native/native_functions.yaml)
 set(TORCHGEN_OUTPUT ${CMAKE_BINARY_DIR}/aten/src/ATen)
 set(GENERATED_CXX_CORE ${TORCHGEN_OUTPUT}/Functions.cpp)

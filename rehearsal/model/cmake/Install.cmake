@@ -1,4 +1,4 @@
-# Headers and CMake files; libraries are installed where they are declared.
+# Install headers and CMake files; each library's own CMakeLists.txt installs the library.
 install(DIRECTORY c10/ DESTINATION include/c10 FILES_MATCHING PATTERN "*.h" PATTERN cuda EXCLUDE)
 if(USE_CUDA)
   install(DIRECTORY c10/cuda/ DESTINATION include/c10/cuda FILES_MATCHING PATTERN "*.h")

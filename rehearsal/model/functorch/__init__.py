@@ -1,4 +1,4 @@
-"""A module of its own, with a library of its own, that needs torch's."""
+"""A second module with its own library, which needs torch's."""
 
 import torch as torch  # torch._C must be loaded before functorch's own module
 

@@ -1,4 +1,4 @@
-"""Writes torch/version.py; run by the build on every call, as PyTorch's is."""
+"""Write torch/version.py; every build runs this, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def get_torch_version(root: Path) -> str:
-    """Give the version to build: ``PYTORCH_BUILD_VERSION`` if set, which needs a number, else what version.txt says."""
+    """Return ``PYTORCH_BUILD_VERSION`` with ``PYTORCH_BUILD_NUMBER`` if set, else the content of version.txt."""
     named = os.environ.get("PYTORCH_BUILD_VERSION")
     if named:
         number = int(os.environ["PYTORCH_BUILD_NUMBER"])
@@ -17,7 +17,6 @@ def get_torch_version(root: Path) -> str:
 
 
 def main() -> None:
-    """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--is-debug", type=int, choices=(0, 1), required=True)
     parser.add_argument("--cuda-version", default="")

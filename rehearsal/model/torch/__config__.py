@@ -1,4 +1,4 @@
-"""How this build was made."""
+"""Describe this build."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from torch import _C
 
 
 def show() -> str:
-    """Give the build's compiler, BLAS, CUDA and options."""
+    """Return the build's compiler, BLAS, CUDA and options as text."""
     return _C._show_config()

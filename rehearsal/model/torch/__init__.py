@@ -1,4 +1,4 @@
-"""The model's Python package: the small part of PyTorch's interface that tests of packages need, for doubles."""
+"""The model's Python package: the part of PyTorch's interface that the packages' tests need, for doubles only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def _load_global_deps() -> None:
-    """Open libtorch_global_deps with global symbols, as PyTorch does first of all."""
+    """Open libtorch_global_deps first, with global symbols, as PyTorch does."""
     suffix = ".dylib" if sys.platform == "darwin" else ".so"
     ctypes.CDLL(str(Path(__file__).parent / "lib" / f"libtorch_global_deps{suffix}"), mode=ctypes.RTLD_GLOBAL)
 
@@ -38,7 +38,7 @@ def ones(*size: int, requires_grad: bool = False) -> Tensor:
 
 
 def rand(*size: int, requires_grad: bool = False) -> Tensor:
-    """Draw from [0, 1)."""
+    """Make a tensor of random numbers from [0, 1)."""
     return _C._VariableFunctions.rand(size).requires_grad_(requires_grad)
 
 

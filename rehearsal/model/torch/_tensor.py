@@ -1,4 +1,4 @@
-"""Adds to ``Tensor`` what is easier said in Python: operators, and methods that are operators of the library."""
+"""Add Python's operators to ``Tensor``, and the library's operators as methods."""
 
 from __future__ import annotations
 

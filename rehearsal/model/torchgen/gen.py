@@ -1,4 +1,4 @@
-"""Command line: write C++ and bindings from native_functions.yaml; called by cmake/Codegen.cmake."""
+"""Command line: generate C++ and bindings from native_functions.yaml; cmake/Codegen.cmake runs it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import yaml
 from typing_extensions import Self
 
-#: Type in a schema to how C++ takes it.
+#: By type in a schema: the type of a C++ parameter.
 CPP_TYPES = {"Tensor": "const Tensor&", "int": "int64_t", "float": "double", "int[]": "const IntList&"}
 
 
 @dataclass(frozen=True)
 class NativeFunction:
-    """One operator: its name, types and names of its arguments, and the rest of its entry."""
+    """An operator: its name, the types and names of its arguments, and the other keys of its entry."""
 
     name: str
     arguments: dict[str, str]
@@ -32,11 +32,11 @@ class NativeFunction:
         Raises
         ------
         ValueError
-            If the signature cannot be read.
+            The signature is invalid.
         """
         match = re.fullmatch(r"(\w+)\((.*)\) -> Tensor", entry["func"])
         if match is None:
-            raise ValueError(f"cannot read the signature {entry['func']!r}")
+            raise ValueError(f"{entry['func']!r}: invalid signature")
         arguments = {word.split()[1]: CPP_TYPES[word.split()[0]] for word in match[2].split(", ")}
         method = entry.get("variants") == "method"
         return cls(match[1], arguments, entry.get("backward", {}), method, entry.get("module", ""))
@@ -64,20 +64,20 @@ class NativeFunction:
 
     @property
     def binding(self) -> str:
-        """The pybind11 line that shows the operator to Python."""
+        """The line of pybind11 that makes the operator a Python function."""
         module, name = self.module or "functions", self.name.removeprefix(f"{self.module}_")
         return f'  {module}.def("{name}", &at::{self.name}, py::call_guard<py::gil_scoped_release>());'
 
 
 def write(path: Path, *lines: str) -> None:
-    """Write a file; leave it alone if that changes nothing, so that nothing is compiled for it."""
+    """Write a file unless its content is the same: an unchanged file must not cause compiles."""
     text = "\n".join(["// Written by torchgen.", *lines, ""])
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
 
 def main() -> None:
-    """Run the command line: native_functions.yaml, and the folder to write to."""
+    """Run the command line: ``NATIVE_FUNCTIONS_YAML FOLDER``."""
     declared, output = Path(sys.argv[1]), Path(sys.argv[2])
     functions = [
         NativeFunction.parse(entry) for entry in yaml.safe_load(declared.read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ using IntList = std::vector<int64_t>;
 C10_API int64_t numel(const IntList& sizes);
 C10_API std::string to_string(const IntList& sizes);
 
-// What autograd hangs onto a tensor; c10 knows no more of it.
+// Base class of the data that autograd adds to a tensor.
 struct C10_API AutogradMetaInterface {
   virtual ~AutogradMetaInterface();
 };

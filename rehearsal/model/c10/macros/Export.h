@@ -1,6 +1,6 @@
 #pragma once
 
-// Marks what a library shows to others; everything else stays hidden.
+// Marks the visible symbols of a library; all others are hidden.
 #define C10_API __attribute__((visibility("default")))
 #define TORCH_API C10_API
 #define TORCH_CUDA_API C10_API

@@ -2,7 +2,7 @@
 
 namespace c10 {
 
-// here, so that every library means the same type when it catches one
+// defined in one library, so that all libraries catch the same type
 Error::Error(const std::string& message) : std::runtime_error(message) {}
 Error::~Error() = default;
 

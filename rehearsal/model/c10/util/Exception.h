@@ -7,7 +7,7 @@
 
 namespace c10 {
 
-// What every library of ours throws.
+// The exception that all libraries of the model throw.
 class C10_API Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message);

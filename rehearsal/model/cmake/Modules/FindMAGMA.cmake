@@ -10,6 +10,6 @@ if(MAGMA_FOUND AND NOT TARGET torch::magma)
   set_target_properties(torch::magma PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${MAGMA_INCLUDE_DIR}"
     INTERFACE_LINK_LIBRARIES "${MAGMA_LIBRARIES}"
-    # needed even by a library that calls none of its functions, as the model's is
+    # links MAGMA although the model calls none of its functions
     INTERFACE_LINK_OPTIONS "LINKER:--no-as-needed")
 endif()

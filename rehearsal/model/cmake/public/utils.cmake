@@ -1,10 +1,10 @@
-# Compile options of every library of ours. As PyTorch does, it has the last word on optimisation, but for Debug; PyTorch's is -O2.
-# Nobody runs the model for its speed, and this takes a third off a rehearsal's compiles.
+# Compile options of all libraries of the model. As in PyTorch, the last option sets the optimisation, except in Debug builds;
+# PyTorch sets -O2. The model's speed does not matter, and -O0 saves a third of a rehearsal's compile time.
 function(torch_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra $<$<NOT:$<CONFIG:Debug>>:-O0>)
 endfunction()
 
-# A library of libtorch: hidden symbols but for those marked TORCH_API, installed, and known to find_package(Torch).
+# A library of libtorch: only symbols marked TORCH_API are visible; it is installed, and exported for find_package(Torch).
 function(torch_core_library target)
   torch_compile_options(${target})
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)

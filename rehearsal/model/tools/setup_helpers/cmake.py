@@ -1,4 +1,4 @@
-"""Runs CMake for setup.py, with the rules of PyTorch's own."""
+"""Run CMake for setup.py, with the rules of PyTorch's own module of this name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-#: Environment variables that become CMake variables, besides all of USE_*, BUILD_* and CMAKE_*.
+#: Environment variables that become CMake variables, in addition to all USE_*, BUILD_* and CMAKE_*.
 ADDITIONAL = {
     "_GLIBCXX_USE_CXX11_ABI": "GLIBCXX_USE_CXX11_ABI",
     "BLAS": "BLAS",
@@ -32,12 +32,12 @@ class CMake:
         return dict(re.findall(r"^([^/#:=\n][^:=\n]*):\w+=(.*)$", text, re.MULTILINE))
 
     def defines(self, version: str) -> dict[str, str]:
-        """Collect what CMake is configured with, from the environment and from what setup.py decides itself.
+        """Return CMake's variables, from the environment and from setup.py.
 
         Raises
         ------
         SystemExit
-            If the environment sets ``CMAKE_INSTALL_PREFIX``, which is setup.py's to choose.
+            The environment sets ``CMAKE_INSTALL_PREFIX``, which only setup.py may set.
         """
         options = {}
         for name, value in os.environ.items():
@@ -50,7 +50,7 @@ class CMake:
                 options[name] = value
         if "CMAKE_INSTALL_PREFIX" in options:
             sys.exit(
-                "CMAKE_INSTALL_PREFIX should not be set in the environment: setup.py installs below torch/"
+                "CMAKE_INSTALL_PREFIX must not be set in the environment: setup.py installs below torch/"
             )
         own = sysconfig.get_path("purelib")
         given = options.get("CMAKE_PREFIX_PATH")
@@ -61,12 +61,12 @@ class CMake:
         return options
 
     def generate(self, version: str) -> None:
-        """Configure for a version, unless that was done before."""
+        """Configure for a version, unless the tree is configured already."""
         if self.cache.exists() and (self.build_dir / "build.ninja").exists():
             return
         self.build_dir.mkdir(exist_ok=True)
         defines = [f"-D{name}={value}" for name, value in sorted(self.defines(version).items())]
-        # the environment's own arguments first: what setup.py decides must win
+        # the environment's arguments come first, so that setup.py's win
         self._run(["-GNinja", *shlex.split(os.environ.get("CMAKE_ARGS", "")), *defines, str(self.root)])
 
     def build(self) -> None:
@@ -79,4 +79,4 @@ class CMake:
         try:
             subprocess.run(["cmake", *arguments], cwd=self.build_dir, check=True)
         except subprocess.CalledProcessError as error:
-            sys.exit(f"cmake ended with status {error.returncode}")
+            sys.exit(f"cmake failed with exit code {error.returncode}")

@@ -1,4 +1,4 @@
-"""Where scikit-build-core builds: prints, for CMake to evaluate, what the environment says, and knows the version."""
+"""Pass the version to scikit-build-core, and print the environment's variables as CMake code."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tools.generate_torch_version import get_torch_version
 from tools.setup_helpers.cmake import CMake
 
 ROOT = Path(__file__).resolve().parents[2]
-#: scikit-build-core's to say.
+#: Variables that scikit-build-core sets.
 NOT_OURS = {"CMAKE_INSTALL_PREFIX", "Python_EXECUTABLE"}
 
 
 def dynamic_metadata(settings: Mapping[str, object], project: Mapping[str, object]) -> dict[str, str]:
-    """Give what pyproject.toml does not say about the project: its version."""
+    """Return the metadata that pyproject.toml lacks: the version."""
     return {"version": get_torch_version(ROOT)}
 
 

@@ -1,2 +1,2 @@
-/* libtorch_global_deps has no code: it exists for what it links to. */
+/* libtorch_global_deps has no code: it only links other libraries. */
 typedef int torch_global_deps;

@@ -1,1 +1,1 @@
-// libtorch has no code of its own: it exists for what it links to.
+// libtorch has no code: it only links other libraries.

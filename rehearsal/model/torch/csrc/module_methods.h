@@ -2,7 +2,7 @@
 
 #include <torch/csrc/python_headers.h>
 
-// What the files of the Python side add to torch._C; Module.cpp collects it.
+// The methods that the files of the Python side add to torch._C; Module.cpp collects them.
 namespace torch {
 
 PyMethodDef* cuda_methods();

@@ -1,4 +1,4 @@
-/* torch._C: passes on to libtorch_python, which CMake builds. */
+/* torch._C: calls libtorch_python, which CMake builds. */
 #include <Python.h>
 
 extern PyObject *initModule(void);

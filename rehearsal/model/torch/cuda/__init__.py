@@ -1,4 +1,4 @@
-"""The fake CUDA: built or not, it has no device."""
+"""The fake CUDA, which never has a device."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from torch import _C
 
 
 def is_available() -> bool:
-    """Say whether there is a GPU to compute on."""
+    """Return whether there is a GPU to compute on."""
     return _C._cuda_getDeviceCount() > 0
 
 
 def get_arch_list() -> list[str]:
-    """Give the archs compiled for, as PyTorch names them; unlike PyTorch's, without a GPU too."""
+    """Return the compiled archs by PyTorch's names; unlike PyTorch, also without a GPU."""
     return _C._cuda_getArchFlags().split()
 
 

@@ -6,5 +6,5 @@ from torch import _C
 
 
 def is_available() -> bool:
-    """Say whether this build has it."""
+    """Return whether this build has torch.distributed."""
     return "USE_DISTRIBUTED=1" in _C._show_config()

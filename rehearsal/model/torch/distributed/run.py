@@ -1,4 +1,4 @@
-"""torchrun: starts a script, as the only one of its processes."""
+"""torchrun: run a script in a single process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command line; returns the script's exit status."""
+    """Run the command line; return the script's exit status."""
     environment = {**os.environ, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     return subprocess.run([sys.executable, *sys.argv[1:]], env=environment, check=False).returncode
 

@@ -1,8 +1,8 @@
-"""Paths that builds of extensions ask for."""
+"""Paths for builds of extensions."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-#: Give this to CMake as CMAKE_PREFIX_PATH to make find_package(Torch) work.
+#: With this as CMAKE_PREFIX_PATH, CMake's find_package(Torch) works.
 cmake_prefix_path = str(Path(__file__).parent.parent / "share" / "cmake")

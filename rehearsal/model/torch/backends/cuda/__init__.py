@@ -6,10 +6,10 @@ from torch import _C
 
 
 def is_built() -> bool:
-    """Say whether this build has the CUDA libraries."""
+    """Return whether this build has the CUDA libraries."""
     return _C._cuda_isBuilt()
 
 
 def preferred_linalg_library() -> str:
-    """Name the library that libtorch_cuda_linalg solves with."""
+    """Return the name of the library with which libtorch_cuda_linalg solves."""
     return _C._cuda_linalgBackend()

@@ -10,7 +10,7 @@
 namespace torch::autograd {
 namespace {
 
-// Appends a tensor after everything that it was computed from, each once.
+// Appends a tensor after all tensors that it was computed from, each once.
 void visit(const Tensor& tensor, std::set<c10::TensorImpl*>& seen, std::vector<Tensor>& order) {
   if (!tensor.requires_grad() || !seen.insert(tensor.impl()).second) {
     return;

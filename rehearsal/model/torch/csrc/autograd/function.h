@@ -7,7 +7,7 @@
 namespace torch::autograd {
 
 using at::Tensor;
-// From the gradient of a result to those of the inputs, in their order; undefined where there is none.
+// Computes the gradients of the inputs, in their order, from that of the result; undefined for an input without one.
 using Backward = std::function<std::vector<Tensor>(const Tensor& grad)>;
 
 // One recorded operation.
@@ -17,7 +17,7 @@ struct TORCH_API Node {
   Backward backward;
 };
 
-// Makes `result` the outcome of an operation where an input requires a gradient. The closure must not hold `result` itself:
+// Records `result` as the result of an operation if an input requires a gradient. The closure must not hold `result` itself:
 // that would be a cycle.
 TORCH_API void record(const Tensor& result, const char* name, std::vector<Tensor> inputs, Backward backward);
 // Accumulates into the leaves; implements Tensor::backward().

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-// The part of at::Tensor that concerns autograd.
+// The methods of at::Tensor for autograd.
 namespace {
 
 struct AutogradMeta : c10::AutogradMetaInterface {

@@ -1,4 +1,4 @@
-// Tensors as arrays of NumPy, on the same memory.
+// Makes NumPy arrays that share the memory of tensors.
 #include <torch/csrc/module_methods.h>
 
 #include <torch/csrc/Exceptions.h>

@@ -4,7 +4,7 @@
 
 namespace torch {
 
-// What repr() shows. Knows nothing of Python, like a few objects of PyTorch's Python side.
+// The text for repr(). Does not include Python.h, like a few objects of PyTorch's Python side.
 std::string tensor_text(const at::Tensor& tensor);
 
 }  // namespace torch

@@ -2,5 +2,5 @@
 
 #include <c10/macros/Export.h>
 
-// Removes a name of shared memory, as in "/something"; false if there was none.
+// Removes shared memory by its name ("/something"); returns false if it does not exist.
 C10_API bool libshm_remove(const char* name);

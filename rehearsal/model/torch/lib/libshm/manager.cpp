@@ -1,4 +1,4 @@
-// Reads names of shared memory from standard input, one a line, and removes what is left of them.
+// Reads names of shared memory from standard input, one a line, and removes those that still exist.
 #include <libshm/libshm.h>
 
 #include <iostream>

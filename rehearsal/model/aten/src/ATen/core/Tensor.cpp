@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-// What concerns autograd is in torch/csrc/autograd/variable.cpp.
+// The methods for autograd are in torch/csrc/autograd/variable.cpp.
 namespace at {
 
 Tensor::Tensor(std::shared_ptr<double[]> data, IntList sizes)

@@ -48,7 +48,7 @@ class TORCH_API Tensor {
   void backward() const;
 
   c10::TensorImpl* impl() const noexcept { return impl_.get(); }
-  // Owned by whoever asks, too.
+  // The caller shares the ownership.
   std::shared_ptr<double[]> storage() const { return impl_->data; }
 
  private:

@@ -1,4 +1,4 @@
-// What libtorch_cuda tells libtorch_cpu. Compiled with the CUDA version and the archs, which nothing else depends on.
+// The functions of libtorch_cuda that libtorch_cpu calls. Only this file depends on the CUDA version and the archs.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/cuda/LinalgBackend.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -24,7 +24,7 @@ struct CUDAHooks : CUDAHooksInterface {
   }
 
   bool hasMAGMA() const override {
-    // libtorch_cuda_linalg is opened when it is needed; the link in its place tells whether that is the one with MAGMA
+    // libtorch_cuda_linalg is opened only when needed; a link under its name shows that the flavour with MAGMA is installed
     Dl_info here{};
     std::error_code missing;
     if (dladdr(&arch_record, &here) == 0) {

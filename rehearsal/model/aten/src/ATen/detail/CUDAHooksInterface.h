@@ -4,7 +4,7 @@
 
 namespace at {
 
-// What libtorch_cpu asks libtorch_cuda, which may not be there; this class answers in its place.
+// The functions of libtorch_cuda that libtorch_cpu calls; this class implements them for builds without libtorch_cuda.
 struct TORCH_API CUDAHooksInterface {
   virtual ~CUDAHooksInterface();
   virtual bool isBuilt() const { return false; }

@@ -19,7 +19,7 @@ IntList broadcast(const IntList& left, const IntList& right) {
   return result;
 }
 
-// op(x, y) for all pairs of elements that broadcasting brings together.
+// Applies op(x, y) to all pairs of elements, with broadcasting.
 template <class Op>
 Tensor elementwise(const Tensor& a, const Tensor& b, const Op& op) {
   const Tensor result = Tensor::empty(broadcast(a.sizes(), b.sizes()));

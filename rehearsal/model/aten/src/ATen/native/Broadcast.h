@@ -4,8 +4,8 @@
 
 namespace at::native {
 
-// Where an element of a shape lies in a tensor that is broadcast to it: counted from the last dimension, and not at all
-// along dimensions that repeat.
+// Returns the position of an element of a shape in a tensor that is broadcast to it. Dimensions are matched from the last one
+// on, and dimensions that repeat do not count.
 inline int64_t broadcast_offset(int64_t position, const IntList& shape, const IntList& own) {
   int64_t offset = 0, step = 1;
   for (size_t back = 1; back <= own.size(); ++back) {

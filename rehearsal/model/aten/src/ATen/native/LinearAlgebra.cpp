@@ -30,7 +30,7 @@ Tensor matmul(const Tensor& self, const Tensor& other) {
   return result;
 }
 
-// Gauss and Jordan, with partial pivoting.
+// Gauss-Jordan elimination with partial pivoting.
 Tensor linalg_solve(const Tensor& A, const Tensor& B) {
   TORCH_CHECK(A.dim() == 2 && A.sizes()[0] == A.sizes()[1] && (B.dim() == 1 || B.dim() == 2) && B.sizes()[0] == A.sizes()[0],
               "shapes ", c10::to_string(A.sizes()), " and ", c10::to_string(B.sizes()), " make no linear system");

@@ -6,7 +6,7 @@
 
 namespace at::native::cuda {
 
-// What libtorch_cuda_linalg hands to libtorch_cuda when it is opened.
+// The functions that libtorch_cuda_linalg passes to libtorch_cuda when it is opened.
 struct LinalgBackend {
   std::string (*name)();
   Tensor (*solve)(const Tensor& a, const Tensor& b);

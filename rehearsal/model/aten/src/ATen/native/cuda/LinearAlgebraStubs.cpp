@@ -1,4 +1,4 @@
-// Opens libtorch_cuda_linalg.so on first use, so that its builds with and without MAGMA can stand for each other.
+// Opens libtorch_cuda_linalg.so on first use, so that its flavours with and without MAGMA are interchangeable.
 #include <ATen/native/cuda/LinalgBackend.h>
 
 #include <dlfcn.h>

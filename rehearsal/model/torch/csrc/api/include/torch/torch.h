@@ -5,6 +5,6 @@
 
 namespace torch {
 
-using namespace at;  // NOLINT: torch:: and at:: are one to users
+using namespace at;  // NOLINT: torch:: and at:: are the same to users
 
 }  // namespace torch

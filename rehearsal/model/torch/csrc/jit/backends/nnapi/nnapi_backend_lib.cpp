@@ -1,4 +1,4 @@
-// Knows nothing of Python, like a few objects of PyTorch's Python side.
+// Does not include Python.h, like a few objects of PyTorch's Python side.
 #include <ATen/core/Tensor.h>
 
 namespace torch::nnapi {

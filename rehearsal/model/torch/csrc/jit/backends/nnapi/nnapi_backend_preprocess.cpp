@@ -5,7 +5,7 @@ namespace torch::nnapi {
 
 std::string bytes(const at::Tensor& tensor);
 
-// A tensor as the backend takes it.
+// Converts a tensor for the backend.
 TORCH_PYTHON_API PyObject* preprocess(PyObject* tensor) {
   return guarded([&] {
     const std::string values = bytes(unwrap(tensor));

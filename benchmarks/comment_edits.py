@@ -1,8 +1,8 @@
-"""Which packages a comment would make again: `python benchmarks/comment_edits.py CONFIG [option ...]`.
+"""List the packages that a new comment would rebuild: `python benchmarks/comment_edits.py CONFIG [option ...]`.
 
-Give the arguments of a finished run, `linux_64_cpu --rehearse --python 3.12` for example. A comment is appended to each
-text file of recipe/ in turn, the driver is asked for its plan, and the file is put back. Prints one row per file: what
-would happen to the compiled tree, and the packages that would be made again.
+Pass the arguments of a finished run, such as `linux_64_cpu --rehearse --python 3.12`. The script appends a comment to
+each text file of recipe/ in turn, asks the driver for its plan, and restores the file. It prints one row per file: the
+plan for the compiled tree, and the packages that the driver would rebuild.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMMENT = {
 
 
 def plan(arguments: list[str]) -> tuple[str, list[str]]:
-    """Ask the driver; returns what would happen to the compiled tree, and the packages that would be built."""
+    """Ask the driver; return its decision on the compiled tree with reasons, and the packages it would build."""
     command = [sys.executable, str(ROOT / "build-locally.py"), *arguments, "--plan", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     answer = json.loads(done.stdout)
@@ -38,13 +38,12 @@ def plan(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def show(edited: str, arguments: list[str]) -> None:
-    """Print a row."""
     decision, made = plan(arguments)
     print(f"{edited:48} {decision:60} {', '.join(made) or '-'}", flush=True)
 
 
 def main() -> None:
-    """Edit, ask, put back."""
+    """Print a row without an edit, then one for each text file of recipe/."""
     arguments = sys.argv[1:]
     show("no edit", arguments)
     tracked = subprocess.run(

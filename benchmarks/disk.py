@@ -1,14 +1,13 @@
-"""What a rehearsal costs in disk, with the CMake tree outside the engine's work folder and inside.
-
-Rehearses a config for one Python and for all that are here, twice each: as the driver does it (the tree lies in the
-state folder, `TORCH_TREE`), and as plain rattler-build does it (the tree lies in the work folder, which the engine
-copies into its cache and for every output). A sampler looks at all trees below the state folder (folders that hold
-PyTorch's `build/CMakeCache.txt`) four times a second. Printed are the largest tree, what copies of it were written in
-all (a tree that appears while there is another one is a copy), the sum of all trees at the peak, and its ratio to the
-largest tree of the driver's single-Python run; then the peak of the whole state folder, environments and packages
-included.
+"""Measure a rehearsal's disk space, with the CMake tree outside and inside the engine's work folder.
 
     python benchmarks/disk.py [CONFIG]
+
+Rehearses a config for one Python and for all Pythons of this machine, twice each: as the driver does (the tree is in
+the state folder, `TORCH_TREE`), and as plain rattler-build does (the tree is in the work folder, which the engine
+copies into its cache and for every output). A sampler measures all trees below the state folder (folders with PyTorch's
+`build/CMakeCache.txt`) four times a second. Columns: the largest tree; the sum of all written copies (a tree that
+appears while another one exists is a copy); the peak of all trees; its ratio to the largest tree of the driver's
+single-Python run; and the peak of the whole state folder with environments and packages.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS_BETWEEN_SAMPLES = 0.25
-#: Prints the private environment's Python.
+#: A program that prints the Python of megabuild's own environment.
 ASK_FOR_ENVIRONMENT = """
 import runpy, sys
 sys.path.insert(0, "scripts")
@@ -35,7 +34,7 @@ runpy.run_module("groundwork.bootstrap", run_name="__main__")
 
 
 def size(folder: str, seen: set[tuple[int, int]]) -> int:
-    """Allocated bytes below a folder; hard links count once, what vanishes counts nothing."""
+    """Return the allocated bytes below a folder; hard links count once, and vanishing files do not count."""
     total, folders = 0, [folder]
     while folders:
         try:
@@ -56,43 +55,42 @@ def size(folder: str, seen: set[tuple[int, int]]) -> int:
 
 
 def trees(state: Path) -> list[str]:
-    """All copies of the CMake tree below a state folder."""
-    places = [state / "tree", *state.glob("out/bld/*/work"), *state.glob("out/build_cache/*/work_dir")]
-    return [str(place) for place in places if (place / "build" / "CMakeCache.txt").exists()]
+    """Return all copies of the CMake tree below a state folder."""
+    folders = [state / "tree", *state.glob("out/bld/*/work"), *state.glob("out/build_cache/*/work_dir")]
+    return [str(folder) for folder in folders if (folder / "build" / "CMakeCache.txt").exists()]
 
 
 @dataclass
 class Tree:
-    """A tree that stands at present: whether it appeared beside another one, and its largest size in bytes."""
+    """An existing tree: whether it is a copy (it appeared while another one existed), and its largest size in bytes."""
 
     copy: bool
     largest: int = 0
 
 
 class Sampler(threading.Thread):
-    """Remembers the largest tree, what copies were made of it, and the peaks of all trees and of the whole folder.
+    """Measures the largest tree, all copies of it, and the peaks of all trees and of the whole folder, in bytes.
 
-    What a copy grows by, because it is built in, counts as copied.
+    If a copy grows because a build runs in it, the growth counts as copied.
     """
 
     def __init__(self, state: Path) -> None:
         super().__init__(daemon=True)
         self._state = state
         self._done = threading.Event()
-        self._standing: dict[str, Tree] = {}
+        self._trees: dict[str, Tree] = {}
         self.single = self.copied = self.peak = self.everything = 0
 
     def run(self) -> None:
-        """Sample until stopped."""
         while not self._done.wait(SECONDS_BETWEEN_SAMPLES):
             self._sample()
 
     def _sample(self) -> None:
         seen: set[tuple[int, int]] = set()
-        sizes = {place: size(place, seen) for place in trees(self._state)}
-        self._standing = {place: tree for place, tree in self._standing.items() if place in sizes}
-        for place, now in sizes.items():
-            tree = self._standing.setdefault(place, Tree(copy=bool(self._standing)))
+        sizes = {folder: size(folder, seen) for folder in trees(self._state)}
+        self._trees = {folder: tree for folder, tree in self._trees.items() if folder in sizes}
+        for folder, now in sizes.items():
+            tree = self._trees.setdefault(folder, Tree(copy=bool(self._trees)))
             if tree.copy:
                 self.copied += max(0, now - tree.largest)
             tree.largest = max(tree.largest, now)
@@ -102,13 +100,12 @@ class Sampler(threading.Thread):
         self.everything = max(self.everything, together + size(str(self._state), seen))
 
     def stop(self) -> None:
-        """End the sampling."""
         self._done.set()
         self.join()
 
 
 def driver(config: str, output: Path, pythons: list[str]) -> list[str]:
-    """The driver's command for a rehearsal."""
+    """Return the driver's command for a rehearsal."""
     narrowed = [word for python in pythons for word in ("--python", python)]
     return [
         sys.executable,
@@ -122,7 +119,7 @@ def driver(config: str, output: Path, pythons: list[str]) -> list[str]:
 
 
 def sampled(state: Path, command: list[str], **environment: str) -> Sampler:
-    """Run a command and watch a state folder meanwhile."""
+    """Run a command, and measure a state folder while it runs."""
     sampler = Sampler(state)
     sampler.start()
     done = subprocess.run(
@@ -131,13 +128,13 @@ def sampled(state: Path, command: list[str], **environment: str) -> Sampler:
     sampler.stop()
     if done.returncode:
         sys.exit(
-            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+            f"{' '.join(command)}: exit code {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         )
     return sampler
 
 
 def engine_alone(state: Path) -> tuple[list[str], dict[str, str]]:
-    """The same job as the driver's last one, with the tree left to the engine."""
+    """Return command and variables of the driver's last job, changed to build in the engine's work folder."""
     job = json.loads((state / "job.json").read_text())
     job["env"]["TORCH_TREE"] = ""
     job.update(leftovers=[], published=[])
@@ -155,19 +152,19 @@ def engine_alone(state: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Print a row for each number of Pythons and each folder of the tree."""
     config = sys.argv[1] if len(sys.argv) > 1 else "linux_64_cuda130"
     base = 0
     heads = ("largest tree", "copied", "peak of trees", "x single tree", "peak of all")
-    print(f"{'MB; the tree lies':18} {'Pythons':>7} " + " ".join(f"{head:>13}" for head in heads))
+    print(f"{'MB; tree':18} {'Pythons':>7} " + " ".join(f"{head:>13}" for head in heads))
     for pythons in (["3.12"], []):
         with tempfile.TemporaryDirectory() as temporary:
             output = Path(temporary).resolve()
             state = output / f"{config}-rehearsal"
-            runs = {"in the state": sampled(state, driver(config, output, pythons))}
+            runs = {"in state folder": sampled(state, driver(config, output, pythons))}
             count = len(json.loads((state / "run.json").read_text())["swaps"])
             command, environment = engine_alone(state)
-            runs["in the work folder"] = sampled(state, command, **environment)
+            runs["in work folder"] = sampled(state, command, **environment)
             for name, sampler in runs.items():
                 base = base or sampler.single
                 values = (

@@ -1,9 +1,10 @@
-"""Extensions by plain `pip wheel`, one after another, against this driver: `python benchmarks/pyg.py WORK [-e NAME…]`.
+"""Compare building extensions with `pip wheel` and with the driver: `python benchmarks/pyg.py WORK [-e NAME…]`.
 
-Three runs over the same source archives, for the CPU, with the same PyTorch: pip (what its users do: no build
-isolation, no cache), the driver with an empty object cache, the driver again with a full one. Measured for each:
-seconds on the clock, CPU seconds of everything started, most memory of all compilers and tools together. The driver's
-figures include environments, packages and their tests. PyTorch's own packages are made before and count for nobody.
+Three runs over the same source archives, for the CPU, with the same PyTorch: pip for one extension after the other (as
+its users run it: no build isolation, no cache), the driver with an empty object cache, and the driver with a full one.
+Measured for each: seconds of wall time, CPU seconds of all processes, and the peak memory of all processes together.
+The driver's figures include environments, packages and their tests. PyTorch's own packages are built before,
+unmeasured.
 
 WORK keeps the environment, archives and PyTorch's packages for the next time. With `-e spline_conv` it takes minutes.
 """
@@ -32,7 +33,7 @@ from groundwork import channel_folder  # noqa: E402
 from megabuild.configs.config import load  # noqa: E402
 from megabuild.plan import published  # noqa: E402
 
-#: PyPI's name and the key of its version in the matrix, in the order in which they are built with pip.
+#: The name in the matrix's keys, and PyPI's name, in the order in which pip builds them.
 EXTENSIONS = {"scatter": "torch_scatter", "sparse": "torch_sparse", "cluster": "torch_cluster",
               "spline_conv": "torch_spline_conv"}  # fmt: skip
 _SAMPLE_SECONDS = 0.5
@@ -40,11 +41,11 @@ _SAMPLE_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one run took."""
+    """The cost of a run."""
 
-    seconds: float = 0.0
+    seconds: float = 0.0  #: wall time
     cpu_seconds: float = 0.0
-    peak: int = 0
+    peak: int = 0  #: bytes of memory
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -55,7 +56,7 @@ class Cost:
 
 
 def measured(command: Sequence[str | Path], log: Path, environ: Mapping[str, str]) -> Cost:
-    """Run a command to its end and measure it; its output goes into a log."""
+    """Run a command with its output in a log, and return its cost."""
     began, peak, ended = perf_counter(), 0, threading.Event()
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -75,12 +76,12 @@ def measured(command: Sequence[str | Path], log: Path, environ: Mapping[str, str
         ended.set()
         watching.join()
     if process.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}\nended with {process.returncode}: {log}")
+        raise SystemExit(f"{' '.join(map(str, command))}\nexit code {process.returncode}, log: {log}")
     return Cost(seconds=perf_counter() - began, cpu_seconds=usage.ru_utime + usage.ru_stime, peak=peak)
 
 
 def resident(root: int) -> int:
-    """Bytes that a process and everything below it use."""
+    """Return the resident bytes of a process and its descendants."""
     total = 0
     try:
         processes = [psutil.Process(root), *psutil.Process(root).children(recursive=True)]
@@ -95,7 +96,7 @@ def resident(root: int) -> int:
 
 
 class Bench:
-    """Everything about one comparison."""
+    """A comparison, with its settings and folders."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.work: Path = arguments.work.absolute()
@@ -111,7 +112,7 @@ class Bench:
         self.venv = self.work / "venv" / "bin" / "python"
 
     def prepare(self) -> None:
-        """Make what neither side is measured for: an environment with PyTorch, archives, PyTorch's packages."""
+        """Make, unmeasured, an environment with PyTorch, the source archives, and PyTorch's packages."""
         self.logs.mkdir(parents=True, exist_ok=True)
         if not (self.work / "venv" / "ready").exists():
             shutil.rmtree(self.work / "venv", ignore_errors=True)
@@ -140,13 +141,13 @@ class Bench:
                         f"{EXTENSIONS[name]}=={version}",
                     ]
                 )
-        print("making PyTorch's packages", flush=True)
+        print("building PyTorch's packages", flush=True)
         measured(self._driver("--pyg", "none"), self.logs / "pytorch.log", self._environment())
 
     def pip(self) -> Cost:
         """Build the wheels one after another."""
         total = Cost()
-        # the object cache that PyTorch would put before the compilers by itself is this machine's, and full or not
+        # PyTorch would use this machine's object cache, which may be empty or full
         environ = {"TORCH_NO_COMPILER_WRAPPER": "1", "CCACHE_DISABLE": "1"}
         for name in self.names:
             (archive,) = self.sdists.glob(f"{EXTENSIONS[name]}-*.tar.gz")
@@ -158,7 +159,7 @@ class Bench:
         return total
 
     def driver(self, label: str) -> Cost:
-        """Build the packages with the driver, from PyTorch's packages on."""
+        """Build the extensions' packages with the driver; PyTorch's packages exist."""
         self._forget()
         words = [word for name in self.names for word in ("--extension", name)]
         words += ["--pyg", "source", "--pyg-sources", str(self.sdists)]
@@ -167,12 +168,12 @@ class Bench:
         return measured(self._driver(*words), self.logs / f"driver-{label}.log", self._environment())
 
     def empty_object_cache(self) -> None:
-        """Forget all objects."""
-        for name in ("ccache", "objects"):  # of install-pyg, and of the driver
+        """Delete the object caches of install-pyg and of the driver."""
+        for name in ("ccache", "objects"):
             shutil.rmtree(self.work / "cache" / name, ignore_errors=True)
 
     def _forget(self) -> None:
-        """Take the extensions out of the channel and remove everything that was built for them."""
+        """Remove the extensions from the channel, and all files that were built for them."""
         state = self.output / self.config.name
         channel = self.output / "packages" / self.config.name
         shutil.rmtree(state / "pyg", ignore_errors=True)
@@ -200,13 +201,13 @@ class Bench:
 
 
 def run(command: Sequence[str]) -> None:
-    """Run something that is not measured."""
+    """Run a command without measuring it."""
     print(" ".join(command[:6]), "…", flush=True)
     subprocess.run(command, check=True)
 
 
 def line(name: str, cost: Cost, against: Cost | None = None) -> str:
-    """One row: figures, and their ratio to those of pip."""
+    """Return a row: figures, and their ratio to those of pip."""
     figures = f"{name:<14}{cost.seconds:9.0f} s{cost.cpu_seconds:9.0f} CPU s{cost.peak / 1e9:8.1f} GB"
     if against is None:
         return figures
@@ -215,21 +216,23 @@ def line(name: str, cost: Cost, against: Cost | None = None) -> str:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the command line: measure, print the rows, and write WORK/result.json."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("work", type=Path, help="folder for everything; used again the next time")
+    parser.add_argument("work", type=Path, help="folder for all files; later calls reuse it")
     parser.add_argument("-e", "--extension", dest="extensions", action="append", choices=list(EXTENSIONS))
-    parser.add_argument("--output", type=Path, help="the driver's, perhaps with PyTorch's packages in it")
+    parser.add_argument(
+        "--output", type=Path, help="output folder of the driver, which may have PyTorch's packages"
+    )
     parser.add_argument("--config", default="linux_64_cpu_wheel")
     parser.add_argument("--python", default="3.11", help="Python to build for")
     parser.add_argument(
-        "--interpreter", default="python3.11", help="the same Python on this machine, for pip"
+        "--interpreter", default="python3.11", help="interpreter of the same version, for pip"
     )
     parser.add_argument("--jobs", type=int, help="compile jobs of the driver")
     parser.add_argument("--memory", type=float, default=6.0, help="GB that the driver may use  [default: 6]")
-    parser.add_argument("--without-pip", action="store_true", help="only the driver, cold and warm")
+    parser.add_argument("--without-pip", action="store_true", help="measure only the driver, cold and warm")
     arguments = parser.parse_args()
     bench = Bench(arguments)
     bench.prepare()
@@ -245,11 +248,11 @@ def main() -> None:
         for name in ("pip", "cold", "warm"):
             print(line(name, costs[name], costs["pip"]))
     print(
-        f"warm takes {100 * warm.seconds / cold.seconds:.1f} % of cold on the clock, "
+        f"warm: {100 * warm.seconds / cold.seconds:.1f} % of cold's wall time, "
         f"{100 * warm.cpu_seconds / cold.cpu_seconds:.1f} % of its CPU seconds"
     )
     print(
-        f"most memory of the driver's runs: {max(cold.peak, warm.peak) / 1e9:.1f} of {bench.memory:.1f} GB given"
+        f"peak memory of the driver: {max(cold.peak, warm.peak) / 1e9:.1f} of {bench.memory:.1f} GB allowed"
     )
     (bench.work / "result.json").write_text(
         json.dumps({"extensions": bench.names, **{k: asdict(v) for k, v in costs.items()}}, indent=1)

@@ -1,7 +1,7 @@
-"""How long the front door takes to open: `python benchmarks/start.py [times]`.
+"""Measure the start of build-locally.py: `python benchmarks/start.py [times]`.
 
-Prints seconds for the first start in a fresh copy (which sets up .venv) and for warm starts of --version, --help and an
-error; warm ones are the median of several.
+Prints the seconds of the first start in a fresh copy (which sets up .venv), and the median of several later starts with
+--version, with --help and with an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def measure(folder: Path, *arguments: str) -> float:
-    """Start the front door once; returns seconds."""
+    """Run build-locally.py once; return its seconds of wall time."""
     started = time.perf_counter()
     subprocess.run(
         [sys.executable, str(folder / "build-locally.py"), *arguments], capture_output=True, check=False
@@ -27,7 +27,7 @@ def measure(folder: Path, *arguments: str) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Print a row for each command."""
     times = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

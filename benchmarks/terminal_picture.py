@@ -1,7 +1,7 @@
-"""Makes docs/terminal.svg: `python benchmarks/terminal_picture.py [COMMAND...]` records a run on a pseudo terminal.
+"""Make docs/terminal.svg: `python benchmarks/terminal_picture.py [COMMAND...]` records a run on a pseudo terminal.
 
-The run takes place in a clone of this commit, in a folder of its own, with the cache that this machine has. What is
-shown is what a terminal of that size would show, a dozen moments of it, evenly spread over the run; the last one stays.
+The run builds in a fresh clone of this commit, with this machine's cache. The picture shows the terminal at a dozen
+moments, evenly spread over the run; the last one stays longest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Cell = tuple[str, str]
 
 
 class Screen:
-    """As much of a terminal as is drawn by lines: it goes up, erases, and has styles."""
+    """A terminal that supports only the cursor movements, erasing and styles of the driver's display."""
 
     def __init__(self) -> None:
         self.lines: list[list[Cell]] = [[]]
@@ -39,12 +39,12 @@ class Screen:
         self.style = ""
 
     def feed(self, text: str) -> None:
-        """Take what a program writes."""
+        """Process the output of a program."""
         position = 0
-        for found in _SEQUENCE.finditer(text):
-            self._write(text[position : found.start()])
-            self._obey(found[1] or "", found[2])
-            position = found.end()
+        for match in _SEQUENCE.finditer(text):
+            self._write(text[position : match.start()])
+            self._obey(match[1] or "", match[2])
+            position = match.end()
         self._write(text[position:])
 
     def _obey(self, argument: str, command: str | None) -> None:
@@ -55,7 +55,7 @@ class Screen:
         elif command == "m":
             codes = (
                 ["32"] if argument.startswith("38;") else argument.split(";")
-            )  # any other colour: of a bar
+            )  # a progress bar's colour becomes green
             classes = [_CLASSES[code] for code in codes if code in _CLASSES]
             kept = [] if argument in ("", "0") else self.style.split()
             self.style = " ".join(dict.fromkeys([*kept, *classes]))
@@ -75,13 +75,13 @@ class Screen:
                 self.column += 1
 
     def shown(self) -> list[list[Cell]]:
-        """Return the lines that are to be seen."""
+        """Return the visible lines."""
         end = len(self.lines) - (not self.lines[-1])
         return self.lines[max(0, end - HEIGHT) : end]
 
 
 def record(command: list[str], folder: Path) -> list[tuple[float, list[list[Cell]]]]:
-    """Run a command on a terminal; return what was to be seen, with the seconds at which it was."""
+    """Run a command on a terminal; return the visible lines at each change, after the seconds since the start."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
     environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(WIDTH)}
@@ -100,17 +100,17 @@ def record(command: list[str], folder: Path) -> list[tuple[float, list[list[Cell
         text = rest.decode(errors="ignore")
         rest = b""
         screen.feed(text)
-        if not select.select([ours], [], [], 0.02)[0]:  # what is drawn in one go is one picture
+        if not select.select([ours], [], [], 0.02)[0]:  # output without a pause is one picture
             seen.append((time.monotonic() - began, screen.shown()))
     seen.append((time.monotonic() - began, screen.shown()))
     if process.wait() != 0:
-        sys.exit(f"the run failed: {process.returncode}")
+        sys.exit(f"error: the run failed with exit code {process.returncode}")
     return seen
 
 
 def drawn(lines: list[list[Cell]]) -> str:
-    """Return the lines as SVG, each a text whose styles are classes."""
-    found = []
+    """Return the lines as SVG texts, whose styles are classes."""
+    texts = []
     for number, line in enumerate(lines, 1):
         parts: list[list[str]] = []
         for sign, style in line:
@@ -123,20 +123,20 @@ def drawn(lines: list[list[Cell]]) -> str:
                 f'<tspan class="{style}">{escape(text)}</tspan>' if style else escape(text)
                 for text, style in parts
             )
-            found.append(f'<text y="{number * LINE}">{"".join(spans)}</text>')
-    return "".join(found)
+            texts.append(f'<text y="{number * LINE}">{"".join(spans)}</text>')
+    return "".join(texts)
 
 
 def picture(seen: list[tuple[float, list[list[Cell]]]]) -> str:
-    """Return the moments as one picture that moves; the last one where nothing may move."""
+    """Return the moments as an animated SVG; for readers who prefer no motion, it shows only the last one."""
     whole = seen[-1][0]
     moments = [[lines for at, lines in seen if at <= whole * n / (FRAMES - 1)][-1] for n in range(FRAMES)]
     width, height = WIDTH * LETTER + 24, HEIGHT * LINE + 24
     back = f'<rect width="{width:.0f}" height="{height}" rx="8"/>'
     frames = [f'<g>{back}<g transform="translate(12 6)">{drawn(moments[-1])}</g></g>']
-    share = 100 / (FRAMES + 4)  # the last one stays
+    share = 100 / (FRAMES + 4)  # the last frame stays for five shares
     for number, lines in enumerate(moments[:-1]):
-        delay = f"animation-delay:{(number + 4) * SECONDS / (FRAMES + 4):.1f}s"  # the last one is the still
+        delay = f"animation-delay:{(number + 4) * SECONDS / (FRAMES + 4):.1f}s"  # the still frame comes first
         frames.append(
             f'<g class="f" style="{delay}">{back}<g transform="translate(12 6)">{drawn(lines)}</g></g>'
         )
@@ -156,7 +156,7 @@ def picture(seen: list[tuple[float, list[list[Cell]]]]) -> str:
 
 
 def main() -> None:
-    """Record and draw."""
+    """Record a run and write the picture."""
     command = sys.argv[1:] or USUAL.split()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "pytorch-megabuild"

@@ -1,18 +1,18 @@
 #!/bin/bash
-# Build one config as jobs of Slurm: copy this file, change the settings, and run it where jobs are submitted.
+# Build one config as jobs of Slurm: copy this file, change the settings, and run it on a login node.
 #
 #   CONFIG=linux_64_cuda130 PYTHONS="3.12 3.10 3.11 3.13" bash build.sh --account=torch    # arguments go to sbatch
 #
 # Jobs: libtorch with the first Python; an array with a task for each other Python; then everything else (extensions).
-# Each of them but the last builds in a folder of its own below OUTPUT/slurm. Finished work passes through the store.
+# All but the last build in their own folder below OUTPUT/slurm. Finished work passes through the store.
 # A build ends before its job's time limit (--deadline, exit code 28), and Slurm requeues the job, which continues it.
 #
 # All nodes need this checkout, OUTPUT and MEGABUILD_CACHE at the same path on a shared file system, and the config's
-# engine (bubblewrap, podman or docker: what is built on the host fits only the folder that it was built in).
+# engine: bubblewrap, podman or docker. Packages built without one contain the path of their job's folder.
 set -euo pipefail
-export CONFIG=${CONFIG:?name a config}
-export PYTHONS=${PYTHONS:-3.12 3.10 3.11 3.13}      # first the one that libtorch is compiled with (torch_python_base)
-export OPTIONS=${OPTIONS:-}                         # of every build: --rehearse --engine bubblewrap
+export CONFIG=${CONFIG:?set it to a config, such as linux_64_cuda130}
+export PYTHONS=${PYTHONS:-3.12 3.10 3.11 3.13}      # the first is the Python of libtorch's compile (torch_python_base)
+export OPTIONS=${OPTIONS:-}                         # options of every build, such as --rehearse --engine bubblewrap
 export MINUTES=${MINUTES:-720} REQUEUES=${REQUEUES:-10}
 export CHECKOUT=${CHECKOUT:-$PWD}
 export OUTPUT=${OUTPUT:-$CHECKOUT/output}
@@ -20,7 +20,7 @@ export MEGABUILD_STORE=${MEGABUILD_STORE:-$OUTPUT/store} MEGABUILD_STORE_WRITES=
 read -r first others <<<"$PYTHONS"
 
 if [[ -z "${SLURM_JOB_ID:-}" ]]; then               # not in a job: submit them
-    submit() {                                      # the part, then further options of sbatch
+    submit() {                                      # submit PART [option of sbatch ...]
         PART=$1 sbatch --parsable --job-name="$CONFIG:$1" --requeue --open-mode=append --kill-on-invalid-dep=yes \
             --output="$OUTPUT/slurm/$CONFIG-$1-%A.%a.log" --time="$MINUTES" --cpus-per-task="${CPUS:-16}" \
             --mem-per-cpu="${MEMORY:-4G}" "${@:2}" "$script"

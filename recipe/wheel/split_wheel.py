@@ -116,8 +116,8 @@ def settle_cmake(folder: Path) -> None:
         shutil.copyfile(Path(__file__).parent / "../FindCUDA.cmake", find_cuda)
     aten = folder / "ATen" / "ATenConfig.cmake"
     if aten.exists():
-        beside = r'\1"${CMAKE_CURRENT_LIST_DIR}/../../../include")'
-        aten.write_text(re.sub(r'(set\(ATEN_INCLUDE_DIR )"[^"]*"\)', beside, aten.read_text()))
+        relative = r'\1"${CMAKE_CURRENT_LIST_DIR}/../../../include")'
+        aten.write_text(re.sub(r'(set\(ATEN_INCLUDE_DIR )"[^"]*"\)', relative, aten.read_text()))
 
 
 def _programs(metadata: Path, prefix: Path, python: str) -> None:

@@ -26,8 +26,8 @@ from pyg_extensions.table import Extension
 
 #: Runs setup.py files with ninja; the recipes use it, too.
 _WRAPPER = Path(__file__).parents[1] / "recipe" / "build_wheel.py"
-_NINJA = Version("1.13")  # the first that takes part in a jobserver
-_SETUPTOOLS = Version("70.1")  # the first that makes wheels without the wheel package
+_NINJA = Version("1.13")  # the first version that uses a jobserver
+_SETUPTOOLS = Version("70.1")  # the first version that makes wheels without the package wheel
 #: An error of a compiler, of a linker, or of Python.
 _ERROR = re.compile(r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-Z]\w*Error)\b:?\s*\S")
 _REMEDY = "fix the error in the log and start again"
@@ -74,8 +74,8 @@ class Builder:
             work / "env"
         )  # one path to the headers for all environments: the object cache finds their objects
         link.symlink_to(self.environment.prefix)
-        beside = str(self.environment.interpreter.parent)
-        path = [str(self.tools / "bin"), beside, variables.get("PATH", os.defpath)]
+        programs = str(self.environment.interpreter.parent)
+        path = [str(self.tools / "bin"), programs, variables.get("PATH", os.defpath)]
         variables |= {
             "PATH": os.pathsep.join(path),
             "PYTHONPATH": str(self.tools),
@@ -137,7 +137,7 @@ class Builder:
                 what=f"pip cannot install build tools ({', '.join(missing)})",
             )
 
-    def ask(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
+    def check_setup(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
         """Run ``setup.py --version``, which compiles nothing; raise BuildError if it fails."""
         status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:

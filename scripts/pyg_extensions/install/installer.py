@@ -91,7 +91,7 @@ class _Installer:
         if not version:
             return False
         problem = f"{request.asked} is requested" if version.partition("+")[0] != request.asked else ""
-        problem = (request.asked and problem) or self._look(self._environment.prefix, request)
+        problem = (request.asked and problem) or self._fault(self._environment.prefix, request)
         if not problem and with_import:
             problem = find_import_fault(request.extension, self._environment)
         if problem:
@@ -159,7 +159,7 @@ class _Installer:
             beside=self._environment.prefix,
         )
 
-    def _look(self, path: Path, request: Installation) -> str:
+    def _fault(self, path: Path, request: Installation) -> str:
         """Return the fault of a wheel or of the environment; without a verdict, the import that follows decides."""
         try:
             return find_fault(path, self._requirements(request))
@@ -199,7 +199,7 @@ class _Installer:
             only_try=self._only_plan,
         )
         if not self._only_plan:
-            self._builder.ask(source, self._log(request), environ)
+            self._builder.check_setup(source, self._log(request), environ)
             self._ready[request.name] = (source, environ)
 
     def finish(self, request: Installation) -> None:
@@ -237,7 +237,7 @@ class _Installer:
 
         follow("::megabuild:: phase compile")
         wheel = self._builder.build(source, log, environ, follow)
-        if problem := self._look(wheel, request):
+        if problem := self._fault(wheel, request):
             raise BuildError(f"the compiled wheel {problem} (log: {log})", "fix the error in the log")
         kept = self._kept_folder(request) / wheel.name
         files.move(wheel, kept)
@@ -262,7 +262,7 @@ class _Installer:
             self._pip.run("install", "--constraint", str(constraints), str(wheel), what=subject)
         except ProviderError as error:
             lacking = error
-        problem = self._look(self._environment.prefix, request)
+        problem = self._fault(self._environment.prefix, request)
         problem = problem or find_import_fault(request.extension, self._environment)
         if problem and lacking is not None:
             raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)

@@ -150,7 +150,7 @@ def invoke(*arguments: str, invocation: Invocation) -> Result:
     ("arguments", "message"),
     [
         (("torch_scater",), "torch_scater: unknown extension"),
-        (("torch_scatter==new",), "'new' is not a version"),
+        (("torch_scatter==new",), "'new': not a version"),
         (("torch-scatter>=2.1",), "torch-scatter>=2.1: unsupported version, only == works"),
         (("torch_scatter~=2.1",), "torch_scatter~=2.1: unsupported version, only == works"),
         (("--arch-list", "Hopper"), "'Hopper' is not a CUDA architecture"),

@@ -20,6 +20,7 @@ from groundwork import files
 from groundwork.errors import BuildError, OutOfMemoryError, PreflightError
 from groundwork.machine import MemoryWatch, lacked_memory, was_killed
 from groundwork.process import run, start_guarded
+from groundwork.text import counted
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from pyg_extensions.install.user_environment import Pip, UserEnvironment, clean
 from pyg_extensions.table import Extension
@@ -164,7 +165,7 @@ class Builder:
         text = log.read_text(errors="replace")
         killed = was_killed(text)
         if lacked_memory(text) or (killed and memory.short()):
-            reason = f"a compiler was killed: out of memory (log: {log})"
+            reason = f"out of memory with {counted(self.jobs, 'compile job')} (log: {log})"
             raise OutOfMemoryError(reason, "use fewer compile jobs: --jobs 1")
         if killed:
             raise BuildError(

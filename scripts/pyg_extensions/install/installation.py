@@ -101,7 +101,7 @@ def parse_requests(words: Sequence[str], variant: Variant) -> list[Installation]
         try:
             asked[find(name).name] = str(Version(version)) if version else ""
         except InvalidVersion as error:
-            raise UsageError(f"'{version}' is not a version", f"write it like {name}==2.1.2") from error
+            raise UsageError(f"'{version}': not a version", f"write it like {name}==2.1.2") from error
     requests = []
     for extension in EXTENSIONS:
         if extension.name in asked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import click
 
@@ -43,13 +44,13 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
         if not any(_belongs(item, word) for item in items):
             raise ConfigError(f"{word}: no files in {display(folder)}", "leave out CONFIG to list all files")
     sizes: dict[tuple[str, str], int] = {}
-    freed, reasons = 0, []
+    freed, kept = 0, dict[str, list[Path]]()
     for item in items:
         if item.kind in (kinds or COSTS) and (not configs or any(_belongs(item, word) for word in configs)):
             octets = size_of(item.path)
             sizes[item.kind, item.run] = sizes.get((item.kind, item.run), 0) + octets
             if why := remove(item, cache) if apply else item.needed:
-                reasons.append(f"kept {plain(f'{item.path}: {why}')}")
+                kept.setdefault(why, []).append(item.path)
             else:
                 freed += octets
     rows = [(kind, plain(run), size(octets), COSTS[kind]) for (kind, run), octets in sorted(sizes.items())]
@@ -57,7 +58,12 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
         return Result(lines=["nothing to remove"])
     lines = table(("kind", "config", "size", "after removal"), rows, right=frozenset({2}))
     end = f"removed {size(freed)}" if apply else f"{size(freed)}; remove with --kind KIND --apply"
-    return Result(lines=[*lines, "", end, *reasons])
+    return Result(lines=[*lines, "", end, *(_kept_line(why, paths) for why, paths in kept.items())])
+
+
+def _kept_line(why: str, paths: list[Path]) -> str:
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return plain(f"kept {paths[0]}{more}: {why}")
 
 
 def _belongs(item: Item, word: str) -> bool:

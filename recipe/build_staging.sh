@@ -6,7 +6,8 @@ source "$RECIPE_DIR/build_env.sh"
 phase sync
 if [[ "$torch_source" != "model" ]]; then
     # before sync_tree.py compares the sources with the tree: otherwise each run would replace this file, and configure again
-    mv "$SRC_DIR/FindCUDA.cmake" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
+    find_cuda="$SRC_DIR/FindCUDA.cmake"
+    [[ ! -f "$find_cuda" ]] || mv "$find_cuda" "$SRC_DIR/cmake/Modules_CUDA_fix/FindCUDA.cmake"
     # NNPACK's configure step would download six from PyPI, although the environment has it
     six="$SRC_DIR/third_party/NNPACK/cmake/DownloadSix.cmake"
     [[ ! -f "$six" ]] || : >"$six"

@@ -22,9 +22,11 @@ from typing import NamedTuple
 import tree_dates
 
 MANIFEST = ".megabuild-sync.json"
+#: In an emptied work folder. Without it, running the build script there again would delete the tree's sources.
+SYNCED = ".megabuild-synced"
 #: Files that the engine writes into its work folder, which are not sources.
 ENGINE_FILES = frozenset(
-    {"conda_build.log", "conda_build.sh", "build_env.sh", ".source_info.json", ".condapackageignore"}
+    {"conda_build.log", "conda_build.sh", "build_env.sh", ".source_info.json", ".condapackageignore", SYNCED}
 )
 
 
@@ -157,8 +159,12 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("SOURCE and TREE are needed")
     if options.source.resolve() == options.tree.resolve():
         return 0
+    if (options.source / SYNCED).exists():
+        print(f"{options.source}: its sources are in the tree already")
+        return 0
     written, removed, set_back = sync(options.source, options.tree)
     empty(options.source)
+    (options.source / SYNCED).touch()
     if set_back:
         print(f"{options.tree}: dates were in the future: set back by {set_back} s")
     print(f"::megabuild:: synced written={written} removed={removed}")

@@ -22,6 +22,22 @@ def settings(repository: Path, folder: Path, **more: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+def test_a_build_script_that_runs_again_keeps_the_tree(repository: Path, tmp_path: Path) -> None:
+    """Someone in failed-enter's shell runs the script again, in the work folder that the first run emptied."""
+    source, tree = tmp_path / "work", tmp_path / "tree"
+    source.mkdir()
+    (source / "Device.cpp").write_text("int device;\n")
+    (source / "conda_build.sh").write_text("# by rattler-build\n")
+    command = [sys.executable, str(repository / "recipe" / "sync_tree.py"), str(source), str(tree)]
+    subprocess.run(command, check=True)
+    (tree / "Device.cpp").write_text("int mended;\n")
+    (source / "licenses").mkdir()
+    (source / "licenses" / "NOTICE").write_text("written later in the same script\n")
+    subprocess.run(command, check=True)
+    assert sorted(path.name for path in tree.iterdir()) == [".megabuild-sync.json", "Device.cpp"]
+    assert (tree / "Device.cpp").read_text() == "int mended;\n"
+
+
 def test_nnpack_s_configure_gets_nothing_from_the_network(repository: Path, tmp_path: Path) -> None:
     for place in (SIX, "cmake/Modules_CUDA_fix/FindCUDA.cmake"):
         (tmp_path / "src" / place).parent.mkdir(parents=True)

@@ -117,7 +117,8 @@ def _show_packages(options: Options, console: Console, invocation: Invocation) -
     if invocation.log is not None:
         from megabuild.run.summary import package_lines, packages_of_last_run
 
-        show(console, ["", *package_lines(packages_of_last_run(options.state))])
+        if packages := packages_of_last_run(options.state):
+            show(console, ["", *package_lines(packages)])
 
 
 def _console(invocation: Invocation) -> Console:

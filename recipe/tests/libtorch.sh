@@ -2,7 +2,9 @@
 # libtorch alone: a user's CMake project builds and runs with it, and the package has no Python files.
 set -euo pipefail
 
-cmake -G Ninja -S cmake_test -B build -DCMAKE_PREFIX_PATH="$PREFIX" -DCMAKE_BUILD_TYPE=Release
+# -O0 halves the time of the compile
+cmake -G Ninja -S cmake_test -B build -DCMAKE_PREFIX_PATH="$PREFIX" \
+    -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE="-O0 -DNDEBUG"
 cmake --build build
 ./build/torch_user
 

@@ -2,6 +2,19 @@
 # Test pytorch and libtorch together, as users install them: pytorch.sh VERSION CUDA_VERSION|None PROVIDER TORCH_SOURCE
 set -euo pipefail
 
+build_project() {
+    # CMake's files from site-packages, as pip's builds use them; tests/libtorch.sh uses those of the environment
+    local torch_dir
+    torch_dir="$(python -c 'import torch.utils as u; print(u.cmake_prefix_path)')/Torch"
+    cmake -G Ninja -S cmake_test -B build -DTorch_DIR="$torch_dir" -DCMAKE_PREFIX_PATH="$PREFIX" -DWITH_PYTHON=ON \
+        -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE="-O0 -DNDEBUG"
+    cmake --build build
+    ./build/torch_user
+}
+build_project >project.log 2>&1 &  # during the Python tests, which use one core most of the time
+project=$!
+trap 'kill "$project" 2>/dev/null || true' EXIT
+
 python tests/torch_works.py "$1" "$2"
 python tests/one_owner.py "$CONDA_PREFIX"
 [[ "$(uname -s)" != Linux ]] || python tests/linked_libraries.py "$CONDA_PREFIX"
@@ -11,8 +24,4 @@ if [[ "$4" != "model" ]]; then
     python tests/compiles.py
 fi
 
-# CMake's files from site-packages, as pip's builds use them; tests/libtorch.sh uses those of the environment.
-torch_dir="$(python -c 'import torch.utils as u; print(u.cmake_prefix_path)')/Torch"
-cmake -G Ninja -S cmake_test -B build -DTorch_DIR="$torch_dir" -DCMAKE_PREFIX_PATH="$PREFIX" -DWITH_PYTHON=ON
-cmake --build build
-./build/torch_user
+wait "$project" || { cat project.log; exit 1; }

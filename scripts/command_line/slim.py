@@ -8,6 +8,7 @@ import click
 
 from command_line.options import GroupedCommand, json_option, option
 from command_line.progress_display import Screen
+from command_line.root import typed
 from groundwork.errors import UsageError
 from groundwork.result import Result
 
@@ -81,6 +82,8 @@ def slim(
         if output is not None:
             return commands.write(subject, output, request, shown.note)
         if apply:
-            tried = None if no_check else checks
-            return commands.apply(subject, request, shown.note, checks=tried, keep_originals=not forget)
+            return commands.apply(
+                subject, request, shown.note, checks=None if no_check else checks, keep_originals=not forget,
+                command=typed("megabuild slim"),
+            )  # fmt: skip
         return commands.plan(subject, request, shown.note)

@@ -79,7 +79,7 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
         raise ConfigError(
             f"{channel.name} has nothing for a wheel: neither extensions nor a PyTorch compiled by megabuild",
             f"build extensions: python3 build-locally.py {channel.name.partition('-')[0]} --pyg source; or install "
-            "the conda packages: megabuild env create",
+            "the conda packages: python3 scripts/megabuild env create",
         )
     fitting = [package for package in candidates if package.python in (None, *pythons) or not pythons]
     if not fitting:

@@ -77,7 +77,7 @@ def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecor
         else:
             raise BuildError(
                 f"{soname}: no wheel of NVIDIA has this library",
-                "install the conda packages: megabuild env create",
+                "install the conda packages: python3 scripts/megabuild env create",
             )
     if extras:
         requires.add(f"cuda-toolkit[{','.join(sorted(extras))}]=={cuda}.*")

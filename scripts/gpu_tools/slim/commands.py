@@ -64,12 +64,18 @@ def plan(subject: Path, request: SlimRequest, note: Note) -> Result:
 
 
 def apply(
-    root: Path, request: SlimRequest, note: Note, *, checks: Sequence[str] | None, keep_originals: bool
+    root: Path,
+    request: SlimRequest,
+    note: Note,
+    *,
+    checks: Sequence[str] | None,
+    keep_originals: bool,
+    command: str = "megabuild slim",
 ) -> Result:
     """Slim an environment in place, after undoing an earlier slimming.
 
     All new files are synced to disk before the first original is renamed. ``checks`` are extra commands; None skips
-    the imports too.
+    the imports too. ``command`` starts this program, as users type it.
 
     Raises BusyError: Another process is slimming this environment.
     Raises VerdictError: An earlier slimming cannot be undone completely, or a check fails and all files are restored.
@@ -101,7 +107,7 @@ def apply(
                 raise
             if not keep_originals:
                 backup.forget()
-    command = f"megabuild slim {shlex.quote(str(root))}"
+    command += f" {shlex.quote(str(root))}"
     lines = check_lines(check.result) if check else []
     if not changes:
         lines += wrapped(f"{root}: nothing to remove; no file was changed")

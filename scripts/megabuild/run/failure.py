@@ -174,7 +174,7 @@ class Failure:
         if self._unlinked:
             return "environment", BuildError(
                 f"{self.what}: rattler-build could not create a solved environment{shown}",
-                f"run again; if it recurs, first run megabuild clean --kind downloads --apply ({_KEPT})",
+                f"run again ({_KEPT}); if it recurs: python3 scripts/megabuild clean --kind downloads --apply",
             )
         if outcome.kind == "solve":
             return "solve", PreflightError(

@@ -38,8 +38,15 @@ done = subprocess.run(["git", "ls-remote", URL + "/x.git"], capture_output=True,
 assert "not found" in done.stderr, done.stderr""",
 }
 _HEAD = """
-import os, sys
+import os, sys, traceback
 from pathlib import Path
+
+def end(*error):  # at once: rattler's threads outlive an interpreter, and may abort it
+    traceback.print_exception(*error)
+    sys.stderr.flush()
+    os._exit(1)
+
+sys.excepthook = end
 sys.path.insert(0, sys.argv[1])
 URL = sys.argv[2]
 from groundwork.network.certificates import share_with_programs
@@ -100,7 +107,7 @@ def server(company: Path) -> Iterator[str]:
 def _connect(
     connection: str, server: str, folder: Path, repository: Path, before: list[str], **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    code = _HEAD + _CONNECTIONS[connection] + "\nos._exit(0)"  # rattler's threads outlive an interpreter
+    code = _HEAD + _CONNECTIONS[connection] + "\nos._exit(0)"
     program = [sys.executable, "-c", code, str(repository / "scripts"), server]
     clean = {"PATH": os.environ["PATH"], "HOME": str(folder), "PIP_CONFIG_FILE": os.devnull, **environ}
     return subprocess.run(

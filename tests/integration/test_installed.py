@@ -149,7 +149,7 @@ def test_an_environment_is_slimmed_and_put_back(light: Installed, tmp_path: Path
         (["verify-gpu", "ENVIRONMENT"], 19, "GPU"),
         (["install-pyg", "--plan", "--python", "ENVIRONMENT"], 4, "PyTorch"),
         (["build", "linux_64_cpu"], 4, "build-locally.py"),
-        (["configs"], 4, "needs the repository"),
+        (["configs"], 4, "clone the repository"),
         (["wheels", world.CONFIG], 4, "megabuild[conda]"),
     ],
 )

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,13 @@ def feedstock() -> Path:
     return Path(named)
 
 
-def applied(patch: Path, folder: Path) -> Path:
-    """Apply a patch as a maintainer would, to the commit that it was made for; gives the recipe."""
+def applied(patch: Path | None, folder: Path) -> Path:
+    """Check out the commit that the patches are for, apply one as a maintainer would, and return the recipe."""
     git = ["git", "-c", "user.name=a test", "-c", "user.email=test@localhost", "-C", str(folder)]
     subprocess.run(["git", "clone", "-q", "--shared", "-n", str(feedstock()), str(folder)], check=True)
     subprocess.run([*git, "checkout", "-q", "-b", "patched", MADE_FOR], check=True)
-    subprocess.run([*git, "am", "-q", str(patch)], check=True)
+    if patch:
+        subprocess.run([*git, "am", "-q", str(patch)], check=True)
     return folder / "recipe"
 
 
@@ -115,3 +117,18 @@ def must_build(graph: RealGraph, python: str, package: str) -> int:
     result = build(graph, python, package)
     assert result.returncode == 0, result.stdout[-6000:]
     return steps(result.stdout)
+
+
+def give_libtorch(graph: RealGraph, staging: str, others: Iterable[str]) -> None:
+    """Copy the files of the libtorch output into the other environments, as its package does."""
+    prefixes = graph.work / "prefixes"
+    folders = ("share/cmake/Torch", *(f"include/{name}" for name in ("ATen", "c10", "torch", "caffe2")))
+    libraries = [
+        f"lib/{path.name}"
+        for path in (prefixes / staging / "lib").glob("lib[cts]*.so*")
+        if path.name.startswith(("libc10", "libtorch", "libshm"))
+    ]
+    for python in others:
+        for name in ("bin/torch_shm_manager", *folders, *libraries):
+            (prefixes / python / name).parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["cp", "-a", prefixes / staging / name, prefixes / python / name], check=True)

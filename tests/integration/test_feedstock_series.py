@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from debian_inputs import PACKAGES, debian_inputs
-from feedstock_series import applied, build, lay_out, must_build
+from feedstock_series import applied, build, give_libtorch, lay_out, must_build
 from real_graph import RealGraph, prepare
 from test_backend_real_graph import give_the_back_end_of_2_14, replaced
 
@@ -88,7 +88,7 @@ def test_build_sh_compiles_libtorch_once_and_ends_before_it_would_again(tree: tu
     must_build(graph, STAGING, "libtorch")
     core = graph.core_times()
     assert len(core) > 1000
-    give_libtorch_to_every_python(graph)
+    give_libtorch(graph, STAGING, set(PYTHONS) - {STAGING})
     for python in PYTHONS:
         taken, now = must_build(graph, python, "pytorch"), graph.core_times()
         again = [path for path, when in now.items() if core.get(path) != when]
@@ -105,18 +105,3 @@ def test_build_sh_compiles_libtorch_once_and_ends_before_it_would_again(tree: tu
     assert result.returncode == (1 if release == "2.13" else 9), result.stdout[-3000:]
     assert "c10" in result.stdout
     assert graph.core_times() == core
-
-
-def give_libtorch_to_every_python(graph: RealGraph) -> None:
-    """Copy what the libtorch output laid into its environment into the others, as its package would bring it."""
-    prefixes = graph.work / "prefixes"
-    folders = ("share/cmake/Torch", *(f"include/{name}" for name in ("ATen", "c10", "torch", "caffe2")))
-    libraries = [
-        f"lib/{path.name}"
-        for path in (prefixes / STAGING / "lib").glob("lib[cts]*.so*")
-        if path.name.startswith(("libc10", "libtorch", "libshm"))
-    ]
-    for python in set(PYTHONS) - {STAGING}:
-        for name in ("bin/torch_shm_manager", *folders, *libraries):
-            (prefixes / python / name).parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["cp", "-a", prefixes / STAGING / name, prefixes / python / name], check=True)

@@ -1,8 +1,9 @@
 """Compare megabuild with other ways to build PyTorch for several Pythons: time, disk, repeated compiles.
 
 Builds the scaled model for every Python of this machine in three ways, with one recipe, one channel and one compiler
-launcher (ccache): megabuild; rattler-build alone; rattler-build alone, once per Python. Each way runs with an empty
-object cache, with the full one, and again after `kill -9` at half its time.
+launcher: megabuild; rattler-build alone; rattler-build alone, once per Python. Each way runs without an object cache,
+again after `kill -9` at half of libtorch's objects, and with an empty and the full cache (ccache). "Trees" is the size
+of all copies of PyTorch's sources and objects together, at their peak.
 
     python benchmarks/peers.py
 
@@ -26,7 +27,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,27 +34,29 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = "linux_64_cpu"
-SECONDS_BETWEEN_SAMPLES = 1.0
+SECONDS_BETWEEN_SAMPLES = 0.25
+#: Where a tree of PyTorch can be, relative to a way's folder: of megabuild; of rattler-build, and in its cache.
+TREES = ("output/*/tree", "*/out/bld/*/work", "*/out/build_cache/*/work_dir")
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "recipe" / "swap"), str(ROOT / "tests" / "integration")]
 
-#: Notes each object that a build asks for, then calls the object cache.
+#: Notes each object that a build asks for, then calls the compiler or the object cache.
 LAUNCHER = """#!/bin/sh
 for word do
     [ "$last" != -o ] || output=$word
     last=$word
 done
 case "$output" in */CMakeFiles/*.dir/*|CMakeFiles/*.dir/*) echo "$output" >>{log} ;; esac
-CCACHE_DIR={cache} exec ccache "$@"
+{start} "$@"
 """
 
 
 @dataclass
 class Measurement:
-    """The cost of one build: seconds, CPU seconds, bytes of disk at most, and the objects it compiled."""
+    """The cost of one build: seconds, CPU seconds, bytes of all trees at their peak, and the objects it compiled."""
 
     wall: float = 0.0
     cpu: float = 0.0
-    disk: int = 0
+    trees: int = 0
     objects: list[str] = field(default_factory=list)
 
     def repeated(self, *, python_side: bool) -> int:
@@ -70,22 +72,22 @@ def python_targets() -> re.Pattern[str]:
     return re.compile(rf"(^|/)CMakeFiles/({'|'.join(PYTHON_TARGETS)})\.dir/")
 
 
-def disk_usage(folder: Path) -> int:
-    """Return the allocated bytes below a folder that a build is changing; hard links count once."""
-    total, seen, folders = 0, set[tuple[int, int]](), [str(folder)]
-    while folders:
-        try:
-            entries = list(os.scandir(folders.pop()))
-        except OSError:
-            continue
-        for entry in entries:
+def size_of_trees(folder: Path) -> int:
+    """Return the allocated bytes of all trees below a folder that a build is changing; hard links count once."""
+    total, seen = 0, set[tuple[int, int]]()
+    trees = [
+        path
+        for pattern in TREES
+        for path in folder.glob(pattern)
+        if (path / "build" / "CMakeCache.txt").exists()
+    ]
+    for place, _, names in (found for tree in trees for found in os.walk(tree)):
+        for name in names:
             try:
-                status = entry.stat(follow_symlinks=False)
+                status = os.lstat(os.path.join(place, name))
             except OSError:
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.path)
-            elif (key := (status.st_dev, status.st_ino)) not in seen:
+            if (key := (status.st_dev, status.st_ino)) not in seen:
                 seen.add(key)
                 total += status.st_blocks * 512
     return total
@@ -112,15 +114,18 @@ class Peer:
     work: Path
     script: Callable[[Path], str]
 
-    def measure(self, *, folder: Path, kill_after: float = 0.0) -> Measurement:
-        """Build in a folder; ``kill_after``: kill everything after so many seconds. Ends the program on failure."""
+    def measure(self, folder: Path, *, cache: bool = False, kill_at: int = 0) -> Measurement:
+        """Build in a folder, and end this program if that fails.
+
+        `cache`: use the way's object cache.
+        `kill_at`: kill the build at this many objects.
+        """
         result, log = Measurement(), folder / "objects.log"
         folder.mkdir(parents=True, exist_ok=True)
         log.write_text("")
         launcher = folder / "launcher"
-        launcher.write_text(
-            LAUNCHER.format(log=shlex.quote(str(log)), cache=shlex.quote(str(self.work / "ccache")))
-        )
+        start = f"CCACHE_DIR={self.work}/ccache exec ccache" if cache else "exec"
+        launcher.write_text(LAUNCHER.format(log=shlex.quote(str(log)), start=start))
         launcher.chmod(0o755)
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         with (folder / "output.log").open("a") as output:
@@ -131,17 +136,14 @@ class Peer:
                 stderr=output,
                 start_new_session=True,
             )
-            ended = threading.Event()
-            sampler = threading.Thread(target=self._sample, args=(folder, ended, result))
-            sampler.start()
-            try:
-                code = process.wait(kill_after or None)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                code = 0
-            ended.set()
-            sampler.join()
+            while (code := process.poll()) is None:
+                time.sleep(SECONDS_BETWEEN_SAMPLES)
+                result.trees = max(result.trees, size_of_trees(folder))
+                if kill_at and log.read_text().count("\n") >= kill_at:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+                    code = 0
+                    break
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if code:
             sys.exit(f"{self.name} failed with exit code {code}: see {folder / 'output.log'}")
@@ -149,11 +151,6 @@ class Peer:
         result.cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         result.objects = [re.sub(r".*?(?=CMakeFiles/)", "", line) for line in log.read_text().splitlines()]
         return result
-
-    @staticmethod
-    def _sample(folder: Path, ended: threading.Event, result: Measurement) -> None:
-        while not ended.wait(SECONDS_BETWEEN_SAMPLES):
-            result.disk = max(result.disk, disk_usage(folder))
 
 
 def driver_script(folder: Path, launcher: str = "") -> str:
@@ -204,27 +201,27 @@ def compare_on_the_model(work: Path) -> None:
         ),
     ]
     print(f"{CONFIG} on the model, Pythons {', '.join(pythons)}; the channel is made already\n")
-    print("| way | object cache | wall, s | CPU, s | disk, MB | objects compiled again |")
+    print("| way | object cache | wall, s | CPU, s | trees, MB | objects compiled again |")
     print("|---|---|---|---|---|---|")
     for peer in peers:
-        empty = peer.measure(folder=peer.work / "empty")
-        full = peer.measure(folder=peer.work / "full")
-        shutil.rmtree(peer.work / "ccache")
-        killed = peer.measure(folder=peer.work / "killed", kill_after=empty.wall / 2)
-        again = peer.measure(folder=peer.work / "killed")
+        none = peer.measure(peer.work / "none")
         core, bindings = (
-            empty.repeated(python_side=python_side) / (len(pythons) - 1) for python_side in (False, True)
+            none.repeated(python_side=python_side) / (len(pythons) - 1) for python_side in (False, True)
         )
-        over = len(killed.objects) + len(again.objects) - len(empty.objects)
-        for cache, result, extra in (
-            ("empty", empty, f"for each further Python {core:g} of libtorch, {bindings:g} of the bindings"),
+        libtorch = {name for name in none.objects if not python_targets().search(name)}
+        killed = peer.measure(peer.work / "killed", kill_at=len(libtorch) // 2)
+        again = peer.measure(peer.work / "killed")
+        over = len(killed.objects) + len(again.objects) - len(none.objects)
+        empty = peer.measure(peer.work / "empty", cache=True)
+        full = peer.measure(peer.work / "full", cache=True)
+        for cache, result, objects in (
+            ("none", none, f"for each further Python {core:g} of libtorch, {bindings:g} of the bindings"),
+            ("none, after the kill", again, f"{over} of the {len(killed.objects)} before the kill"),
+            ("empty", empty, ""),
             ("full", full, ""),
-            ("as the kill left it", again, f"after the kill {over} of {len(empty.objects)}"),
         ):
-            print(
-                f"| {peer.name} | {cache} | {result.wall:.0f} | {result.cpu:.0f} | {result.disk / 1e6:.0f} | {extra} |",
-                flush=True,
-            )
+            figures = f"{result.wall:.0f} | {result.cpu:.0f} | {result.trees / 1e6:.1f}"
+            print(f"| {peer.name} | {cache} | {figures} | {objects} |", flush=True)
         shutil.rmtree(peer.work)
 
 

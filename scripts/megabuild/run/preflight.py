@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError
 from groundwork.machine import disk_free, disk_of, measure
-from groundwork.text import counted
+from groundwork.text import counted, display
 from megabuild.cleaning import size_of
 from megabuild.isolation.base import Isolation
 from megabuild.plan import tree_reuse
@@ -20,7 +20,7 @@ from megabuild.plan.solving import Solver
 def checks(plan: Plan, isolation: Isolation) -> Iterator[tuple[str, str]]:
     """Run all checks that need no compiler, cheapest first; yield each one's name and result."""
     check_path(plan.options.state_inside(isolation))
-    yield "path", str(plan.options.state)
+    yield "path", display(plan.options.state)
     yield "disk", check_disk(plan)
     yield "memory", _check_memory(plan)
     config, kind = plan.config, plan.config.variant.get("torch_source", ("",))[0]

@@ -13,7 +13,7 @@ build_project() {
 }
 build_project >project.log 2>&1 &  # during the Python tests, which use one core most of the time
 project=$!
-trap 'kill "$project" 2>/dev/null || true' EXIT
+trap 'wait "$project" 2>/dev/null || true' EXIT  # a failed test must not leave compilers behind
 
 python tests/torch_works.py "$1" "$2"
 python tests/one_owner.py "$CONDA_PREFIX"

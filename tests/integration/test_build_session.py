@@ -32,6 +32,7 @@ from groundwork.errors import (
 from groundwork.machine import Machine, MemoryWatch
 from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
+from megabuild.plan.published import channels_beside, records
 from megabuild.run import preflight, work
 from megabuild.run.summary import Summary
 
@@ -367,6 +368,17 @@ def test_what_a_killed_run_has_built_but_not_tested_is_only_tested(
     assert pythons == ["built"] * 2
     assert len([text for text in tiny.sentences() if text.endswith(": build script began")]) < 3
     assert "testing tinypy 1.0" in tiny.phases()
+
+
+def test_the_first_published_package_can_be_installed_before_the_run_ends(tiny: Tiny) -> None:
+    packages = tiny.options().packages
+    with driver(tiny, TINY_SECONDS="0.3") as process:
+        assert wait_for(lambda: records(packages) and channels_beside(packages))
+        assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert len(records(packages)) < 3
+    assert channels_beside(packages) == [(tiny.channel,)]
 
 
 # ---- memory, signals, a second driver ----------------------------------------------------------------------

@@ -168,6 +168,7 @@ class Driver:
                 fingerprints={name: item.fingerprint for name, item in items.items()},
                 seconds=result.seconds,
             )
+            self.note_channels()  # published packages are used during the run, and after a kill
             for name in names:
                 self._log.write("driver", f"published {name} ({after[name].size} bytes)")
             self.status.set_packages([items[name].package.id.label for name in names], "published")

@@ -51,7 +51,7 @@ def slim(
     undo: bool,
     forget: bool,
 ) -> Result:
-    """Make an environment or a package smaller, and list what still works.
+    """Make an environment or a package smaller, and list what breaks.
 
     Removes code for other GPUs, symbol tables, Triton, headers, static libraries and NVIDIA's unused libraries. Without
     --apply or --output, it shows the plan: what each step saves and breaks.

@@ -89,7 +89,7 @@ def solve(
             return Solution(records=tuple(ordered), platform=platform)
     raise failure or PreflightError(
         f"{channel}: the channel of its dependencies was removed, or never recorded",
-        "run the build again (finished packages are kept), or pass the channel with --channel",
+        "run the build again (finished packages are kept); env create also takes the channel with --channel",
     )
 
 

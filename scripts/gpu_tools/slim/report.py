@@ -15,7 +15,7 @@ _GPU_HEADS = ("GPU", "libraries with native code", "PTX only", "no code")
 
 
 def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
-    """Return the table of steps, the features that still work, and GPU code; ``done``: after slimming."""
+    """Return the table of steps, the features unaffected or broken, and GPU code; ``done``: after slimming."""
     now = f"before, {size(plan.after)} now" if done else f"now, would be {size(plan.after)}"
     yield from wrapped(f"{plan.contents.name}: {size(plan.before)} {now}")
     yield ""
@@ -36,7 +36,7 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
     spared = (f"{', '.join(steps)} (needed for {reason})" for reason, steps in _group(plan.spared).items())
     unknown = f"{', '.join(plan.unknown)} may compile code or load removed files; test with --check COMMAND"
     for title, texts in (
-        ("still works:", features["works"]),
+        ("unaffected:", features["works"]),
         ("limited:", features["limited"]),
         ("lost:", [*features["lost"], *lost_for]),
         ("skipped:", [*spared]),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
+from rattler.exceptions import ExtractError
 from rattler.package import IndexJson
 
 from groundwork.errors import ConfigError, UsageError
@@ -70,6 +71,7 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
     (projects or conda packages) select some of them; empty means all.
 
     Raises ConfigError: The channel has nothing that can become a wheel.
+    Raises IntegrityError: A package is missing, or damaged since it was published.
     Raises UsageError: It has nothing for these Pythons, or no package with one of the names.
     """
     every = _newest(_read(channel, record) for record in published.records(channel).values())
@@ -105,7 +107,11 @@ def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | N
     parts = _BUILD.match(build)
     if name not in _PROJECTS or parts is None:
         return None
-    depends = IndexJson.from_package_archive(path).depends
+    try:
+        depends = IndexJson.from_package_archive(path).depends
+    except ExtractError:
+        published.check(path)
+        raise
     pins = [pin for pin in map(_TORCH_PIN.match, depends) if pin]
     imports = {spec.split()[0] for spec in depends} & _PROJECTS.keys() - {"pytorch"}
     rehearsal = ".rehearsal" if "-rehearsal" in channel.name else ""

@@ -25,7 +25,7 @@ from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
 
 #: Raise this number when the same packages give different wheels.
-_FORMAT = "2"
+_FORMAT = "3"
 #: This machine's glibc may be older than the packages need: no program of the environment with their libraries is run.
 _NEWER_GLIBC = "2.99"
 #: Libraries that a process has loaded once it has imported PyTorch; wheels of extensions do not vendor them.
@@ -146,6 +146,8 @@ class _WheelBuild:
         is_torch = package.project == TORCH
         installed = self._environment() if is_torch else self._package()
         wheel_tree.lay_out(installed.prefix, installed.paths, laid_out)
+        if is_torch:
+            wheel_tree.add_headers(installed.prefix, laid_out)
         wheel_tree.add_licences(laid_out, installed.texts)
         needed = wheel_tree.needed(laid_out)
         records = licences.installed(installed.prefix) if is_torch else {}
@@ -191,7 +193,8 @@ class _WheelBuild:
         )
         environments.create(folder, solution, cache=self.request.cache, report=self.report)
         records = licences.installed(folder)
-        texts = licences.of_records(records, ("libtorch", "pytorch"))
+        names = ("libtorch", "pytorch", *sorted(records.keys() & {"pybind11", "sleef"}))
+        texts = licences.of_records(records, names)
         return _WheelSources(prefix=folder, paths=records["pytorch"]["files"], texts=texts)
 
     def _package(self) -> _WheelSources:

@@ -25,6 +25,8 @@ _TAG = re.compile(r"^Tag: (\w+)-(\w+)-(\w+)$", re.MULTILINE)
 _VERSIONED = re.compile(r"\b(lib(?:torch|c10|caffe2|shm)\w*\.so)\.\d[\d.]*\d")
 #: The folder of libtorch's libraries in a wheel.
 LIBRARIES = Path("torch", "lib")
+#: In an environment's ``include``: extensions include pybind11, and torch.compile sleef.h. Upstream's wheels have both.
+_DEPENDENCY_HEADERS = ("pybind11", "sleef.h")
 #: As in upstream's wheels, PyTorch's GCC OpenMP keeps this name: extensions use the same copy in a process.
 OPENMP = "libgomp.so.1"
 
@@ -42,6 +44,13 @@ def lay_out(prefix: Path, paths: Iterable[str], tree: Path) -> None:
             neutral = _VERSIONED.sub(r"\1", neutral.decode()).encode()
         if neutral != data:
             file.write_bytes(neutral)
+
+
+def add_headers(environment: Path, tree: Path) -> None:
+    """Copy the headers of PyTorch's dependencies that users' code includes from an environment into a tree."""
+    for name in _DEPENDENCY_HEADERS:
+        if (source := environment / "include" / name).exists():
+            _copy(source, tree / "torch" / "include" / name)
 
 
 def _copy(source: Path, target: Path) -> None:

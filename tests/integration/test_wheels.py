@@ -79,6 +79,7 @@ def test_torch_is_complete_and_every_library_is_there_once(output: Path, tmp_pat
     assert there == {
         "torch/__init__.py", "torch/version.py", "torch/lib/libc10.so", "torch/lib/libtorch_cpu.so",
         "torch/bin/torch_shm_manager", "torch/include/c10/c10.h", "torch/include/own.h",
+        "torch/include/pybind11/detail/common.h",
         "torch/share/cmake/Torch/Targets.cmake", f"torch.libs/{odd.name}",
         f"{info}/METADATA", f"{info}/WHEEL", f"{info}/RECORD", f"{info}/LICENSE",
         f"{info}/licenses/libtorch/LICENSE",
@@ -135,6 +136,9 @@ def test_a_package_that_rotted_becomes_no_wheel(own: Path) -> None:
     rot(package)
     with pytest.raises(IntegrityError, match="damaged since it was published"):
         made(own, names=(SPLINE,))
+    package.unlink()
+    with pytest.raises(IntegrityError, match="missing, although it was published"):
+        made(own)
 
 
 def test_an_index_is_the_former_one_until_the_new_one_is_whole(

@@ -128,6 +128,7 @@ def make(folder: Path, accelerator: str = "cpu") -> Path:
     )  # fmt: skip
     _dist_info(inside, "torch_spline_conv", "1.2.2", ['pytest; extra == "test"'])
 
+    _write(outer / "include" / "pybind11" / "detail" / "common.h", "int pybind11;\n")
     beside = folder / "beside"
     _package(beside / "linux-64", outer, "outer", "1.0", "0", ())
     needs = ["outer", "__glibc >=2.90,<3.0.a0"]

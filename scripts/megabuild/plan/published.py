@@ -106,7 +106,7 @@ def check(path: Path) -> None:
 
     The mtime is not enough: bit rot does not change it.
 
-    Raises IntegrityError: The file differs from its record.
+    Raises IntegrityError: The file is missing or differs from its record.
     """
     channel = path.absolute().parent.parent
     record = records(channel).get(path.name)
@@ -115,7 +115,8 @@ def check(path: Path) -> None:
         and record.path == f"{path.absolute().parent.name}/{path.name}"
         and not _is_sound(channel, record)
     ):
-        raise IntegrityError(f"{path}: damaged since it was published", "run the build again to replace it")
+        reason = "damaged since it was published" if path.exists() else "missing, although it was published"
+        raise IntegrityError(f"{path}: {reason}", "run the build again to replace it")
 
 
 def _is_sound(channel: Path, record: PublishedPackage) -> bool:

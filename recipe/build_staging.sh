@@ -48,6 +48,10 @@ fi
 
 phase compile
 install_tree
+if [[ "$torch_source" == "debian" ]]; then
+    # torch.compile includes it, and users of the packages have no libsleef-dev
+    cp "/usr/include/$("$CXX" -print-multiarch)/sleef.h" "$installed/torch/include/"
+fi
 
 phase check
 if [[ "$target_platform" == linux-* ]]; then

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 import torch
+from torch._inductor import cpu_vec_isa
 from torch.utils import cpp_extension
 
 SOURCE = """
@@ -68,10 +69,20 @@ def extension() -> None:
         built.scaled_sum(torch.ones(3), 1.0)
 
 
+def compiled() -> None:
+    def waves(values: torch.Tensor) -> torch.Tensor:
+        return torch.sin(values) + 2 * torch.exp(values)
+
+    values = torch.linspace(0, 1, 1000)
+    torch.testing.assert_close(torch.compile(waves)(values), waves(values))
+    # without sleef.h or libsleef, torch.compile silently falls back to scalar code
+    assert not torch.cpu._is_avx2_supported() or cpu_vec_isa.pick_vec_isa()
+
+
 def main() -> None:
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, {torch.get_num_threads()} threads")
     torch.manual_seed(0)
-    for check in (autograd, linear_solve, script, extension):
+    for check in (autograd, linear_solve, script, extension, compiled):
         start = time.monotonic()
         check()
         print(f"ok {check.__name__} {time.monotonic() - start:.1f} s", flush=True)

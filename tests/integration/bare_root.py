@@ -68,8 +68,8 @@ class BareRoot:
         )
 
 
-def make(repository: Path, home: Path) -> BareRoot:
-    """Return a root with a clone of the project in the user's home; skips the test where there can be none."""
+def make_root() -> Path:
+    """Return the root; skips the test where there can be none."""
     for program in ("mmdebstrap", "bwrap", "setpriv", "git"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
@@ -79,7 +79,12 @@ def make(repository: Path, home: Path) -> BareRoot:
         lines = apt.debian_lines(SUITE)[:1]
     except ProviderError as error:
         pytest.skip(error.message)
-    root = _kept(lines)
+    return _kept(lines)
+
+
+def make(repository: Path, home: Path) -> BareRoot:
+    """Return a root with a clone of the project in the user's home; skips the test where there can be none."""
+    root = make_root()
     cloned = subprocess.run(
         ["git", "clone", "--quiet", str(repository), str(home / "megabuild")], check=False
     )

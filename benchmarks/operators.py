@@ -8,6 +8,7 @@ same training. conv2d is measured a second time without oneDNN: PyTorch from Deb
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -105,6 +106,8 @@ def main() -> None:
             done = subprocess.run(
                 [python, "-", "--measure"],  # from stdin: PYTHON may enter a root without this file
                 input=program,
+                # OpenBLAS's threads are its own: torch.set_num_threads does not change them
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 text=True,
                 check=True,

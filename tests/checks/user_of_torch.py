@@ -4,7 +4,9 @@ Prints one line per check, and leaves with the first failure.
 """
 
 import contextlib
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 
@@ -20,6 +22,9 @@ torch::Tensor scaled_sum(const torch::Tensor& values, double factor) {
   return values.sum(1) * factor;
 }
 """
+
+#: recipe/cmake_test
+PROJECT = "/opt/megabuild/cmake_test"
 
 
 def autograd() -> None:
@@ -79,10 +84,19 @@ def compiled() -> None:
     assert not torch.cpu._is_avx2_supported() or cpu_vec_isa.pick_vec_isa()
 
 
+def cmake_project() -> None:
+    with tempfile.TemporaryDirectory() as build:
+        paths = f"-DCMAKE_PREFIX_PATH={sys.prefix};{torch.utils.cmake_prefix_path}"
+        configure = ["cmake", "-G", "Ninja", "-S", PROJECT, "-B", build, paths, "-DWITH_PYTHON=ON"]
+        subprocess.run(configure, check=True)
+        subprocess.run(["cmake", "--build", build], check=True)
+        subprocess.run([f"{build}/torch_user"], check=True)
+
+
 def main() -> None:
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, {torch.get_num_threads()} threads")
     torch.manual_seed(0)
-    for check in (autograd, linear_solve, script, extension, compiled):
+    for check in (autograd, linear_solve, script, extension, compiled, cmake_project):
         start = time.monotonic()
         check()
         print(f"ok {check.__name__} {time.monotonic() - start:.1f} s", flush=True)

@@ -75,6 +75,7 @@ def run(prefix: Path, root: Path | None, check: str, *arguments: str) -> str:
             mounts=[
                 Mount(source=prefix, target=inside),
                 Mount(source=ROOT / "tests" / "checks", target="/opt/megabuild/checks"),
+                Mount(source=ROOT / "recipe" / "cmake_test", target="/opt/megabuild/cmake_test"),
             ],
             env=variables,
             cwd="/opt/megabuild/checks",
@@ -98,10 +99,10 @@ def dotted(tag: str) -> str:
 def test_a_user_solves_installs_and_computes(config: str, tag: str, tmp_path: Path) -> None:
     prefix = tmp_path / "environment"
     kind = "pytorch-gpu" if config == CUDA else "pytorch-cpu"
-    names = make(prefix, config, [kind, f"python {dotted(tag)}.*", "gxx_linux-64", "ninja"])
+    names = make(prefix, config, [kind, f"python {dotted(tag)}.*", "gxx_linux-64", "cmake", "ninja"])
     assert sum(f"_py{tag}_" in name for name in names if name.startswith("pytorch-")) == 1, names
     said = run(prefix, make_root(), "user_of_torch.py")
-    assert said.count("ok ") == 5, said
+    assert said.count("ok ") == 6, said
     assert f"Python {dotted(tag)}." in said
 
 

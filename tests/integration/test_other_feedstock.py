@@ -20,6 +20,7 @@ from tiny import make_channel, provider, wait_for
 from groundwork.errors import IsolationError
 from groundwork.machine import machine_platform
 from megabuild.configs.config import CONFIG_FOLDER, load
+from megabuild.engine.output_folder import staging_caches
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import planning
 from megabuild.plan.options import Options
@@ -93,6 +94,9 @@ def test_a_feedstock_is_built_resumed_after_a_kill_and_otherwise_left_alone(
         stderr=subprocess.DEVNULL, start_new_session=True,
     ) as driver:  # fmt: skip
         assert wait_for(lambda: log.exists() and "installing the program" in log.read_text(), 240)
+        assert wait_for(
+            lambda: staging_caches(log.parents[1] / "out")
+        )  # flushed to the disk, which may be busy
         driver.send_signal(signal.SIGKILL)
     assert "compiling the library" in log_of(root)
 

@@ -123,7 +123,9 @@ def _remedy(environment: UserEnvironment) -> str:
     if (environment.prefix / ".megabuild-slim").is_dir():
         undo = shlex.join(["python3", "scripts/megabuild", "slim", str(environment.prefix), "--undo"])
         return f"undo `megabuild slim`, which removed the headers: {undo}; or slim with --keep extensions"
-    line = environment.install_line(f"cuda-toolkit[nvcc,cccl,curand,profiler]=={environment.cuda_version}.*")
+    # nvcc's wheels take any nvvm and crt, so both are named
+    parts = "nvcc,nvvm,crt,cccl,curand,profiler"
+    line = environment.install_line(f"cuda-toolkit[{parts}]=={environment.cuda_version}.*")
     return f"run: {line}; or set CUDA_HOME"
 
 

@@ -97,9 +97,8 @@ def ring(nodes: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return row, column
 
 
-def test_graclus_matches_neighbours(device: torch.device) -> None:
-    row, column = ring(20, device)
-    cluster = graclus_cluster(row, column)
+def check_matching(cluster: Tensor, row: Tensor, column: Tensor) -> None:
+    """Check that every cluster is an edge or a node whose neighbours have partners."""
     edges = set(zip(row.tolist(), column.tolist(), strict=True))
     single: list[int] = []
     for label in set(cluster.tolist()):
@@ -107,8 +106,12 @@ def test_graclus_matches_neighbours(device: torch.device) -> None:
         assert len(members) in (1, 2)
         single += members if len(members) == 1 else []
         assert len(members) == 1 or tuple(members) in edges
-    # a node stays single only if all its neighbours have partners
     assert not any((a, b) in edges for a in single for b in single)
+
+
+def test_graclus_matches_neighbours(device: torch.device) -> None:
+    row, column = ring(20, device)
+    check_matching(graclus_cluster(row, column), row, column)
 
 
 def test_graclus_prefers_heavy_edges(device: torch.device) -> None:
@@ -116,13 +119,16 @@ def test_graclus_prefers_heavy_edges(device: torch.device) -> None:
     row, column = ring(20, device)
     pair = torch.div(row, 2, rounding_mode="floor") == torch.div(column, 2, rounding_mode="floor")
     cluster = graclus_cluster(row, column, torch.where(pair, 10.0, 1.0))
-    assert bool((cluster[0::2] == cluster[1::2]).all())
+    check_matching(cluster, row, column)
+    # on a GPU nodes propose to random halves of their neighbours, which may not contain the heaviest
+    assert device.type == "cuda" or bool((cluster[0::2] == cluster[1::2]).all())
 
 
 def test_walks_go_along_edges(device: torch.device) -> None:
     row, column = ring(20, device)
     start = torch.arange(20, device=device)
-    for p, q in ((1.0, 1.0), (0.3, 4.0)):
+    # on a GPU 1.6.3 leaves the edges if p or q is not 1 (../../README.md, "On a GPU")
+    for p, q in ((1.0, 1.0),) if device.type == "cuda" else ((1.0, 1.0), (0.3, 4.0)):
         walk, edge = random_walk(row, column, start, 15, p, q, return_edge_indices=True)
         assert walk[:, 0].tolist() == start.tolist()
         assert row[edge].tolist() == walk[:, :-1].tolist()

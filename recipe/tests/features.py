@@ -18,10 +18,8 @@ for dtype in (torch.complex64, torch.complex128):
     assert torch.dot(left, right).item() == 2 + 7j, torch.dot(left, right)
     assert torch.vdot(left, right).item() == 2 - 1j, torch.vdot(left, right)
 
-# Debian's source has neither oneDNN nor distributed; oneDNN is off on Apple's processors
-minimal = provider == "debian"
-assert torch.backends.mkldnn.is_available() != (minimal or platform.machine() == "arm64")
-assert torch.distributed.is_available() != minimal
+assert torch.backends.mkldnn.is_available() == (platform.machine() != "arm64")  # off on Apple's processors
+assert torch.distributed.is_available() == (provider != "debian")  # off in build_env.sh
 if cuda != "None":
     assert torch.backends.cudnn.is_available()
     assert torch.backends.cudnn.version() >= 9_00_00, torch.backends.cudnn.version()

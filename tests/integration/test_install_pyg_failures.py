@@ -68,6 +68,19 @@ def test_an_nvcc_that_is_a_script_is_asked_for_its_home(toolkit: Path, tmp_path:
     check_cuda(there(tmp_path / "env"), home, ("9.0", "12.0+PTX"), environ, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("version", "proposed"),
+    [
+        ("12.8", "install NVIDIA's CUDA toolkit 12 and set CUDA_HOME"),
+        ("13.0", "[nvcc,nvvm,crt,cccl,curand,profiler]==13.0.*"),
+    ],
+)
+def test_a_missing_nvcc_is_proposed_from_where_it_exists(version: str, proposed: str, tmp_path: Path) -> None:
+    environment = there(tmp_path, cuda_version=version)
+    error = problem(lambda: cuda_home(environment, {"PATH": str(tmp_path)}, usual=tmp_path / "cuda"))
+    assert proposed in error.remedy
+
+
 def test_what_cuda_lacks_is_named_before_anything_is_compiled(toolkit: Path, tmp_path: Path) -> None:
     def said(*archs: str, version: str = "13.0") -> str:
         environment = there(tmp_path, cuda_version=version)

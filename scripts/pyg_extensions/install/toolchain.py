@@ -123,9 +123,14 @@ def _remedy(environment: UserEnvironment) -> str:
     if (environment.prefix / ".megabuild-slim").is_dir():
         undo = shlex.join(["python3", "scripts/megabuild", "slim", str(environment.prefix), "--undo"])
         return f"undo `megabuild slim`, which removed the headers: {undo}; or slim with --keep extensions"
+    version = environment.cuda_version or ""
+    major = version.partition(".")[0]
+    if int(major) < 13:  # NVIDIA's wheels of nvcc contain ptxas only (12.6.85, 12.9.86)
+        return (
+            f"install NVIDIA's CUDA toolkit {major} and set CUDA_HOME (PyPI has nvcc for CUDA 13 and newer)"
+        )
     # nvcc's wheels take any nvvm and crt, so both are named
-    parts = "nvcc,nvvm,crt,cccl,curand,profiler"
-    line = environment.install_line(f"cuda-toolkit[{parts}]=={environment.cuda_version}.*")
+    line = environment.install_line(f"cuda-toolkit[nvcc,nvvm,crt,cccl,curand,profiler]=={version}.*")
     return f"run: {line}; or set CUDA_HOME"
 
 

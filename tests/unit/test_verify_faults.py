@@ -16,6 +16,7 @@ from wheel_files import make_wheel
 
 import verify_package
 from command_line.run_command import Invocation
+from gpu_tools.verify import check
 
 GOOD = Path(_ctypes.__file__).read_bytes()
 VERSION_FILE = "__version__ = '2.13.0'\ncuda = None\n"
@@ -318,6 +319,8 @@ def test_of_two_torches_the_one_that_python_loads_counts(verify: Verify, tmp_pat
     own.symlink_to(shared)  # as conda packages have it
     code, shown = verify(tmp_path)
     assert (code, "two PyTorches" in shown) == (0, False), shown
+    listed = [library.path for library in check.verify(tmp_path).libraries if library.module == "torch"]
+    assert listed == ["lib/libtorch_cpu.so"]
 
 
 @pytest.mark.parametrize(

@@ -148,9 +148,13 @@ def _environment(prefix: Path) -> Subject:
         return None
 
     modules = ("torch", *KERNELS)
-    files = [path for module in modules for path in (site / module).rglob("*.so*") if path.is_file()]
-    shared = (path for path in prefix.glob("lib/*.so*") if not path.is_symlink())
-    files += [path for path in shared if _TORCH_LIBRARY.fullmatch(library_name(path.name))]
+    libraries = [path for module in modules for path in (site / module).rglob("*.so*")]
+    libraries += [
+        path for path in prefix.glob("lib/*.so*") if _TORCH_LIBRARY.fullmatch(library_name(path.name))
+    ]
+    # conda packages have links to lib/ in torch/lib; uv can make every file a link into its cache
+    ordered = sorted(filter(Path.is_file, libraries), key=Path.is_symlink, reverse=True)
+    files = list({path.resolve(): path for path in ordered}.values())
     targets: dict[str, BuildTarget] = {}
     for information in sorted(site.glob("*.dist-info")):
         module = _module_named(information.name.partition("-")[0])

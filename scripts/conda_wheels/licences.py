@@ -10,6 +10,7 @@ from typing import Any
 
 #: auditwheel adds this hash to the name of a library that it vendors.
 _HASH = re.compile(r"-[0-9a-f]{8}(?=\.)")
+_TEXT = re.compile(r"(?:LICEN[CS]E|COPYING|NOTICE)", re.IGNORECASE)
 _SYSTEMS = Path("/usr/share/doc")
 #: conda's record of an installed package, from conda-meta.
 CondaRecord = Mapping[str, Any]
@@ -26,7 +27,11 @@ def of_package(name: str, unpacked: Path) -> dict[str, Path]:
     folder = unpacked / "info" / "licenses"
     # the recipes gather licences in a folder of this name, which is inside info/licenses
     inner = folder / "licenses" if (folder / "licenses").is_dir() else folder
-    return {f"{name}/{path.relative_to(inner)}": path for path in inner.rglob("*") if path.is_file()}
+    # a repacked wheel of PyPI has its texts in its metadata only
+    metadata = (path for path in unpacked.glob("site-packages/*.dist-info/**/*") if _TEXT.match(path.name))
+    texts = {f"{name}/{path.name}": path for path in metadata}
+    texts |= {f"{name}/{path.relative_to(inner)}": path for path in inner.rglob("*")}
+    return {text: path for text, path in texts.items() if path.is_file()}
 
 
 def of_records(records: Mapping[str, CondaRecord], names: Iterable[str]) -> dict[str, Path]:

@@ -229,6 +229,14 @@ def _needs_nowhere(tmp_path: Path, system: Path) -> Path:
     return pack(folder, tmp_path / name, world.DATE)
 
 
+def test_a_repacked_wheel_has_its_licence_in_its_metadata(tmp_path: Path) -> None:
+    metadata = tmp_path / "site-packages" / "pybind11-2.13.6.dist-info"
+    metadata.mkdir(parents=True)
+    for name in ("LICENSE", "METADATA"):
+        (metadata / name).touch()
+    assert licences.of_package("pybind11", tmp_path) == {"pybind11/LICENSE": metadata / "LICENSE"}
+
+
 def test_what_no_package_has_comes_from_the_root_with_its_licence(tmp_path: Path) -> None:
     root = tmp_path / "root"
     debian = DebianRoot(path=root, source=root, fingerprint="", release="13")

@@ -60,9 +60,12 @@ def test_sampled_sums_and_products(device: torch.device) -> None:
 
 
 def test_softmax_of_groups_with_gradients(device: torch.device) -> None:
-    if device.type == "cuda":  # no kernel for GPUs in 0.8.0
-        device = torch.device("cpu")
     src = torch.randn(9, 3, device=device, requires_grad=True)
+    if device.type == "cuda":  # 0.8.0 has no kernel for GPUs; a version that has one is to be tested with it
+        try:
+            ops.softmax_csr(src, torch.tensor([0, 4, 4, 9], device=device))
+        except NotImplementedError:
+            return
     found = ops.softmax_csr(src, torch.tensor([0, 4, 4, 9], device=device))
     expected = torch.cat([torch.softmax(src[:4], 0), torch.softmax(src[4:], 0)])
     assert_close(found, expected)

@@ -127,11 +127,12 @@ def test_graclus_prefers_heavy_edges(device: torch.device) -> None:
 def test_walks_go_along_edges(device: torch.device) -> None:
     row, column = ring(20, device)
     start = torch.arange(20, device=device)
-    # on a GPU 1.6.3 leaves the edges if p or q is not 1 (../../README.md, "On a GPU")
-    for p, q in ((1.0, 1.0),) if device.type == "cuda" else ((1.0, 1.0), (0.3, 4.0)):
+    for p, q in ((1.0, 1.0), (0.3, 4.0)):
         walk, edge = random_walk(row, column, start, 15, p, q, return_edge_indices=True)
         assert walk[:, 0].tolist() == start.tolist()
-        assert row[edge].tolist() == walk[:, :-1].tolist()
+        along = bool((row[edge] == walk[:, :-1]).all())
+        # a known fault of 1.6.3 on a GPU (../../README.md, "On a GPU"): a version without it fails here
+        assert along == (device.type != "cuda" or p == q == 1), (p, q)
         assert column[edge].tolist() == walk[:, 1:].tolist()
 
 

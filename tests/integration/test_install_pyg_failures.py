@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -79,6 +81,19 @@ def test_a_missing_nvcc_is_proposed_from_where_it_exists(version: str, proposed:
     environment = there(tmp_path, cuda_version=version)
     error = problem(lambda: cuda_home(environment, {"PATH": str(tmp_path)}, usual=tmp_path / "cuda"))
     assert proposed in error.remedy
+
+
+@pytest.mark.long
+def test_the_proposed_compiler_matches_the_toolkit_that_pytorch_requires(tmp_path: Path) -> None:
+    # PyTorch 2.11 requires this release, of which nvcc takes any nvvm: without its own, the newest
+    required, report = "cuda-toolkit[cudart]==13.0.2", tmp_path / "report.json"
+    error = problem(lambda: cuda_home(there(tmp_path), {"PATH": str(tmp_path)}, usual=tmp_path / "cuda"))
+    proposed = next(word.rstrip(";") for word in shlex.split(error.remedy) if "cuda-toolkit" in word)
+    options = ["-q", "--dry-run", "--ignore-installed", "--report", str(report)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, required, proposed], check=True)
+    packages = [row["metadata"] for row in json.loads(report.read_text())["install"]]
+    versions = {package["name"]: package["version"] for package in packages}
+    assert {versions[f"nvidia-{part}"][:5] for part in ("cuda-nvcc", "nvvm", "cuda-crt")} == {"13.0."}
 
 
 def test_what_cuda_lacks_is_named_before_anything_is_compiled(toolkit: Path, tmp_path: Path) -> None:

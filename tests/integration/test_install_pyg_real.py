@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from groundwork.errors import PreflightError
 from megabuild.configs.config import load
-from pyg_extensions.install.toolchain import cuda_home
-from pyg_extensions.install.user_environment import UserEnvironment
 
 pytestmark = pytest.mark.long
 
@@ -67,32 +63,3 @@ def test_spline_conv_is_compiled_for_the_torch_that_is_there(tmp_path: Path, rep
         [*command, "torch_spline_conv"], env=environment, stdout=subprocess.PIPE, text=True
     )
     assert json.loads(again.stdout)["extensions"][0]["how"] == "there"
-
-
-def test_the_proposed_compiler_matches_the_toolkit_that_pytorch_requires(tmp_path: Path) -> None:
-    # PyTorch 2.11 to 2.14 require this release, of which nvcc takes any nvvm: without its own, the newest
-    required = "cuda-toolkit[cudart]==13.0.2"
-    environment = UserEnvironment(
-        interpreter=tmp_path / "bin" / "python",
-        prefix=tmp_path,
-        site=tmp_path,
-        python="3.11",
-        platform="linux-64",
-        glibc="2.36",
-        torch_version="2.13.0+cu130",
-        cuda_version="13.0",
-        torch_archs=("9.0",),
-        devices=(),
-        distributions={},
-    )
-    with pytest.raises(PreflightError) as raised:
-        cuda_home(environment, {"PATH": str(tmp_path)}, usual=tmp_path / "none")
-    proposed = next(word.rstrip(";") for word in shlex.split(raised.value.remedy) if "cuda-toolkit" in word)
-    report = tmp_path / "report.json"
-    options = ["-q", "--dry-run", "--ignore-installed", "--report", str(report)]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, required, proposed], check=True)
-    found = {
-        row["metadata"]["name"]: row["metadata"]["version"]
-        for row in json.loads(report.read_text())["install"]
-    }
-    assert {found[f"nvidia-{part}"][:5] for part in ("cuda-nvcc", "nvvm", "cuda-crt")} == {"13.0."}

@@ -321,6 +321,11 @@ def test_of_two_torches_the_one_that_python_loads_counts(verify: Verify, tmp_pat
     assert (code, "two PyTorches" in shown) == (0, False), shown
     listed = [library.path for library in check.verify(tmp_path).libraries if library.module == "torch"]
     assert listed == ["lib/libtorch_cpu.so"]
+    cached = tmp_path / "cache" / "_basis_cpu.so"  # as uv can install
+    cached.parent.mkdir()
+    (site / "torch_spline_conv/_basis_cpu.so").rename(cached)
+    (site / "torch_spline_conv/_basis_cpu.so").symlink_to(cached)
+    assert "torch_spline_conv" in {library.module for library in check.verify(tmp_path).libraries}
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,7 @@ def _remedy(environment: UserEnvironment) -> str:
     version = environment.cuda_version or ""
     major = version.partition(".")[0]
     if int(major) < 13:  # NVIDIA's wheels of nvcc contain ptxas only (12.6.85, 12.9.86)
-        return (
-            f"install NVIDIA's CUDA toolkit {major} and set CUDA_HOME (PyPI has nvcc for CUDA 13 and newer)"
-        )
+        return f"install NVIDIA's CUDA toolkit {major} and set CUDA_HOME; PyPI has nvcc from CUDA 13 on"
     # nvcc's wheels take any nvvm and crt, so both are named
     line = environment.install_line(f"cuda-toolkit[nvcc,nvvm,crt,cccl,curand,profiler]=={version}.*")
     return f"run: {line}; or set CUDA_HOME"

@@ -53,7 +53,7 @@ def sparse(size: int) -> Tensor:
 
 
 def convolve() -> Tensor:
-    """Run a convolution and its gradients."""
+    """Run a convolution and the gradient of its filters."""
     images, filters = numbers(16, 32, 56, 56).requires_grad_(), numbers(64, 32, 3, 3, seed=2).requires_grad_()
     result = functional.conv2d(images, filters, padding=1)
     return torch.cat([result.flatten()[:1000], *torch.autograd.grad(result.sum(), [filters])[0].flatten(1)])
@@ -204,15 +204,22 @@ def median_time(operate: Callable[[], Tensor]) -> float:
     return float(sorted(times)[CALLS // 2])
 
 
+def difference(earlier: Tensor, result: Tensor) -> float:
+    """Return the relative difference of two results; infinite if their shapes differ."""
+    if earlier.shape != result.shape:
+        return float("inf")
+    return float((result.double() - earlier.double()).norm() / earlier.double().norm())
+
+
 def compare(earlier: dict[str, Tensor], results: dict[str, Tensor]) -> str:
     """Return one line: how many results are the same, and the names of the others."""
-    changed = {name: value for name, value in results.items() if not torch.equal(value, earlier[name])}
-    error = {
-        name: ((value.double() - earlier[name].double()).norm() / earlier[name].double().norm()).item()
-        for name, value in changed.items()
+    changed = {
+        name: difference(earlier[name], result)
+        for name, result in results.items()
+        if not torch.equal(result, earlier[name])
     }
-    rounded = [f"{name} ({error[name]:.0e})" for name in error if error[name] <= ROUNDING]
-    wrong = [f"{name} ({error[name]:.0e})" for name in error if not error[name] <= ROUNDING]
+    rounded = [f"{name} ({error:.0e})" for name, error in changed.items() if error <= ROUNDING]
+    wrong = [f"{name} ({error:.0e})" for name, error in changed.items() if not error <= ROUNDING]
     return (
         f"{len(results) - len(changed)} of {len(results)} results are the same; "
         f"rounded differently: {', '.join(rounded) or 'none'}; different: {', '.join(wrong) or 'none'}"

@@ -29,9 +29,9 @@ SECONDS_BETWEEN_SAMPLES = 0.2
 def disk_usage(folder: Path) -> int:
     """Return the allocated bytes below a folder; hard links count once."""
     seen: dict[tuple[int, int], int] = {}
-    for place, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder):
         for name in names:
-            status = os.lstat(os.path.join(place, name))
+            status = os.lstat(os.path.join(parent, name))
             seen[status.st_dev, status.st_ino] = status.st_blocks * 512
     return sum(seen.values())
 

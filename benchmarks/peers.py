@@ -81,10 +81,10 @@ def size_of_trees(folder: Path) -> int:
         for path in folder.glob(pattern)
         if (path / "build" / "CMakeCache.txt").exists()
     ]
-    for place, _, names in (found for tree in trees for found in os.walk(tree)):
+    for parent, _, names in (step for tree in trees for step in os.walk(tree)):
         for name in names:
             try:
-                status = os.lstat(os.path.join(place, name))
+                status = os.lstat(os.path.join(parent, name))
             except OSError:
                 continue
             if (key := (status.st_dev, status.st_ino)) not in seen:

@@ -1,8 +1,8 @@
 """Real PyTorch's packages as a user meets them: solved from the channel, installed into a fresh environment, used.
 
-Needs what `python build-locally.py linux_64_cpu_debian --optimization 0` publishes (hours of compiling, so no test
-makes it), or linux_64_cuda124_debian; MEGABUILD_TEST_PACKAGES names another output folder. Every Python that was built
-is tried in a bare Debian root: what the packages need of the root that they were compiled in, they must bring.
+Needs the packages of `python build-locally.py linux_64_cpu_debian` or `linux_64_cuda124_debian`. No test builds them:
+that takes hours. MEGABUILD_TEST_PACKAGES names another output folder. The tests try each Python in a bare Debian root,
+which lacks the libraries of the root that the packages were compiled in.
 """
 
 from __future__ import annotations

@@ -144,5 +144,5 @@ def test_another_prefix_is_refused(tree: RealGraph) -> None:
     elsewhere = f"{tree.prefix}-of-another-output"
     result = tree.swap("3.11", prefix=elsewhere)
     assert result.returncode == EXIT_REFUSED
-    assert f"in the prefix {tree.prefix}, and {elsewhere}/bin/python is in {elsewhere}" in result.stderr
+    assert f"in the prefix {tree.prefix}, but {elsewhere}/bin/python is in {elsewhere}" in result.stderr
     assert (tree.build / "CMakeCache.txt").read_bytes() == cache

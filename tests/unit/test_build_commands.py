@@ -9,6 +9,7 @@ import pytest
 from tiny import Tiny, make_channel, provider
 
 from megabuild.plan import planning
+from megabuild.plan.plan import Extensions, PlanItem, Task
 from megabuild.run.summary import PackageResult, Summary, install_line
 
 
@@ -26,3 +27,21 @@ def test_the_line_names_packages_python_and_what_this_machine_lacks(
     assert line.startswith("CONDA_OVERRIDE_CUDA=13.2 CONDA_OVERRIDE_GLIBC=9.9 python3 ")
     assert line.endswith(f"tinypy --python 3.12 --from tiny-rehearsal -o {plan.options.output}")
     assert install_line(plan, replace(summary, packages=())) == ""
+
+
+def test_the_line_names_an_extension_for_all_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = make_channel(tmp_path / "channel")
+    monkeypatch.setattr(planning, "provide", provider(channel))
+    plan = Tiny(output=tmp_path / "output", channel=channel).plan()
+    pythonic = next(item.package for item in plan.items if item.package.python)
+
+    def task(extension: str, built_with: str, serves: str | None) -> Task:
+        package = replace(pythonic, name=extension, python=built_with)
+        return Task(extension=extension, python=serves, recipe=tmp_path, items=(PlanItem(package=package),),
+                    overrides={})  # fmt: skip
+
+    tasks = (task("pyg-lib", "3.10", None), task("scatter", "3.12", "3.12"), task("sparse", "3.10", "3.10"))
+    plan = replace(plan, extensions=Extensions(tasks=tasks))
+    rows = tuple(PackageResult(package=item.package.id, status="built") for item in plan.all_items)
+    summary = Summary(ok=True, config="tiny", packages=rows, seconds=1.0, log=Path("x"), channel=Path("x"))
+    assert " ./env pyg-lib scatter --python 3.12 " in install_line(plan, summary)

@@ -190,16 +190,19 @@ def install_line(plan: Plan, summary: Summary) -> str:
     options, foreign = plan.options, not plan.options.config.torch_version
     ids = {row.package for row in summary.packages if row.status in ("built", "skipped")}
     packages = [item.package for item in plan.all_items if item.package.id in ids]
-    own = {package.name for task in plan.extensions.tasks for package in task.packages}
+    # a package for all Pythons has the Python that it is built with, and its task has none
+    extensions = [(package, task.python) for task in plan.extensions.tasks for package in task.packages]
+    own = {package.name for package, _ in extensions}
     pythons = [package.python for package in packages if package.python and package.name not in own]
     if not packages or not (pythons or foreign):
         return ""
     order = options.config.pythons
     python = max(pythons, key=lambda name: (not name.endswith("t"), order.index(name))) if pythons else None
-    fitting = [package for package in packages if package.python in (None, python)]
-    extensions = [package.name for package in fitting if package.name in own]
     chosen = (None, python) if foreign else (python,)
-    names = dict.fromkeys(extensions or (package.name for package in packages if package.python in chosen))
+    names = dict.fromkeys(
+        [package.name for package, serves in extensions if package.id in ids and serves in (None, python)]
+        or [package.name for package in packages if package.python in chosen]
+    )
     program, here = Path(megabuild.__file__).resolve().parent, Path.cwd()
     words = ["megabuild"]
     if (program / "__main__.py").is_file() and program.parent.name == "scripts":  # a checkout

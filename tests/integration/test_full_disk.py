@@ -1,4 +1,4 @@
-"""A disk that gets full while a run goes on: the run ends with exit code 12, and the same run later continues it."""
+"""A disk that gets full during a build or while packages are packed: exit code 12; the next run continues."""
 
 from __future__ import annotations
 
@@ -14,19 +14,27 @@ from tiny import Tiny, wait_for
 
 from groundwork.errors import OutOfSpaceError
 from groundwork.machine import disk_free
+from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local.store import Store
 from megabuild.status.reading import read_last_run
 
 
 @pytest.fixture
-def on_disk(tiny: Tiny, tmp_path: Path) -> Iterator[Tiny]:
-    """An output folder on a file system of its own, and a cache elsewhere."""
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own."""
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=700m", "none", str(disk)]
     if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
-    yield replace(tiny, output=disk / "output")
+    yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.fixture
+def on_disk(tiny: Tiny, disk: Path) -> Tiny:
+    """An output folder on the small disk, and a cache elsewhere."""
+    return replace(tiny, output=disk / "output")
 
 
 def test_a_full_disk_ends_the_run_and_all_objects_are_kept(
@@ -51,3 +59,19 @@ def test_a_full_disk_ends_the_run_and_all_objects_are_kept(
     filler.unlink()
     assert on_disk.run(cache=tmp_path / "cache").ok
     assert {decided for decided, _ in on_disk.decisions()} <= {"resume", "reuse"}
+
+
+def test_a_full_disk_ends_the_packing_of_a_package(disk: Path) -> None:
+    left = 50_000_000
+
+    def fill(prefix: Path) -> None:
+        (prefix / "file").write_bytes(os.urandom(disk_free(disk) - left))
+
+    package = LocalPackage(name="large", version="1.0", platform="linux-64", inputs={}, fill=fill)
+    store = Store(disk / "cache")
+    with pytest.raises(OutOfSpaceError, match=r"packaging large 1\.0: the disk is full"):
+        store.ensure([package], lambda _: None)
+    store.clean()
+    left = disk_free(disk) - 1000
+    store.ensure([package], lambda _: None)
+    assert store.missing([package]) == []

@@ -32,6 +32,7 @@ _LACKED = re.compile(
     r"|\bmemory allocation (?:failure|error|of \d+ bytes failed)|^(?:E +)?(?:\S+\._Array)?MemoryError\b",
     re.IGNORECASE | re.MULTILINE,
 )
+_FULL = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
 _KILLED = re.compile(
     r"Killed signal terminated program|signal:? 9\b|\bKilled\s{2,}|: Killed\b|^Killed$|\bSIGKILL\b"
     r"|exit(?:ed with)? ?(?:code|status)?[:=]? ?(?:137|-9)\b|\[code=137\]|\bError 137\b",
@@ -139,6 +140,11 @@ def tree_memory(root: int) -> int:
 def lacked_memory(text: str) -> bool:
     """Return whether a program's output reports a failed allocation of main memory."""
     return bool(_LACKED.search(text))
+
+
+def lacked_space(text: str) -> bool:
+    """Return whether a program's output reports a full disk or quota."""
+    return bool(_FULL.search(text))
 
 
 def was_killed(text: str) -> bool:

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from groundwork.errors import OutOfSpaceError, ProviderError
 from groundwork.files import sha256
 from megabuild.plan import solving
+from megabuild.providers.command import run
 from megabuild.providers.environment import Environment
 from megabuild.providers.local import store as stores
 from megabuild.providers.local.package import LocalPackage
@@ -127,3 +129,11 @@ def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
     ]
     assert solved[0] == solved[1]
     assert list(solved[0]) == ["other", "thing"]
+
+
+def test_a_program_that_reports_a_full_disk_is_told_from_a_failed_one(tmp_path: Path) -> None:
+    program = ["sh", "-c", "echo 'cp: No space left on device' >&2; exit 1"]
+    with pytest.raises(OutOfSpaceError, match="copying: the disk is full"):
+        run(program, what="copying", writes=tmp_path)
+    with pytest.raises(ProviderError, match="copying: sh failed with exit status 1"):
+        run(["sh", "-c", "exit 1"], what="copying", writes=tmp_path)

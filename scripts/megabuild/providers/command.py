@@ -6,10 +6,12 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
 
 from groundwork import guard, process
-from groundwork.errors import ProviderError
+from groundwork.errors import OutOfSpaceError, ProviderError
+from groundwork.machine import is_full, lacked_space
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,6 +26,7 @@ def run(
     timeout: float = 60.0,
     env: Mapping[str, str] | None = None,
     guarded: bool = False,
+    writes: Path | None = None,
     is_relevant: Callable[[str], bool] = lambda line: not line.startswith("WARNING:"),
 ) -> str:
     """Run a program and return its stdout.
@@ -31,12 +34,18 @@ def run(
     `what`: The activity, which begins the error message: "resolving wheels for Python 3.12".
     `guarded`: For programs that run for minutes: end the program and its children with this process, even after
       ``kill -9``. The result then includes stderr.
+    `writes`: A folder in the cache that the program fills. Not every program says that the disk is full.
 
     Raises ProviderError: The program is missing, failed, or took longer than `timeout` seconds; the message ends with
-        its last lines of output.
+        its last lines of output. OutOfSpaceError: It failed because the disk of `writes` is full.
     """
     done = _run_guarded(argv, timeout, env) if guarded else process.run(argv, timeout=timeout, environ=env)
     if done.returncode:
+        if writes is not None and (lacked_space(done.stdout + done.stderr) or is_full(writes)):
+            raise OutOfSpaceError(
+                f"{what}: the disk is full, or has no inodes left ({writes})",
+                "free some space, or set MEGABUILD_CACHE to a folder on another disk, then run again",
+            )
         printed = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         tail = "\n  ".join(([line for line in printed if is_relevant(line)] or printed)[-_LINES_SHOWN:])
         raise ProviderError(f"{what}: {argv[0]} failed with exit status {done.returncode}:\n  {tail}", remedy)

@@ -18,14 +18,13 @@ from groundwork.errors import (
     ProviderError,
     SwapRefused,
 )
-from groundwork.machine import disk_free, is_full, lacked_memory, was_killed
+from groundwork.machine import disk_free, is_full, lacked_memory, lacked_space, was_killed
 from groundwork.text import counted, display
 from megabuild.engine.job import Outcome
 from megabuild.run.failure_shell import FailureShell
 from megabuild.run.first_error import FirstError, first_error
 
 _PHASE = "::megabuild:: phase "
-_SPACE = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
 #: Network errors of libcurl, OpenSSL, glibc, Python (urllib, requests, httpx), conda, and reqwest in rattler-build.
 _NETWORK = re.compile(
     r"HTTP(?:/\d(?:\.\d)?| Error| status server error \(| status code:?| error:?|:)? ?(?:5\d\d|429)\b"
@@ -132,7 +131,7 @@ class Failure:
 
     def _resource_error(self) -> tuple[str, MegabuildError] | None:
         text, shown = "\n".join(self.lines), self._shown()
-        full = next((f"\n{line}" for line in reversed(self.lines) if _SPACE.search(line)), "")
+        full = next((f"\n{line}" for line in reversed(self.lines) if lacked_space(line)), "")
         cramped = self._unlinked and disk_free(self.state) < _ENVIRONMENT_BYTES
         if full or is_full(self.state) or cramped:
             return "disk", OutOfSpaceError(

@@ -189,6 +189,7 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
         timeout=_TIMEOUT,
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
         guarded=True,
+        writes=folder,
         is_relevant=lambda line: line.startswith(("E:", "Err:", "W: Failed", "dpkg-source: error")),
     )
 

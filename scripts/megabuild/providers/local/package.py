@@ -108,7 +108,7 @@ def alias(name: str, target: str, version: str, platform: str) -> LocalPackage:
 def build(package: LocalPackage, work: Path) -> Path:
     """Build `package` in the empty folder `work` and return the path of the package file.
 
-    Raises ProviderError: The engine failed.
+    Raises ProviderError: The engine failed. OutOfSpaceError: The disk is full.
     """
     staged, output = work / "staged", work / "output"
     staged.mkdir(parents=True)
@@ -126,6 +126,7 @@ def build(package: LocalPackage, work: Path) -> Path:
         timeout=_TIMEOUT,
         env=os.environ | {"TMPDIR": str(temporary)},
         guarded=True,
+        writes=work,
     )
     (built,) = output.glob(f"{package.subdir}/*.conda")
     return _dated(built, work / built.name)

@@ -14,9 +14,7 @@ from pathlib import Path
 import msgspec
 
 from groundwork.channel_folder import make_readable
-from groundwork.errors import OutOfSpaceError, ProviderError
 from groundwork.files import link, sha256, verified, write
-from groundwork.machine import is_full
 from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import each, run
 from megabuild.providers.local.package import LocalPackage, build
@@ -100,7 +98,7 @@ class Store:
         report(Preparing(what=what))
         # a separate process, because this one would keep the 100 MB that indexing takes
         argv = [sys.executable, "-I", "-c", _INDEX, str(temporary)]
-        run(argv, what=what, timeout=_INDEX_SECONDS, guarded=True)
+        run(argv, what=what, timeout=_INDEX_SECONDS, guarded=True, writes=temporary)
         shutil.rmtree(temporary / ".tmp", ignore_errors=True)  # rattler's scratch folder
         make_readable(temporary)
         report(Preparing(what=what, done=1, total=1))
@@ -146,16 +144,8 @@ class Store:
         work = self._temporary / uuid.uuid4().hex
         entry = work / "entry"
         entry.mkdir(parents=True)
+        built = build(package, work)
         name, version, build_string = package.id
-        try:
-            built = build(package, work)
-        except (ProviderError, OSError) as error:
-            if not is_full(work):
-                raise
-            raise OutOfSpaceError(  # the engine's message does not name the cause
-                f"packaging {name} {version}: the disk is full, or has no inodes left ({self._folder})",
-                "free some space, or set MEGABUILD_CACHE to a folder on another disk, then run again",
-            ) from error
         record = {"name": name, "version": version, "build": build_string, "subdir": package.subdir}
         record |= {"file_name": package.id.file_name, "sha256": sha256(built), "key": package.key}
         built.chmod(0o644)

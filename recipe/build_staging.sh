@@ -11,6 +11,9 @@ if [[ "$torch_source" != "model" ]]; then
     # NNPACK's configure step would download six from PyPI, although the environment has it
     six="$SRC_DIR/third_party/NNPACK/cmake/DownloadSix.cmake"
     [[ ! -f "$six" ]] || : >"$six"
+    # configs that differ in the BLAS share their objects
+    config="$SRC_DIR/aten/src/ATen/Config.h.in"
+    [[ ! -f "$config" || -f "${config%/*}/BlasConfig.h.in" ]] || "$script_python" "$RECIPE_DIR/separate_blas.py" "$SRC_DIR"
 fi
 "$script_python" "$RECIPE_DIR/sync_tree.py" "$SRC_DIR" "$TORCH_TREE"
 cd "$TORCH_TREE"

@@ -67,6 +67,12 @@ class Options:
         return f"{root.name}-{hashlib.sha256(bytes(root)).hexdigest()[:8]}/{self.run_name}"
 
     @property
+    def objects_name(self) -> str:
+        """Name of the object cache, which all configs of one feedstock share; rehearsals have one of their own."""
+        owner = "own" if self.own else self.cache_name.partition("/")[0]
+        return f"{owner}-rehearsal" if self.rehearse else owner
+
+    @property
     def key(self) -> str:
         """File name of a run's durations, by all options that change time or memory; checkouts share the file."""
         how = [self.optimization, self.arch_list, str(self.torch_source or ""), self.engine]

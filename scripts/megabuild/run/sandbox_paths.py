@@ -91,7 +91,7 @@ def view(
     write_launcher(
         state,
         inside=state_inside,
-        folder=mount("ccache", cache / "objects" / options.cache_name, writable=True),
+        folder=mount("ccache", cache / "objects" / options.objects_name, writable=True),
         heavy_jobs=heavy_jobs,
     )
     seen = View(

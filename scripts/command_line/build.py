@@ -18,6 +18,7 @@ from groundwork.machine import machine_platform
 from groundwork.result import Result
 from megabuild.configs.config import Config, available, list_command, load, of_provider
 from megabuild.configs.overrides import use_provider
+from megabuild.configs.sharing import sort_for_sharing
 
 if TYPE_CHECKING:
     from megabuild.plan.options import Options
@@ -40,7 +41,7 @@ PYG = "PyTorch Geometric's extensions"
 #: Options of the command line that `Options` takes unchanged.
 _TAKEN = (
     "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "extensions",
-    "arch_list", "upstream_tests", "deadline",
+    "arch_list", "upstream_tests", "deadline", "earlier",
 )  # fmt: skip
 
 
@@ -121,9 +122,14 @@ def build(context: click.Context, /, **given: Any) -> Result:
     if given["provider"] and not set(names) >= set(given["configs"] or "?"):
         names = of_provider(root, names, given["provider"])
     platform = machine_platform() if given["every"] else ""
+    if platform or any(set(word) & set("*?[") for word in given["configs"]):
+        names = sort_for_sharing(root, names)
     chosen = choose(names, given["configs"], all_of=platform, list_all=list_command(root))
     given["deadline"] = parse_deadline(given["deadline"]) if given["deadline"] else None
-    options = {name: partial(options_of, load(root, name), root, folder, given) for name in chosen}
+    options = {
+        name: partial(options_of, load(root, name), root, folder, {**given, "earlier": chosen[:number]})
+        for number, name in enumerate(chosen)
+    }
     from command_line.running import run_configs
 
     return run_configs(options, invocation, plan_only=given["plan_only"], remove_trees=given["remove_trees"])

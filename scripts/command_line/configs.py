@@ -37,7 +37,7 @@ def configs(action: str | None) -> Result:
 def choose(
     names: Sequence[str], words: Sequence[str], *, all_of: str = "", list_all: str = LIST_CONFIGS
 ) -> tuple[str, ...]:
-    """Return the configs to build, each once; ``words`` are names or patterns.
+    """Return the configs to build, each once; ``words`` are names or patterns, which keep the order of ``names``.
 
     Without words: the only config. With ``all_of``: all configs of that platform, by conda's name.
     ``list_all`` is the command that lists all configs, for hints.

@@ -19,7 +19,7 @@ from groundwork.progress import Notes
 from groundwork.result import Result
 from groundwork.text import UNICODE, display, duration, size, table
 from megabuild.plan import published
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
 from megabuild.plan.report import plan_result
@@ -66,7 +66,7 @@ def run_configs(
 def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, remove_trees: bool) -> Result:
     """Show the plan; unless ``plan_only``, prepare and run the build."""
     console = _console(invocation)
-    with in_use.shared_lock(options.cache, options.cache_name):
+    with in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name)):
         in_use.note_output(options.cache, options.output)
         try:
             plan = _make_plan(options, console, only_plan=True)

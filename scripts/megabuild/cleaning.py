@@ -14,6 +14,7 @@ from filelock import Timeout
 
 from groundwork import channel_folder, files, in_use
 from megabuild.plan import published
+from megabuild.plan.options import objects_lock
 from megabuild.providers.local.store import made_of
 
 #: Kinds of files, and the cost of removing each.
@@ -79,7 +80,9 @@ def find_items(output: Path, cache: Path) -> Iterator[Item]:
     needed = _find_needed(output, cache)
     for kind, path in _entries(cache, _CACHE):
         folder = path.relative_to(cache).parts[0]
-        if folder not in ("objects", "rattler") or path.name in ("shared", "pkgs"):
+        if folder == "objects":
+            yield Item(kind=kind, path=path, lock=objects_lock(path.name))
+        elif folder != "rattler" or path.name == "pkgs":
             why = needed.get(path.name, needed.get("", "")) if kind == "channels" else ""
             yield Item(kind=kind, path=path, needed=why)
         elif re.fullmatch(r".+-[0-9a-f]{8}", path.name):  # another feedstock's runs

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from platformdirs import user_cache_path
+from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, solve
+from rattler.virtual_package.virtual_package import Override
 
 from groundwork.errors import ProviderError
+from megabuild.configs.config import load
+from megabuild.configs.render import render
 from megabuild.providers import local_channel
 from megabuild.providers.debian import root
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local.interpreters import some_of
+from megabuild.providers.provider import ProviderRequest
+from megabuild.providers.select import provide
 
 # PyTorch 2.6 imports pkg_resources and predates pybind11 3.
 PACKAGES = ("numpy", "pybind11 <3", "setuptools <75", "pyyaml", "typing_extensions")
@@ -68,6 +76,30 @@ def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES)
         report=print,
     )
     return made.path.as_uri()
+
+
+def install_cuda_environment(repository: Path, target: Path, more: Sequence[str]) -> None:
+    """Install what Debian's config for CUDA builds with, for Python 3.12, and more packages."""
+    config = load(repository, "linux_64_cuda124_debian")
+    planned = render(config, repository / "recipe" / "recipe.yaml")
+    made = provide(ProviderRequest(config=config, planned=planned, cache=debian_cache(), report=print))
+    overrides = VirtualPackageOverrides()
+    overrides.libc = Override.string(made.virtual_packages["__glibc"])
+    overrides.cuda = Override.string("12.4")
+    asked = (spec for package in planned for spec in (*package.host, *package.staging_host))
+    host = [spec for spec in dict.fromkeys(asked) if not spec.startswith(("libtorch", "python"))]
+
+    async def work(cache: str) -> None:
+        records = await solve(
+            [Channel(Path(channel).as_uri()) for channel in made.channels],
+            [*host, "python 3.12.*", *more],
+            platforms=["linux-64", "noarch"],
+            virtual_packages=VirtualPackage.detect(overrides),
+        )
+        await install(records, target_prefix=target, cache_dir=Path(cache))
+
+    with tempfile.TemporaryDirectory() as cache:
+        asyncio.run(work(cache))
 
 
 def debian_cache() -> Path:

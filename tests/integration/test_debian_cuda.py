@@ -5,20 +5,13 @@ Makes a root of 8 GB, of which 2 GB are downloaded.
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from pathlib import Path
 
 import pytest
-from debian_inputs import cuda_inputs, debian_cache, debian_inputs
-from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, solve
-from rattler.virtual_package.virtual_package import Override
+from debian_inputs import cuda_inputs, debian_inputs, install_cuda_environment
 
-from megabuild.configs.config import load
-from megabuild.configs.render import render
 from megabuild.providers.debian.root import enter
-from megabuild.providers.provider import ProviderRequest
-from megabuild.providers.select import provide
 
 pytestmark = pytest.mark.long
 LOAD = """
@@ -46,26 +39,8 @@ $CUDACXX -ccbin $CC -gencode arch=compute_90,code=sm_90 /tmp/kernel.cu -o /tmp/k
 def prefix(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with what the config's packages would require of CUDA."""
     cuda_inputs()
-    config = load(repository, "linux_64_cuda124_debian")
-    planned = render(config, repository / "recipe" / "recipe.yaml")
-    made = provide(ProviderRequest(config=config, planned=planned, cache=debian_cache(), report=print))
-    overrides = VirtualPackageOverrides()
-    overrides.libc = Override.string(made.virtual_packages["__glibc"])
-    overrides.cuda = Override.string("12.4")
-    asked = (spec for package in planned for spec in (*package.host, *package.staging_host))
-    host = [spec for spec in dict.fromkeys(asked) if not spec.startswith(("libtorch", "python"))]
     target = tmp_path_factory.mktemp("environment")
-
-    async def work() -> None:
-        records = await solve(
-            [Channel(Path(channel).as_uri()) for channel in made.channels],
-            [*host, "python 3.12.*", "cuda-nvcc_linux-64"],
-            platforms=["linux-64", "noarch"],
-            virtual_packages=VirtualPackage.detect(overrides),
-        )
-        await install(records, target_prefix=target, cache_dir=tmp_path_factory.mktemp("packages"))
-
-    asyncio.run(work())
+    install_cuda_environment(repository, target, ["cuda-nvcc_linux-64"])
     return target
 
 

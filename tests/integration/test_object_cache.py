@@ -24,10 +24,12 @@ set -euo pipefail
 source "$RECIPE_DIR/build_env.sh"
 mkdir -p "$TORCH_TREE/build" && cd "$TORCH_TREE/build"
 IFS=';' read -ra launchers <<<"${CMAKE_CXX_COMPILER_LAUNCHER:-}"
-"${launchers[@]}" "$CXX" $CXXFLAGS -I"$TORCH_TREE/c10" -isystem "$PREFIX/include" \\
-    -MD -MT x.o -MF x.o.d -o x.o -c "$TORCH_TREE/c10/x.cpp"
+mkdir -p "$(dirname "$OBJECT")"
+"${launchers[@]}" "$CXX" $CXXFLAGS $DEFINITION -I"$TORCH_TREE/c10" -isystem "$PREFIX/include" \\
+    -MD -MT "$OBJECT" -MF "$OBJECT.d" -o "$OBJECT" -c "$TORCH_TREE/c10/x.cpp"
 """
-HIT, MISS = ["direct_cache_hit"], ["cache_miss"]
+HIT, MISS, SAME_TEXT = ["direct_cache_hit"], ["cache_miss"], ["preprocessed_cache_hit"]
+CORE, BINDING = "x.o", "caffe2/torch/CMakeFiles/torch_python.dir/x.o"
 
 
 @pytest.fixture
@@ -46,7 +48,14 @@ def compiler(tmp_path: Path) -> Path:
 
 
 def compiled(
-    repository: Path, compiler: Path, folder: Path, *, version: str = "2.13.0", cuda: str = "None"
+    repository: Path,
+    compiler: Path,
+    folder: Path,
+    *,
+    version: str = "2.13.0",
+    cuda: str = "None",
+    output: str = CORE,
+    definition: str = "",
 ) -> list[str]:
     """Compile in a folder; return what the object cache had to say."""
     top = compiler.parent
@@ -66,10 +75,10 @@ def compiled(
         "CXXFLAGS": f"-O2 -isystem {prefix}/include -fdebug-prefix-map={work}/work=/usr/local/src/{version}",
         "target_platform": "linux-64", "provider": "conda-forge", "torch_source": "official",
         "torch_version": version, "torch_optimization": "2", "blas_impl": "mkl",
-        "cuda_compiler_version": cuda, "torch_cuda_arch_list": "9.0",
+        "cuda_compiler_version": cuda, "torch_cuda_arch_list": "9.0", "OBJECT": output, "DEFINITION": definition,
     }  # fmt: skip
     subprocess.run(["bash", "-c", SCRIPT], env=environment, check=True)
-    return [word for word in stats.read_text().split() if word in (*HIT, *MISS)]
+    return [word for word in stats.read_text().split() if word in (*HIT, *MISS, *SAME_TEXT)]
 
 
 def test_an_object_comes_from_another_folder_and_release_and_names_neither(
@@ -99,3 +108,18 @@ def test_what_nvcc_makes_depends_on_the_programs_that_it_calls(
         program.write_text(ptxas)
         program.chmod(0o755)
         assert compiled(repository, nvcc, folder, cuda="13.0") == said
+
+
+@pytest.mark.parametrize(
+    ("output", "name", "said"),
+    [(BINDING, "g++", SAME_TEXT), (CORE, "g++", MISS), (BINDING, "nvcc", MISS)],
+)
+def test_only_the_bindings_are_found_by_their_text(
+    repository: Path, compiler: Path, tmp_path: Path, output: str, name: str, said: list[str]
+) -> None:
+    """A config with CUDA defines USE_CUDA for all bindings, of which most do not read it."""
+    cuda = "13.0" if name == "nvcc" else "None"
+    compiler = compiler.rename(compiler.parent / name)
+    assert compiled(repository, compiler, tmp_path / "first", output=output, cuda=cuda) == MISS
+    options = {"output": output, "cuda": cuda, "definition": "-DUSE_CUDA"}
+    assert compiled(repository, compiler, tmp_path / "second", **options) == said

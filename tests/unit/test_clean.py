@@ -17,6 +17,7 @@ from command_line.run_command import Invocation
 from groundwork import files, in_use
 from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
 from megabuild.plan import published
+from megabuild.plan.options import objects_lock
 from megabuild.providers.local.store import MADE_OF
 
 RUN, KEY, STORED = "linux_64_cpu", "0123456789abcdef", "a" * 64
@@ -62,9 +63,10 @@ def cache(tmp_path: Path) -> Path:
         put(cache / "channel/channels" / key / "noarch" / "repodata.json")
         (cache / "channel/channels" / key / MADE_OF).write_text(json.dumps({"x.conda": STORED}))
     put(cache / "channel/store" / STORED / "x.conda")
-    put(cache / "objects" / RUN / "0" / "o", 100_000)
-    put(cache / "objects" / "shared" / "0" / "o")
-    put(cache / "objects" / "zstd-feedstock-0123abcd" / "linux_64_" / "o")
+    put(cache / "objects" / "own" / "0" / "o", 100_000)
+    put(cache / "objects" / "own-rehearsal" / "0" / "o")
+    put(cache / "objects" / "zstd-feedstock-0123abcd" / "0" / "o")
+    put(cache / "rattler" / "zstd-feedstock-0123abcd" / "linux_64_" / "pkgs" / "package")
     put(cache / "wheels" / KEY / "torch.whl")
     put(cache / "debian" / KEY / "usr" / "bin" / "g++")
     put(cache / "debian" / "lock", 0)
@@ -92,8 +94,9 @@ def test_exactly_the_files_of_builds_are_found(output: Path, cache: Path) -> Non
     assert names(find_items(output, cache)) == {
         f"work {RUN}/out", f"work {RUN}/.removed-0123abcd", f"tree {RUN}/tree", f"packages packages/{RUN}",
         f"logs logs/{RUN}-{TIME}.123456Z.log", f"logs runs/{TIME}.123456Z.json",
-        f"objects objects/{RUN}", "objects objects/shared", "objects zstd-feedstock-0123abcd/linux_64_",
-        f"downloads wheels/{KEY}", f"channels channels/{KEY}", f"channels channels/{KEY[::-1]}",
+        "objects objects/own", "objects objects/own-rehearsal", "objects objects/zstd-feedstock-0123abcd",
+        "downloads zstd-feedstock-0123abcd/linux_64_", f"downloads wheels/{KEY}",
+        f"channels channels/{KEY}", f"channels channels/{KEY[::-1]}",
         f"channels store/{STORED}", f"debian debian/{KEY}",
     }  # fmt: skip
     assert clean(output, cache) == {}
@@ -169,11 +172,16 @@ def test_an_output_folder_that_is_a_link_is_the_folder(output: Path, cache: Path
 
 
 def test_files_that_a_build_uses_stay(output: Path, cache: Path) -> None:
-    with files.FileLock(output / RUN / "lock"), in_use.shared_lock(cache, RUN):
+    with files.FileLock(output / RUN / "lock"), in_use.shared_lock(cache, RUN, objects_lock("own")):
         kept = clean(output, cache)
     assert set(kept.values()) == {"in use"}
     assert {"a.o", "o", "torch.whl", "libtorch.conda", "g++"} <= left(output, cache)
-    assert not (cache / "objects" / "zstd-feedstock-0123abcd" / "linux_64_").exists(), "no build uses it"
+    for unused in (
+        "objects/own-rehearsal",
+        "objects/zstd-feedstock-0123abcd",
+        "rattler/zstd-feedstock-0123abcd/linux_64_",
+    ):
+        assert not (cache / unused).exists()
 
 
 def test_a_channel_that_a_published_package_needs_stays(output: Path, cache: Path) -> None:
@@ -234,10 +242,11 @@ def test_the_command_lists_first_and_removes_with_apply(
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    shown = ask("*", "--kind", "tree", "--kind", "objects")
-    assert re.findall(r"(?m)^(tree|objects) +(\S+)", shown) == [
-        ("objects", RUN), ("objects", "zstd-feedstock-0123abcd/linux_64_"), ("tree", RUN),
+    shown = ask("*", "--kind", "tree", "--kind", "downloads")
+    assert re.findall(r"(?m)^(tree|downloads) +(\S+)", shown) == [
+        ("downloads", "zstd-feedstock-0123abcd/linux_64_"), ("tree", RUN),
     ]  # fmt: skip
+    assert re.search(r"(?m)^objects +\d", ask("--kind", "objects")), "they belong to no config"
     assert "tree" in ask()
     assert (output / RUN / "tree").exists()
     assert "removed" in ask(RUN, "--kind", "tree", "--apply")

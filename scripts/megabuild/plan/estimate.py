@@ -7,15 +7,20 @@ reported for conda-forge's builds (pytorch-cpu-feedstock #210 and #298; for flas
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from groundwork import files
+from groundwork.errors import ConfigError
 from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
 from groundwork.machine import measure
+from megabuild.configs.config import available, load
+from megabuild.configs.sharing import SharedObjects, shared_objects
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Estimate, LastRun, Plan
 
@@ -38,9 +43,9 @@ class _Figures(NamedTuple):
 
 _FIGURES = {
     "model": _Figures(0.1, 0.05, 0.02, 0.5, 0.03, 0.02, "measured rehearsals"),
-    "debian-cpu": _Figures(4, 0.4, 0.1, 1.7, 2.9, 0.7, "measured with PyTorch 2.6 on two cores"),
+    "debian-cpu": _Figures(4, 0.4, 0.1, 1.7, 4.7, 0.5, "measured with PyTorch 2.6 on two cores"),
     "debian-cuda": _Figures(
-        7, 1.5, 0.1, 2.6, 5.7, 0.75, "measured with PyTorch 2.6, for one GPU architecture"
+        7, 1.5, 0.1, 2.6, 7.5, 0.55, "measured with PyTorch 2.6, for one GPU architecture"
     ),
     "wheel-cpu": _Figures(0.8, 0.3, 0.2, 0.5, 0, 0.05, "measured with PyTorch 2.13's wheels"),
     "wheel-cuda": _Figures(2.5, 1.0, 0.2, 0.5, 0, 0.1, "measured with PyTorch 2.13's wheels"),
@@ -73,7 +78,10 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
         disk = 1.5 * figures.tree + 3 * (figures.package + pythons * figures.per_python)
     if tasks:  # an environment that all tasks share
         disk += (5.5 if accelerator == "cuda" else 1.0) + 0.2 * min(jobs.count, len(tasks))
-    cpu_hours = plan.compiles_staging * figures.hours + pythons * figures.python_hours
+    cpu = _FIGURES.get(f"{source}-cpu", figures)
+    hours = _without_shared(plan.shared, plan.shared.core, cpu.hours, figures.hours)
+    python_hours = _without_shared(plan.shared, plan.shared.bindings, cpu.python_hours, figures.python_hours)
+    cpu_hours = plan.compiles_staging * hours + pythons * python_hours
     cpu_hours += sum(task.cpu_seconds for task in tasks) / 3600
     hours, basis = cpu_hours / jobs.count + plan.environment.to_pack * _PACKING_SECONDS / 3600, figures.basis
     if plan.compiles_staging and pythons == plan.last_run.pythons and plan.last_run.seconds:
@@ -84,6 +92,29 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
         hours=round(hours, 3), basis=basis,
     )  # fmt: skip
     return total, jobs, min(jobs.count, max(1, memory // _HEAVY_BYTES)) if heavy else 0
+
+
+def _without_shared(shared: SharedObjects, part: float, cpu: float, total: float) -> float:
+    """Return the hours of a compile, less those of the objects that another config has compiled."""
+    return total - part * cpu - shared.cuda * (total - cpu)
+
+
+def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]) -> SharedObjects:
+    """Return the share of the objects that the cache has of other configs, built before or earlier in this command."""
+    if options.rehearse or not options.own or os.environ.get("TORCH_CCACHE") == "none":
+        return SharedObjects()
+    others = [replace(options, config=replace(options.config, name=name)) for name in available(options.root)]
+    full = (options.cache / "objects" / options.objects_name).is_dir()
+    names = [
+        other.config.name
+        for other in others
+        if other.config.name in options.earlier or (full and _last_run_file(other).is_file())
+    ]
+    compiled = []
+    for name in names:
+        with suppress(ConfigError):  # an unreadable config has an error of its own
+            compiled.append(load(options.root, name))
+    return shared_objects(options.config, compiled, overrides)
 
 
 _LAST_RUNS = msgspec.json.Decoder(LastRun)

@@ -48,6 +48,7 @@ class Options:
     torch: str | None = None
     torch_source: Path | None = None  #: folder or tarball with PyTorch's source in place of the provider's
     deadline: Deadline | None = None  #: time by which the run must end
+    earlier: tuple[str, ...] = ()  #: configs that the same command builds first
 
     @property
     def run_name(self) -> str:
@@ -100,6 +101,11 @@ class Options:
     def recipes(self) -> Path:
         """The folder of all recipes and the files that they share."""
         return self.root.absolute() / RECIPES
+
+
+def objects_lock(name: str) -> str:
+    """Return the name of an object cache's lock, which no config has."""
+    return f"objects/{name}"
 
 
 def check_path(path: str) -> None:

@@ -13,7 +13,7 @@ from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, solving, stored, tree_reuse
-from megabuild.plan.estimate import estimate, read_last_run
+from megabuild.plan.estimate import estimate, find_shared_objects, read_last_run
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import isolation_of, unreachable
 from megabuild.plan.options import Options, check_path
@@ -88,6 +88,7 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
             extensions=planner.plan(environment, items, report),
             notes=(*environment.notes, *planner.notes, *release.notes),
             last_run=read_last_run(options),
+            shared=find_shared_objects(options, environment.overrides),
         )
     )
     in_store, notes = stored.ask_store(plan, os.environ, report)

@@ -1,0 +1,102 @@
+"""The macros of the BLAS move to a header of their own, which only the files that read them include."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import separate_blas
+
+FILES = {
+    "CMakeLists.txt": "cmake_minimum_required(VERSION 3.18)\nproject(Torch CXX C)\n",
+    "cmake/Modules/FindBLAS.cmake": "  IF(HAS)\n    add_compile_options(-DBLAS_HAS_SBGEMM)\n  ENDIF(HAS)\n",
+    "cmake/Modules/FindMKL.cmake": "    add_compile_options(-DMKL_HAS_SBGEMM)\n    add_compile_options(-DOTHER)\n",
+    "cmake/Modules/FindMKLDNN.cmake": "    ADD_DEFINITIONS(-DDNNL_UKERNEL)\n    ADD_DEFINITIONS(-DIDEEP_USE_MKL)\n",
+    "aten/src/ATen/CMakeLists.txt": 'configure_file(Config.h.in "${CMAKE_CURRENT_SOURCE_DIR}/Config.h")\n',
+    "aten/src/ATen/Config.h.in": (
+        "#pragma once\n#define AT_MKLDNN_ENABLED() 1\n#define AT_MKL_ENABLED() @AT_MKL_ENABLED@\n"
+        "#define AT_POCKETFFT_ENABLED() 0\n#define AT_BUILD_WITH_BLAS() 1\n"
+    ),
+    "aten/src/ATen/Reader.cpp": "#include <ATen/Config.h>\n#if AT_MKL_ENABLED()\nint reader;\n#endif\n",
+    "aten/src/ATen/Gemm.cpp": "#ifdef MKL_HAS_SBGEMM\n#endif\n",
+    "aten/src/ATen/Other.cpp": "#include <ATen/Config.h>\nint AT_MKL_ENABLED_not_a_macro;\n",
+    "torch/csrc/reader.h": "#pragma once\n#if !AT_POCKETFFT_ENABLED()\n#endif\n",
+}
+INCLUDE = "#include <ATen/BlasConfig.h>\n"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_files_that_read_a_macro_include_the_header(tree: Path) -> None:
+    readers = separate_blas.separate(tree)
+    names = ["aten/src/ATen/Gemm.cpp", "aten/src/ATen/Reader.cpp", "torch/csrc/reader.h"]
+    assert [str(path.relative_to(tree)) for path in readers] == names
+    assert all((tree / name).read_text() == INCLUDE + FILES[name] for name in names)
+    assert (tree / "aten/src/ATen/Other.cpp").read_text() == FILES["aten/src/ATen/Other.cpp"]
+
+
+def test_no_command_line_names_the_blas(tree: Path) -> None:
+    separate_blas.separate(tree)
+    text = "".join(path.read_text() for path in sorted((tree / "cmake/Modules").iterdir()))
+    assert [line.strip() for line in text.splitlines() if "-D" in line] == [
+        "add_compile_options(-DOTHER)", "ADD_DEFINITIONS(-DDNNL_UKERNEL)",
+    ]  # fmt: skip
+    assert (tree / "aten/src/ATen/BlasConfig.h.in").read_text().splitlines()[2:] == [
+        "#define AT_MKL_ENABLED() @AT_MKL_ENABLED@", "#define AT_POCKETFFT_ENABLED() 0",
+        "#cmakedefine BLAS_HAS_SBGEMM", "#cmakedefine MKL_HAS_SBGEMM",
+    ]  # fmt: skip
+    assert (
+        'BlasConfig.h.in "${CMAKE_CURRENT_SOURCE_DIR}/BlasConfig.h'
+        in (tree / "aten/src/ATen/CMakeLists.txt").read_text()
+    )
+    top = (tree / "CMakeLists.txt").read_text()
+    assert top.index("add_compile_definitions(AT_BLAS_CONFIG_SEPARATE)") < top.index("project(Torch")
+
+
+@pytest.mark.parametrize(
+    ("source", "definition", "compiles"),
+    [
+        ("Config.h", "", True),  # a user of the package
+        ("Config.h", "-DAT_BLAS_CONFIG_SEPARATE", False),
+        ("BlasConfig.h", "-DAT_BLAS_CONFIG_SEPARATE", True),
+    ],
+)
+def test_a_macro_without_its_header_is_an_error(
+    tree: Path, source: str, definition: str, compiles: bool
+) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    separate_blas.separate(tree)
+    for name in ("Config.h", "BlasConfig.h"):
+        text = (tree / f"aten/src/ATen/{name}.in").read_text()
+        (tree / f"aten/src/ATen/{name}").write_text(
+            text.replace("@AT_MKL_ENABLED@", "1").replace("#cmakedefine", "//")
+        )
+    text = f"#include <ATen/{source}>\n#if !AT_MKL_ENABLED()\n#error wrong\n#endif\n"
+    command = ["g++", "-fsyntax-only", "-I", "aten/src", *filter(None, [definition]), "-x", "c++", "-"]
+    done = subprocess.run(command, input=text, cwd=tree, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == compiles, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("CMakeLists.txt", "project(Other)\n", "no line matches"),
+        ("aten/src/ATen/Reader.cpp", "ideep::dropout_forward::compute();\n", "calls a function of ideep"),
+    ],
+)
+def test_sources_that_the_script_does_not_know_are_refused(
+    tree: Path, name: str, text: str, problem: str
+) -> None:
+    (tree / name).write_text(text)
+    with pytest.raises(ValueError, match=problem):
+        separate_blas.separate(tree)

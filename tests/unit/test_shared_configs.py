@@ -1,0 +1,78 @@
+"""Which configs share objects, the order of several, and the hours that this saves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from megabuild.configs.config import available, load
+from megabuild.configs.sharing import shared_objects, sort_for_sharing
+from megabuild.plan.estimate import find_shared_objects, keep_last_run
+from megabuild.plan.options import Options
+from megabuild.plan.plan import LastRun
+
+CONDA_FORGE = (
+    "linux_64_cpu", "linux_64_cpu_generic", "linux_64_cuda129", "linux_64_cuda129_generic", "linux_64_cuda130",
+    "linux_64_cuda130_generic", "linux_64_cuda134", "linux_64_cuda134_generic",
+)  # fmt: skip
+
+
+def test_configs_of_one_toolchain_are_neighbours_in_the_best_order(repository: Path) -> None:
+    shuffled = [*reversed(CONDA_FORGE)]
+    assert sort_for_sharing(repository, shuffled) == (
+        *("linux_64_cuda130", "linux_64_cuda130_generic", "linux_64_cuda134", "linux_64_cuda134_generic"),
+        *("linux_64_cuda129", "linux_64_cuda129_generic", "linux_64_cpu", "linux_64_cpu_generic"),
+    )
+    chosen = sort_for_sharing(repository, available(repository))
+    assert tuple(name for name in chosen if name in CONDA_FORGE) == CONDA_FORGE
+
+
+def test_a_config_that_cannot_be_read_comes_last(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / ".ci_support").symlink_to(repository / ".ci_support")
+    assert sort_for_sharing(tmp_path, ["linux_64_nowhere", "linux_64_cpu"])[-1] == "linux_64_nowhere"
+
+
+@pytest.mark.parametrize(
+    ("name", "compiled", "expected"),
+    [
+        ("linux_64_cpu_generic", CONDA_FORGE[:1], ("linux_64_cpu", 0.97)),
+        ("linux_64_cuda130_generic", CONDA_FORGE[:5], ("linux_64_cuda130", 0.97)),
+        ("linux_64_cuda134", CONDA_FORGE[:6], ("linux_64_cuda130", 0.0)),
+        ("linux_64_cuda130", CONDA_FORGE[:4], ("", 0.0)),  # another glibc than all before
+        ("linux_64_cuda129", CONDA_FORGE[:2], ("", 0.0)),  # another compiler
+    ],
+)
+def test_a_config_shares_with_the_nearest(
+    repository: Path, name: str, compiled: tuple[str, ...], expected: tuple[str, float]
+) -> None:
+    shared = shared_objects(load(repository, name), [load(repository, other) for other in compiled], {})
+    assert (shared.config, shared.cuda) == expected
+
+
+def a_run(repository: Path, folder: Path, name: str, *earlier: str) -> Options:
+    return Options(
+        config=load(repository, name), root=repository, output=folder, cache=folder / "cache", earlier=earlier
+    )
+
+
+def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Path, tmp_path: Path) -> None:
+    second = a_run(repository, tmp_path, "linux_64_cpu_generic")
+    assert not find_shared_objects(second, {}).config
+    assert find_shared_objects(replace(second, earlier=("linux_64_cpu",)), {}).config == "linux_64_cpu"
+    keep_last_run(a_run(repository, tmp_path, "linux_64_cpu"), LastRun(seconds=60.0))
+    assert not find_shared_objects(second, {}).config, "`clean` has removed the objects"
+    (tmp_path / "cache" / "objects" / second.objects_name).mkdir(parents=True)
+    assert find_shared_objects(second, {}).config == "linux_64_cpu"
+    assert not find_shared_objects(replace(second, optimization="0"), {}).config
+
+
+def test_one_object_cache_serves_a_feedstock_but_not_its_rehearsals(repository: Path, tmp_path: Path) -> None:
+    own = [a_run(repository, tmp_path, name) for name in CONDA_FORGE]
+    others = [replace(own[0], own=False, root=tmp_path / name / "zstd-feedstock") for name in ("a", "b")]
+    names = {run.objects_name for run in own}
+    assert len(names) == 1
+    names |= {run.objects_name for run in (replace(own[0], rehearse=True), *others)}
+    assert len(names) == 4
+    assert {run.objects_name.partition("/")[2] for run in (*own, *others)} == {""}

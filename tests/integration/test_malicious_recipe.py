@@ -180,6 +180,11 @@ def test_nothing_of_the_users_is_seen_or_written(
         "keys": "cat /etc/ssh/*_key /etc/ssl/private/* /etc/gshadow",
         "network": "timeout 5 bash -c ': </dev/tcp/1.1.1.1/53'",
         **{f"write:{place}": f"touch {place}/written" for place in writes},
+        "write:core_pattern": "f=/proc/sys/kernel/core_pattern; cp $f /tmp/same && cat /tmp/same >$f",
+        **{
+            f"open:{name}": f"eval ': >>/proc/{name}'"
+            for name in ("sysrq-trigger", "irq/default_smp_affinity")
+        },
         "write:launcher": 'echo "#!/bin/sh" >"$TORCH_CCACHE"',
         "write:variant": f"echo >{_OURS['state']}/variant.yaml",
         "write:job": f"echo >{_OURS['state']}/job.json",
@@ -212,13 +217,16 @@ def other(tiny: Tiny) -> Tiny:
     return Tiny(output=tiny.output.parent / "other", channel=tiny.channel, root=root)
 
 
-def run(tiny: Tiny, name: str) -> str:
-    """Build one Python of a config by this name with the common caches; return the log."""
+def run(tiny: Tiny, name: str, *, own: bool = True) -> str:
+    """Build one Python of a config by this name with the common caches; return the log.
+
+    `own`: the recipe is the project's, not another feedstock's.
+    """
     configs = tiny.root / ".ci_support"
     if not (configs / f"{name}.yaml").exists():
         shutil.copy(configs / "tiny.yaml", configs / f"{name}.yaml")
     cache, engine = tiny.output.parent / "cache", os.environ["TINY_ENGINE"]
-    options = tiny.options(cache=cache, engine=engine, pythons=("3.12",))
+    options = tiny.options(cache=cache, engine=engine, pythons=("3.12",), own=own)
     options = replace(options, config=load(tiny.root, name))
     execute(planning.make_plan(options, lambda text: None))
     return (options.state / "logs" / "latest.log").read_text()
@@ -251,14 +259,43 @@ word
 """
 
 
-def test_an_object_poisoned_by_one_config_is_taken_by_no_other(tiny: Tiny, other: Tiny, engine: str) -> None:
+#: Lists all objects in reach, after one of its own.
+_STEAL = """
+compile evil
+attempt objects "$(find /opt/megabuild -name '*R' -exec grep -l good {} + 2>/dev/null | wc -l)"
+"""
+
+
+def test_another_feedstock_neither_reads_nor_changes_the_project_s_objects(
+    tiny: Tiny, other: Tiny, engine: str
+) -> None:
     if engine == "bubblewrap" and not (shutil.which("ccache") and shutil.which("cc")):
         pytest.skip("there is no cc or no ccache on this machine")
-    armed(tiny, _SOURCES + _POISON, script="build_staging.sh")
+
+    def said(log: str, name: str) -> str:
+        return next(match[2] for match in _ATTEMPT.finditer(log) if match[1] == name)
+
     armed(other, _SOURCES + "word", script="build_staging.sh")
+    assert said(run(other, "first"), "word") == "good"
+    objects = other.output.parent / "cache" / "objects"
+    before = {path: path.read_bytes() for path in objects.rglob("*R")}
+    armed(tiny, _SOURCES + _STEAL + _POISON, script="build_staging.sh")
+    attack = run(tiny, "tiny", own=False)
+    assert said(attack, "word") == "poisoned", "the attack itself does nothing"
+    assert said(attack, "objects") == "0"
+    assert before.items() <= {path: path.read_bytes() for path in objects.rglob("*R")}.items()
+    assert said(run(other, "second"), "word") == "good"
 
-    def word(log: str) -> str:
-        return next(match[2] for match in _ATTEMPT.finditer(log) if match[1] == "word")
 
-    assert word(run(tiny, "tiny")) == "poisoned", "the attack itself does nothing"
-    assert word(run(other, "other")) == "good"
+def test_configs_of_one_recipe_share_objects(tiny: Tiny, other: Tiny, engine: str) -> None:
+    """That is why a recipe that nobody trusts needs a cache of its own (docs/isolation.md)."""
+    if engine == "bubblewrap" and not (shutil.which("ccache") and shutil.which("cc")):
+        pytest.skip("there is no cc or no ccache on this machine")
+    armed(tiny, f"{_SOURCES}compile good", script="build_staging.sh")
+    run(tiny, "tiny")
+    objects = tiny.output.parent / "cache" / "objects"
+    before = set(objects.rglob("*R"))
+    armed(other, f"{_SOURCES}compile good", script="build_staging.sh")
+    run(other, "other")
+    assert before
+    assert set(objects.rglob("*R")) == before

@@ -31,6 +31,8 @@ _MACHINE, _ETC = Path("/"), Path("/etc")
 _SYSTEM = re.compile(r"bin|sbin|lib\w*|usr|etc|opt|nix|gnu")
 # Created inside; only /sys is the machine's own, because OpenBLAS and PyTorch's cpuinfo read the CPUs there.
 _NOT_FROM_ROOT = frozenset({"dev", "proc", "run", "sys", "tmp"})
+#: The kernel lets root write these without any capability. core_pattern names a program that it runs outside.
+_OF_THE_KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REMEDY = "install bubblewrap (Debian: apt-get install bubblewrap), or choose another engine with --engine"
 
@@ -75,6 +77,8 @@ class Bubblewrap(Isolation):
                 "delete the config's root folder: the next build recreates it as this user",
             ) from error
         command += ["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys"]
+        for path in _OF_THE_KERNEL:
+            command += ["--ro-bind-try", path, path]
         command += ["--tmpfs", "/run", "--tmpfs", "/tmp"]
         # Shorter targets first: a mount inside another must come after it.
         for mount in sorted(mounts, key=lambda mount: len(PurePosixPath(mount.target).parts)):

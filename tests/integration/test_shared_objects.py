@@ -29,17 +29,10 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.providers.debian.cuda import HOST_COMPILER, NVCC
 
 PYTHON = "3.12"
-CACHE, PREFIX = "/opt/megabuild/ccache", "/opt/megabuild/prefix"
+CACHE, PREFIX = "/opt/megabuild/ccache", "/tmp/prefix"
 MKL = ("mkl==2026.2.0", "mkl-devel==2026.2.0", "mkl-include==2026.2.0")
 #: The libraries that FindMKL links; the wheels have no names without a version.
-MKL_LIBRARIES = (
-    "mkl_core",
-    "mkl_gnu_thread",
-    "mkl_intel_thread",
-    "mkl_gf_lp64",
-    "mkl_intel_lp64",
-    "mkl_sequential",
-)
+MKL_LIBRARIES = ("mkl_core", "mkl_gnu_thread", "mkl_intel_thread", "mkl_intel_lp64", "mkl_sequential")
 KERNELS, SEED = 20, 51
 #: ccache calls it before each compiler. In ``STUB_DEPFILES`` it finds the lists of headers; CMake's checks are real.
 STUB = """#!/bin/sh
@@ -56,8 +49,6 @@ echo "$output" >"$output"
 cp "$STUB_DEPFILES/$output.d" "$depfile"
 """
 CONFIGURE = f"""
-source {RECIPE}/build_env.sh
-cd {TREE}
 source {RECIPE}/backend.sh
 (cd torch/csrc/jit/serialization && flatc --cpp --gen-mutable --scoped-enums mobile_bytecode.fbs)
 configure_tree
@@ -106,7 +97,11 @@ class ConfiguredTree:
             Mount(source=cache, target=CACHE, writable=True),
         )
         command = isolation.command(
-            ["bash", "-ec", script], mounts=mounts, env=env, cwd=TREE, name="shared-objects"
+            ["bash", "-ec", f"source {RECIPE}/build_env.sh; cd {TREE}; {script}"],
+            mounts=mounts,
+            env=env,
+            cwd=TREE,
+            name="shared-objects",
         )
         done = subprocess.run(
             command, env=isolation.environment(env), capture_output=True, text=True, check=False

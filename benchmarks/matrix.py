@@ -1,0 +1,141 @@
+"""Measure how much of a matrix of configs is compiled: each config alone, and all of them one after the other.
+
+    python benchmarks/matrix.py
+
+Rehearses the eight conda-forge configs for linux-64 for two Pythons. "Alone" starts with an empty object cache, "in
+sequence" with the cache of the configs before. Each figure is the CPU time of the compiler launcher: of ccache and the
+compilers that it starts. rattler-build gets megabuild's recipe, variants and channel. It needs ccache.
+
+The last table is not a measurement but an estimate for PyTorch, from the numbers of objects that
+tests/integration/test_shared_objects.py finds and from measured compile times.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from peers import ROOT, engine_script
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+CONFIGS = (
+    "linux_64_cpu", "linux_64_cpu_generic", "linux_64_cuda129", "linux_64_cuda129_generic", "linux_64_cuda130",
+    "linux_64_cuda130_generic", "linux_64_cuda134", "linux_64_cuda134_generic",
+)  # fmt: skip
+PYTHONS = ("3.12", "3.11")
+#: Named ccache, so that the driver gives it the cache's folder; it notes the CPU time of itself and its children.
+LAUNCHER = """#!/bin/sh
+{ccache} "$@"
+code=$?
+times >>{log}
+exit $code
+"""
+#: CPU seconds of PyTorch 2.6's objects with one GPU architecture: C++ of libtorch, the bindings of one Python, all that
+#: CUDA adds; and the shares of each that are compiled again (docs/lab/measurements.md).
+CORE, BINDINGS, CUDA, PYTHON_COUNT = 6480, 1424, 9420, 5
+OTHER_BLAS = (0.03, 0.03, 0.01)
+OTHER_CUDA = (0.01, 0.31, 1.0)
+#: The eight configs in order: whether with CUDA, and what the configs before have in common with it.
+EIGHT = (
+    (False, None), (False, OTHER_BLAS), (True, None), (True, OTHER_BLAS),
+    (True, None), (True, OTHER_BLAS), (True, OTHER_CUDA), (True, OTHER_BLAS),
+)  # fmt: skip
+
+
+class Matrix:
+    """Builds configs in a folder with a launcher that notes CPU time."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.log = work / "times"
+        self.cache = work / "cache"
+        (work / "bin").mkdir()
+        launcher = work / "bin" / "ccache"
+        launcher.write_text(LAUNCHER.format(ccache=shutil.which("ccache"), log=self.log))
+        launcher.chmod(0o755)
+
+    def measure(self, script: str) -> float:
+        """Run a shell script, and return the CPU seconds of its compiles; ends this program if it fails."""
+        self.log.write_text("")
+        environment = {
+            **os.environ, "MEGABUILD_CACHE": str(self.cache), "TORCH_CCACHE": str(self.work / "bin" / "ccache"),
+            "CCACHE_DIR": str(self.work / "plain-objects"),
+        }  # fmt: skip
+        done = subprocess.run(
+            ["sh", "-ec", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            sys.exit(f"{script}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return sum(map(seconds, self.log.read_text().split()))
+
+    def megabuild(self, config: str, name: str) -> float:
+        """Rehearse a config in an output folder by this name."""
+        words = [sys.executable, "build-locally.py", config, "--rehearse", "-o", str(self.work / name)]
+        return self.measure(" ".join([*words, *(word for python in PYTHONS for word in ("-p", python))]))
+
+    def rattler_build(self, config: str, name: str) -> float:
+        """Give the driver's job to rattler-build alone."""
+        template = self.work / "template" / f"{config}-rehearsal"
+        folder = self.work / name / config
+        folder.mkdir(parents=True)
+        launcher = folder / "launcher"
+        launcher.symlink_to(self.work / "bin" / "ccache")
+        return self.measure(engine_script(template, folder, []))
+
+    def forget_objects(self) -> None:
+        """Delete all objects."""
+        for folder in (self.cache / "objects", self.work / "plain-objects"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a time as the shell's ``times`` writes it: ``1m2.5s``."""
+    minutes, _, rest = text.partition("m")
+    return int(minutes) * 60 + float(rest.rstrip("s"))
+
+
+def estimate_pytorch() -> tuple[float, float]:
+    """Return the CPU seconds of PyTorch's eight configs: the sum of each alone, and in sequence."""
+    alone = in_sequence = 0.0
+    for cuda, again in EIGHT:
+        parts = (CORE, BINDINGS * PYTHON_COUNT, CUDA if cuda else 0)
+        alone += sum(parts)
+        in_sequence += sum(part * share for part, share in zip(parts, again or (1, 1, 1), strict=True))
+    return alone, in_sequence
+
+
+def print_rows(way: str, alone: list[float], in_sequence: list[float]) -> None:
+    """Print one row for each config and one for all."""
+    rows = [*zip(CONFIGS, alone, in_sequence, strict=True), ("all", sum(alone), sum(in_sequence))]
+    for config, one, other in rows:
+        print(f"| {way} | {config} | {one:.1f} | {other:.1f} | {other / one:.2f} |", flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    if not shutil.which("ccache"):
+        sys.exit("ccache is not installed")
+    print("| way | config | alone, CPU s | in sequence, CPU s | ratio |\n|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as temporary:
+        matrix = Matrix(Path(temporary).resolve())
+        for config in CONFIGS:  # makes the channels, and the jobs for rattler-build
+            matrix.megabuild(config, "template")
+        for way, build in (("megabuild", matrix.megabuild), ("rattler-build", matrix.rattler_build)):
+            alone = []
+            for config in CONFIGS:
+                matrix.forget_objects()
+                alone.append(build(config, f"{way}-alone"))
+            matrix.forget_objects()
+            print_rows(way, alone, [build(config, f"{way}-sequence") for config in CONFIGS])
+    before, after = estimate_pytorch()
+    print(f"\nPyTorch, {PYTHON_COUNT} Pythons, one GPU architecture, as .ci_support stands (estimate):")
+    print(f"{before / 3600:.0f} CPU hours alone, {after / 3600:.0f} in sequence: {after / before:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -19,9 +19,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from peers import ROOT, engine_script
-
-sys.path.insert(0, str(ROOT / "scripts"))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from benchmarks.peers import engine_script  # noqa: E402
 
 CONFIGS = (
     "linux_64_cpu", "linux_64_cpu_generic", "linux_64_cuda129", "linux_64_cuda129_generic", "linux_64_cuda130",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -14,6 +15,9 @@ import zstandard
 from groundwork.errors import IntegrityError
 
 _SECOND = 10**9
+#: Errors of an archive's content; a name may also be too long for the file system, or a date out of its range.
+_DAMAGED = (tarfile.TarError, zstandard.ZstdError, EOFError, ValueError, RuntimeError, OverflowError)
+_UNUSABLE = (errno.ENAMETOOLONG, errno.EINVAL)
 
 
 def pack(folders: Mapping[str, Path], target: Path) -> None:
@@ -80,6 +84,9 @@ def unpack(source: Path, folder: Path) -> None:
                     raise ValueError(f"{safe.name} links to {safe.linkname}, which is not in the archive")
                 elif safe.issym():
                     links.append(path)
+                    # Newer filters shorten the target, which is wrong where a folder on the way is a link. The
+                    # check below judges where it leads.
+                    safe = safe.replace(linkname=member.linkname, deep=False)
                 else:
                     files.add(safe.name)
                     safe = safe.replace(mode=member.mode & 0o777, deep=False)
@@ -89,7 +96,9 @@ def unpack(source: Path, folder: Path) -> None:
         for link in links:  # checked last: a later entry may have made a link's target a link
             if not link.resolve().is_relative_to(folder.resolve()):
                 raise ValueError(f"{link.relative_to(folder)} points outside the archive")
-    except (tarfile.TarError, zstandard.ZstdError, EOFError, ValueError, RuntimeError) as error:
+    except (*_DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _UNUSABLE:
+            raise
         shutil.rmtree(folder, ignore_errors=True)
         raise IntegrityError(
             f"{source.name}: cannot be unpacked: {error}", "delete it from the store"

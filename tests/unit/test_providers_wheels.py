@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,20 @@ def test_a_tool_leaves_its_python_wrapper_behind(tmp_path: Path, prefix: Path) -
         subprocess.run([prefix / "bin" / "cmake"], capture_output=True, text=True, check=True).stdout == "1\n"
     )
     assert sorted(path.name for path in prefix.iterdir()) == ["bin", "share"]
+
+
+@pytest.mark.parametrize("how", [partial(unpack.library, site_packages="site-packages"), unpack.tool])
+def test_the_interpreter_behind_a_link_keeps_its_mode(
+    tmp_path: Path, prefix: Path, how: Callable[[Path, Path], None]
+) -> None:
+    machines = tmp_path / "python3"
+    machines.write_text("#!python\n")
+    machines.chmod(0o644)
+    (prefix / "bin").mkdir(exist_ok=True)
+    (prefix / "bin" / "python").unlink(missing_ok=True)
+    (prefix / "bin" / "python").symlink_to(machines)
+    how(_wheel_file(tmp_path / "cmake-1-py3-none-any.whl", {"cmake/data/bin/cmake": ""}), prefix)
+    assert (machines.read_text(), machines.stat().st_mode & 0o777) == ("#!python\n", 0o644)
 
 
 @pytest.mark.parametrize("entry_point", [True, False])

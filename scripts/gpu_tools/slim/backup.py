@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -71,18 +71,32 @@ class Manifest:
     touched: tuple[TouchedFile, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """The result of restoring an environment."""
+
+    count: int = 0  #: number of restored files
+    left: tuple[TouchedFile, ...] = ()  #: files not restored: changed since, or without an original
+    gone: tuple[
+        str, ...
+    ] = ()  #: lists of packages that were upgraded or removed: their originals were deleted
+
+
 @contextmanager
 def hold_backup(root: Path) -> Iterator[Backup]:
     """Lock an environment's backup folder; create it if needed, and delete it if it has no manifest at the end.
 
     Raises BusyError: Another process is slimming this environment.
-    Raises IntegrityError: The manifest is malformed or missing.
+    Raises IntegrityError: The manifest is malformed or missing, or a link is in the place of the folder.
     """
     folder = root / BACKUP
-    if not folder.is_dir():
-        with _keep_date(root):
-            folder.mkdir()
+    with suppress(FileExistsError), _keep_date(root):  # another process may make it at the same time
+        folder.mkdir()
         _give_to_owner(folder, root)
+    if folder.is_symlink() or not folder.is_dir():
+        raise IntegrityError(
+            f"{folder}: not a folder: slimming keeps the originals in a folder of this name", "move it away"
+        )
     lock = FileLock(folder / "lock", timeout=0)
     try:
         lock.acquire()
@@ -123,15 +137,23 @@ class Backup:
         files = (path.lstat() for path in self._originals.rglob("*"))
         return sum(status.st_size for status in files if not stat.S_ISDIR(status.st_mode))
 
-    def put_back(self) -> tuple[int, tuple[TouchedFile, ...]]:
+    def put_back(self) -> Restored:
         """Restore the originals and the folders' modes and dates.
 
-        Returns the number of restored files, and the files not restored: changed since, or without an original.
+        The originals of a package that was upgraded or removed are deleted: no installed version has these files.
         """
         if self._manifest is None:
-            return 0, ()
-        restorable, left = self._sort(self._manifest.touched)
+            return Restored()
+        gone = {
+            file.record
+            for file in self._manifest.touched
+            if file.record and not os.path.lexists(self._root / file.record)
+        }
+        restorable, left = self._sort([file for file in self._manifest.touched if file.record not in gone])
         self._write(replace(self._manifest, complete=False), must=False)
+        for file in self._manifest.touched:
+            if file.record in gone:
+                (self._originals / file.path).unlink(missing_ok=True)
         for file in restorable:
             original = self._originals / file.path
             self._make_folders(Path(file.path).parent)
@@ -144,7 +166,7 @@ class Backup:
         self._write(replace(self._manifest, complete=True, touched=tuple(left)), must=False)
         if not left:
             self._manifest = None
-        return len(restorable), tuple(left)
+        return Restored(count=len(restorable), left=tuple(left), gone=tuple(sorted(gone)))
 
     def commit(self, plan: SlimPlan) -> None:
         """Replace and remove the plan's files; restore all of them on failure.
@@ -211,15 +233,14 @@ class Backup:
         with suppress(OSError), _keep_date(self._root):  # not empty
             self._folder.rmdir()
 
-    def _sort(self, touched: tuple[TouchedFile, ...]) -> tuple[list[TouchedFile], list[TouchedFile]]:
+    def _sort(self, touched: Sequence[TouchedFile]) -> tuple[list[TouchedFile], list[TouchedFile]]:
         """Return the files that can be restored, and those that cannot; files restored earlier are in neither list."""
         by_path = {file.path: file for file in touched}
-        # a missing or changed list means that the package was reinstalled or removed: leave its files alone
+        # a changed list means that the package was reinstalled: leave its files alone
         reinstalled = {
             record
-            for record in {file.record for file in touched} - {""}
-            if not os.path.lexists(self._root / record)
-            or (record in by_path and not self._is_ours(by_path[record]))
+            for record in {file.record for file in touched} & by_path.keys()
+            if not self._is_ours(by_path[record])
         }
         restorable: list[TouchedFile] = []
         left: list[TouchedFile] = []
@@ -247,7 +268,7 @@ class Backup:
             if self._originals.is_dir():
                 raise IntegrityError(f"{self._path}: missing, although there are originals", remedy) from None
             return None
-        except (ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise IntegrityError(f"{self._path}: malformed: {error}", remedy) from error
         for path in (
             *(folder.path for folder in manifest.folders),
@@ -259,7 +280,6 @@ class Backup:
 
     def _write(self, manifest: Manifest, *, must: bool = True) -> None:
         """Write the manifest and sync it to disk; with ``must=False``, ignore write errors."""
-        self._manifest = manifest
         try:
             write(
                 self._path, json.dumps(asdict(manifest))
@@ -269,6 +289,7 @@ class Backup:
         except OSError:
             if must:
                 raise
+        self._manifest = manifest
 
     def _original(self, path: str) -> Path:
         original = self._originals / path

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
 from gpu_tools.sizes.installed import is_environment
-from gpu_tools.slim.backup import Backup, hold_backup
+from gpu_tools.slim.backup import Backup, Restored, hold_backup
 from gpu_tools.slim.check import Check
 from gpu_tools.slim.contents import BACKUP, Note, scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
@@ -83,7 +83,9 @@ def apply(
     """
     check = None if checks is None else Check(root, checks, note)
     with hold_backup(root) as backup:
-        _put_back(backup, root)
+        restored = _put_back(backup, root)
+        if restored.gone:
+            note(_dropped(restored))
         try:
             steps = make_plan(scan(root, name=str(root)), request, note, into=backup.new)
         except OSError as error:
@@ -139,23 +141,35 @@ def undo(root: Path) -> Result:
     """
     _require_backup(root)
     with hold_backup(root) as backup:
-        count = _put_back(backup, root)
-    lines = wrapped(f"{root}: restored {counted(count, 'original file')}")
-    return Result(format="slim", document={"state": "undone", "restored": count}, lines=lines)
+        restored = _put_back(backup, root)
+    lines = wrapped(f"{root}: restored {counted(restored.count, 'original file')}")
+    if restored.gone:
+        lines += wrapped(_dropped(restored))
+    return Result(format="slim", document={"state": "undone", "restored": restored.count}, lines=lines)
 
 
-def _put_back(backup: Backup, root: Path) -> int:
-    count, left = backup.put_back()
-    if left:
-        lists = (PurePosixPath(file.record or file.path) for file in left)
-        packages = dict.fromkeys(path.parent.name if path.name == "RECORD" else path.stem for path in lists)
+def _put_back(backup: Backup, root: Path) -> Restored:
+    restored = backup.put_back()
+    if left := restored.left:
+        packages = _name_packages(file.record or file.path for file in left)
         raise VerdictError(
-            f"{root}: {counted(count, 'file')} restored, {len(left)} not, because they were changed, reinstalled or "
-            f"removed, or have no original ({_name_some(packages)}: {_name_some(file.path for file in left)})",
+            f"{root}: {counted(restored.count, 'file')} restored, {len(left)} not, because they were changed or "
+            f"reinstalled, or have no original ({packages}: {_name_some(file.path for file in left)})",
             f"move the changed files away and run --undo again, or take the originals from {root / BACKUP}/originals; "
             "reinstall packages without originals; --forget deletes the originals",
         )
-    return count
+    return restored
+
+
+def _dropped(restored: Restored) -> str:
+    return f"deleted the originals of packages that were upgraded or removed: {_name_packages(restored.gone)}"
+
+
+def _name_packages(lists: Iterable[str]) -> str:
+    paths = map(PurePosixPath, lists)
+    return _name_some(
+        dict.fromkeys(path.parent.name if path.name == "RECORD" else path.stem for path in paths)
+    )
 
 
 def _name_some(names: Iterable[str]) -> str:

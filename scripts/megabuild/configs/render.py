@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -124,6 +125,9 @@ def _context_size(text: bytes) -> int:
     return max(sizes.values(), default=0)
 
 
+_ENVIRONMENT_LOCK = threading.Lock()
+
+
 @functools.lru_cache(maxsize=512)
 def _render(
     recipe: Path,
@@ -153,20 +157,24 @@ def _render(
 
 @contextmanager
 def _environment(env: Mapping[str, str]) -> Iterator[None]:
-    """Set variables and hide secrets: the engine lets a recipe read the environment of this process."""
-    secret = secret_names(os.environ)
-    before = {key: os.environ.get(key) for key in (*env, *secret)}
-    for key in secret:
-        del os.environ[key]
-    os.environ.update(env)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            if value is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = value
+    """Set variables and hide secrets: the engine lets a recipe read the environment of this process.
+
+    One thread at a time: the audit renders in several.
+    """
+    with _ENVIRONMENT_LOCK:
+        secret = secret_names(os.environ)
+        before = {key: os.environ.get(key) for key in (*env, *secret)}
+        for key in secret:
+            del os.environ[key]
+        os.environ.update(env)
+        try:
+            yield
+        finally:
+            for key, value in before.items():
+                if value is None:
+                    os.environ.pop(key, None)
+                else:
+                    os.environ[key] = value
 
 
 def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:

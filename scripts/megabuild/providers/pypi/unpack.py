@@ -6,6 +6,7 @@ import configparser
 import shutil
 import stat
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from groundwork.errors import IntegrityError
@@ -40,7 +41,7 @@ def library(wheel: Path, prefix: Path, site_packages: str) -> None:
             )
             _merge(kind, target)
         data.rmdir()
-    for script in (prefix / "bin").glob("*"):
+    for script in _files(prefix / "bin"):
         _fix_shebang(script)
     for entry_points in modules.glob("*.dist-info/entry_points.txt"):
         _write_entry_points(entry_points, prefix / "bin")
@@ -62,8 +63,13 @@ def tool(wheel: Path, prefix: Path) -> None:
     shutil.rmtree(unpacked)
     for documentation in ("doc", "man"):
         shutil.rmtree(prefix / documentation, ignore_errors=True)
-    for program in (prefix / "bin").iterdir():
+    for program in _files(prefix / "bin"):
         program.chmod(0o755)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield a folder's files without links: an environment's bin/python may lead to the machine's interpreter."""
+    return (path for path in folder.glob("*") if path.is_file() and not path.is_symlink())
 
 
 def members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:

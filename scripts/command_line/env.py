@@ -73,5 +73,7 @@ def create(
         screen.note(f"{count}, {size(solution.size)} of files")
         environments.create(folder, solution, cache=cache, report=screen.note)
     path = shlex.quote(display(folder.absolute()))
-    activation = f"activate:  . {path}/{environments.ACTIVATE}"
-    return Result(lines=[f"{UNICODE.done} {count}", activation, f"or run:  {path}/bin/python"])
+    lines = [f"{UNICODE.done} {count}", f"activate:  . {path}/{environments.ACTIVATE}"]
+    if (folder / "bin" / "python").exists():  # libtorch needs no Python
+        lines.append(f"or run:  {path}/bin/python")
+    return Result(lines=lines)

@@ -21,7 +21,7 @@ import click
 from command_line.root import lacking_extra, typed
 from groundwork import interrupts
 from groundwork.bootstrap import open_streams
-from groundwork.errors import Interrupted, MegabuildError, UsageError, of_system
+from groundwork.errors import Interrupted, MegabuildError, PreflightError, UsageError, of_system
 from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
@@ -126,6 +126,12 @@ def _expected_error(error: Exception | KeyboardInterrupt) -> MegabuildError | No
         return of_system(error)
     if isinstance(error, MegabuildError):
         return error
+    if isinstance(error, MemoryError) or "not enough memory" in str(
+        error
+    ):  # zstandard has an error of its own
+        return PreflightError(
+            "not enough memory for megabuild itself", "free memory, or raise the limit (ulimit -v)"
+        )
     return lacking_extra(error) if isinstance(error, ModuleNotFoundError) else None
 
 

@@ -160,7 +160,7 @@ def _locate(record: str, listed: str) -> str:
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise _unreadable(file, error) from error
 
 

@@ -146,6 +146,11 @@ def of_system(error: OSError) -> MegabuildError | None:
             f"{subject}the disk is full, or has no room for further files",
             f"free some space or {other_disk}, and run again; finished work is kept",
         )
+    if error.errno == errno.EFBIG:
+        return OutOfSpaceError(
+            f"{subject}the file is larger than the disk or this user's limit allows",
+            f"raise the limit (ulimit -f), or {other_disk}: FAT disks hold files of at most 4 GB",
+        )
     if error.errno in LOCKLESS:
         return PreflightError(f"{subject}the file system has no locks ({error.strerror})", other_disk)
     if error.errno in _REFUSED and error.filename:

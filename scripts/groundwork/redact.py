@@ -9,11 +9,11 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 # Everything up to the last @ before a slash, question mark or blank is user and password; passwords may contain @.
 _USER = re.compile(r"(?<=://)[^/?#\s'\"]*@")
-_QUERY = re.compile(r"(://[^\s?#]*)\?[^\s'\")>\]]*")
+_QUERY = re.compile(r"(://[^\s?#]*)(?:\?|#(?=[\w-]+=))[^\s'\")>\]]*")
 #: conda channels have tokens in the path, ``https://host/t/<token>/conda-forge``. Other folders may be named t, too.
 _TOKEN = re.compile(r"(https?://[^\s'\"]*?/t/)[^/\s'\"]+(?=/)", re.IGNORECASE)
 _PARAMETER = re.compile(
-    r"([?&][^=&\s]*(?:token|key|pass|secret|auth|sig|credential)[^=&\s]*=)[^&\s'\"#]+", re.IGNORECASE
+    r"([?&#][^=&\s]*(?:token|key|pass|secret|auth|sig|credential)[^=&\s]*=)[^&\s'\"#]+", re.IGNORECASE
 )
 _SECRET_NAME = re.compile(
     r"TOKEN|PASS|SECRET|KEY|CREDENTIAL|AUTH(?!OR)|(?:^|_)PAT(?:_|$)|(?:^|_)PWD$", re.IGNORECASE
@@ -64,5 +64,5 @@ def address(url: str) -> str:
 
 
 def text(message: str) -> str:
-    """Return a message without user, password, token and query in its addresses."""
+    """Return a message without user, password, token, query and parameters in its addresses."""
     return _TOKEN.sub(r"\1…", _QUERY.sub(r"\1", _USER.sub("", message)))

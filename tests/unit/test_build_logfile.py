@@ -47,6 +47,7 @@ def test_values_of_variables_that_sound_secret_are_masked(
             "https://host.example/x?a=1&access_token=***&b=2",
         ),
         ("GET /x?sig=abc HTTP/1.1", "GET /x?sig=*** HTTP/1.1"),
+        ("https://host.example/x#token=abc", "https://host.example/x#token=***"),
         ('"https://me:pw@host.example/x","a@b"', '"https://***@host.example/x","a@b"'),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -14,6 +15,7 @@ from typing import TextIO, cast
 
 import click
 import pytest
+import zstandard
 
 from command_line.run_command import CRASHED, PIPE_CLOSED, Invocation, Output, outcome
 from groundwork import errors
@@ -55,6 +57,9 @@ def test_an_error_is_message_hint_log_and_code(
         (errors.BusyError("busy", "wait"), "BusyError", 11),
         (click.UsageError("no such option"), "UsageError", 2),
         (PermissionError(13, "Permission denied", "/x"), "PreflightError", 4),
+        (OSError(errno.EFBIG, "File too large", "/x"), "OutOfSpaceError", 12),
+        (MemoryError(), "PreflightError", 4),
+        (zstandard.ZstdError("cannot decompress: not enough memory"), "PreflightError", 4),
         (KeyboardInterrupt(), "Interrupted", 130),
         (ZeroDivisionError("by zero"), "ZeroDivisionError", CRASHED),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,17 @@ def test_broken_yaml_is_located(copy: Path) -> None:
         ("provider: [debian]\n", "'target_platform' has no value"),
         ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "'b' contains a nested list"),
         ("a: &a [*a]\n", "'a' contains a nested list"),
+        (
+            "".join(
+                f"{name}: &{name} [{f'*{former}, ' * 10}x]\n" for former, name in pairwise("abcdefghi")
+            ).replace("*a", "x")
+            + "zip_keys: [[*i]]\n",
+            "contains a nested list",
+        ),
+        ("a: &a [x, [x]]\nzip_keys: [*a]\n", "nested list"),
+        ("zip_keys: [x]\n", "a group of zip_keys is not a list"),
+        (f"zip_keys: {'[' * 5000}{']' * 5000}\n", "nested"),
+        (f"a: ['{'x' * 10_000_001}']\n", "larger than"),
     ],
 )
 def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: str) -> None:

@@ -241,6 +241,20 @@ def test_a_link_out_of_a_feedstock_is_not_followed(path: str, make: Make, tmp_pa
     assert "root:" not in refused.value.message
 
 
+@pytest.mark.parametrize("target", ["variants.yaml", "nowhere"])
+def test_a_link_that_leads_nowhere_is_refused(target: str, make: Make) -> None:
+    root = make()
+    (root / "recipe" / "variants.yaml").symlink_to(target)
+    with pytest.raises(ConfigError, match="leads nowhere"):
+        check_feedstock(root)
+
+
+def test_a_build_string_that_is_a_path_is_refused(make: Make) -> None:
+    root = make(RECIPE.replace("noarch: generic", "string: ../../../x"))
+    with pytest.raises(ConfigError, match="not a file name"):
+        planning.render_recipe(options(root), {})
+
+
 @pytest.mark.parametrize("bomb", [_DOUBLING, "  a1: ${{ a0 * 1000000000 }}\n"])
 def test_a_recipe_that_takes_all_memory_is_refused(bomb: str, make: Make) -> None:
     context = f"context:\n  name: x\n  version: '1'\n  a0: xxxxxxxxxx\n{bomb}"

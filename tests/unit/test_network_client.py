@@ -146,6 +146,7 @@ def test_credentials_are_not_sent_to_another_host(tmp_path: Path) -> None:
     ("url", "shown"),
     [
         ("https://user:pa@ss@host/simple/?q=1#f", "https://host/simple/"),
+        ("https://host/x#token=s3cret&b=1", "https://host/x"),
         ("https://host/t/token-1/conda-forge", "https://host/t/…/conda-forge"),
         ("https://__token__:x@host:8080/a", "https://host:8080/a"),
         ("file:///home/t/sec-out/packages/", "file:///home/t/sec-out/packages/"),

@@ -186,6 +186,7 @@ def test_the_command_prints_how_to_activate(
     words = ["env", "create", str(folder), "greeting", "--from", NAME, "-o", str(output), "-p", "3.11"]
     done = call(invocation, *words)
     assert (done.exit_code, f". {folder}/activate" in done.stdout) == (0, True), done.output
+    assert (f"{folder}/bin/python" in done.stdout) == (folder / "bin" / "python").exists()
     assert list(folder.glob("conda-meta/python-3.11.7-*.json"))
     again = call(invocation, *words)
     assert (again.exit_code, "delete" in again.stderr) == (UsageError.exit_code, True)

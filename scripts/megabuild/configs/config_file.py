@@ -16,6 +16,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from groundwork.errors import ConfigError
 
 WRITE = "`python scripts/megabuild configs --write`"
+#: Bytes; the largest config file has some thousand.
+_LARGEST = 10_000_000
 REGENERATE = f"run {WRITE} to generate the file again"
 #: Variant files next to a recipe, which the engine reads before the one passed to it.
 BESIDE_RECIPE = ("variants.yaml", "conda_build_config.yaml")
@@ -120,6 +122,8 @@ _AsWritten.add_constructor(
 
 def _read_text(path: Path) -> str:
     try:
+        if path.stat().st_size > _LARGEST:
+            raise ConfigError(f"{path}: larger than {_LARGEST} bytes: not a config file", REGENERATE)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", REGENERATE) from error
@@ -137,6 +141,8 @@ def _parse(path: Path, *, generated: bool) -> Content:
         raise ConfigError(f"{where}: {error.problem or error.context}", remedy) from error
     except YAMLError as error:
         raise ConfigError(f"{path}: cannot be read: {error}", remedy) from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested too deeply", remedy) from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: not a mapping of keys to lists", remedy)
     for key in () if generated else _INSTRUCTIONS:
@@ -145,12 +151,12 @@ def _parse(path: Path, *, generated: bool) -> Content:
     for key, values in {"zip_keys": zip_keys, **document}.items():
         if not isinstance(values, list):
             raise ConfigError(f"{path}: '{key}' is not a list", remedy)
-        # the values are not converted to text: nested aliases would fill the memory
-        if key != "zip_keys" and any(isinstance(value, (list, dict)) for value in values):
+        # The values are not converted to text, not even for a message: nested aliases would fill the memory.
+        if key == "zip_keys" and not all(isinstance(group, list) for group in values):
+            raise ConfigError(f"{path}: a group of zip_keys is not a list", remedy)
+        members = [member for group in values for member in group] if key == "zip_keys" else values
+        if any(isinstance(member, (list, dict)) for member in members):
             raise ConfigError(f"{path}: '{key}' contains a nested list", remedy)
-    for group in zip_keys:
-        if not isinstance(group, list):
-            raise ConfigError(f"{path}: a group of zip_keys is not a list: {group}", remedy)
     content = _content(document, zip_keys, generated=generated)
     check_zips(path, content.variant, content.zip_keys, remedy)
     return content

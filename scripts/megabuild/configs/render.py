@@ -32,6 +32,10 @@ from megabuild.configs.overrides import CHANNELS, complete
 
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _LARGEST_CONTEXT = 1 << 20  # characters of a value; the engine crashes if one exceeds the memory
+#: A recipe may compute a build string with slashes.
+_FILE_NAME = re.compile(r"\w[\w.+!-]*")
+#: The engine gives recipes the environment of this process, which all threads share.
+_ENVIRONMENT_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +129,6 @@ def _context_size(text: bytes) -> int:
     return max(sizes.values(), default=0)
 
 
-_ENVIRONMENT_LOCK = threading.Lock()
-
-
 @functools.lru_cache(maxsize=512)
 def _render(
     recipe: Path,
@@ -182,6 +183,9 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
     name, version = str(recipe["package"]["name"]), str(recipe["package"]["version"])
     build, needs = recipe["build"], recipe.get("requirements", {})
     build_string = str(build["string"])
+    file_name = PackageId(name, version, build_string).file_name
+    if not _FILE_NAME.fullmatch(file_name):
+        raise ConfigError(f"{file_name}: not a file name for a package", "correct the recipe's build string")
     python = variant.recipe.used_variant.get("python")
     tests = [_test_needs(test) for test in recipe.get("tests", [])]
     caches = recipe.get("staging_caches", [])
@@ -202,7 +206,7 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
         version=version,
         build_string=build_string,
         build_number=int(build.get("number") or 0),
-        file_name=f"{name}-{version}-{build_string}.conda",
+        file_name=file_name,
         subdir="noarch" if build.get("noarch") else platform,
         python=python_version(str(python)) if python else None,
         build=pins("build"),

@@ -225,7 +225,9 @@ def test_cuda_takes_libtorch_s_objects_from_the_cpu_config(
     record_property("bindings", dict(count(bindings)))
     print(count(core_results), missed(core_results), count(bindings))
     assert len(core) - len(missed(core_results)) >= 1190
-    assert count(bindings)["preprocessed_cache_hit"] >= 100
+    # Of 154, 108 read no macro of CUDA's. For 21 of them the text depends on dates: GCC takes a second header of the same
+    # content for the first one (#pragma once) if it was written in the same second, as torchgen does.
+    assert count(bindings)["preprocessed_cache_hit"] >= 80
 
 
 def test_another_blas_compiles_the_files_that_read_it(

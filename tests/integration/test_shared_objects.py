@@ -225,8 +225,8 @@ def test_cuda_takes_libtorch_s_objects_from_the_cpu_config(
     record_property("bindings", dict(count(bindings)))
     print(count(core_results), missed(core_results), count(bindings))
     assert len(core) - len(missed(core_results)) >= 1190
-    # Of 154, 108 read no macro of CUDA's. For 21 of them the text depends on dates: GCC takes a second header of the same
-    # content for the first one (#pragma once) if it was written in the same second, as torchgen does.
+    # Of 154, 108 read no macro of CUDA's. For 21 of them the text depends on dates: for #pragma once, GCC takes a
+    # second header for the first one if it has the same content and was written in the same second, as by torchgen.
     assert count(bindings)["preprocessed_cache_hit"] >= 80
 
 

@@ -14,12 +14,12 @@ from groundwork.errors import (
     ProviderError,
     SwapRefused,
 )
+from groundwork.first_error import first_error
 from groundwork.names import PackageId
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import ScriptLine
 from megabuild.run.build_output import LogTail
 from megabuild.run.failure import Failure
-from megabuild.run.first_error import first_error
 
 FAILURES = Path(__file__).resolve().parent.parent / "data" / "failures"
 

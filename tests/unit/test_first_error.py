@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.first_error import first_error
 from groundwork.text import plain
 from megabuild.run.failure import network_failed, of_last_phase
-from megabuild.run.first_error import first_error
 
 FAILURES = Path(__file__).resolve().parent.parent / "data" / "failures"
 
@@ -49,6 +49,26 @@ def lines(name: str) -> list[str]:
         ("tool-gomod", "compiler", "./main.go:12: undefined: foo"),
         ("tool-make-nort", "other", "No rule to make target '/usr/local/cuda/lib64/libnvToolsExt.so'"),
         ("tool-patch", "other", "CMakeLists.txt: Hunk #1 FAILED at 120."),
+        ("case-pip-vv", "compiler", "b.c:1: fatal error: nosuch_header_for_this.h: No such file or directory"),
+        ("case-pip-plain", "compiler", "b.c:1: fatal error: nosuch_header_for_this.h: No such file or directory"),
+        ("case-pip-ninja", "compiler", "csrc/cpu/scatter_cpu.cpp:12: error: 'foo' was not declared in this scope"),
+        ("case-pip-skbuild", "cmake", ("/opt/env/share/cmake-4.1/Modules/FindPackageHandleStandardArgs.cmake:227: "
+         "CMake Error: Could NOT find CUDAToolkit (missing: CUDAToolkit_INCLUDE_DIRS)")),
+        ("case-install", "cmake", ("cmake_install.cmake:65: CMake Error: file INSTALL cannot find "
+         '"/w/b/lib/libtorch_global_deps.so"')),
+        ("case-nccl-terminal", "compiler", "bad.cpp:1: error: "),
+        ("case-cuda-mismatch", "python", ("/opt/env/lib/python3.12/site-packages/torch/utils/cpp_extension.py:510: "
+         "RuntimeError: The detected CUDA version (12.2) mismatches")),
+        ("case-pytest-e", "python", "test/test_a.py:5: RuntimeError: Building with CUDA failed:"),
+        ("case-lto-version", "compiler", "lto1: fatal error: bytecode stream in file 'b.o' generated with"),
+        ("case-nvcc-hostcc", "compiler", "gcc: fatal error: cannot execute 'cc1plus': execvp: No such file"),
+        ("case-collect2-only", "linker", "b.o: file not recognized: file format not recognized"),
+        ("case-cmake-notfound-vars", "cmake", "CMake Error: The following variables are used in this project"),
+        ("case-nvcc-fatal", "compiler", "nvcc fatal : Unsupported gpu architecture 'compute_120'"),
+        ("case-cannotfind", "linker", "cannot find -lnvToolsExt: No such file or directory"),
+        ("case-quoted-source", "compiler", "ops.cpp:3: error: 'foo' was not declared in this scope"),
+        ("case-nvcc-host", "compiler", ("/opt/env/targets/x86_64-linux/include/crt/host_config.h:143: error: #error -- "
+         "unsupported GNU version! gcc versions later than 15 are not supported!")),
     ],
 )  # fmt: skip
 def test_the_first_real_error_of_real_outputs(name: str, kind: str, headline: str) -> None:
@@ -222,3 +242,40 @@ def test_a_network_that_failed_is_known_by_what_is_said_of_it(line: str) -> None
 )
 def test_numbers_alone_are_no_network_fault(line: str) -> None:
     assert not network_failed([line])
+
+
+def test_variables_that_cmake_did_not_find_are_shown() -> None:
+    found = first_error(lines("case-cmake-notfound-vars"))
+    assert found is not None
+    assert any("CUDA_cublas_LIBRARY" in line for line in found.excerpt)
+
+
+def test_pip_s_indentation_hides_no_step_of_ninja() -> None:
+    found = first_error(lines("case-pip-ninja"))
+    assert found is not None
+    assert found.outputs == "/w/build/temp/csrc/cpu/scatter_cpu.o"
+    assert found.command.startswith("c++ -MMD")
+
+
+def test_a_pip_within_a_pip_is_read_too() -> None:
+    inner = (FAILURES / "case-pip-vv.log").read_text().splitlines()
+    outer = [
+        "  Running command pip subprocess to install build dependencies",
+        *(f"  {line}" for line in inner),
+    ]
+    found = first_error(outer)
+    assert found is not None
+    assert found.headline.startswith("b.c:1: fatal error: nosuch_header_for_this.h")
+
+
+def test_a_console_step_does_not_take_another_steps_output() -> None:
+    said = [
+        "[1/3] Building x.o",
+        "x.cpp:9:1: error: of another step",
+        "[2/3] cmake --install",
+        "FAILED: install.util",
+        "cd /w && cmake",
+    ]
+    found = first_error(said)
+    assert found is not None
+    assert "another step" not in found.headline

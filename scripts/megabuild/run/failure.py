@@ -18,11 +18,11 @@ from groundwork.errors import (
     ProviderError,
     SwapRefused,
 )
+from groundwork.first_error import FirstError, first_error
 from groundwork.machine import disk_free, is_full, lacked_memory, lacked_space, was_killed
 from groundwork.text import counted, display
 from megabuild.engine.job import Outcome
 from megabuild.run.failure_shell import FailureShell
-from megabuild.run.first_error import FirstError, first_error
 
 _PHASE = "::megabuild:: phase "
 #: Network errors of libcurl, OpenSSL, glibc, Python (urllib, requests, httpx), conda, and reqwest in rattler-build.

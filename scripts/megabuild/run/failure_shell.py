@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork import files
+from groundwork.first_error import FirstError
 from megabuild.run.build_output import Culprit
-from megabuild.run.first_error import FirstError
 from megabuild.run.sandbox_paths import View
 
 ENTER, AGAIN = "failed-enter", "failed-again"

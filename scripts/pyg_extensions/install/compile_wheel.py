@@ -18,9 +18,10 @@ from packaging.version import Version
 
 from groundwork import files
 from groundwork.errors import BuildError, OutOfMemoryError, PreflightError
+from groundwork.first_error import first_error
 from groundwork.machine import MemoryWatch, lacked_memory, was_killed
 from groundwork.process import run, start_guarded
-from groundwork.text import counted
+from groundwork.text import counted, plain
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from pyg_extensions.install.user_environment import Pip, UserEnvironment, clean
 from pyg_extensions.table import Extension
@@ -29,8 +30,6 @@ from pyg_extensions.table import Extension
 _WRAPPER = Path(__file__).parents[1] / "recipe" / "build_wheel.py"
 _NINJA = Version("1.13")  # the first version that uses a jobserver
 _SETUPTOOLS = Version("70.1")  # the first version that makes wheels without the package wheel
-#: An error of a compiler, of a linker, or of Python.
-_ERROR = re.compile(r"(?:^|[\s:])(?:fatal error|error|undefined reference to|[A-Z]\w*Error)\b:?\s*\S")
 _REMEDY = "fix the error in the log and start again"
 _LOOK_SECONDS = 0.2  # between two reads of a growing log
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
@@ -142,8 +141,8 @@ class Builder:
         """Run ``setup.py --version``, which compiles nothing; raise BuildError if it fails."""
         status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
-            errors = _errors(log.read_text(errors="replace")) or [f"exit status {status}"]
-            raise BuildError(f"setup.py fails: {errors[-1]} (log: {log})", _REMEDY)
+            cause = _cause(log.read_text(errors="replace"), status)
+            raise BuildError(f"setup.py fails: {cause} (log: {log})", _REMEDY)
 
     def build(
         self,
@@ -172,12 +171,12 @@ class Builder:
                 f"a compiler was killed by a signal (kill -9?); memory did not run out (log: {log})",
                 "find the program that kills compilers, such as a batch system, and start again",
             )
-        errors = _errors(text) or [f"exit status {status}"]
-        raise BuildError(f"compilation failed: {errors[0]} (log: {log})", _REMEDY)
+        raise BuildError(f"compilation failed: {_cause(text, status)} (log: {log})", _REMEDY)
 
 
-def _errors(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if _ERROR.search(line)]
+def _cause(text: str, status: int) -> str:
+    error = first_error([plain(line) for line in text.splitlines()])
+    return error.headline if error else f"exit status {status}"
 
 
 def _plain_names(home: Path, work: Path) -> Path:

@@ -23,6 +23,8 @@ _LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 STAMP = "complete"
 #: pip's variables that change where or whether it installs; the user's indexes, proxies and certificates are kept.
 _ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}
+#: Modules that Python's build leaves out if a library is missing, with the library's package in Debian.
+_OPTIONAL_MODULES = {"ctypes": "libffi-dev", "ssl": "libssl-dev", "zlib": "zlib1g-dev"}
 _PIP = ("-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps")
 #: The remedy for a module of the environment that cannot be imported.
 DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
@@ -35,11 +37,24 @@ def run_inside(root: str, program: str, module: str) -> None:
     """
     open_streams()
     with _explained():
+        check_python()
         python = ensure(Path(root), "run")
         if not os.path.samefile(sys.prefix, python.parent.parent):
             os.execv(python, [str(python), "-I", program, *sys.argv[1:]])
         main = _import_main(module)
     main()
+
+
+def check_python() -> None:
+    """Raise PreflightError if this Python was built without a module that pip or megabuild needs."""
+    for module, library in _OPTIONAL_MODULES.items():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise PreflightError(
+                f"{sys.executable}: this Python has no module {module} ({error})",
+                f"use another Python, or build this one again with {library} installed",
+            ) from error
 
 
 @contextmanager
@@ -121,11 +136,13 @@ def _make(environment: Path, lock: Path, held: int) -> None:
     (environment.parent / ".gitignore").write_text("*\n")
     python = environment / "bin" / "python"
     environ = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    # the lock has its own versions; this also replaces a constraint of pip's configuration files
+    environ |= {"PIP_USER": "0", "PIP_CONSTRAINT": os.devnull, "PIP_BUILD_CONSTRAINT": os.devnull}
     install = [python, *_PIP, "--only-binary", ":all:", "--requirement", lock]
     for command in ([sys.executable, "-I", "-m", "venv", environment], install):
         # both inherit the lock: after a kill -9 of this process, the next start waits until pip has ended
         done = subprocess.run(
-            list(map(str, command)), env={**environ, "PIP_USER": "0"}, stdin=subprocess.DEVNULL, check=False,
+            list(map(str, command)), env=environ, stdin=subprocess.DEVNULL, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", pass_fds=[held],
         )  # fmt: skip
         if done.returncode:
@@ -156,4 +173,5 @@ def open_streams() -> None:
 
 if __name__ == "__main__":  # for shell scripts: prints the path of the environment's Python
     with _explained():
+        check_python()
         print(ensure(Path(__file__).resolve().parent.parent.parent, sys.argv[1]))

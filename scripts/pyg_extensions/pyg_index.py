@@ -38,7 +38,9 @@ class WheelTarget:
     torch_version: str  #: ``2.13.0``; a local part is ignored
     cuda_version: str | None  #: ``13.0``, or None for PyTorch without CUDA
     platform: str  #: conda's name: ``linux-64``
-    glibc: str = "2.28"  #: the newest glibc that a wheel may require
+    glibc: str = (
+        "2.28"  #: the newest glibc that a wheel may require; empty on musl, where no such wheel works
+    )
 
     @property
     def tag(self) -> str:
@@ -182,7 +184,7 @@ def _platforms(platform: str, glibc: str) -> Iterator[str]:
     system, _, word = platform.partition("-")
     machine = "x86_64" if word == "64" else word
     if system == "linux":
-        newest = int(glibc.split(".")[1])
+        newest = int(glibc.split(".")[1]) if glibc else 0
         for minor in range(newest, _OLDEST_GLIBC.get(machine, 17) - 1, -1):
             yield f"manylinux_2_{minor}_{machine}"
             if minor in _LEGACY:

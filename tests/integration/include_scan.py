@@ -3,7 +3,8 @@
 A preprocessor run over all of PyTorch's sources takes ten minutes and more of CPU time. This scan follows ``#include``
 lines along the include paths of each command line, caches what it has read, and takes seconds. It takes every
 ``#include`` there is, whether the preprocessor would or not: the list it finds is a superset of the compiler's.
-Headers below ``/usr`` and macros in place of names (``#include FOO``) are not followed.
+Headers below ``/usr`` and macros in place of names (``#include FOO``) are not followed. One condition is known: the
+recipe's own, which is false for all sources of PyTorch.
 
 As a script, writes a dependency file for each entry of a compile_commands.json whose command is not the one before::
 
@@ -21,6 +22,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
+
+#: See recipe/separate_blas.py.
+_SEPARATE = re.compile(rb"^#ifndef AT_BLAS_CONFIG_SEPARATE$.*?^#endif$", re.MULTILINE | re.DOTALL)
 
 
 class IncludeScan:
@@ -59,6 +63,7 @@ class IncludeScan:
     def _names(self, path: str) -> tuple[tuple[bool, str], ...]:
         if path not in self._included:
             content = b"" if path.startswith("/usr/") else Path(path).read_bytes()
+            content = _SEPARATE.sub(b"", content)
             names = tuple((m[1] == b'"', os.fsdecode(m[2])) for m in _INCLUDE.finditer(content))
             self._included[path] = names
         return self._included[path]

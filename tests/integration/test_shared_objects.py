@@ -124,6 +124,8 @@ class ConfiguredTree:
     def compile(self, objects: Iterable[str], cache: Path, *, stub: bool = True) -> list[tuple[str, str]]:
         """Compile objects, and return each source with ccache's result."""
         names = list(objects)
+        if not names:
+            return []
         for name in names:
             (self.build / name).unlink(missing_ok=True)
         (self.work / "tree" / "objects.txt").write_text("\n".join(names))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +67,30 @@ def test_the_error_of_a_damaged_module_has_a_hint(
     with pytest.raises(IntegrityError, match="torn_module") as refused:
         bootstrap._import_main("torn_module")
     assert f"rm -r {sys.prefix}" in refused.value.remedy
+
+
+def test_a_python_without_a_module_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    bootstrap.check_python()
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    with pytest.raises(PreflightError, match="no module ctypes") as refused:
+        bootstrap.check_python()
+    assert "libffi-dev" in refused.value.remedy
+
+
+def test_a_constraint_of_the_user_does_not_apply_to_the_private_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVIDIA's images set PIP_CONSTRAINT."""
+    environments: list[dict[str, str]] = []
+
+    def run(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
+        environments.append(env)
+        Path(command[-1]).mkdir(parents=True, exist_ok=True)
+        return subprocess.CompletedProcess(command, 0, "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setenv("PIP_CONSTRAINT", "/etc/pip/constraint.txt")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
+    bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
+    assert {env["PIP_CONSTRAINT"] for env in environments} == {os.devnull}
+    assert {env["PIP_INDEX_URL"] for env in environments} == {"https://index.example/simple"}

@@ -76,6 +76,11 @@ def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
             "manylinux_2_34",
         ),
         (
+            "torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-manylinux_2_17_x86_64.whl",
+            {"glibc": ""},  # musl
+            "manylinux_2_17",
+        ),
+        (
             "torch_scatter-2.1.2%2Bpt213cu130-cp314-cp314-linux_x86_64.whl",
             {"python": "3.14t"},
             "is for cp314-cp314",

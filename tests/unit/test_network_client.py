@@ -117,6 +117,16 @@ def test_credentials_are_sent_and_never_shown(tmp_path: Path) -> None:
     assert "user" not in "".join(told)
 
 
+def test_credentials_come_from_the_file_that_netrc_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "credentials").write_text("machine 127.0.0.1 login bob password s3cret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "credentials"))
+    with serving({"/page": b"x"}) as site:
+        Client(timeouts=PATIENT).get(f"{site.url}/page")
+        assert site.headers[-1]["authorization"].startswith("Basic ")
+
+
 def test_credentials_are_not_shown_without_an_answer() -> None:
     with pytest.raises(NetworkError) as caught:
         Client(timeouts=IMPATIENT).get("http://user:s3cret@127.0.0.1:9/simple?token=s3cret")

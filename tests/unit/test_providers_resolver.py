@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import random
+import re
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +19,7 @@ from audit_wheels import configured_by_the_test
 from wheel_files import make_wheel, simple_index
 
 from groundwork.errors import ProviderError
+from groundwork.files import sha256
 from groundwork.network import resolver
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
@@ -103,6 +105,24 @@ def test_several_pythons_are_resolved_at_the_same_time(world: Site, tmp_path: Pa
 def test_a_server_that_gives_whole_files_only_will_do(world: Site, tmp_path: Path) -> None:
     world.ranges = False
     assert _resolve(tmp_path, "app") == CHOSEN
+
+
+def test_an_index_with_other_hashes_only_will_do(world: Site, tmp_path: Path) -> None:
+    for path, page in world.answers.items():
+        world.answers[path] = re.sub(rb"#sha256=(\w{32})\w+", rb"#md5=\1", page)
+    resolved = lock.resolve(["app"], _interpreter(), tmp_path / "locks")
+    assert [wheel.file_name.rpartition("-py3")[0] for wheel in resolved.wheels] == CHOSEN
+    files = download.download([resolved], tmp_path, print)
+    assert {sha256(path) for path in files.values()} == {wheel.sha256 for wheel in resolved.wheels}
+
+
+def test_a_hash_that_the_index_has_corrected_is_named(world: Site, tmp_path: Path) -> None:
+    resolved = lock.resolve(["lib<2"], _interpreter(), tmp_path / "locks")
+    page = next(path for path in world.answers if path.startswith("/simple/lib"))
+    world.answers[page] = re.sub(rb"#sha256=\w{10}", b"#sha256=0123456789", world.answers[page])
+    with pytest.raises(ProviderError, match="not the lock's") as refused:
+        download.download([resolved], tmp_path, print)
+    assert f"rm -r {tmp_path / 'locks'}" in refused.value.remedy
 
 
 def test_a_folder_with_wheels_will_do(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

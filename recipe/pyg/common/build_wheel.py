@@ -96,7 +96,9 @@ class ModulesAtOnce(cpp_extension.BuildExtension):
 
 
 def _constant_flags(compiler: Any) -> None:
-    environment = [os.environ.get(name, "") for name in ("CFLAGS", "CPPFLAGS")]
+    # conda's CXXFLAGS repeat its CFLAGS, and add flags that PyTorch's own would contradict
+    names = ("CFLAGS", "CPPFLAGS") if "CONDA_BUILD" in os.environ else ("CFLAGS", "CXXFLAGS", "CPPFLAGS")
+    environment = [os.environ.get(name, "") for name in names]
     flags = ["-fPIC", "-DNDEBUG", *shlex.split(" ".join(environment))]
     compiler.set_executable("compiler_so", [compiler.compiler_so[0], *flags])
 

@@ -193,7 +193,7 @@ def _netrc() -> httpx.Auth | None:
     import httpx
 
     try:
-        return httpx.NetRCAuth()
+        return httpx.NetRCAuth(os.environ.get("NETRC") or None)
     except (OSError, NetrcParseError):  # no netrc file, or an unreadable one
         return None
 

@@ -142,7 +142,7 @@ class Contents:
 
     def of(self, file: File) -> Content:
         """Return a wheel's content, from the cache if possible; raises ProviderError."""
-        if note := noted(self._folder, file.sha256):
+        if file.sha256 and (note := noted(self._folder, file.sha256)):
             return note
         try:
             content = self._read(file)
@@ -156,14 +156,15 @@ class Contents:
     def _read(self, file: File) -> Content:
         if file.url.startswith("file:"):
             return _verified(local_path(file.url), file.sha256)
-        try:
-            return read_remote(self._client, file)
-        except NetworkError as error:
-            if error.status not in NO_PARTS:
-                raise
-            with files.scratch(self._folder) as temporary:
-                self._for_files.save(file.url, temporary / file.name)
-                return _verified(temporary / file.name, file.sha256)
+        if file.sha256:  # some indexes have other hashes only
+            try:
+                return read_remote(self._client, file)
+            except NetworkError as error:
+                if error.status not in NO_PARTS:
+                    raise
+        with files.scratch(self._folder) as temporary:
+            self._for_files.save(file.url, temporary / file.name)
+            return _verified(temporary / file.name, file.sha256)
 
 
 def _verified(path: Path, sha256: str) -> Content:

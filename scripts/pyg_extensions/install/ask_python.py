@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import platform
 import re
 import sys
 import sysconfig
@@ -34,6 +33,14 @@ def _torch() -> dict[str, Any]:
     except Exception:  # a driver that does not match PyTorch
         facts["devices"] = []
     return facts
+
+
+def _glibc() -> str:
+    """Return the version of the C library, or an empty string if it is not glibc."""
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")[2]
+    except (OSError, ValueError):  # musl, macOS
+        return ""
 
 
 def _distributions() -> dict[str, str]:
@@ -64,7 +71,7 @@ def _main() -> None:
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
         "platform": sysconfig.get_platform(),
-        "glibc": platform.libc_ver()[1],
+        "glibc": _glibc(),
         "site": sysconfig.get_path("platlib"),
         # the system's own Python, into which pip must not install (PEP 668)
         "managed": sys.prefix == sys.base_prefix

@@ -164,7 +164,7 @@ def look(python: Path) -> UserEnvironment:
         site=Path(facts["site"]),
         python=facts["python"] + ("t" if facts["free_threaded"] else ""),
         platform=f"{_SYSTEMS[platform['system']]}-{machine}",
-        glibc=facts["glibc"] or "2.17",
+        glibc=facts["glibc"],
         torch_version=torch["version"],
         cuda_version=torch["cuda"],
         torch_archs=parse_arch_flags(torch["archs"]),

@@ -71,11 +71,14 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
     client = where.client(_HOURS)
     listed, troubles = offered(wheel.name, where, lambda url: client.get(url, headers=HEADERS))
     # other builds can have the same file name, for example in a folder of locally built wheels
-    same = [file for file in listed if file.name == wheel.file_name and file.sha256 in ("", wheel.sha256)]
+    named = [file for file in listed if file.name == wheel.file_name]
+    same = [file for file in named if file.sha256 in ("", wheel.sha256)]
+    resolve_again = f"run: rm -r {final.parents[1] / 'locks'}, then run again"
     if not same:
+        problem = "its hash in the index is not the lock's" if named else "not in any index"
         raise ProviderError(
-            "; ".join([f"{wheel.file_name}: not in any index", *troubles]),
-            "check the network and pip's configuration (pip config list)",
+            "; ".join([f"{wheel.file_name}: {problem}", *troubles]),
+            resolve_again if named else "check the network and pip's configuration (pip config list)",
         )
     partial = temporary / wheel.sha256
     if same[0].url.startswith("file:"):
@@ -87,6 +90,6 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
     if not disk.verified(final, wheel.sha256):
         final.unlink()
         raise IntegrityError(
-            f"{final.name}: the download does not match the hash in its lock",
-            f"run: rm -r {final.parents[1]}, then run again",
+            f"{final.name}: the download does not match the hash in its lock, which is the index's",
+            resolve_again,
         )

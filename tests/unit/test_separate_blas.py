@@ -91,12 +91,15 @@ def test_a_macro_without_its_header_is_an_error(
     ("name", "text", "problem"),
     [
         ("CMakeLists.txt", "project(Other)\n", "no line matches"),
+        ("cmake/Modules/FindMKLDNN.cmake", "", "definitions of the BLAS not found"),
         ("aten/src/ATen/Reader.cpp", "ideep::dropout_forward::compute();\n", "calls a function of ideep"),
     ],
 )
-def test_sources_that_the_script_does_not_know_are_refused(
+def test_sources_that_the_script_does_not_know_stay_as_they_are(
     tree: Path, name: str, text: str, problem: str
 ) -> None:
     (tree / name).write_text(text)
+    before = {path: path.read_text() for path in tree.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=problem):
         separate_blas.separate(tree)
+    assert {path: path.read_text() for path in tree.rglob("*") if path.is_file()} == before

@@ -286,3 +286,30 @@ def test_a_user_of_the_headers_sees_the_blas(
     text = program % (enabled, 1 - enabled)
     command = "g++ -fsyntax-only -I aten/src -x c++ -"
     trees[False, blas].run(f"{command} <<'END'\n{text}\nEND", cache=cache)
+
+
+@pytest.mark.parametrize("condition", ["#ifndef __CUDA_ARCH__", "#if __CUDA_ARCH__ == 800"])
+def test_nvcc_s_objects_are_never_found_by_their_text(
+    trees: dict[tuple[bool, str], ConfiguredTree], tmp_path: Path, condition: str
+) -> None:
+    """`nvcc -E` prints one architecture's text: a change for the host or for another one would not be seen."""
+    tree = trees[True, "generic"]
+    source = tree.work / "tree" / "trial.cu"
+    script = """
+    IFS=';' read -ra launcher <<<"$CMAKE_CUDA_COMPILER_LAUNCHER"
+    mkdir -p CMakeFiles/torch_python.dir
+    "${launcher[@]}" "$CUDACXX" -ccbin "$CUDAHOSTCXX" -gencode arch=compute_80,code=sm_80 \\
+        -gencode arch=compute_90,code=sm_90 -MD -MT trial.o -MF trial.d -x cu -c trial.cu \\
+        -o CMakeFiles/torch_python.dir/trial.o
+    sha256sum CMakeFiles/torch_python.dir/trial.o
+    """
+    made = []
+    for number in (1, 2):
+        source.write_text(
+            f"#define NUMBER 0\n{condition}\n#undef NUMBER\n#define NUMBER {number}\n#endif\n"
+            "__device__ __host__ int number() { return NUMBER; }\n"
+            "__global__ void kernel(int *result) { *result = number(); }\n"
+        )
+        made.append(tree.run(script, cache=tmp_path, stub=False).split()[0])
+    assert made[0] != made[1]
+    assert (tmp_path / "stats").read_text().split().count("cache_miss") == 2

@@ -288,7 +288,7 @@ def test_a_user_of_the_headers_sees_the_blas(
     trees[False, blas].run(f"{command} <<'END'\n{text}\nEND", cache=cache)
 
 
-@pytest.mark.parametrize("condition", ["#ifndef __CUDA_ARCH__", "#if __CUDA_ARCH__ == 800"])
+@pytest.mark.parametrize("condition", ["#ifndef __CUDA_ARCH__", "#if __CUDA_ARCH__ == 900"])
 def test_nvcc_s_objects_are_never_found_by_their_text(
     trees: dict[tuple[bool, str], ConfiguredTree], tmp_path: Path, condition: str
 ) -> None:

@@ -13,7 +13,7 @@ from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, solving, stored, tree_reuse
-from megabuild.plan.estimate import estimate, find_shared_objects, read_last_run
+from megabuild.plan.estimate import estimate, find_shared_objects, object_cache_notes, read_last_run
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.isolation import isolation_of, unreachable
 from megabuild.plan.options import Options, check_path
@@ -86,7 +86,12 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
             staging_decision=tree_reuse.NOTHING_STAGED,
             date=date,
             extensions=planner.plan(environment, items, report),
-            notes=(*environment.notes, *planner.notes, *release.notes),
+            notes=(
+                *environment.notes,
+                *planner.notes,
+                *release.notes,
+                *object_cache_notes(options, os.environ),
+            ),
             last_run=read_last_run(options),
             shared=find_shared_objects(options, environment.overrides),
         )

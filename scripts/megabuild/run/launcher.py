@@ -71,7 +71,7 @@ def write_launcher(state: Path, *, inside: str, folder: str, heavy_jobs: int = 0
         "gate": f"{inside}/{HEAVY_GATE}",
         "folder": folder,
         "storage": os.environ.get(REMOTE_STORAGE, ""),
-        "size": os.environ.get("CCACHE_MAXSIZE", "") or "40G",
+        "size": os.environ.get("CCACHE_MAXSIZE", "") or "20G",
         "slots": " ".join(str(number + 1) for number in range(heavy_jobs)),
         "locks": f"{inside}/tmp",
     }

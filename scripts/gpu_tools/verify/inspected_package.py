@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from cuda_code.elf_file import opened
 from cuda_code.kernels import KERNELS
+from gpu_tools.import_folders import editable_address, find_import_folders
 from gpu_tools.site_packages import SitePackages, find_site_packages
 from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name, parse_torch
@@ -148,6 +149,7 @@ def _environment(prefix: Path) -> Subject:
         return None
 
     modules = ("torch", *KERNELS)
+    elsewhere = find_import_folders(site)
     libraries = [path for module in modules for path in (site / module).rglob("*.so*")]
     libraries += [
         path for path in prefix.glob("lib/*.so*") if _TORCH_LIBRARY.fullmatch(library_name(path.name))
@@ -158,11 +160,22 @@ def _environment(prefix: Path) -> Subject:
     targets: dict[str, BuildTarget] = {}
     for information in sorted(site.glob("*.dist-info")):
         module = _module_named(information.name.partition("-")[0])
-        # without a folder or file in site-packages it is an editable installation
-        is_here = (site / module).is_dir() or (site / f"{module}.py").is_file()
+        is_here = any(
+            (folder / module).is_dir() or (folder / f"{module}.py").is_file() for folder in (site, *elsewhere)
+        )
         if module in modules and is_here and (information / "METADATA").is_file():
             checked(information / "METADATA", module, str)
             targets[module] = _dist_info(information)
+        elif module in modules and (address := editable_address(information)):
+            reason = f"not found; it is installed in editable mode from {address}"
+            damaged.append((information.relative_to(prefix).as_posix(), module, reason))
+    for egg in sorted(site.glob("*.egg")):
+        module = _module_named(egg.name.partition("-")[0])
+        if module in KERNELS and (egg / "EGG-INFO" / "PKG-INFO").is_file():
+            metadata = checked(
+                egg / "EGG-INFO" / "PKG-INFO", module, lambda text: read_wheel_metadata(text, "")
+            )
+            targets |= {module: metadata} if metadata else {}
     for record in sorted((prefix / "conda-meta").glob("*.json")):
         module = _module_named(record.name.rpartition("-")[0].rpartition("-")[0])
         if module in KERNELS and (site / module).is_dir():
@@ -173,14 +186,24 @@ def _environment(prefix: Path) -> Subject:
         torch = checked(package / "version.py", "torch", partial(parse_torch, package, prefix))
     return Subject(
         name=str(prefix),
-        libraries=_named(prefix, files),
+        libraries=(*_named(prefix, files), *_outside_site(prefix, elsewhere)),
         targets=targets,
         torch=torch,
         python=python.python,
         machine=_machine(prefix),
         damaged=tuple(damaged),
-        notes=tuple(_notes(prefix, torch)),
+        notes=tuple(_notes(prefix, torch, elsewhere)),
     )
+
+
+def _outside_site(prefix: Path, folders: Sequence[Path]) -> Iterator[Library]:
+    """Yield the extensions' libraries in folders from which Python imports besides site-packages."""
+    for module in KERNELS:
+        for file in sorted(path for folder in folders for path in (folder / module).rglob("*.so*")):
+            if file.is_file():
+                inside = file.is_relative_to(prefix)
+                path = file.relative_to(prefix).as_posix() if inside else str(file)
+                yield Library(file=file, path=path, module=module)
 
 
 def _machine(prefix: Path) -> str:
@@ -190,11 +213,14 @@ def _machine(prefix: Path) -> str:
     return ""
 
 
-def _notes(prefix: Path, torch: InstalledTorch | None) -> Iterator[str]:
+def _notes(prefix: Path, torch: InstalledTorch | None, elsewhere: Sequence[Path]) -> Iterator[str]:
     settings = prefix / "pyvenv.cfg"
     text = settings.read_text(errors="replace") if settings.is_file() else ""
     if torch is None and re.search(r"(?im)^include-system-site-packages\s*=\s*true", text):
         yield "this venv has no torch of its own: pass the environment whose torch it uses with --beside"
+    for folder in elsewhere if torch is None else ():
+        if (folder / "torch" / "version.py").is_file():
+            yield f"torch comes from {folder}: pass the environment whose torch it is with --beside"
     if torch and (second := torch.second):
         yield (
             f"two PyTorches: Python loads {torch.version} from {torch.package.relative_to(prefix)}/lib, but "

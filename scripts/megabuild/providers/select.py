@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from groundwork.errors import ProviderError
+from groundwork.host_compiler import find_gcc_suffix
 from groundwork.network.client import channel_url, why_channel_unreachable
 from megabuild.configs.overrides import CHANNELS
 from megabuild.providers import catalogue
@@ -24,6 +27,8 @@ from megabuild.providers.provider import (
 from megabuild.providers.pypi import torch
 
 _GB = 1_000_000_000
+#: The newest GCC that nvcc accepts, by the major version of CUDA: crt/host_config.h of 12.9 and of 13.0 to 13.2.
+_NEWEST_GCC = {"12": 14, "13": 15}
 #: Folder of the source for a build inside a root.
 _SOURCE_INSIDE = "/opt/megabuild/source"
 #: Features that recipe/build_env.sh disables with Debian's CUDA.
@@ -119,7 +124,12 @@ class WheelProvider(LocalProvider):
         if not request.plan:
             torch.fetch(config, wheels, list(here), cache=request.cache, report=request.report)
         own: list[LocalPackage] = []
+        toolchain = None
         if config.cuda_version is not None:
+            newest = _NEWEST_GCC.get(config.cuda_version.partition(".")[0])
+            compiles = any(need.startswith("cuda-nvcc") for need in requirements(request.planned))
+            if newest and compiles:  # before gigabytes are downloaded
+                toolchain = probe(suffix=find_gcc_suffix(newest, os.environ.get("PATH", os.defpath)))
             toolkit = torch.requirements(locked, catalogue.load().nvidia_toolkit)
             own = self.nvidia(toolkit, pythons[base], more=wheels.more)
         # the rendered packages require the config's Triton; the wheel's own requirement replaces it
@@ -127,7 +137,7 @@ class WheelProvider(LocalProvider):
         needs = requirements(request.planned)
         if triton:
             needs = [f"triton =={triton}" if need.startswith("triton ") else need for need in needs]
-        channel = self.make_channel(needs, here, extra=own, more=wheels.more)
+        channel = self.make_channel(needs, here, extra=own, more=wheels.more, toolchain=toolchain)
         overrides = self.overrides(machine_values(channel, needs))
         of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
         linked = [source / python / file.file_name for python in here for file in wheels.locks[python].wheels]

@@ -19,6 +19,7 @@ from packaging.version import Version
 from groundwork import files
 from groundwork.errors import BuildError, OutOfMemoryError, PreflightError
 from groundwork.first_error import first_error
+from groundwork.host_compiler import find_gcc_suffix, read_newest_gcc
 from groundwork.machine import MemoryWatch, lacked_memory, was_killed
 from groundwork.process import run, start_guarded
 from groundwork.text import counted, plain
@@ -64,7 +65,7 @@ class Builder:
     def environ(self, work: Path, archs: Sequence[str]) -> dict[str, str]:
         """Return the environment variables of a build in the folder ``work``; builds for the CPU ignore ``archs``.
 
-        Raises PreflightError: PyTorch is for CUDA and nvcc is missing.
+        Raises PreflightError: PyTorch is for CUDA, and nvcc is missing or accepts no installed GCC.
         """
         variables = clean(os.environ)
         # an outer jobserver does not know this run's memory limit; an active conda environment sets flags of its own
@@ -98,6 +99,10 @@ class Builder:
         if self.environment.cuda_version is None:
             return {**variables, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
         home = cuda_home(self.environment, variables)
+        newest = read_newest_gcc(home / "include")
+        if newest and not (variables.get("CXX") or variables.get("CC")):
+            suffix = find_gcc_suffix(newest, variables["PATH"], compiler="c++")
+            variables |= {"CXX": f"g++{suffix}", "CC": f"gcc{suffix}"} if suffix else {}
         libraries = [str(_plain_names(home, work)), *filter(None, [variables.get("LIBRARY_PATH", "")])]
         return variables | {
             "FORCE_CUDA": "1",

@@ -28,11 +28,12 @@ _PROGRAMS = {
 
 #: One script for all facts, because entering a root folder is slow. Prints name=value lines.
 _PROBE = """\
-for compiler in gcc g++; do
+suffix=$1; shift
+for compiler in "gcc$suffix" "g++$suffix"; do
   command -v "$compiler" >/dev/null || { echo "missing=$compiler"; exit 0; }
 done
-cc=$(readlink -f "$(command -v gcc)")
-cxx=$(readlink -f "$(command -v g++)")
+cc=$(readlink -f "$(command -v "gcc$suffix")")
+cxx=$(readlink -f "$(command -v "g++$suffix")")
 echo "cc=$cc"
 echo "cxx=$cxx"
 echo "version=$("$cc" -dumpfullversion)"
@@ -97,13 +98,15 @@ class Toolchain:
         return self.version.split(".")[0]
 
 
-def probe(*, root: Path = Path("/"), enter: Sequence[str] = ()) -> Toolchain:
+def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), suffix: str = "") -> Toolchain:
     """Query gcc and g++; ``enter`` is the beginning of a command line that runs the rest in ``root``.
+
+    ``suffix`` belongs to the programs' names: ``-15``.
 
     Raises ProviderError: gcc or g++ is missing or does not run, or their versions differ.
     """
     printed = run(
-        [*enter, "sh", "-eu", "-c", _PROBE, "sh", *_PROGRAMS.values()],
+        [*enter, "sh", "-eu", "-c", _PROBE, "sh", suffix, *_PROGRAMS.values()],
         what="looking for gcc and g++",
         remedy=_REMEDY,
     )

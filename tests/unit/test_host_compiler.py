@@ -1,0 +1,83 @@
+"""nvcc refuses a GCC that is newer than the toolkit knows: an older one is taken, or named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from groundwork.errors import PreflightError
+from groundwork.host_compiler import find_gcc_suffix, read_newest_gcc
+from megabuild.providers.local.compilers import probe
+
+GCC = "#!/bin/sh\ncase $1 in --version) echo 'g++ {0} Free Software Foundation';; *) echo {0};; esac\n"
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder of programs: g++ is GCC 16."""
+    install(tmp_path, "g++", "16.2.0")
+    return tmp_path
+
+
+def install(folder: Path, name: str, version: str) -> None:
+    (folder / name).write_text(GCC.format(version))
+    (folder / name).chmod(0o755)
+
+
+def test_the_newest_accepted_gcc_is_taken(programs: Path) -> None:
+    for name, version in (
+        ("gcc-15", "15.1.0"),
+        ("g++-15", "15.1.0"),
+        ("gcc-13", "13.1.0"),
+        ("g++-13", "13.1.0"),
+    ):
+        install(programs, name, version)
+    assert find_gcc_suffix(16, str(programs)) == ""
+    assert find_gcc_suffix(15, str(programs)) == "-15"
+    assert find_gcc_suffix(14, str(programs)) == "-13"
+
+
+def test_the_package_to_install_is_named(programs: Path) -> None:
+    install(programs, "g++-15", "15.1.0")  # without gcc-15
+    with pytest.raises(PreflightError, match="GCC 16, but nvcc accepts GCC 15") as refused:
+        find_gcc_suffix(15, str(programs))
+    assert "apt-get install g++-15" in refused.value.remedy
+
+
+def test_another_compiler_has_no_limit(programs: Path) -> None:
+    (programs / "g++").write_text("#!/bin/sh\necho clang version 21.1.0\n")
+    assert find_gcc_suffix(15, str(programs)) == ""
+    assert find_gcc_suffix(15, str(programs / "empty")) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "newest"),
+    [
+        ("#if defined(__GNUC__)\n#if __GNUC__ > 15\n#error -- unsupported GNU version! gcc\n", 15),
+        ("#  if __GNUC__>14 \n", 14),
+        ("#if __GNUC__ < 6\n", None),
+        (None, None),
+    ],
+)
+def test_the_toolkits_own_header_has_the_limit(tmp_path: Path, text: str | None, newest: int | None) -> None:
+    if text is not None:
+        (tmp_path / "crt").mkdir()
+        (tmp_path / "crt" / "host_config.h").write_text(text)
+    assert read_newest_gcc(tmp_path) == newest
+
+
+def test_the_machine_s_compilers_are_packaged_by_suffix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    expected = probe()
+    for name in ("gcc", "g++"):
+        (tmp_path / f"{name}-99").symlink_to(shutil.which(name) or "")
+    for program in ("sh", "readlink", "getconf", "as", "ld"):
+        (tmp_path / program).symlink_to(shutil.which(program) or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = probe(suffix="-99")
+    assert (found.cxx, found.version) == (expected.cxx, expected.version)

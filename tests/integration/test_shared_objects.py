@@ -183,7 +183,7 @@ def trees(
     shutil.copytree(top / "prefix", top / "with-mkl", symlinks=True)
     (top / "wheels").mkdir()
     copy_mkl(top / "with-mkl", top / "wheels")
-    # as conda-forge's packages, whose BLAS has its headers in the environment: the folder has the same place on command lines
+    # as conda-forge's packages of both BLAS, so that the folder has the same place on command lines
     (top / "prefix/include/cblas.h").symlink_to("/usr/include/x86_64-linux-gnu/cblas.h")
     made = {}
     for cuda, blas in ((False, "generic"), (False, "mkl"), (True, "generic"), (True, "mkl")):

@@ -28,7 +28,7 @@ class SharedObjects:
 
 #: Measured on PyTorch 2.6 (docs/lab/measurements.md, "Objects that configs share").
 _OTHER_BLAS = {"core": 0.97, "bindings": 0.97, "cuda": 0.97}
-_OTHER_ACCELERATOR = {"core": 0.97, "bindings": 0.7}
+_OTHER_ACCELERATOR = {"core": 0.99, "bindings": 0.5}
 
 
 def shared_objects(

@@ -50,25 +50,36 @@ class Machine:
 
 
 def measure(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> Machine:
-    """Measure the machine within the limits of this process's cgroups (version 2) and their ancestors."""
+    """Measure the machine within the limits of this process's cgroups (version 2 or 1) and their ancestors."""
     memory = psutil.virtual_memory()
     total, free = int(memory.total), int(memory.available)
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    for group in _groups(cgroup, own):
-        limit = _number(group / "memory.max")
+    old_memory, old_cpu = (_groups(cgroup / name, own, name) for name in ("memory", "cpu"))
+    files = [(group, "memory.max", "memory.current", "inactive_file") for group in _groups(cgroup, own)]
+    files += [
+        (group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        for group in old_memory
+    ]
+    for group, maximum, current, inactive in files:
+        limit = _number(group / maximum)
         if 0 < limit < memory.total:
             # the page cache counts as used, but the kernel frees inactive pages on demand
-            cached = re.search(r"^inactive_file (\d+)$", _read(group / "memory.stat"), re.MULTILINE)
-            used = _number(group / "memory.current") - (int(cached[1]) if cached else 0)
+            cached = re.search(rf"^{inactive} (\d+)$", _read(group / "memory.stat"), re.MULTILINE)
+            used = _number(group / current) - (int(cached[1]) if cached else 0)
             total, free = min(total, limit), min(free, max(0, limit - max(0, used)))
-        if quota := re.match(r"(\d+) (\d+)", _read(group / "cpu.max")):
-            cores = min(cores, int(quota[1]) / int(quota[2]))
+    quotas = [_read(group / "cpu.max") for group in _groups(cgroup, own)]
+    quotas += [
+        f"{_read(group / 'cpu.cfs_quota_us')} {_read(group / 'cpu.cfs_period_us')}" for group in old_cpu
+    ]
+    for quota in filter(None, (re.match(r"(\d+)\s+(\d+)", text) for text in quotas)):
+        cores = min(cores, int(quota[1]) / int(quota[2]))
     return Machine(cores=max(1, int(cores + 0.5)), memory=total, memory_free=free)
 
 
-def _groups(cgroup: Path, own: Path) -> list[Path]:
-    """Return the folders of this process's cgroup and its ancestors."""
-    match = re.search(r"^0::/(.*)$", _read(own), re.MULTILINE)
+def _groups(cgroup: Path, own: Path, controller: str = "") -> list[Path]:
+    """Return the folders of this process's cgroup and its ancestors; version 1 has a tree for each controller."""
+    kind = rf"\d+:(?:[^:\n]*,)?{controller}(?:,[^:\n]*)?" if controller else "0:"
+    match = re.search(rf"^{kind}:/(.*)$", _read(own), re.MULTILINE)
     folder = cgroup / match[1] if match and ".." not in match[1] else cgroup
     return [path for path in (folder, *folder.parents) if path.is_relative_to(cgroup)]
 

@@ -49,6 +49,24 @@ def test_limits_of_the_own_group_and_its_ancestors_apply(tmp_path: Path) -> None
     assert machine.memory_free <= 100_000_000
 
 
+@pytest.mark.parametrize("path", ["job_1", "docker/0123"])  # in a container the path is the host's
+def test_limits_of_version_1_apply(tmp_path: Path, path: str) -> None:
+    own = tmp_path / "own"
+    own.write_text(f"9:cpu,cpuacct:/{path}\n4:memory:/{path}\n1:name=systemd:/{path}\n")
+    for controller in ("memory", "cpu"):
+        (tmp_path / controller / "job_1").mkdir(parents=True)
+    memory, cpu = (tmp_path / name / ("job_1" if path == "job_1" else "") for name in ("memory", "cpu"))
+    (memory / "memory.limit_in_bytes").write_text("1000000000\n")
+    (memory / "memory.usage_in_bytes").write_text("900000000\n")
+    (memory / "memory.stat").write_text("inactive_file 1\ntotal_inactive_file 500000000\n")
+    (cpu / "cpu.cfs_quota_us").write_text("100000\n")
+    (cpu / "cpu.cfs_period_us").write_text("100000\n")
+    machine = measure(tmp_path, own)
+    assert (machine.cores, machine.memory, machine.memory_free) == (1, 1_000_000_000, 600_000_000)
+    (cpu / "cpu.cfs_quota_us").write_text("-1\n")
+    assert measure(tmp_path, own).cores == measure(NONE, NONE).cores
+
+
 def test_each_core_has_a_job_if_memory_allows() -> None:
     assert compile_jobs(LARGE, bytes_per_job=2 * GB).count == 16
     assert compile_jobs(LARGE, bytes_per_job=2 * GB, most=8 * GB).count == 4

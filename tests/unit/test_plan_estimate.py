@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.machine import measure
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.plan.estimate import GB, estimate, keep_last_run, object_cache_notes, read_last_run
@@ -82,3 +83,13 @@ def test_a_limit_too_small_for_the_objects_is_noted(
     notes = object_cache_notes(a_plan(repository, tmp_path, name).options, {"CCACHE_MAXSIZE": limit})
     assert bool(notes) == noted
     assert all(limit in note for note in notes)
+
+
+def test_more_jobs_than_cores_are_no_faster(repository: Path, tmp_path: Path) -> None:
+    plan = a_plan(repository, tmp_path, "linux_64_cpu")
+    cores = measure().cores
+    few, many = (
+        estimate(replace(plan, options=replace(plan.options, cpu_count=count)))[0]
+        for count in (cores, 10 * cores)
+    )
+    assert few.hours == many.hours

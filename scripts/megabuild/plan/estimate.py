@@ -88,7 +88,8 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     python_hours = _without_shared(plan.shared, plan.shared.bindings, cpu.python_hours, figures.python_hours)
     cpu_hours = plan.compiles_staging * hours + pythons * python_hours
     cpu_hours += sum(task.cpu_seconds for task in tasks) / 3600
-    hours, basis = cpu_hours / jobs.count + plan.environment.to_pack * _PACKING_SECONDS / 3600, figures.basis
+    at_once = min(jobs.count, machine.cores)  # more jobs than cores are no faster
+    hours, basis = cpu_hours / at_once + plan.environment.to_pack * _PACKING_SECONDS / 3600, figures.basis
     if plan.compiles_staging and pythons == plan.last_run.pythons and plan.last_run.seconds:
         hours, basis = plan.last_run.seconds / 3600, "the last run here"
     largest = max(largest if plan.missing else 0, ordinary if tasks else 0)

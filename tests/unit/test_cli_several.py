@@ -204,6 +204,8 @@ def test_an_unknown_config_is_refused_before_anything_is_built(runs: Runs, invoc
         (("linux_64_*", "with space"), "linux_64_*|with space"),
         (("linux_64_cpu", "--", "--rehearse", "-p", "3.12"), "linux_64_cpu|--rehearse|-p|3.12"),
         (("--", "-k"), "--all|-k"),
+        (("--plan",), "--all|--plan"),
+        (("linux_64_*", "-k", "--jobs", "3"), "linux_64_*|-k|--jobs|3"),
     ],
 )
 def test_build_all_passes_its_arguments_on(

@@ -2,7 +2,7 @@
 
     python benchmarks/matrix.py
 
-Rehearses the eight conda-forge configs for linux-64 for two Pythons. "Alone" starts with an empty object cache, "in
+Rehearses the eight conda-forge configs for linux-64 for one Python. "Alone" starts with an empty object cache, "in
 sequence" with the cache of the configs before. Each figure is the CPU time of the compiler launcher: of ccache and the
 compilers that it starts. rattler-build gets megabuild's recipe, variants and channel. It needs ccache.
 
@@ -27,7 +27,7 @@ CONFIGS = (
     "linux_64_cpu", "linux_64_cpu_generic", "linux_64_cuda129", "linux_64_cuda129_generic", "linux_64_cuda130",
     "linux_64_cuda130_generic", "linux_64_cuda134", "linux_64_cuda134_generic",
 )  # fmt: skip
-PYTHONS = ("3.12", "3.11")
+PYTHONS = ("3.12",)
 #: Named ccache, so that the driver gives it the cache's folder; it notes the CPU time of itself and its children.
 LAUNCHER = """#!/bin/sh
 {ccache} "$@"

@@ -126,13 +126,23 @@ def test_metadata_that_cannot_be_read_are_a_remark(venv: Path) -> None:
     assert any("conda-meta/list.json" in remark for remark in sizes.remarks)
 
 
+def test_packages_of_conda_are_named_where_its_records_were_deleted(tmp_path: Path) -> None:
+    """As in small images, and where site-packages was copied into one."""
+    install(tmp_path, "torch", {"torch/__init__.py": b"x" * 30})
+    write(tmp_path / SITE / "torch-1.dist-info/INSTALLER", b"conda")
+    assert named(measure(tmp_path), "torch").version == "1"
+
+
 def test_condas_records_say_owner_download_and_dependencies(tmp_path: Path) -> None:
     prefix = tmp_path / "conda"
     install(prefix, "torch", {"torch/__init__.py": b"x" * 30})
     write(prefix / SITE / "torch-1.dist-info/INSTALLER", b"conda")
     write(prefix / "lib/libtorch.so", elf([(".text", b"t" * 800)]))
     records: dict[str, dict[str, object]] = {
-        "pytorch": {"version": "2.0", "files": [f"{SITE}/torch/__init__.py"], "depends": ["libtorch 2.0 h0", "_x_m"]},
+        "pytorch": {
+            "version": "2.0", "depends": ["libtorch 2.0 h0", "_x_m"],
+            "files": [f"{SITE}/torch/__init__.py", f"{SITE}/torch-1.dist-info/RECORD"],
+        },
         "libtorch": {"version": "2.0", "files": ["lib/libtorch.so", "../../etc/passwd"], "depends": [], "size": 123},
         "_x_m": {"version": "1", "files": [], "depends": ["__glibc >=2.17"]},
     }  # fmt: skip

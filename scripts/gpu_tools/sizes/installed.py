@@ -69,18 +69,17 @@ def measure_environment(prefix: Path) -> Sizes:
 
 
 def _read_lists(prefix: Path, remarks: list[str]) -> Iterator[FileList]:
+    """Yield the installers' lists; conda's packages also have a RECORD, which counts only without conda-meta."""
+    lists: list[FileList] = []
     for file in find_lists(prefix):
-        installer = file.with_name("INSTALLER")
         try:
-            # conda's packages have a RECORD and a list in conda-meta
-            if not (
-                file.name == "RECORD" and installer.is_file() and installer.read_text().strip() == "conda"
-            ):
-                yield read_list(prefix, file)
+            lists.append(read_list(prefix, file))
         except IntegrityError as error:
             remarks.append(error.message)
         except (OSError, ValueError) as error:
             remarks.append(f"{file}: cannot be read: {error}")
+    of_conda = {path for listed in lists if listed.path.endswith(".json") for path in listed.files}
+    yield from (listed for listed in lists if listed.path.endswith(".json") or listed.path not in of_conda)
 
 
 def _find_requirers(installed: Mapping[str, FileList], prefix: Path) -> dict[str, set[str]]:

@@ -151,9 +151,10 @@ def _parse(path: Path, *, generated: bool) -> Content:
     for key, values in {"zip_keys": zip_keys, **document}.items():
         if not isinstance(values, list):
             raise ConfigError(f"{path}: '{key}' is not a list", remedy)
-        # The values are not converted to text, not even for a message: nested aliases would fill the memory.
-        if key == "zip_keys" and not all(isinstance(group, list) for group in values):
-            raise ConfigError(f"{path}: a group of zip_keys is not a list", remedy)
+        # lists are not converted to text, not even for a message: nested aliases would fill the memory
+        if key == "zip_keys" and (wrong := [group for group in values if not isinstance(group, list)]):
+            shown = "a mapping" if isinstance(wrong[0], dict) else wrong[0]
+            raise ConfigError(f"{path}: a group of zip_keys is not a list: {shown}", remedy)
         members = [member for group in values for member in group] if key == "zip_keys" else values
         if any(isinstance(member, (list, dict)) for member in members):
             raise ConfigError(f"{path}: '{key}' contains a nested list", remedy)

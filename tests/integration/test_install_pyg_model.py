@@ -165,7 +165,7 @@ def test_one_that_fails_does_not_stop_the_others_and_says_why_in_english(place: 
     program = place.folder / "cc"
     program.write_text(
         '#!/bin/sh\ncase "$*" in *csrc*) ;; *) exec gcc "$@";; esac\n'
-        'case "$LC_ALL" in C*) echo "x.h: error: not there";; *) echo "x.h: Fehler: fehlt";; esac >&2\nexit 1\n'
+        'case "$LC_ALL" in C*) echo "x.h:1:2: error: not there";; *) echo "x.h:1:2: Fehler: fehlt";; esac >&2\nexit 1\n'
     )
     program.chmod(0o755)
     changes = {"CC": str(program), "LANG": "de_DE.UTF-8", "LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}
@@ -175,7 +175,7 @@ def test_one_that_fails_does_not_stop_the_others_and_says_why_in_english(place: 
     table = said.partition(END)[2].strip().splitlines()
     assert [line.split()[0] for line in table[:3]] == ["extension", "torch_scatter", "torch_spline_conv"]
     assert ("failed" in table[1], "verified" in table[2]) == (True, True)
-    assert "x.h: error: not there" in said
+    assert "x.h:1: error: not there" in said
     assert not (place.site / "torch_scatter").exists()
     assert place.libraries("torch_spline_conv")
 

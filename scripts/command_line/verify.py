@@ -22,7 +22,7 @@ from groundwork.result import Result
     "--accelerator", default="", metavar="cpu|cudaNNN", help="Accelerator the libraries must be built for."
 )
 @click.option("--arch-list", "archs", default="", metavar="LIST",
-              help='GPUs that must run the libraries: "9.0;12.0", sm_120, "12.0+PTX".')  # fmt: skip
+              help='GPUs that must run the libraries: "9.0;12.0", sm_120, "12.0+PTX", native.')  # fmt: skip
 @json_option()
 def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, archs: str) -> Result:
     """Inspect packages, wheels or an environment, without a GPU.
@@ -33,8 +33,9 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, ar
     from gpu_tools.verify import report
     from gpu_tools.verify.check import verify as check
     from gpu_tools.verify.expectation import Expectation
+    from gpu_tools.verify.gpu import replace_native
 
-    expect = Expectation(accelerator=accelerator, archs=cuda_archs(archs), exact_archs=False)
+    expect = Expectation(accelerator=accelerator, archs=cuda_archs(replace_native(archs)), exact_archs=False)
     if expect.archs and expect.cuda is False:
         raise UsageError("--arch-list needs CUDA, but --accelerator is cpu", "leave out one of them")
     for subject in subjects:
@@ -52,7 +53,7 @@ def verify_gpu(environment: Path) -> Result:
     """Try an environment's torch and extensions on this machine's GPUs.
 
     Compares driver and torch, each GPU with the code in every library, and one operation of torch and of each extension
-    on the GPU with the same on the CPU. Exit codes: 14 a fault; 19 no GPU.
+    on the GPU with the same on the CPU. Exit codes: 14 a fault; 19 no fault, but no GPU.
     """
     from gpu_tools.verify import report
     from gpu_tools.verify.gpu import examine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,14 @@ def run(
         return subprocess.CompletedProcess(argv, TIMED_OUT, "", f"not finished after {timeout:.0f} s")
     except OSError as error:
         return subprocess.CompletedProcess(argv, NOT_STARTED, "", error.strerror or str(error))
+
+
+def describe_end(returncode: int) -> str:
+    """Return how a program ended: ``exit code 1`` or ``killed by signal 7 (SIGBUS)``."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    names = {number.value: f" ({number.name})" for number in signal.Signals}
+    return f"killed by signal {-returncode}{names.get(-returncode, '')}"
 
 
 def start_guarded(argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:

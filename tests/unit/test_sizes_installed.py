@@ -12,6 +12,7 @@ import pytest
 from sizes_files import GPU_CODE, elf
 from slim_world import SITE, install
 
+from gpu_tools.sizes.installed import BACKUP
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import NO_PACKAGE, Package, Sizes
 from groundwork.errors import UsageError
@@ -182,3 +183,21 @@ def test_an_installation_with_target_is_an_environment(tmp_path: Path) -> None:
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not an environment"):
         measure(tmp_path)
+
+
+def test_what_is_not_counted_is_remarked(venv: Path) -> None:
+    """slim's originals; files and folders that are links, as uv's --link-mode symlink and Nix install them."""
+    before = measure(venv).installed
+    write(venv / f"{BACKUP}/originals/lib/libtorch.so", b"t" * 8000)
+    cached = write(venv.parent / "cache" / "file", b"c" * 500)
+    install(venv, "linked", {"linked/__init__.py": b""})
+    (venv / SITE / "linked/__init__.py").unlink()
+    (venv / SITE / "linked/__init__.py").symlink_to(cached)
+    (venv / SITE / "whole").symlink_to(cached.parent)
+    (venv / SITE / "inside").symlink_to(venv / SITE / "linked")
+    sizes = measure(venv)
+    assert sizes.installed - named(sizes, "linked").installed == before
+    assert sizes.remarks == (
+        "not counted: 8.0 kB of originals, which slim keeps in .megabuild-slim",
+        "not counted: the targets of 2 links out of the environment",
+    )

@@ -150,7 +150,7 @@ def test_a_package_that_goes_on_without_triton_is_named(
     assert f"{SITE}/triton/__init__.py" in found.gone
     assert found.to_json()["lost_for"] == {"triton": ["pk"]}
     assert call(invocation, "slim", str(with_triton)) == 0
-    assert "functions of pk that use triton" in capsys.readouterr().out
+    assert "functions of pk that use Triton" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

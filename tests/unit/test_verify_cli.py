@@ -18,6 +18,7 @@ from wheel_files import make_wheel
 from command_line.run_command import Invocation
 from gpu_tools.verify import gpu, gpu_probe
 from gpu_tools.verify.check import LibraryVerdict, Verdict
+from gpu_tools.verify.inspected_package import find_python
 from gpu_tools.verify.report import gpu_lines
 from megabuild.engine import archive
 from megabuild.plan import published
@@ -121,6 +122,10 @@ def test_without_a_gpu_it_says_so_with_a_code_of_its_own(
 ) -> None:
     folder = tmp_path / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    assert call(invocation, "verify-gpu", str(folder)) == 14  # it has no torch
+    assert "torch cannot be imported" in capsys.readouterr().out
+    torch = "__version__ = '2.13.0'\nclass version: cuda = '13.0'\nclass cuda: is_available = staticmethod(bool)\n"
+    (find_python(folder).folder / "torch.py").write_text(torch)
     assert call(invocation, "verify-gpu", str(folder)) == 19
     shown = capsys.readouterr()
     assert "GPU: none" in shown.out
@@ -130,11 +135,20 @@ def test_without_a_gpu_it_says_so_with_a_code_of_its_own(
     assert (answer["ok"], answer["devices"], answer["operations"]) == (False, [], [])
 
 
-def test_an_environment_whose_python_breaks_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo broken >&2; exit 3", "exit code 3: broken"),
+        (
+            f"echo '{gpu_probe.STEP}importing torch'; kill -BUS $$",
+            "killed by signal 7 (SIGBUS) while importing torch",
+        ),
+    ],
+)
+def test_an_environment_whose_python_breaks_is_reported(script: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "lib/python3.12/site-packages").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin/python"
-    python.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
+    python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
-    report = gpu.examine(tmp_path)
-    assert report["faults"] == ["the environment's Python: exit code 3: broken"]
+    assert gpu.examine(tmp_path)["faults"] == [f"the environment's Python: {said}"]

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_tools.verify import gpu
+from groundwork.errors import UnknownError
+
 
 def probed(folder: Path, code: str, *, libcuda: str = "", torch: str = "") -> str:
     """Run some code of the probe beside a libcuda.so.1 and a torch of one's own; return what it prints."""
@@ -64,3 +67,24 @@ def test_the_driver_tells_which_gpus_there_are(tmp_path: Path) -> None:
         "int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 8 + d : 6 * (1 - d); return 0; }\n"
     )
     assert probed(tmp_path, "print(driver()['archs'])", libcuda=source) == "['8.6', '9.0']\n"
+
+
+def test_native_means_this_machines_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = tmp_path / "python"
+    answer.write_text('#!/bin/sh\necho \'::gpu-probe::{"driver": {"archs": ["8.6", "9.0"]}}\'\n')
+    answer.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(answer))
+    assert gpu.replace_native("7.5; native,12.0+PTX") == "7.5;8.6;9.0;12.0+PTX"
+    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    assert gpu.replace_native("sm_90") == "sm_90"  # asks nobody
+
+
+@pytest.mark.parametrize("signal", ["SIGBUS", "SIGABRT"])
+def test_a_driver_that_ends_its_process_is_an_error_with_words(
+    signal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"#include <signal.h>\n__attribute__((constructor)) static void end() {{ raise({signal}); }}\n"
+    probed(tmp_path, "", libcuda=code)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    with pytest.raises(UnknownError, match=rf"\({signal}\) while loading libcuda\.so\.1"):
+        gpu.replace_native("native")

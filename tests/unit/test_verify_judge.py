@@ -118,3 +118,15 @@ def test_pyg_lib_is_not_asked_for_what_upstream_cannot_compile() -> None:
 )
 def test_names_of_libraries_are_split(name: str, expected: tuple[str, str]) -> None:
     assert split(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("archs", "faults"),
+    [(("9.0", "12.0"), 0), (("7.5", "12.0"), 0), (("7.5", "8.0"), 2)],  # some GPUs of torch's; none of them
+)
+def test_an_architecture_that_nobody_asked_for_is_a_remark(archs: tuple[str, ...], faults: int) -> None:
+    """torch has code for all GPUs, an extension that a user compiled for one."""
+    basis = library("_basis_cuda.so", unit("sm_120"), cuda=13)
+    wanted = replace(CUDA, archs=archs, exact=False, required=False)
+    judged = judge("torch_spline_conv", [basis, WEIGHTING, VERSION], wanted)
+    assert sum(not judgement.ok for judgement in judged) == faults

@@ -26,7 +26,10 @@ from gpu_tools.sizes.tree import (
     sort_by_size,
 )
 from groundwork.errors import IntegrityError
-from groundwork.text import counted
+from groundwork.text import counted, size
+
+#: The folder of an environment in which slim keeps the original files.
+BACKUP = ".megabuild-slim"
 
 
 def is_environment(prefix: Path) -> bool:
@@ -37,7 +40,8 @@ def is_environment(prefix: Path) -> bool:
 def measure_environment(prefix: Path) -> Sizes:
     """Measure an environment without importing or running anything.
 
-    Symbolic links count as 0 bytes and are not followed; hard links count once. Listed files outside are ignored.
+    Symbolic links count as 0 bytes and are not followed; hard links count once. Listed files outside are ignored, and
+    slim's originals, whose size is a remark.
     """
     remarks: list[str] = []
     lists = [*_read_lists(prefix, remarks)]
@@ -99,17 +103,29 @@ def _find_requirers(installed: Mapping[str, FileList], prefix: Path) -> dict[str
 
 def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Iterator[tuple[str, File]]:
     unread: Counter[str] = Counter()
+    originals = links = 0
 
     def refused(error: OSError) -> None:
         unread[error.strerror or str(error)] += 1
 
+    def leads_out(path: str) -> bool:
+        return not Path(os.path.realpath(prefix / path)).is_relative_to(os.path.realpath(prefix))
+
     files: list[tuple[str, str, os.stat_result]] = []
-    for folder, _, names in os.walk(prefix, onerror=refused):
+    for folder, folders, names in os.walk(prefix, onerror=refused):
+        for name in folders:
+            path = os.path.relpath(os.path.join(folder, name), prefix)
+            links += os.path.islink(prefix / path) and leads_out(path)
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), prefix)
             with suppress(OSError):  # deleted during the walk
+                status = os.lstat(prefix / path)
+                if path.startswith(f"{BACKUP}/"):
+                    originals += status.st_size
+                    continue
                 owner = owners.get(path if path in owners else source_of(path), NO_PACKAGE)
-                files.append((owner, path, os.lstat(prefix / path)))
+                links += stat.S_ISLNK(status.st_mode) and owner != NO_PACKAGE and leads_out(path)
+                files.append((owner, path, status))
     # count the hard link that a package owns: conda's cache may be in the same folder
     files.sort(key=lambda file: file[0] == NO_PACKAGE)
     seen: set[tuple[int, int]] = set()
@@ -125,4 +141,8 @@ def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Itera
             refused(error)
             parts = {ContentPart(Kind.UNKNOWN): status.st_size}
         yield owner, File(path=path, parts=parts)
+    if originals:
+        remarks.append(f"not counted: {size(originals)} of originals, which slim keeps in {BACKUP}")
+    if links:
+        remarks.append(f"not counted: the targets of {counted(links, 'link')} out of the environment")
     remarks += [f"{counted(count, 'unreadable path')}: {reason}" for reason, count in unread.items()]

@@ -37,7 +37,8 @@ def _lines(sizes: Sizes, least: float) -> Iterator[str]:
         totals = [row[:3] for row in _part_rows(sizes.parts, least, whole)]
         yield from table(("all packages", "installed", "share"), totals, right=frozenset({1, 2}))
     yield ""
-    yield f"not attributed: {size(sizes.unattributed)} ({_share(sizes.unattributed, whole)})"
+    share = f" ({_share(sizes.unattributed, whole)})" if whole else ""
+    yield f"not attributed: {size(sizes.unattributed)}{share}"
     for remark in sizes.remarks:
         yield from wrapped(f"{UNICODE.warning} {remark}")
 

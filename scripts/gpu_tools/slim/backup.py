@@ -21,7 +21,7 @@ import msgspec
 from filelock import Timeout
 
 from gpu_tools.file_lists import source_of
-from gpu_tools.slim.contents import BACKUP
+from gpu_tools.sizes.installed import BACKUP
 from gpu_tools.slim.plan import SlimPlan
 from groundwork.errors import BusyError, IntegrityError, PreflightError
 from groundwork.files import FileLock, sha256, sync, write

@@ -20,6 +20,7 @@ from typing import Any
 
 from gpu_tools.slim.contents import Contents, Note
 from groundwork.errors import UsageError, VerdictError
+from groundwork.process import describe_end
 
 #: Seconds per import before slimming (a cold disk reads gigabytes), and after: a busy machine must not cause an undo.
 _TIMEOUT, _LONG_TIMEOUT = 120.0, 600.0
@@ -161,8 +162,7 @@ class Check:
             last = output.read().decode(errors="replace").strip().splitlines()[-1:]
         if returned == success:
             return ""
-        ended = f"killed by signal {-returned}" if returned < 0 else f"exit code {returned}"
-        return ": ".join([ended, *last])
+        return ": ".join([describe_end(returned), *last])
 
     def _environ(self, home: str | None) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

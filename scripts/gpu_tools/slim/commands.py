@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
-from gpu_tools.sizes.installed import is_environment
+from gpu_tools.sizes.installed import BACKUP, is_environment
 from gpu_tools.slim.backup import Backup, Restored, hold_backup
 from gpu_tools.slim.check import Check
-from gpu_tools.slim.contents import BACKUP, Note, scan
+from gpu_tools.slim.contents import Note, scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.repack import repack, unpack_package
 from gpu_tools.slim.report import check_lines, plan_lines

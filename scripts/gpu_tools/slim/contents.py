@@ -11,11 +11,10 @@ from pathlib import Path
 
 from gpu_tools.file_lists import FileList, find_lists, read_list, source_of
 from gpu_tools.site_packages import find_site_packages
+from gpu_tools.sizes.installed import BACKUP
 
 #: First bytes of libraries and programs.
 ELF = b"\x7fELF"
-#: Folder in an environment for the originals of slimmed files.
-BACKUP = ".megabuild-slim"
 #: Callback for progress lines.
 Note = Callable[[str], None]
 #: A conda base environment contains the package cache and all other environments.

@@ -29,8 +29,9 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
     yield from table(_HEADS, rows, right=frozenset({1}))
     yield ""
     features = {kind: [_describe(plan, feature) for feature in plan.features[kind]] for kind in plan.features}
+    removed = {row.step.name: row.step.loses for row in plan.rows}
     lost_for = (
-        f"functions of {', '.join(packages)} that use {' and '.join(steps)}"
+        f"functions of {', '.join(packages)} that use {' and '.join(map(removed.__getitem__, steps))}"
         for packages, steps in _group(plan.lost_for).items()
     )
     spared = (f"{', '.join(steps)} (needed for {reason})" for reason, steps in _group(plan.spared).items())

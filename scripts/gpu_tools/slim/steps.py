@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from cuda_code.cuda_archs import number
 from gpu_tools.sizes.inside import classify_path
@@ -24,8 +23,8 @@ from gpu_tools.slim.features import (
     is_nvidia,
 )
 from gpu_tools.slim.users import find_compiler_users, find_triton_users, find_unused_libraries
-from gpu_tools.verify import gpu_probe
-from groundwork.errors import UnknownError, UsageError
+from gpu_tools.verify.gpu import replace_native
+from groundwork.errors import UsageError
 from groundwork.names import cuda_archs
 
 
@@ -89,18 +88,12 @@ def parse_gpus(arch_lists: Iterable[str]) -> tuple[str, ...]:
     Raises UsageError: A value is not a compute capability.
     """
     gpus: dict[str, None] = {}
-    for word in _split(arch_lists):
-        driver: dict[str, Any] = gpu_probe.driver() if word == "native" else {"archs": [word]}
-        if "error" in driver:
-            raise UnknownError(
-                f"--arch-list native: {driver['error']}", "name the GPUs to run on: --arch-list 12.0"
+    for arch in cuda_archs(replace_native(";".join(arch_lists))):
+        if arch.endswith(("+PTX", "a", "f")):
+            raise UsageError(
+                f"--arch-list: {arch}: not a GPU", "pass a GPU's compute capability, such as 9.0 or 12.0"
             )
-        for arch in cuda_archs(";".join(driver["archs"])):
-            if arch.endswith(("+PTX", "a", "f")):
-                raise UsageError(
-                    f"--arch-list: {arch}: not a GPU", "pass a GPU's compute capability, such as 9.0 or 12.0"
-                )
-            gpus[f"sm_{arch.replace('.', '')}"] = None
+        gpus[f"sm_{arch.replace('.', '')}"] = None
     return tuple(gpus)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 _LOCAL = re.compile(r"(?:\+|\.)?pt(\d)(\d+)(?:\.?(cpu|cu(\d+)(\d)))?$")
 _TORCH_LOCAL = re.compile(r"(cpu|cu(\d+)(\d))$")
+#: The version in a module's version.py: torchvision's and torchaudio's name CUDA there, their wheels' names do not.
+_OWN_VERSION = re.compile(r"^__version__\s*(?::[^=]+)?=\s*['\"][^'\"+]*\+([^'\"]+)", re.MULTILINE)
 _OTHER_LOCAL = re.compile(r"(?<![a-z])(rocm|xpu|musa|npu)(?![a-z])", re.IGNORECASE)
 _LINUX = re.compile(r"linux(?:_\d+_\d+|\d+)?_(\w+)")
 _BUILD = re.compile(r"(?:cpu|cuda(\d+)(\d))_")
@@ -97,14 +99,15 @@ def _only_python(index: Mapping[str, Any]) -> str | None:
     return "abi3" if specs else None
 
 
-def read_wheel_metadata(metadata: str, wheel: str) -> BuildTarget:
-    """Read ``METADATA`` and ``WHEEL`` of a wheel's ``.dist-info``."""
+def read_wheel_metadata(metadata: str, wheel: str, own_version: str = "") -> BuildTarget:
+    """Read ``METADATA`` and ``WHEEL`` of a wheel's ``.dist-info``, and the text of its module's ``version.py``."""
     headers, tags = HeaderParser().parsestr(metadata), HeaderParser().parsestr(wheel).get_all("Tag") or ()
     name, version = str(headers["Name"] or "").lower(), str(headers["Version"] or "")
     torch, cuda = _from_local(version)
     if name == "torch":
-        torch, local = version.partition("+")[0], _TORCH_LOCAL.match(version.partition("+")[2])
-        cuda = None if local is None else f"{local[2]}.{local[3]}" if local[2] else "cpu"
+        torch, cuda = version.partition("+")[0], _cuda_of_torch(version.partition("+")[2])
+    elif cuda is None and (own := _OWN_VERSION.search(own_version)):
+        cuda = _cuda_of_torch(own[1])
     for requirement in headers.get_all("Requires-Dist") or ():
         if torch is None and (exact := re.match(r"torch\s*\(?===?\s*([\d.]+)", requirement)):
             torch = exact[1].rstrip(".")
@@ -116,6 +119,12 @@ def read_wheel_metadata(metadata: str, wheel: str) -> BuildTarget:
         machine=next((match[1] for tag in tags if (match := _LINUX.search(tag))), ""),
         other=other_accelerator(version),
     )
+
+
+def _cuda_of_torch(local: str) -> str | None:
+    """Return the CUDA version in a local version of torch's form: ``13.0`` for ``cu130``, ``cpu``, or None."""
+    match = _TORCH_LOCAL.match(local)
+    return None if match is None else f"{match[2]}.{match[3]}" if match[2] else "cpu"
 
 
 def other_accelerator(version: str) -> str:

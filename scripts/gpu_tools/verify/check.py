@@ -129,6 +129,7 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
             torch=torch,
             target=target,
             machine=environment.machine,
+            only_uses_torch=name in subject.users,
         )
         verdicts += _verify_module(module, libraries)
     notes = dict.fromkeys((*subject.notes, *environment.notes))

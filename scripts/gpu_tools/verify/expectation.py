@@ -83,6 +83,8 @@ class ModuleContext:
     torch: InstalledTorch | None  #: The torch that the module must fit.
     target: BuildTarget  #: The build target in the metadata.
     machine: str = ""  #: The environment's processor: ``x86_64``.
+    #: An environment's module that links to torch and that :data:`KERNELS` does not list.
+    only_uses_torch: bool = False
 
     @property
     def wants_cuda(self) -> bool | None:
@@ -103,6 +105,7 @@ class ModuleContext:
             archs=expected.archs if cuda is not False else (),
             exact=expected.exact_archs,
             explain=bool(self.asked.archs) and not expected.exact_archs,
+            required=bool(self.asked.archs),
             python=None if target.python == "abi3" else expected.python or target.python,
         )
 
@@ -159,7 +162,7 @@ def judge_fit(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
     elif target.python not in (None, "abi3", python) and python is not None:
         reason = f"built for Python {target.python} ({target.source}), not for {python}"
         remedy = f"install the build for Python {python}, or rebuild with that Python"
-    elif target.cuda and expected.accelerator and target.cuda != cuda:
+    elif target.cuda and expected.accelerator and _clashes(module.name, target.cuda, cuda):
         reason = f"built for {_processor(target.cuda)} ({target.source}), not for {_processor(cuda)}"
     elif torch and (lacks := torch.lacks(facts.undefined)):
         reason = f"built for another torch: {torch.version} has no {readable(lacks[0])}{_more(lacks)}"
@@ -168,6 +171,17 @@ def judge_fit(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
             f"built for another torch: its headers differ from {torch.version} at {denied[0]}{_more(denied)}"
         )
     return Judgement(path=facts.path, reason=reason, remedy=remedy) if reason else None
+
+
+def _clashes(name: str, built_for: str, cuda: str) -> bool:
+    """Return whether a module for one CUDA (or ``cpu``) cannot run with torch for another.
+
+    torchvision and others accept another minor version of CUDA; torchaudio refuses it (torchaudio 2.11,
+    _extension/utils.py).
+    """
+    if name in KERNELS or name == "torchaudio":
+        return built_for != cuda
+    return built_for.partition(".")[0] != cuda.partition(".")[0]
 
 
 def _more(items: Sequence[str]) -> str:
@@ -232,7 +246,7 @@ def find_accelerator(module: ModuleContext, facts: LibraryFacts) -> str | None:
 def find_open_question(module: ModuleContext, facts: LibraryFacts) -> str:
     """Return the requested property that cannot be determined, as a reason; empty if all can."""
     name, table = library_name(facts.path), KERNELS.get(module.name)
-    if module.wants_cuda is None:
+    if module.wants_cuda is None or module.only_uses_torch:
         return ""
     if module.name == "torch":
         if name not in _PARTS or "libtorch_cpu.so" in module.names:

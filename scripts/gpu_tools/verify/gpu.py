@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from gpu_tools.verify import gpu_probe
 from gpu_tools.verify.check import verify
 from gpu_tools.verify.inspected_package import find_python
 from groundwork import process
-from groundwork.errors import UsageError
+from groundwork.errors import UnknownError, UsageError
 
 _SECONDS = 600  # the first use of PTX-only code compiles it
 
@@ -31,15 +33,48 @@ def probe(environment: Path) -> dict[str, Any]:
     interpreter = next((path for name in names if (path := environment / "bin" / name).exists()), None)
     if interpreter is None:
         raise UsageError(f"{environment}: no bin/python", "pass the folder of a conda environment or a venv")
-    done = process.run([str(interpreter), "-I", gpu_probe.__file__], timeout=_SECONDS)
+    return _run_probe(interpreter)
+
+
+def find_native_archs() -> tuple[str, ...]:
+    """Return the compute capabilities of this machine's GPUs: ``("9.0",)``.
+
+    Another process asks the driver, because a damaged one can end the process that loads it.
+
+    Raises UnknownError: There is no GPU or no driver.
+    """
+    answer = _run_probe(Path(sys.executable), "driver")
+    driver = answer.get("driver", {"error": answer.get("failed")})
+    if "error" in driver:
+        raise UnknownError(
+            f"--arch-list native: {driver['error']}", "name the GPUs to run on: --arch-list 12.0"
+        )
+    return tuple(driver["archs"])
+
+
+def replace_native(arch_list: str) -> str:
+    """Return an architecture list with ``native`` replaced by this machine's GPUs.
+
+    Raises UnknownError: It has ``native``, but there is no GPU or no driver.
+    """
+    words = re.split(r"[;,\s]+", arch_list)
+    archs = find_native_archs() if "native" in words else ()
+    return ";".join(arch for word in words for arch in (archs if word == "native" else (word,)))
+
+
+def _run_probe(interpreter: Path, *arguments: str) -> dict[str, Any]:
+    done = process.run([str(interpreter), "-I", gpu_probe.__file__, *arguments], timeout=_SECONDS)
     if done.returncode == process.TIMED_OUT:
         return {"failed": f"no answer after {_SECONDS} seconds"}
-    for line in done.stdout.splitlines():
+    lines = done.stdout.splitlines()
+    for line in lines:
         if line.startswith(gpu_probe.MARK):
             answer: dict[str, Any] = json.loads(line.removeprefix(gpu_probe.MARK))
             return answer
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    return {"failed": f"exit code {done.returncode}: {last}"}
+    steps = [line.removeprefix(gpu_probe.STEP) for line in lines if line.startswith(gpu_probe.STEP)]
+    while_doing = f" while {steps[-1]}" if steps else ""
+    last = done.stderr.strip().splitlines()[-1:]
+    return {"failed": ": ".join([f"{process.describe_end(done.returncode)}{while_doing}", *last])}
 
 
 def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> dict[str, Any]:

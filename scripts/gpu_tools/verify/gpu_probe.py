@@ -9,10 +9,12 @@ import ctypes
 import importlib
 import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
 MARK = "::gpu-probe::"
+STEP = "::gpu-step::"
 #: Error codes of cuInit (CUresult in cuda.h) and their causes.
 CODES = {
     34: "libcuda.so.1 is the stub of the CUDA toolkit: install the driver",
@@ -143,19 +145,25 @@ def compare(torch: Any, name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the JSON document."""
+    """Print the JSON document; before each step that can end the process, its name."""
+    print(STEP + "loading libcuda.so.1", flush=True)
     report: dict[str, Any] = {
         "driver": driver(),
         "driver_version": driver_version(),
         "devices": [],
         "operations": [],
     }
+    if sys.argv[1:] == ["driver"]:
+        print(MARK + json.dumps(report))
+        return
+    print(STEP + "importing torch", flush=True)
     try:
         torch = importlib.import_module("torch")
     except Exception as error:  # e.g. a missing library or the wrong Python
         report["torch_error"] = words(error)
     else:
         report |= {"torch": torch.__version__, "torch_cuda": torch.version.cuda}
+        print(STEP + "using the GPU", flush=True)
         if torch.cuda.is_available():
             for index in range(torch.cuda.device_count()):
                 major, minor = torch.cuda.get_device_capability(index)

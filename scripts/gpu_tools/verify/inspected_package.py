@@ -20,10 +20,11 @@ from gpu_tools.import_folders import editable_address, find_import_folders
 from gpu_tools.site_packages import SitePackages, find_site_packages
 from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name, parse_torch
+from gpu_tools.verify.torch_users import find_torch_users
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import unpack
 
-_SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/]+)/")
+_SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/.]+)")
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
 _Read = TypeVar("_Read")
 _KINDS = "pass an environment's folder, or a .whl, .conda or .tar.bz2 file"
@@ -43,10 +44,12 @@ class Subject:
     """An opened package, wheel or environment."""
 
     name: str  #: Name in reports.
-    #: All libraries of a package; in an environment, those of torch and its extensions.
+    #: All libraries of a package; in an environment, those of torch and of all that link to it.
     libraries: tuple[Library, ...]
     #: Build targets from metadata, by module; also for extensions without a library.
     targets: dict[str, BuildTarget] = field(default_factory=dict)
+    #: An environment's modules that link to torch and that :data:`KERNELS` does not list: ``torchvision``.
+    users: frozenset[str] = frozenset()
     torch: InstalledTorch | None = None  #: An environment's torch.
     python: str | None = None  #: An environment's Python, ``3.12``.
     machine: str = ""  #: Processor of an environment's Python: ``x86_64``.
@@ -103,19 +106,23 @@ def _package(path: Path, folder: Path) -> BuildTarget:
 def _wheel(path: Path, folder: Path) -> BuildTarget:
     with zipfile.ZipFile(path) as archive:
         archive.extractall(
-            folder, [name for name in archive.namelist() if ".so" in name or ".dist-info/" in name]
+            folder,
+            [
+                name
+                for name in archive.namelist()
+                if ".so" in name or ".dist-info/" in name or name.endswith("/version.py")
+            ],
         )
     information = next(folder.glob("*.dist-info/METADATA"), None)
     if information is None:
         raise IntegrityError(f"{path}: no .dist-info/METADATA in the wheel", "download or build it again")
-    return _dist_info(information.parent)
+    return _dist_info(information.parent, _own_module(path))
 
 
-def _dist_info(folder: Path) -> BuildTarget:
-    tags = folder / "WHEEL"  # absent if conda installed it
-    texts = [
-        path.read_text(errors="replace") if path.is_file() else "" for path in (folder / "METADATA", tags)
-    ]
+def _dist_info(folder: Path, module: str) -> BuildTarget:
+    # conda installs no WHEEL, and few modules have a version.py
+    paths = (folder / "METADATA", folder / "WHEEL", folder.parent / module / "version.py")
+    texts = [path.read_text(errors="replace") if path.is_file() else "" for path in paths]
     return read_wheel_metadata(*texts)
 
 
@@ -148,9 +155,11 @@ def _environment(prefix: Path) -> Subject:
             damaged.append((path.relative_to(prefix).as_posix(), module, f"cannot be read: {reason}"))
         return None
 
-    modules = ("torch", *KERNELS)
+    users = list(find_torch_users(site, {"torch", "functorch", *KERNELS}))
+    modules = dict.fromkeys(["torch", *KERNELS, *(module for module, _ in users)])
     elsewhere = find_import_folders(site)
-    libraries = [path for module in modules for path in (site / module).rglob("*.so*")]
+    libraries = [path for module in ("torch", *KERNELS) for path in (site / module).rglob("*.so*")]
+    libraries += [path for _, path in users]
     libraries += [
         path for path in prefix.glob("lib/*.so*") if _TORCH_LIBRARY.fullmatch(library_name(path.name))
     ]
@@ -165,7 +174,7 @@ def _environment(prefix: Path) -> Subject:
         )
         if module in modules and is_here and (information / "METADATA").is_file():
             checked(information / "METADATA", module, str)
-            targets[module] = _dist_info(information)
+            targets[module] = _dist_info(information, module)
         elif module in modules and (address := editable_address(information)):
             reason = f"not found; it is installed in editable mode from {address}"
             damaged.append((information.relative_to(prefix).as_posix(), module, reason))
@@ -188,6 +197,7 @@ def _environment(prefix: Path) -> Subject:
         name=str(prefix),
         libraries=(*_named(prefix, files), *_outside_site(prefix, elsewhere)),
         targets=targets,
+        users=frozenset(modules) - {"torch", *KERNELS},
         torch=torch,
         python=python.python,
         machine=_machine(prefix),

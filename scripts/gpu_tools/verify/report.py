@@ -62,9 +62,9 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
 
 
 def gpu_result(report: dict[str, Any]) -> Result:
-    """Return verify-gpu's result; without a GPU, the exit code is that of UnknownError."""
+    """Return verify-gpu's result; without a GPU and without a fault, the exit code is that of UnknownError."""
     code = 0 if report["ok"] else VerdictError.exit_code
-    if not report["present"]:
+    if not report["present"] and not report["faults"]:
         code = UnknownError.exit_code
     return Result(format="verify-gpu", document=report, lines=[*gpu_lines(report)], exit_code=code)
 
@@ -91,7 +91,7 @@ def gpu_lines(report: dict[str, Any]) -> Iterator[str]:
         yield from ("", *table(("operation on the GPU", "result"), results))
     wrong = [f"{item['name']}: {item['error']}" for item in report["operations"] if not item["ok"]]
     wrong += report["faults"]
-    if not report["present"]:
+    if not report["present"] and report["no_gpu"] not in wrong:
         wrong.append(f"no GPU tested: {report['no_gpu']}")
     for text in wrong:
         yield from ("", *wrapped(f"{UNICODE.failed} {text}"))

@@ -22,6 +22,7 @@ class Wanted:
     #: Require machine code for each architecture; otherwise any code that such a GPU can run is enough.
     exact: bool = True
     explain: bool = False  #: Add a note if a GPU runs code that is not its own.
+    required: bool = True  #: Otherwise only code for none of the architectures is a fault.
     python: str | None = None  #: ``3.12``; None for any: a module with the stable ABI.
 
 
@@ -152,15 +153,16 @@ def judge_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     remedy = f'rebuild with TORCH_CUDA_ARCH_LIST="{arch_list}"'
     if lacking:
         has = ", ".join([*facts.archs, *(f"PTX {name}" for name in facts.ptx)]) or "none"
-        return Judgement(
-            path=facts.path, reason=f"no code for {', '.join(lacking)} (it has {has})", remedy=remedy
-        )
+        lack = f"no code for {', '.join(lacking)} (it has {has})"
+        if not wanted.required and not wanted_sm <= {*lacking}:
+            return Judgement(path=facts.path, note=lack)
+        return Judgement(path=facts.path, reason=lack, remedy=remedy)
     partial = [
         f"{name} in {sum(name in unit.sm for unit in facts.units)}"
         for name in cuda_archs.ordered(wanted_sm & set(facts.archs))
         if any(name not in unit.sm for unit in facts.units)
     ]
-    if partial and exact:
+    if partial and exact and wanted.required:
         return Judgement(
             path=facts.path,
             reason=f"some objects lack code: {', '.join(partial)} of {len(facts.units)}",

@@ -18,7 +18,8 @@ _HEADER_PYTHON = re.compile(rb"/python(\d\.\d+t?)/(?:site|dist)-packages/torch/i
 _ASSERTION = re.compile(
     rb'INTERNAL ASSERT FAILED at "[^"\0]*?/include/((?:torch/csrc/|c10/|ATen/)[^"\0]+)":(\d+)'
 )
-_RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
+#: auditwheel puts a hash into the name of a library that it copies into a wheel: libcudart.faf08d9a.so.13.
+_RUNTIME = re.compile(r"libcudart(?:[.-][0-9a-f]{8})?\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d\.\d+t?)")
 _CUDA_LIBRARIES = ("libcudart.so", "libc10_cuda.so", "libtorch_cuda.so")
 #: Accelerators that verify does not support, by the libraries that their builds link to.

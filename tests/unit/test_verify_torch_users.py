@@ -86,6 +86,16 @@ def test_a_library_beside_the_packages_is_judged_as_well(site: Path) -> None:
     assert judge(site).reason.startswith("built for Python 3.11")
 
 
+@pytest.mark.parametrize(("more", "fault"), [("", ""), ("PyErr_Print", "built for Python 3.10")])
+def test_headers_of_another_python_count_only_with_its_interface(more: str, fault: str, site: Path) -> None:
+    """torch loads xformers/_C.so, compiled with 3.10, in any Python."""
+    header = 'extern const char path[] = "/opt/lib/python3.10/site-packages/torch/include/ATen/core/x.h";'
+    call = f'extern "C" void {more}(); void print() {{ {more}(); }}' if more else ""
+    install(site, "xformers", "1.0", "xformers/_C.so", STAYS + header + call)
+    assert judge(site).reason.startswith(fault)
+    assert judge(site).ok == (not fault)
+
+
 def test_libraries_that_do_not_link_to_torch_are_left_out(site: Path) -> None:
     library(site / "numpy/core.cpython-311-x86_64-linux-gnu.so", "void add() {}")
     (site / "numpy/damaged.so").write_bytes(b"\x7fELF")

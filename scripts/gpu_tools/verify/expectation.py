@@ -17,7 +17,7 @@ from cuda_code.judge import (
     judge_runtime,
 )
 from cuda_code.kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS, split
-from cuda_code.library_facts import LibraryFacts
+from cuda_code.library_facts import TORCH_HEADERS, LibraryFacts
 from cuda_code.torch_abi import readable
 from gpu_tools.verify.build_target import BuildTarget, fits_torch
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name
@@ -115,6 +115,9 @@ def judge_contents(module: ModuleContext, facts: LibraryFacts) -> Judgement:
     wanted = module.wanted
     if module.name == "torch":
         return judge_runtime(facts, wanted.cuda_major) or _judge_torch_code(facts, wanted)
+    if module.only_uses_torch and not facts.uses_python:  # torch loads it, as xformers/_C.so, in any Python
+        named = tuple(python for python in facts.pythons if python[1] != TORCH_HEADERS)
+        facts = replace(facts, pythons=named)
     wrong = judge_python(facts, wanted.python) or judge_runtime(facts, wanted.cuda_major)
     wrong = wrong or judge_blank_code(facts)
     if wrong is None and module.asked.archs and facts.units:

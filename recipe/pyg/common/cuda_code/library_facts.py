@@ -21,6 +21,8 @@ _ASSERTION = re.compile(
 #: auditwheel puts a hash into the name of a library that it copies into a wheel: libcudart.faf08d9a.so.13.
 _RUNTIME = re.compile(r"libcudart(?:[.-][0-9a-f]{8})?\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d\.\d+t?)")
+#: Evidence for a Python version: paths of headers in the library.
+TORCH_HEADERS = "the torch headers it was compiled with"
 _CUDA_LIBRARIES = ("libcudart.so", "libc10_cuda.so", "libtorch_cuda.so")
 #: Accelerators that verify does not support, by the libraries that their builds link to.
 _OTHERS = (
@@ -66,6 +68,11 @@ class LibraryFacts:
     def links_cuda(self) -> bool:
         """Whether it links to CUDA, or to torch's CUDA libraries."""
         return any(name.startswith(_CUDA_LIBRARIES) for name in self.needed)
+
+    @property
+    def uses_python(self) -> bool:
+        """Whether it calls Python's C interface."""
+        return any(name.startswith(("Py", "_Py")) for name in self.undefined)
 
     @property
     def stable_abi(self) -> bool:
@@ -124,5 +131,5 @@ def _pythons(path: str, needed: tuple[str, ...], constants: bytes) -> tuple[tupl
         found.append((f"{suffix[1]}.{suffix[2]}{suffix[3]}", "its file name"))
     found += [(linked[1], library) for library in needed if (linked := _PYTHON_LIBRARY.match(library))]
     compiled = sorted({version.decode() for version in _HEADER_PYTHON.findall(constants)})
-    found += [(version, "the torch headers it was compiled with") for version in compiled]
+    found += [(version, TORCH_HEADERS) for version in compiled]
     return tuple(found)

@@ -6,10 +6,12 @@ build of hours keeps its own. An environment is entered only if it has the file 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +27,8 @@ STAMP = "complete"
 _ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}
 #: Modules that Python's build leaves out if a library is missing, with the library's package in Debian.
 _OPTIONAL_MODULES = {"ctypes": "libffi-dev", "ssl": "libssl-dev", "zlib": "zlib1g-dev"}
+#: The cause in pip's lines about retries, which also have addresses of its objects.
+_UNREACHABLE = re.compile(r"Retrying \(.*(?:\[Errno -?\d+\] |Error\(\d+, ')([^'\")]+)")
 _PIP = ("-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps")
 #: The remedy for a module of the environment that cannot be imported.
 DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
@@ -132,14 +136,32 @@ def _folder(root: Path, name: str) -> Path:
 def _make(environment: Path, lock: Path, held: int) -> None:
     sys.stderr.write(f"setting up a private environment in {environment.parent} (once, about a minute)\n")
     shutil.rmtree(environment, ignore_errors=True)
-    environment.parent.mkdir(exist_ok=True)
-    (environment.parent / ".gitignore").write_text("*\n")
+    try:
+        environment.parent.mkdir(exist_ok=True)
+        (environment.parent / ".gitignore").write_text("*\n")
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        raise PreflightError(
+            f"{environment.parent}: {error.strerror}, but the private environment lies in the checkout",
+            "clone the repository to a folder of yours, or let its owner start it once",
+        ) from error
     python = environment / "bin" / "python"
     environ = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     # the lock has its own versions; this also replaces a constraint of pip's configuration files
     environ |= {"PIP_USER": "0", "PIP_CONSTRAINT": os.devnull, "PIP_BUILD_CONSTRAINT": os.devnull}
     install = [python, *_PIP, "--only-binary", ":all:", "--requirement", lock]
-    for command in ([sys.executable, "-I", "-m", "venv", environment], install):
+    steps = (
+        (
+            [sys.executable, "-I", "-m", "venv", environment],
+            "install venv (Debian: sudo apt-get install python3-venv)",
+        ),
+        (
+            install,
+            "check the network and pip's index (pip config list; PIP_CERT=FILE for a company's certificates)",
+        ),
+    )
+    for command, remedy in steps:
         # both inherit the lock: after a kill -9 of this process, the next start waits until pip has ended
         done = subprocess.run(
             list(map(str, command)), env=environ, stdin=subprocess.DEVNULL, check=False,
@@ -147,11 +169,14 @@ def _make(environment: Path, lock: Path, held: int) -> None:
         )  # fmt: skip
         if done.returncode:
             shutil.rmtree(environment, ignore_errors=True)
-            output = "\n".join(done.stdout.splitlines()[-8:])
+            lines = done.stdout.splitlines()
+            causes = dict.fromkeys(match[1] for line in lines if (match := _UNREACHABLE.search(line)))
+            output = [f"pip's index cannot be reached: {cause}" for cause in causes]
+            output += [line for line in lines if "Retrying (" not in line][-8:]
             raise ProviderError(
-                f"{environment.parent}: cannot set up the private environment; last output:\n{output}",
-                "install venv (Debian: sudo apt-get install python3-venv), and check pip's index (pip config list; "
-                "PIP_CERT=FILE for a company's certificates)",
+                f"{environment.parent}: cannot set up the private environment; last output:\n"
+                + "\n".join(output),
+                remedy,
             )
     (environment / STAMP).touch()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from groundwork import bootstrap
-from groundwork.errors import IntegrityError, PreflightError
+from groundwork.errors import IntegrityError, PreflightError, ProviderError
 from groundwork.user_folders import cache_folder, expanded, home_folder, replace_home
 
 
@@ -94,3 +95,53 @@ def test_a_constraint_of_the_user_does_not_apply_to_the_private_environment(
     bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
     assert {env["PIP_CONSTRAINT"] for env in environments} == {os.devnull}
     assert {env["PIP_INDEX_URL"] for env in environments} == {"https://index.example/simple"}
+
+
+_RETRY = (
+    "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by 'NewConnectionError("
+    "'<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f>: Failed to establish a new connection: "
+    "[Errno -3] Temporary failure in name resolution')': /simple/click/"
+)
+
+
+@pytest.mark.parametrize(
+    ("failing", "output", "said", "hint"),
+    [
+        ("venv", "No module named ensurepip\n", "ensurepip", "install venv"),
+        (
+            "pip",
+            f"{_RETRY}\n{_RETRY}\nERROR: none\n",
+            "be reached: Temporary failure in name",
+            "check the network",
+        ),
+        (
+            "pip",
+            f"{_RETRY.replace('[Errno -3] ', '[Errno 111] ')}\n",
+            "cannot be reached: ",
+            "check the network",
+        ),
+    ],
+)
+def test_the_step_that_failed_decides_the_hint(
+    failing: str, output: str, said: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, int(failing in command), output)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(ProviderError) as raised:
+        bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
+    assert said in raised.value.message
+    assert "object at" not in raised.value.message
+    assert raised.value.remedy.startswith(hint)
+
+
+def test_a_checkout_that_cannot_be_written_to_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path, **_: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(folder))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(PreflightError, match="lies in the checkout"):
+        bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from groundwork.progress import WARNING as WARNING
 from groundwork.progress import Preparing
-from groundwork.text import plain, plain_lines, printable
+from groundwork.text import folded, plain, plain_lines, printable
 from megabuild.status.record import RunRecord
 from megabuild.status.show import activity_line, figures, record_lines, run_line
 from megabuild.status.status import PHASE, Status, logger, script_lines
@@ -24,7 +24,7 @@ _QUIET_SECONDS, _NOTE_SECONDS = 60.0, 5.0
 
 def show(console: Console, rows: Sequence[str]) -> None:
     """Print permanent lines, with the signs that the console's stream can show."""
-    console.out(printable("\n".join(rows), console.file), highlight=False)
+    console.out(folded(printable("\n".join(rows), console.file), console.file), highlight=False)
     sys.stdout.flush()
 
 
@@ -120,7 +120,7 @@ class Screen(logging.Handler):
     def tell(self, text: str) -> None:
         """Print a permanent line."""
         self._told = time.monotonic()
-        text = printable(text, self._console.file)
+        text = folded(printable(text, self._console.file), self._console.file)
         if self._moving:
             style = "yellow" if text.startswith(WARNING) else "green" if text.startswith("✓") else ""
             self._console.print(Text(text, style=style))

@@ -25,7 +25,7 @@ from groundwork.errors import Interrupted, MegabuildError, PreflightError, Usage
 from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
-from groundwork.text import printable
+from groundwork.text import folded, printable
 from groundwork.user_folders import replace_home
 
 CRASHED = os.EX_SOFTWARE  # 70
@@ -96,7 +96,12 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
     """Call ``action``, print its result or its error, and return the exit code."""
     try:
         with interrupts.stop_on_signals():
-            result = action()
+            try:
+                result = action()
+            except click.exceptions.NoArgsIsHelpError as shown:
+                result = Result(
+                    format="help", lines=shown.format_message().splitlines(), exit_code=UsageError.exit_code
+                )
             if isinstance(result, Result) and invocation.json:
                 invocation.show(result.to_json())
             elif isinstance(result, Result) and result.lines:
@@ -186,7 +191,7 @@ def _report(error: MegabuildError, kind: str, invocation: Invocation) -> None:
 
 
 def _print_lines(lines: Sequence[str], stream: TextIO) -> None:
-    click.echo(printable("\n".join(lines), stream), file=stream)
+    click.echo(folded(printable("\n".join(lines), stream), stream), file=stream)
 
 
 class Output:

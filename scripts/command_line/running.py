@@ -92,6 +92,7 @@ def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
     from megabuild.run.summary import install_line
 
     plans = [plan]
+    sums: Path | None = None
     try:
         with Screen(console, verbose=invocation.verbose) as screen:
 
@@ -106,9 +107,9 @@ def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
             summary = execute(plan, follow, prepare)
     finally:
         with suppress(OSError, MegabuildError):  # a full disk
-            show(
-                console, [f"packages and their hashes: {display(published.write_sums(plan.options.output))}"]
-            )
+            sums = published.write_sums(plan.options.output)
+    if sums and any(row.status == "built" for row in summary.packages):
+        show(console, [f"packages and their hashes: {display(sums)}"])
     return summary.result(install_line(plans[-1], summary), rehearsal=plan.options.rehearse)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from groundwork.debian_packages import install_command
 from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, of_system
 
 _LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
@@ -154,7 +155,7 @@ def _make(environment: Path, lock: Path, held: int) -> None:
     steps = (
         (
             [sys.executable, "-I", "-m", "venv", environment],
-            "install venv (Debian: sudo apt-get install python3-venv)",
+            f"install venv; in Debian, run: {install_command('python3-venv')}",
         ),
         (
             install,

@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+from groundwork.debian_packages import install_command
 from groundwork.errors import PreflightError
 from groundwork.process import run
 
@@ -39,7 +40,7 @@ def find_gcc_suffix(newest: int, path: str, *, compiler: str = "g++") -> str:
             return f"-{number}"
     raise PreflightError(
         f"{compiler} is GCC {version}, but nvcc accepts GCC {newest} and older",
-        f"install an older GCC, which megabuild then uses: sudo apt-get install g++-{newest}",
+        f"install an older GCC, which megabuild then uses: {install_command(f'g++-{newest}')}",
     )
 
 

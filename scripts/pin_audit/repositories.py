@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 from filelock import FileLock, Timeout
 
 from groundwork import redact
+from groundwork.debian_packages import install_command
 from groundwork.errors import AuditError
 from groundwork.network.cache import age, now
 from groundwork.text import plain
@@ -109,7 +110,7 @@ def run_git(folder: Path, *words: str, seconds: float = _SECONDS, **environ: str
         command = ["git", *options, *words]
         started = Git(folder).execute(command, as_process=True, env=environ, start_new_session=True)
     except GitCommandNotFound:
-        raise AuditError("git is not installed", "run: sudo apt-get install git") from None
+        raise AuditError("git is not installed", f"run: {install_command('git')}") from None
     process = started.proc  # keep `started`: GitPython kills the process when it is collected
     assert process is not None
     _running.add(process)

@@ -154,7 +154,7 @@ def invoke(*arguments: str, invocation: Invocation) -> Result:
         (("torch-scatter>=2.1",), "torch-scatter>=2.1: unsupported version, only == works"),
         (("torch_scatter~=2.1",), "torch_scatter~=2.1: unsupported version, only == works"),
         (("--arch-list", "Hopper"), "'Hopper' is not a CUDA architecture"),
-        (("--python", "/nowhere/python"), "/nowhere/python: no such Python"),
+        (("--python", "/nowhere/python"), "/nowhere/python: no such folder or interpreter"),
     ],
 )
 def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str, ...], message: str) -> None:

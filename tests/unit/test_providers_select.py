@@ -111,4 +111,4 @@ def test_without_any_python_it_says_what_to_install(
     monkeypatch.setattr(interpreters, "candidates", lambda environ, home: ())
     with pytest.raises(ProviderError, match=r"Python 3\..*: not found") as caught:
         _ask(load(repository, name), tmp_path, rehearsal=name == "linux_64_cpu")
-    assert "python3-dev" in str(caught.value.remedy)
+    assert "uv python install 3." in str(caught.value.remedy)

@@ -164,3 +164,12 @@ def test_no_line_of_a_run_is_wider_than_the_terminal_nor_steers_it(tmp_path: Pat
 @pytest.mark.parametrize("point", [1e300, -1e18, float("1e20")])
 def test_a_time_that_no_clock_has_is_no_fault(point: float) -> None:
     assert clock(point, time.time()) == "?"
+
+
+def test_the_lines_of_an_error_stay_lines_that_can_be_copied(tmp_path: Path) -> None:
+    command = f"/a/{'very-long/' * 9}failed-again"
+    error = f"staging: x.cpp:8: error: #error\n    8 | #error on purpose\n      |  ^~~~~\nto repeat it:\n  {command}"
+    ended = a_state(status="failed", exit_code=8, error=f"{error}\nlog: /elsewhere/logs/run.log")
+    lines = run_lines(read_last_run(put(tmp_path, ended)), 60, time.time())
+    assert [line[2:] for line in lines[1:-1] if line.startswith("  ")][:5] == error.split("\n")
+    assert sum("run.log" in line for line in lines) == 1

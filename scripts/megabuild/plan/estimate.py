@@ -32,8 +32,8 @@ _OBJECTS = {"cpu": 1, "cuda": 4}
 _POWERS = {"k": 1, "M": 2, "G": 3, "T": 4}
 #: For each heavy nvcc object compiled at a time: the largest reported, plus an ordinary object next to it.
 _HEAVY_BYTES = 6 * GB
-#: To pack one wheel, Python or compiler for the local channel, two at a time: 50 to 80 take two to four minutes.
-_PACKING_SECONDS = 3.0
+#: To pack one wheel, Python or compiler for the local channel, two at a time: 60 take half a minute to one.
+_PACKING_SECONDS = 1.0
 
 
 class _Figures(NamedTuple):
@@ -47,7 +47,7 @@ class _Figures(NamedTuple):
 
 
 _FIGURES = {
-    "model": _Figures(0.1, 0.05, 0.02, 0.5, 0.03, 0.02, "measured rehearsals"),
+    "model": _Figures(0.1, 0.05, 0.02, 0.5, 0.01, 0.008, "measured rehearsals"),
     "debian-cpu": _Figures(4, 0.4, 0.1, 1.7, 4.7, 0.5, "measured with PyTorch 2.6 on two cores"),
     "debian-cuda": _Figures(
         7, 1.5, 0.1, 2.6, 7.5, 0.55, "measured with PyTorch 2.6, for one GPU architecture"

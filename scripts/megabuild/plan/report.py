@@ -37,8 +37,10 @@ def plan_lines(plan: Plan) -> list[str]:
     if extensions := extension_lines(plan.extensions, fetched):
         lines += [*extensions, ""]
     lines += [f"{UNICODE.warning} {note}" for note in (*_left_out_notes(plan.left_out), *plan.notes)]
-    if stand_ins := environment.stand_ins:
-        lines.append(f"{counted(len(stand_ins), 'empty stand-in')} for packages that this machine lacks")
+    if plan.options.rehearse and (plan.overrides or environment.stand_ins):
+        lines.append(
+            "a rehearsal takes this machine's compilers and libraries, and empty packages for others"
+        )
     for download in environment.downloads:
         lines.append(f"downloads first: {download.count} {download.what} ({size(download.size)})")
     if plan.stored.staging is not None:

@@ -142,12 +142,14 @@ class LocalProvider(Provider):
         }
 
     def notes(self, overrides: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return a note for the plan that lists the overrides, if there are any."""
+        """Return a note for the plan that lists the overrides, if there are any; a rehearsal needs none."""
         variant = self.request.config.variant
         differing = (
             f"{key} {', '.join(values)} (not {', '.join(variant[key])})" for key, values in overrides.items()
         )
-        return [f"differs from the config: {'; '.join(differing)}"] if overrides else []
+        if not overrides or self.request.rehearsal:
+            return []
+        return [f"differs from the config: {'; '.join(differing)}"]
 
 
 def base_python(config: Config, pythons: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from groundwork import files
 from groundwork.errors import BuildError, MegabuildError, PackageTestError
 from groundwork.names import PackageId
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, display, duration, size, table
+from groundwork.text import UNICODE, counted, display, duration, fold_command, size, table
 from megabuild.plan.plan import Plan
 from megabuild.plan.published import is_published, records
 
@@ -89,7 +89,7 @@ class Summary:
     def result(self, use: str, *, rehearsal: bool = False) -> Result:
         """Return the command's result; ``use`` is a command that installs the packages."""
         lines = ["", *self.figure_lines()]
-        lines += ["to install the packages:", f"  {use}"] if use else []
+        lines += ["to install the packages:", *fold_command(use)] if use else []
         lines += ["", _MODEL] if rehearsal else []
         end = "done in" if self.ok else "incomplete after"
         lines += ["", f"{self.config}: {end} {duration(self.seconds)}"]
@@ -104,7 +104,7 @@ class Summary:
         """Return the run's durations, error, log and channel as lines for people."""
         lines = []
         if self.staging_seconds:
-            lines.append(f"staging took {duration(self.staging_seconds)}")
+            lines.append(f"the compile for all Pythons took {duration(self.staging_seconds)}")
         for python, figures in self.swaps.items():
             counts = f"{counted(figures['steps'], 'step')}, {counted(figures['core'], 'core object')}"
             lines.append(f"swap to Python {python}: {counts}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Sequence
 
@@ -10,12 +9,12 @@ import msgspec
 
 from groundwork.errors import BuildError, IntegrityError
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, display, duration, plain, size
+from groundwork.text import UNICODE, counted, display, duration, fold, plain, plain_lines, size
 from megabuild.status.reading import LastRun
 from megabuild.status.record import Activity, RunRecord
 
 _DAY = 20 * 3600.0
-_MOST_ROWS = 8
+_MOST_ROWS, _MOST_ERROR_LINES = 8, 24
 _INDENT = "  "
 _RESUME = f"{_INDENT}run the same command again to continue"
 
@@ -76,16 +75,16 @@ def run_lines(run: LastRun, width: int, now: float) -> list[str]:
     record, name = run.record, plain(run.name)
     if record is None:
         return [f"{name}: {run.trouble}"]
-    log = [f"{_INDENT}log: {display(run.log)}"] if run.log else []
+    log = [f"{_INDENT}log: {display(run.log)}"] if run.log and run.log.name not in record.error else []
     if run.standing == "died":
         return [f"{name}: {_death(record, now)}", *log, _RESUME]
     if run.standing == "ended":
         code = f", exit code {record.exit_code}" if record.exit_code else ""
         took = f"{plain(record.status)} after {duration(record.updated - record.began)}"
         interrupted = record.status == "interrupted"
-        error = textwrap.wrap("" if interrupted else plain(record.error), width - 4, max_lines=_MOST_ROWS)
+        error = [] if interrupted else plain_lines(record.error).split("\n")[:_MOST_ERROR_LINES]
         lines = [f"{name}: {took}{code}, {clock(record.updated, now)}"]
-        lines += [_INDENT + line for line in error]
+        lines += [_INDENT + part for line in error for part in fold(line, width - len(_INDENT))]
         return [*lines, f"{_INDENT}{_packages(record)}", *log, *([_RESUME] if interrupted else [])]
     head = f"process {record.pid} on {plain(record.host)}, since {clock(record.began, now)}"
     if run.standing == "unknown":

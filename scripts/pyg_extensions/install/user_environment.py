@@ -117,8 +117,9 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
             return Path(on_path)
     if named or folder:
         raise UsageError(
-            f"{named or folder}: no such Python",
-            "pass an interpreter or an environment's folder: --python PATH",
+            f"{named or folder}: no such folder or interpreter",
+            f"make an environment with PyTorch first: python3 -m venv {shlex.quote(named or folder)} && "
+            f"{shlex.quote(named or folder)}/bin/pip install torch; or pass another one: --python PATH",
         )
     raise UsageError(
         "python3 is not on PATH, and no environment is active", "pass an environment: --python PATH"

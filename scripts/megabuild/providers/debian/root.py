@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from groundwork import debian_packages
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock
 from groundwork.progress import Notes, Preparing
@@ -97,7 +98,7 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             return root
         if missing := _missing():
             raise ProviderError(
-                f"{', '.join(missing)}: not installed, but Debian configs need it",
+                f"{' and '.join(missing)}, which Debian configs need: not installed",
                 f"run: {install_command()}",
             )
         for left in cache.glob("tmp-*"):
@@ -148,10 +149,8 @@ def _request(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Pa
 
 def install_command() -> str:
     """Return the command that installs the programs missing on this machine, or an empty string."""
-    words = " ".join(["apt-get", "install", "--no-install-recommends", *_missing()])
-    if not _missing() or os.geteuid() == 0:
-        return words if _missing() else ""
-    return f"sudo {words}" if shutil.which("sudo") else f"su -c '{words}'"
+    missing = _missing()
+    return debian_packages.install_command(*missing, options="--no-install-recommends") if missing else ""
 
 
 def _missing() -> list[str]:

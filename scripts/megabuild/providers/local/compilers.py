@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from groundwork.debian_packages import install_command
 from groundwork.errors import ProviderError
 from groundwork.files import sha256
 from megabuild.providers.command import run
@@ -17,7 +18,7 @@ from megabuild.providers.local.package import LocalPackage
 #: Machine part of conda-forge's GNU triplets, by platform.
 MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
-_REMEDY = "run: sudo apt-get install g++ make"
+_REMEDY = f"run: {install_command('g++')}"
 
 #: Programs that activation exports, by variable.
 _PROGRAMS = {

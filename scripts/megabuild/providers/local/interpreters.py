@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from groundwork.debian_packages import install_command
 from groundwork.errors import ProviderError
 from groundwork.process import run
 from groundwork.user_folders import home_folder
 
 _OLDEST = 10  # minor version of Python 3
+#: The folder of Debian's Pythons.
+_DEBIANS = Path("/usr/bin")
 
 _PROBE = """\
 import json, sys, sysconfig
@@ -57,6 +60,11 @@ class Interpreter:
     def tag(self) -> str:
         """The ABI tag at the end of conda-forge's build strings: "cp312", "cp313t"."""
         return "cp" + self.python.replace(".", "")
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether extension modules can be compiled for it."""
+        return (self.include / "Python.h").is_file()
 
     @property
     def sort_key(self) -> tuple[int, ...]:
@@ -109,8 +117,8 @@ def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> 
         interpreter = ask(path)
         if interpreter is None:
             continue
-        header = interpreter.include / "Python.h"
-        if not header.is_file():
+        if not interpreter.has_headers:
+            header = interpreter.include / "Python.h"
             report(f"Python {interpreter.version} ({path}) is left out: {header} is missing")
             continue
         former = best.get(interpreter.python)
@@ -128,10 +136,15 @@ def some_of(pythons: Sequence[str], report: Callable[[str], None]) -> dict[str, 
     installed = find(report)
     chosen = {python: installed[python] for python in pythons if python in installed}
     if not chosen:
+        found = {path: ask(path) for path in candidates(os.environ, home_folder(os.environ))}
+        without = {python.python: path for path, python in found.items() if python and not python.has_headers}
+        named = [*installed, *(f"{python} without headers ({path})" for python, path in without.items())]
+        another = f"uv python install {pythons[-1]}"
+        debians = any(python in pythons and path.parent == _DEBIANS for python, path in without.items())
         raise ProviderError(
             f"Python {', '.join(pythons)}: not found with headers on this machine "
-            f"(found: {', '.join(installed) or 'none'})",
-            f"run: uv python install {pythons[0]}, or pyenv install {pythons[0]}, or sudo apt-get install python3-dev",
+            f"(found: {', '.join(named) or 'none'})",
+            f"run: {install_command('python3-dev')}; or: {another}" if debians else f"run: {another}",
         )
     return chosen
 

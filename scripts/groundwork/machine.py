@@ -115,6 +115,11 @@ def disk_of(folder: Path) -> int:
     return _existing(folder).stat().st_dev
 
 
+def forbids_programs(folder: Path) -> bool:
+    """Return whether no program can be started from the disk of ``folder`` (noexec); it need not exist yet."""
+    return bool(os.statvfs(_existing(folder)).f_flag & os.ST_NOEXEC)
+
+
 def _existing(folder: Path) -> Path:
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
 

@@ -81,3 +81,19 @@ def test_an_unwritable_folder_is_named(place: str, tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="cannot be written to") as caught:
         writable(tmp_path / place, "choose another")
     assert os.path.basename(place) in caught.value.message
+
+
+@pytest.mark.parametrize("which", ["output", "cache"])
+def test_a_disk_without_programs_is_named_before_work(
+    which: str,
+    tiny: Tiny,
+    small: Path,
+    invocation: Invocation,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    disk = mounted(small, "noexec")
+    tiny.output = disk if which == "output" else tiny.output
+    cache = disk if which == "cache" else tmp_path / "cache"
+    assert outcome(lambda: tiny.run(pythons=("3.12",), cache=cache), invocation) == PreflightError.exit_code
+    assert "mounted noexec" in capsys.readouterr().err

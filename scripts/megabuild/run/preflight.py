@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError
-from groundwork.machine import disk_free, disk_of, measure
+from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
+from groundwork.machine import disk_free, disk_of, forbids_programs, measure
 from groundwork.text import counted, display
 from megabuild.cleaning import size_of
 from megabuild.isolation.base import Isolation
@@ -42,8 +42,18 @@ def checks(plan: Plan, isolation: Isolation) -> Iterator[tuple[str, str]]:
 
 
 def check_disk(plan: Plan) -> str:
-    """Compare the disk space that a plan needs with the free space; raise OutOfSpaceError if it is too small."""
+    """Compare the disk space that a plan needs with the free space.
+
+    Raises OutOfSpaceError: There is not enough space.
+    Raises PreflightError: No program can be started from a disk.
+    """
     state, cache = plan.options.state, plan.options.cache
+    for folder, name in ((state, "--output"), (cache, "MEGABUILD_CACHE")):
+        if forbids_programs(folder):
+            raise PreflightError(
+                f"{folder}: its disk is mounted noexec, so no program of a build can run there",
+                f"move {name} to another disk",
+            )
     kept = size_of(tree_reuse.kept(plan.staging_decision, state / "tree"))
     needed = max(plan.estimate.disk - (size_of(state) - kept), 0)
     needs = [(state, needed, "--output")]
@@ -58,7 +68,7 @@ def check_disk(plan: Plan) -> str:
                 remedy += f", or delete {state}/tree* ({kept / GB:.1f} GB of an earlier compile)"
             free = f"{disk_free(folder) / GB:.1f} GB free, about {size / GB:.1f} GB needed"
             raise OutOfSpaceError(f"{folder}: {free}", remedy)
-    return f"{disk_free(state) / GB:.0f} GB free, about {needs[0][1] / GB:.1f} GB needed"
+    return f"{disk_free(state) / GB:.0f} GB free"
 
 
 def _check_memory(plan: Plan) -> str:

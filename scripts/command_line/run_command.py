@@ -175,19 +175,24 @@ def _report(error: MegabuildError, kind: str, invocation: Invocation) -> None:
     remedy = certificates.remedy_for(error.message, error.remedy)
     log = str(invocation.log or "")
     if invocation.json:
-        code = error.exit_code if type(error) is not MegabuildError else CRASHED
-        document = {
-            "kind": kind,
-            "message": error.message,
-            "remedy": remedy,
-            "exit_code": code,
-            "log": log or None,
-        }
-        invocation.show({"error": document | ({"failure": error.failure} if error.failure else {})})
+        invocation.show(error_document(error, kind, remedy, log))
     lines = [f"error: {error.message}"]
     lines += [f"hint: {remedy}"] if remedy else []
     lines += [f"log: {log}"] if log and log not in error.message + remedy else []
     _print_lines(lines, sys.stderr)
+
+
+def error_document(error: MegabuildError, kind: str, remedy: str, log: str = "") -> dict[str, object]:
+    """Return the JSON document of an error; the log is that of the run in progress."""
+    code = error.exit_code if type(error) is not MegabuildError else CRASHED
+    document = {
+        "kind": kind,
+        "message": error.message,
+        "remedy": remedy,
+        "exit_code": code,
+        "log": log or None,
+    }
+    return {"error": document | ({"failure": error.failure} if error.failure else {})}
 
 
 def _print_lines(lines: Sequence[str], stream: TextIO) -> None:

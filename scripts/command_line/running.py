@@ -11,8 +11,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from command_line.overview import CANNOT, overview_lines
 from command_line.progress_display import Screen, show
-from command_line.run_command import Invocation, outcome
+from command_line.run_command import Invocation, error_document, outcome
 from groundwork import in_use
 from groundwork.errors import Interrupted, MegabuildError
 from groundwork.progress import Notes
@@ -40,11 +41,22 @@ def run_configs(
 
     if len(options) == 1:
         return run(next(iter(options)), invocation)
+    plans = _survey(options, _console(invocation))
+    overview = overview_lines(plans)
+    if not plan_only:
+        show(_console(invocation), overview)
     entries: list[dict[str, object]] = [{"config": name, "exit_code": None, "log": None} for name in options]
     rows, exit_code = [], 0
     for number, (name, entry) in enumerate(zip(options, entries, strict=True), 1):
+        plan = plans[name]
         if exit_code == Interrupted.exit_code:
             rows.append((name, "", "not started"))
+            continue
+        if isinstance(plan, MegabuildError):
+            entry |= error_document(plan, type(plan).__name__, plan.remedy)
+            entry |= {"exit_code": plan.exit_code, "result": {"error": entry.pop("error")}}
+            rows.append((name, "", f"{UNICODE.failed} {CANNOT}: exit code {plan.exit_code}"))
+            exit_code = exit_code or plan.exit_code
             continue
         show(_console(invocation), ["", f"[{number}/{len(options)}] {name}"])
         own = replace(invocation, log=None, show=partial(entry.__setitem__, "result"))
@@ -57,22 +69,42 @@ def run_configs(
     result = Result(
         format="plan" if plan_only else "run",
         document={"configs": entries, "exit_code": exit_code},
-        lines=["", *table(("config", "time", "result"), rows)],
+        lines=["", *(overview if plan_only else table(("config", "time", "result"), rows))],
         exit_code=exit_code,
     )
     return _shown(result, invocation)
+
+
+def _survey(
+    options: Mapping[str, Callable[[], Options]], console: Console
+) -> dict[str, Plan | MegabuildError | None]:
+    """Plan all configs before the first one is built; None where planning ends in a bug."""
+    plans: dict[str, Plan | MegabuildError | None] = {}
+    with Screen(console) as screen:
+        for number, (name, make) in enumerate(options.items()):
+            screen.count("planning", number, len(options))
+            try:
+                config = make()
+                with in_use.shared_lock(config.cache, config.cache_name, objects_lock(config.objects_name)):
+                    plans[name] = _plan(config, screen)
+            except MegabuildError as error:
+                plans[name] = error
+            except Exception:
+                plans[name] = None
+    return plans
 
 
 def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, remove_trees: bool) -> Result:
     """Show the plan; unless ``plan_only``, prepare and run the build."""
     console = _console(invocation)
     with in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name)):
-        in_use.note_output(options.cache, options.output)
         try:
-            plan = _make_plan(options, console, only_plan=True)
+            with Screen(console) as screen:
+                plan = _plan(options, screen)
             result = plan_result(plan)
             if plan_only:
                 return result
+            in_use.note_output(options.cache, options.output)
             show(console, result.lines)
             result = _build(plan, console, invocation)
         except MegabuildError:
@@ -134,9 +166,8 @@ def _shown(result: Result, invocation: Invocation) -> Result:
     return result
 
 
-def _make_plan(options: Options, console: Console, *, only_plan: bool) -> Plan:
+def _plan(options: Options, screen: Screen) -> Plan:
     """Make the plan, and show the progress of the providers."""
     if options.deadline and options.deadline.left <= 0:
         raise options.deadline.error(f"before preparing {options.run_name}")
-    with Screen(console) as screen:
-        return make_plan(options, screen.note, only_plan=only_plan)
+    return make_plan(options, screen.note, only_plan=True)

@@ -8,20 +8,24 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from calling import call
 from click.testing import Result as CliResult
+from tiny import ROOT, Tiny, make_channel, provider
 
 from command_line import running
 from command_line.main import megabuild
+from command_line.overview import overview_lines
 from command_line.run_command import Invocation, outcome
-from groundwork.errors import BuildError, ProviderError
+from groundwork.errors import BuildError, MegabuildError, ProviderError
 from groundwork.names import PackageId
 from groundwork.result import Result
+from megabuild.plan import planning
 from megabuild.plan.options import Options
+from megabuild.plan.plan import Estimate, Plan
 from megabuild.run import session, summary
 from megabuild.run.summary import PackageResult, Summary
 from megabuild.status.status import Status
@@ -82,6 +86,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     monkeypatch.setattr(session, "execute", fake.execute)
     monkeypatch.setattr(summary, "install_line", lambda plan, done: "")
     monkeypatch.setattr(running, "plan_result", plan_result)
+    monkeypatch.setattr(running, "overview_lines", lambda plans: [f"overview of {len(plans)}"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
     return fake
@@ -134,8 +139,41 @@ def test_a_failure_is_reported_and_does_not_stop_the_others(
     assert result.exit_code == 70, "that of the first one that failed"
     assert results(result.stdout) == dict(zip(NAMES, ("70", "8", "5"), strict=True))
     assert "no such header\nhint: install it\nlog: /state/linux_64_cuda130/run.log" in result.stderr
-    assert result.stderr.count("no mirror") == 1
+    assert result.stdout.index("overview of 3") < result.stdout.index("[1/3]"), "before anything is built"
     assert list((tmp_path / "out" / "logs").glob("crash-*"))
+
+
+def test_what_cannot_be_built_is_a_row_and_an_entry(runs: Runs, invocation: Invocation) -> None:
+    runs.plans["linux_64_cuda130"] = fail(ProviderError("no mirror", "add one"))
+    result = build(invocation, *NAMES, "--json")
+    assert runs.names() == ["linux_64_cpu", "linux_64_cuda129"]
+    second = json.loads(result.stdout)["configs"][1]
+    assert (second["exit_code"], second["log"]) == (5, None)
+    assert second["result"]["error"]["message"] == "no mirror"
+    assert results(result.stderr)["linux_64_cuda130"] == "5"
+
+
+def test_the_overview_has_a_row_per_config_their_sum_and_each_reason_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = make_channel(tmp_path / "channel")
+    monkeypatch.setattr(planning, "provide", provider(channel))
+    plan = Tiny(output=tmp_path / "output", channel=channel, root=ROOT).plan(cache=tmp_path / "cache")
+    gigabyte = Estimate(disk=10**9, hours=1.5)
+    plans: dict[str, Plan | MegabuildError | None] = {
+        "a": replace(plan, estimate=gigabyte),
+        "b": replace(plan, estimate=gigabyte),
+        "c": ProviderError("c: no channel", "set a mirror"),
+        "d": ProviderError("d: no channel", "set another"),
+        "e": None,
+    }
+    lines = overview_lines(plans)
+    assert lines[1].split()[:2] == ["a", "build"]
+    assert lines[1].split()[-4:] == ["1.0", "GB", "1:30", "h"]
+    assert lines[3].split() == ["c", "cannot", "be", "built"]
+    assert lines[6].split()[-4:] == ["2.0", "GB", "3:00", "h"]
+    assert [line for line in lines if "no channel" in line] == ["✗ c, d: no channel"]
+    assert "hint: set a mirror" in lines
 
 
 def test_a_failed_build_lists_and_hashes_its_finished_packages(

@@ -1,0 +1,58 @@
+"""The table of several configs before they are built: what each will do and take, and which cannot be built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from groundwork.errors import MegabuildError
+from groundwork.text import UNICODE, counted, duration, fold, size, table, wrapped
+from megabuild.plan import stored
+from megabuild.plan.plan import Plan
+
+_HEADS = ("config", "will", "download", "disk", "time")
+CANNOT = "cannot be built"
+
+
+def overview_lines(plans: Mapping[str, Plan | MegabuildError | None]) -> list[str]:
+    """Return a row per config, their sum, and each error with the configs that it stops.
+
+    `plans`: by config; None where planning ended in a bug, which the build of that config will report.
+    """
+    rows, reasons = [], dict[str, list[str]]()
+    remedies: dict[str, str] = {}
+    downloads, disk, hours = 0, 0, 0.0
+    for name, plan in plans.items():
+        if not isinstance(plan, Plan):
+            rows.append((name, CANNOT if plan else "?", "", "", ""))
+            if plan:
+                reason = plan.message.removeprefix(f"{name}: ")
+                reasons.setdefault(reason, []).append(name)
+                remedies.setdefault(reason, plan.remedy)
+            continue
+        fetched = sum(download.size for download in plan.environment.downloads)
+        needed = plan.estimate.disk + plan.environment.to_make
+        rows.append((name, _work(plan), _size(fetched), _size(needed), _time(plan.estimate.hours)))
+        downloads, disk, hours = downloads + fetched, disk + needed, hours + plan.estimate.hours
+    rows.append(("all, one after the other", "", _size(downloads), _size(disk), _time(hours)))
+    lines = table(_HEADS, rows, right=frozenset({2, 3, 4}))
+    for reason, names in reasons.items():
+        lines += ["", *wrapped(f"{UNICODE.failed} {', '.join(names)}: {reason}")]
+        lines += fold(f"hint: {remedies[reason]}", 80) if remedies[reason] else []
+    return lines
+
+
+def _work(plan: Plan) -> str:
+    left = stored.when_fetched(plan)
+    count = len(left.missing) + sum(len(task.packages) for task in left.extensions.missing)
+    fetched = len(plan.stored.packages)
+    if not count:
+        return f"fetch {counted(fetched, 'package')}" if fetched else "do nothing: all exist"
+    return f"{'build' if plan.compiles_torch else 'unpack'} {counted(count, 'package')}"
+
+
+def _size(octets: int) -> str:
+    return size(octets) if octets else UNICODE.dash
+
+
+def _time(hours: float) -> str:
+    return duration(hours * 3600) if hours else UNICODE.dash

@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 from command_line.options import json_option
 from command_line.root import feedstock, repository
 from groundwork.errors import UsageError
+from groundwork.machine import machine_platform
 from groundwork.result import Result
 from megabuild.configs.config import LIST_CONFIGS, available, list_configs, select
 
@@ -58,7 +59,12 @@ def choose(
     if len(names) == 1:
         click.echo(f"building {names[0]}, the only config", err=True)
         return tuple(names)
-    raise UsageError("CONFIG: missing argument", f"name a config, such as {names[0]}; list all: {list_all}")
+    own = f"{machine_platform().replace('-', '_')}_"
+    here = [name for name in names if name.startswith(own)] or names
+    raise UsageError(
+        "CONFIG: missing argument",
+        f"choose from {', '.join(here)}; or quote a pattern ('{own}*'); details: {list_all}",
+    )
 
 
 def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
@@ -38,6 +39,13 @@ _COMMAND = re.compile(
 )
 #: GitHub's workflow commands: "::" at the start of a line, "##[" anywhere.
 _GITHUB_COMMAND = re.compile(r"(?m)^(\s*):(?=:)|##(?=\[)")
+#: Options that change or delete files, and how similar a word must be to one for a suggestion.
+_ACTING, _SLIP = frozenset({"--apply", "--forget", "--undo", "--remove-trees"}), 0.9
+#: Options of conda-forge's own build-locally.py, and what does the same here.
+_ELSEWHERE = {
+    "--filter": "quote a pattern of configs, such as 'linux_64_cuda*'",
+    "--debug": "build; if it fails, the error names a program that opens a shell in the build's environment",
+}
 #: Click's sentences, and the same with the option or argument first.
 _CLICK_SENTENCES = (
     (re.compile(r"^No such (option|command):? '?(.+?)'?\.?$"), r"\2: unknown \1"),
@@ -143,9 +151,14 @@ def _expected_error(error: Exception | KeyboardInterrupt) -> MegabuildError | No
 def _usage_error(error: click.ClickException) -> UsageError:
     context = getattr(error, "ctx", None)
     show_help = f"{typed(context.command_path)} --help" if context else ""
-    message, remedy = error.format_message(), show_help and f"run: {show_help}"
-    if close := getattr(error, "possibilities", None):  # the closest one first
-        message, remedy = error.message, f"did you mean {close[0]}? List all: {show_help}"
+    # click puts its own guess into the text of format_message
+    unknown = isinstance(error, (click.NoSuchOption, click.exceptions.NoSuchCommand))
+    message = error.message if unknown else error.format_message()
+    remedy = show_help and f"run: {show_help}"
+    if isinstance(error, click.NoSuchOption) and error.option_name in _ELSEWHERE:
+        remedy = _ELSEWHERE[error.option_name]
+    elif close := _suggestions(error):
+        remedy = f"did you mean {close[0]}? List all: {show_help}"
     elif isinstance(error, click.BadOptionUsage):  # click names no command in this case
         remedy = f"write {error.option_name} {'VALUE' if 'requires' in message else 'without a value'}"
     for pattern, wording in _CLICK_SENTENCES:
@@ -153,6 +166,16 @@ def _usage_error(error: click.ClickException) -> UsageError:
     if message[1:2].islower():
         message = message[0].lower() + message[1:]
     return UsageError(message.rstrip("."), remedy)
+
+
+def _suggestions(error: click.ClickException) -> list[str]:
+    """Return click's guesses, the closest one first; an option that acts only for a slip of the keys."""
+    typed_word = getattr(error, "option_name", "")
+    return [
+        name
+        for name in getattr(error, "possibilities", None) or ()
+        if name not in _ACTING or SequenceMatcher(None, name, typed_word).ratio() > _SLIP
+    ]
 
 
 def _crash(error: BaseException, invocation: Invocation) -> MegabuildError:

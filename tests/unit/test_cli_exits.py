@@ -17,6 +17,7 @@ import click
 import pytest
 import zstandard
 
+from command_line.main import megabuild
 from command_line.run_command import CRASHED, PIPE_CLOSED, Invocation, Output, outcome
 from groundwork import errors
 from groundwork.redact import Mask
@@ -78,6 +79,9 @@ def test_with_json_an_error_is_a_document_too(
     [
         (["--nope"], "--nope: unknown option", "run: python3 "),
         (["--pla"], "--pla: unknown option", "did you mean --plan? List all: python3 "),
+        (["--filter", "x"], "--filter: unknown option", "quote a pattern"),
+        (["--debug"], "--debug: unknown option", "build; if it fails"),
+        ([], "CONFIG: missing argument", "choose from linux_64_cpu, "),
         (["--pyg", "x"], "--pyg: 'x' is not one of 'auto', 'source', 'prebuilt', 'none'", "run: python3 "),
         (["--jobs", "0"], "--jobs: 0 is less than 1", "run: python3 "),
         (["--torch"], "--torch requires an argument", "write --torch VALUE"),
@@ -191,3 +195,12 @@ def test_no_secret_leaves_the_process(
     masked.writelines(["again hunter22\n"])
     assert stream.getvalue().endswith("again ***\n")
     assert masked.isatty() is False
+
+
+@pytest.mark.parametrize(("word", "hint"), [("--plan", "run: "), ("--aply", "did you mean --apply?")])
+def test_a_harmless_word_is_never_answered_with_an_option_that_acts(
+    word: str, hint: str, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = partial(megabuild.main, ["slim", word, "x"], standalone_mode=False, obj=invocation)
+    assert outcome(command, invocation) == errors.UsageError.exit_code
+    assert capsys.readouterr().err.splitlines()[1].startswith(f"hint: {hint}")

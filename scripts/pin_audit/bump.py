@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,24 +17,30 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from groundwork.errors import ConfigError
 from megabuild.configs.config import CONFIG_FOLDER, python_version
 from megabuild.configs.matrix import PROVIDERS
+from pin_audit.bump_requirements import Rendered, differences, lines_of
 from pin_audit.facts import Requirement, Submodule, UpstreamArchs
-from pin_audit.name_map import names
 from pin_audit.recipe_lines import Line
 from pin_audit.release import Release, SourcedValue, find_sha256, place_of
 from pin_audit.request import AuditRequest
-from pin_audit.rows import cuda_of_wheel, is_optional
-from pin_audit.versions import Spec
+from pin_audit.rows import cuda_of_wheel
 
 CERTAIN, PERSON = "certain", "for a person"
 _BUILD = re.compile(
     r"""^\s*(?:\{%\s*set\s+)?(?:build|number|build_number)\s*[:=]\s*["']?([1-9]\d*)["']?\s*(?:%\}|#|$)"""
 )
 _PATCH = re.compile(r"^\s*-\s+(\S+\.patch)\b")
-_URL = re.compile(r"""^\s*(?:-\s+)?(?:url:\s*)?["']?(https?://.*?|\$\{\{.*\}\}/.*?)["']?\s*(?:\s#.*)?$""")
+_URL = re.compile(
+    r"""^\s*(?:-\s+)?(?:(?:url:\s*)?["']?(https?://.*?|\$\{\{.*\}\}/.*?)|url:\s*["']?(\$?\{\{.*\}\}))["']?\s*(?:\s#.*)?$"""
+)
 _SHA256 = re.compile(r"\b[0-9a-f]{64}\b")
 _SHA256_OF = re.compile(r"""^\s*(?:-\s+)?sha256:\s*["']?(\S+.*?)["']?\s*(?:#.*)?$""")
+#: Why the sha256 of a source is not looked up.
+_FIXED_SOURCE = "its address (line {line}) has no version: check whether the new release takes another one"
+_UNREAD_ADDRESS = "its address (line {line}) cannot be read: compute the sha256 of the new one"
 _REVISION = re.compile(r"""^\s*(?:-\s+)?(?:rev|git_rev):\s*["']?(\S.*?)["']?\s*(?:\s#.*)?$""")
 _COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
+#: A requirement whose version is a variable.
+_PINNED_VARIABLE = re.compile(r"[=~<>!]*\s*\$?\{\{\s*(\w+)\s*\}\}.*")
 _VARIABLE = re.compile(r"\$?\{\{\s*(\w+)\s*\}\}")
 _RENDERED = "scripts/test tests/integration/test_render_*.py -k kept --renew-names"
 #: Files that are generated from the recipes and the matrix, with their commands.
@@ -93,14 +99,8 @@ class BumpContext:
     new: Release
     recipe: tuple[Line, ...]  #: of the package's recipes, the main one first
     matrix: tuple[Line, ...] = ()
+    rendered: Mapping[str, Rendered] = field(default_factory=dict)  #: by file: for the new version
     key: str = ""  #: the key in conda_build_config.yaml with the version; empty for other feedstocks
-
-    def requirements(self, row: str) -> list[tuple[Line, str]]:
-        """Return the recipe's lines that require a row of name_map.yaml, each with the constraint."""
-        entry = names().entries.get(row)
-        words = "|".join(map(re.escape, (row, *(entry.conda if entry else ()))))
-        asked = re.compile(rf"""(?:-|then:|else:)\s+["']?(?:{words})(?:\s+([^#"'\[]+?))?["']?\s*(?:#.*)?$""")
-        return [(line, match[1] or "") for line in self.recipe if (match := asked.search(line.text))]
 
     def values(self, key: str, value: str) -> list[Line]:
         """Return the lines that set a key to a value, in conda_build_config.yaml or else in the recipe."""
@@ -158,21 +158,28 @@ def _versions(context: BumpContext) -> Iterator[Change]:
 
 
 def _hashes(context: BumpContext) -> Iterator[Change]:
-    """Yield the sha256 of each archive with the version in its address; the addresses are in the lines above it."""
+    """Yield the sha256 of each source. It is looked up if the version is in the address, in the lines above it."""
     new, package, before = context.new.version, context.request.target.package, ""
     urls: list[str] = []
+    address = 0
     for line in context.recipe:
         if match := _URL.match(line.text):
-            urls = [*(urls if _URL.match(before) else []), match[1]]
-        elif urls and (match := _SHA256_OF.match(line.text)):
+            urls, address = [*(urls if _URL.match(before) else []), match[1] or match[2]], line.number
+        elif match := _SHA256_OF.match(line.text):
             values = {"version": new, context.key: new, "name": package}
             urls = [_VARIABLE.sub(lambda word: values.get(word[1], word[1]), url) for url in urls]  # noqa: B023
             urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", package, url) for url in urls]
             urls = [url.replace(context.old.version, new) for url in urls]
-            for definition in context.definitions(line, match[1]) if any(new in url for url in urls) else ():
+            dated = any(new in url for url in urls)
+            note = _FIXED_SOURCE if urls and not any("{{" in url for url in urls) else _UNREAD_ADDRESS
+            note = note.format(line=address or "?")
+            for definition in context.definitions(line, match[1]):
                 if old := _SHA256.search(definition.text):
-                    sha256 = find_sha256(urls, context.request)
-                    yield from context.set_value("sha256", [definition], old[0], sha256)
+                    if dated:
+                        sha256 = find_sha256(urls, context.request)
+                        yield from context.set_value("sha256", [definition], old[0], sha256)
+                    elif _provider(definition) != "debian":
+                        yield change(definition, "sha256", PERSON, old[0], note=note)
             urls = []
         before = line.text
 
@@ -196,48 +203,20 @@ def _commits(context: BumpContext) -> Iterator[Change]:
 
 def _requirements(context: BumpContext) -> Iterator[Change]:
     """Yield the recipe's lines whose requirement differs between the old and the new wheel."""
-    old, new = (
-        {
-            names().by_distribution(fact.name): fact
-            for fact in release.all(Requirement)
-            if not is_optional(fact)
-        }
-        for release in (context.old, context.new)
-    )
-    for row in dict.fromkeys((*new, *old)) if old and new else ():
-        was, now = old.get(row), new.get(row)
-        if row in ("python", "cuda-version") or (was and now and was.value == now.value):
-            continue
-        asked = context.requirements(row)
-        if was and now:
-            for line, spec in asked:
-                yield from _requirement(context, row, was.value, now, line, spec)
-        elif (fact := now or was) and bool(asked) != bool(now):
-            line = asked[0][0] if asked else Line(context.recipe[0].file, 0, "")
-            note = "the wheel requires it, the recipe does not" if now else "the wheel no longer requires it"
-            values = was.value if was else "", now.value if now else ""
-            yield change(line, row, PERSON, *values, place_of(fact.where), note)
-
-
-def _requirement(
-    context: BumpContext, row: str, was: str, now: Requirement, line: Line, spec: str
-) -> Iterator[Change]:
-    source, exact, old = place_of(now.where), now.value.lstrip("=~<>!"), was.lstrip("=~<>!")
-    if expression := re.fullmatch(r"[=~<>!]*\s*\$?\{\{\s*(\w+)\s*\}\}.*", spec):
-        lines = context.values(expression[1], old)
-        yield from context.set_value(row, lines, old, SourcedValue(exact, source))
-    elif spec and spec == was:
-        yield change(line, row, CERTAIN, spec, now.value, source)
-    elif spec and now.value.startswith("==") and (Spec(spec).admits(exact) or not Spec(spec).admits(old)):
-        return
-    elif spec and spec != now.value:
-        yield change(line, row, PERSON, spec, now.value, source, f"the old wheel required {was}")
+    for found in differences(context.old, context.new, context.recipe, context.rendered):
+        source = place_of(found.fact.where)
+        if variable := _PINNED_VARIABLE.fullmatch(found.spec):
+            lines = context.values(variable[1], found.old)
+            yield from context.set_value(found.row, lines, found.old, SourcedValue(found.new, source))
+        elif "{" not in found.spec:
+            kind = CERTAIN if found.certain else PERSON
+            yield change(found.line, found.row, kind, found.old, found.new, source, found.note)
 
 
 def _pythons(context: BumpContext) -> Iterator[Change]:
     """Yield the changes of Requires-Python, and the matrix's Pythons that the new one excludes."""
     new, old = context.new.requires_python, context.old.requires_python
-    for line, spec in context.requirements("python"):
+    for line, spec in lines_of(context.recipe, "python"):
         if new.value and spec == old.value != new.value:
             yield change(line, "python", CERTAIN, spec, new.value, new.source)
     here: dict[str, Line] = {}

@@ -16,6 +16,7 @@ from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit import feedstock, release, repositories
 from pin_audit.bump import Bump, BumpContext, Change, collect
+from pin_audit.bump_requirements import rendered_requirements
 from pin_audit.command import AuditOptions, make_request, make_services
 from pin_audit.recipe_lines import Line, read_lines
 from pin_audit.report import FORMAT, FORMAT_VERSION, escape, table
@@ -24,6 +25,7 @@ from pin_audit.request import AuditRequest
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.targets import find, packages, target
 
+_WHEEL = "recipe/wheel/recipe.yaml"
 _WITHOUT_EFFECT = ("release", "every", "write", "fail_on", "upstream", "ref", "snapshot")
 _VERSION = re.compile(r"""^\s*(?:\{%-?\s*set\s+)?version\s*[:=]\s*["']?(\d[\w.+-]*)["']?""")
 
@@ -102,19 +104,34 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
             before, after = pool.map(release.read, requests)
     finally:
         repositories.stop()
+    key = package.key if own else ""
+    rendered = {
+        file: rendered_requirements(
+            root / file,
+            [config for config in configs if not own or _has_recipe(config, file, packages()[0].recipe)],
+            key, version, old,
+        )
+        for file in dict.fromkeys(line.file for line in recipe)
+    }  # fmt: skip
     return collect(
         BumpContext(
-            root=root, request=requests[1], old=before, new=after, recipe=recipe, matrix=matrix,
-            key=package.key if own else "",
+            root=root, request=requests[1], old=before, new=after, recipe=recipe, matrix=matrix, key=key,
+            rendered=rendered,
         )
     )  # fmt: skip
 
 
+def _has_recipe(config: Config, file: str, main: str) -> bool:
+    """Whether a config of this repository takes a recipe: PyTorch's wheels have one of their own."""
+    if file == _WHEEL:
+        return config.provider == "wheel"
+    return config.provider == "conda-forge" or file != main
+
+
 def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     """Return the lines of the recipes that a bump may change, and those of the matrix."""
-    wheel = "recipe/wheel/recipe.yaml"
     foreign = ("recipe/recipe.yaml", "recipe/meta.yaml", "recipe.yaml", "meta.yaml")
-    names = ((own, wheel) if own == packages()[0].recipe else (own,)) if own else foreign
+    names = ((own, _WHEEL) if own == packages()[0].recipe else (own,)) if own else foreign
     recipes = [root / name for name in names if (root / name).is_file()]
     if not recipes:
         raise UsageError(f"{root}: no recipe", "pass --root DIR with a recipe")

@@ -12,6 +12,10 @@ from audit_wheels import configured_by_the_test
 
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
+from pin_audit.bump_requirements import differences
+from pin_audit.facts import Requirement, SourceOutcome
+from pin_audit.recipe_lines import Line
+from pin_audit.release import Release
 
 #: A foreign recipe in both formats.
 META = """\
@@ -78,6 +82,14 @@ def changes(
     return run
 
 
+def lines_above_are_host(repository: Path, row: dict[str, Any]) -> bool:
+    above = (repository / row["file"]).read_text(encoding="utf-8").splitlines()[: row["line"]]
+    heads = [
+        line.strip() for line in above if line.strip() in ("build:", "host:", "run:", "run_constraints:")
+    ]
+    return heads[-1:] == ["host:"]
+
+
 def test_this_repository_by_its_snapshots(changes: Callable[..., Any], repository: Path) -> None:
     found = changes("--root", str(repository), "--bump", "2.15.0")
     lines = (repository / "conda_build_config.yaml").read_text(encoding="utf-8").splitlines()
@@ -88,10 +100,9 @@ def test_this_repository_by_its_snapshots(changes: Callable[..., Any], repositor
         assert ("wheel" in lines[one["line"] - 1]) == (one["kind"] == "for a person")
         assert "debian" not in lines[one["line"] - 1]
     assert ("3.7.1", "3.9.0") in {(one["old"], one["new"]) for one in found["triton"]}
-    assert {one["file"] for one in found["typing_extensions"]} == {
-        "recipe/recipe.yaml",
-        "recipe/wheel/recipe.yaml",
-    }
+    # the run sections have a branch for 2.15 already; the wheel says nothing of host's
+    assert {(one["old"], one["kind"]) for one in found["typing_extensions"]} == {("", "for a person")}
+    assert all(lines_above_are_host(repository, one) for one in found["typing_extensions"])
     assert found["sha256"][0]["new"] == ""  # nobody published one: not guessed
     assert [one["old"] for one in found["python"] if one["old"]] == ["3.10.* *_cpython"]
     assert "python scripts/megabuild configs --write" in {one["note"] for one in found["generated"]}
@@ -120,3 +131,83 @@ def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp
 )
 def test_what_does_not_fit_is_refused(words: list[str], call: Callable[..., int]) -> None:
     assert call("--bump", *words) == 2
+
+
+def released(version: str, **requires: str) -> Release:
+    facts = tuple(
+        Requirement(
+            name=name.replace("_", "-"), value=value, extras=("cublas", "cudart") if "toolkit" in name else ()
+        )
+        for name, value in requires.items()
+    )
+    return Release(version=version, outcomes=(SourceOutcome(source="wheel_metadata", facts=facts),))
+
+
+def lines(text: str) -> list[Line]:
+    return [Line("recipe/recipe.yaml", number, line) for number, line in enumerate(text.splitlines(), 1)]
+
+
+RECIPE = """\
+requirements:
+  host:
+    - setuptools <82
+  run:
+    - setuptools <82
+    - if: match(torch_version, "<2.14")
+      then: setuptools >=40
+      else: setuptools >=60
+    - sympy
+    - libcublas
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "rows"),
+    [
+        # only a stricter requirement of run is certain; host's is never; a bare one is for a person
+        ("<82", ">=60,<82", [(3, "for a person"), (5, "certain"), (8, "for a person")]),
+        ("<82", ">=60", [(3, "for a person"), (5, "for a person")]),
+        ("<82", "<82", []),
+    ],
+)
+def test_lines_of_branches_that_are_not_taken_stay(was: str, now: str, rows: list[tuple[int, str]]) -> None:
+    rendered = {"recipe/recipe.yaml": {"setuptools": frozenset({"<82", ">=60"}), "sympy": frozenset({"*"})}}
+    old, new = released("2.13.0", setuptools=was), released("2.14.0", setuptools=now)
+    found = differences(old, new, lines(RECIPE), rendered)
+    assert [(row.line.number, "certain" if row.certain else "for a person") for row in found] == rows
+    assert 7 in {row.line.number for row in differences(old, new, lines(RECIPE), {})} or was == now
+
+
+@pytest.mark.parametrize(("value", "rows"), [(">=1.13", [9]), ("==1.13.3", [])])
+def test_a_bare_requirement_is_named_if_the_new_one_has_a_limit(value: str, rows: list[int]) -> None:
+    old, new = released("2.13.0", sympy="*"), released("2.14.0", sympy=value)
+    assert [row.line.number for row in differences(old, new, lines(RECIPE), {})] == rows
+
+
+@pytest.mark.parametrize(("toolkit", "rows"), [({"cuda_toolkit": "==13.0.2"}, 0), ({"numpy": "*"}, 1)])
+def test_a_library_that_moved_into_an_extra_is_still_required(toolkit: dict[str, str], rows: int) -> None:
+    old = released("2.12.0", nvidia_cublas="==13.1", **toolkit)
+    found = [
+        row
+        for row in differences(old, released("2.13.0", **toolkit), lines(RECIPE), {})
+        if row.row == "libcublas"
+    ]
+    assert len(found) == rows
+
+
+@pytest.mark.parametrize(
+    ("address", "note"),
+    [
+        ("https://github.com/a/b/archive/2c839c33742309ec41e620bf837495ec9926c56e.tar.gz", "has no version"),
+        ('${{ "https://a/test" if "rc" in version else "https://a" }}', "cannot be read"),
+    ],
+)
+def test_every_source_has_a_row(address: str, note: str, changes: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "feedstock" / "recipe").mkdir(parents=True)
+    digest = "3aa24a3cb68a2d096e1ec2ed543cbc50b3cf68c2f84b9116f0aa3a3978cfa3de"
+    text = V1 + f"  - source:\n      - url: {address}\n        sha256: {digest}\n"
+    (tmp_path / "feedstock" / "recipe" / "recipe.yaml").write_text(text, encoding="utf-8")
+    rows = changes("--root", str(tmp_path / "feedstock"), "--bump", "2.14.1")["sha256"]
+    assert [row["kind"] for row in rows] == ["certain", "for a person"]
+    assert rows[1]["old"] == digest
+    assert f"line {rows[1]['line'] - 1}) {note}" in rows[1]["note"]

@@ -218,5 +218,6 @@ def _facts(found: Mapping[str, _Metadata]) -> list[Requirement | CiPin]:
             continue
         value = f"@ {known.url}" if known.url else str(known.specifier) or "*"
         holds = Scope(platforms=platforms, marker=str(known.marker or ""))
-        facts.append(Requirement(name=canonicalize_name(known.name), value=value, holds=holds, where=where))
+        name, extras = canonicalize_name(known.name), tuple(sorted(known.extras))
+        facts.append(Requirement(name=name, value=value, holds=holds, where=where, extras=extras))
     return facts

@@ -22,13 +22,16 @@ def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, trouble: str) -> tu
         elif isinstance(fact, UpstreamArchs):
             trouble = trouble or fact.trouble
     here = [_order(build.cuda) for build in target.builds if build.cuda]
-    ships = any(isinstance(fact, UpstreamArchs) for listed in lists.values() for fact in listed)
+    ships = [fact for listed in lists.values() for fact in listed if isinstance(fact, UpstreamArchs)]
     rows = []
     for cuda, listed in sorted(lists.items(), key=lambda item: _order(item[0])):
         upstream = [fact for fact in listed if isinstance(fact, UpstreamArchs)]
         recipes = [fact for fact in listed if isinstance(fact, RecipeArchs)]
         if not recipes:
             verdict = _judge_missing(_order(cuda), here)
+        elif not upstream and ships and any(fact.where.inferred for fact in ships):
+            reason = "upstream's lists were read at another commit, and have none for this CUDA"
+            verdict = Verdict(Status.UNKNOWN, reason)
         elif not upstream and ships:
             todo = "keep the configs as long as conda-forge pins this CUDA"
             verdict = Verdict(Status.NEWER, "upstream ships no wheels for this CUDA", todo)

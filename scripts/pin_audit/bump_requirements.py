@@ -120,7 +120,8 @@ def _is_in_toolkit(fact: Requirement, extras: Iterable[str]) -> bool:
 def lines_of(recipe: Iterable[Line], row: str) -> list[tuple[Line, str]]:
     """Return the recipe's lines that require a row of name_map.yaml, each with the constraint."""
     entry = names().entries.get(row)
-    words = "|".join(map(re.escape, (row, *(entry.conda if entry else ()))))
+    # `-` and `_` are the same in Python's names
+    words = "|".join(re.sub("[-_.]", "[-_.]", name) for name in (row, *(entry.conda if entry else ())))
     asked = re.compile(rf"""(?:-|then:|else:)\s+["']?(?:{words})(?:\s+([^#"'\[]+?))?["']?\s*(?:#.*)?$""")
     return [(line, match[1] or "") for line in recipe if (match := asked.search(line.text))]
 

@@ -139,7 +139,7 @@ def _newest(row: AuditRow) -> list[CellPart]:
     best = newest(fact.value for fact in facts)
     parts = []
     for fact in sorted(facts, key=lambda fact: fact.value != best):
-        day = f"newest on {fact.where.fetched[:10]}" if fact.where.inferred else "newest"
+        day = f"newest in a copy of {fact.where.fetched[:10]}" if fact.where.inferred else "newest"
         platforms = () if fact.value == best else short_platforms(fact.holds.platforms)
         parts.append(CellPart(text=fact.value, notes=(day, *platforms), url=fact.where.url))
     return _merge(parts)

@@ -152,7 +152,7 @@ def make(
         if options.snapshot:
             saved = [snapshots.save(new) for new in snapshots.of(request.target, outcomes, now())]
             warnings |= dict.fromkeys(f"written: {path}" for path in saved)
-        audits.append(tabulate(request.target, _fill(outcomes, request), names()))
+        audits.append(tabulate(request.target, _fill(outcomes, request), names(), foreign=request.foreign))
     return Report(made=now(), audits=tuple(audits)), tuple(warnings)
 
 

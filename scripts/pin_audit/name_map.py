@@ -32,6 +32,7 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     unused: str = ""
     vendored: str = ""
     follows: str = ""
+    decided: str = ""
     tool: bool = False
     numbers: int = 0
     scheme: dict[int, int] = {}

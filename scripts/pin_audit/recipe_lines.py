@@ -13,7 +13,7 @@ from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.facts import Where
 
 _KEY = re.compile(r"^([A-Za-z_][\w.-]*):")
-_ITEM = re.compile(r"""^\s+-\s+["']?([^#"']*?)["']?\s*(?:#.*?(?:\[(?P<selector>[^\]]+)\])?\s*)?$""")
+_ITEM = re.compile(r"""^\s*-\s+["']?([^#"']*?)["']?\s*(?:#.*?(?:\[(?P<selector>[^\]]+)\])?\s*)?$""")
 _NEED = re.compile(r"""^\s+(?:-|then:|else:)\s+(?P<items>[a-z0-9_$"'\[][^#]*?)\s*(?:#.*)?$""", re.IGNORECASE)
 _GIT = re.compile(r"""\bgit:\s*["']?([^\s"',}]+)""")
 _REVISION = re.compile(r"""\b(rev|tag|branch):\s*["']?(\$\{\{[^}]*\}\}|[^\s"',}#]+)""")

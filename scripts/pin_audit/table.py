@@ -22,8 +22,8 @@ from pin_audit.facts import (
     Submodule,
     TagCommit,
 )
-from pin_audit.name_map import Dependency, Names
-from pin_audit.rows import GRAVITY, AuditRow, Status, cuda_of_wheel, excludes
+from pin_audit.name_map import Dependency, Names, plain
+from pin_audit.rows import GRAVITY, AuditRow, Status, Verdict, cuda_of_wheel, excludes
 from pin_audit.run_sources import OWN, SOURCES
 from pin_audit.verdicts import judge
 from pin_audit.versions import Spec
@@ -68,8 +68,13 @@ class Audit:
         return troubles
 
 
-def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Names) -> Audit:
-    """Make a package's table from the outcomes of all sources, in any order."""
+def tabulate(
+    target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Names, *, foreign: bool = True
+) -> Audit:
+    """Make a package's table from the outcomes of all sources, in any order.
+
+    `foreign`: the recipe is another feedstock's, for which this repository's decisions do not hold.
+    """
     ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.source))
     facts = [fact for outcome in ordered for fact in outcome.facts]
     drafts = _assign(facts, target, names)
@@ -95,6 +100,8 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
         commits = judge_commits(row, target)
         verdicts = [judge(row)] if not commits or row.all(*UPSTREAM, RecipePin) else []
         verdict = min(filter(None, (commits, *verdicts)), key=lambda verdict: verdict.gravity)
+        if entry.decided and not foreign and verdict.todo:
+            verdict = Verdict(verdict.status, f"{verdict.sentence}. Decided: {entry.decided}")
         rows.append(row.judged(verdict))
     commits_of_tag = [fact.value for fact in facts if isinstance(fact, TagCommit)]
     return Audit(
@@ -109,14 +116,17 @@ def tabulate(target: AuditTarget, outcomes: Sequence[SourceOutcome], names: Name
 def _assign(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> dict[str, list[AnyFact]]:
     """Return the facts of each row. A row that follows another one is merged into it, unless the recipe pins it."""
     drafts: dict[str, list[AnyFact]] = {}
-    for fact in facts:
+    spellings: dict[str, str] = {}  # the wheel says prometheus-client, the recipe prometheus_client
+    for fact in sorted(facts, key=lambda fact: not isinstance(fact, RecipePin)):
         if isinstance(fact, (*UPSTREAM, RecipePin)) and not excludes(fact):
-            drafts.setdefault(_row_of(fact, names), []).append(fact)
+            row = _row_of(fact, names)
+            drafts.setdefault(spellings.setdefault(plain(row), row), []).append(fact)
     for row, fact in assign_rows(facts, target, names):
         drafts.setdefault(row, []).append(fact)
     for fact in facts:  # packages that neither upstream nor the recipe names get no row
         if isinstance(fact, (GlobalPin, FeedstockPin, Newest)) or excludes(fact):
-            rows = {_row_of(fact, names), *names.by_key(fact.name, fact.holds.platforms)}
+            row = _row_of(fact, names)
+            rows = {spellings.get(plain(row), row), *names.by_key(fact.name, fact.holds.platforms)}
             for row in rows & drafts.keys():
                 drafts[row].append(fact)
     for row in list(drafts):

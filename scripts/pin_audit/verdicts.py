@@ -171,6 +171,8 @@ def _against_pins(row: AuditRow, request: Constraint, values: Sequence[str]) -> 
         return None
     ours = f"the rendered configs have {request.text}" if fact.rendered else _recipe(request.text)
     both, todo = f"{ours}, conda-forge pins {texts}", _RERENDER if fact.rendered else _follow(texts)
+    if fact.chosen:
+        todo = f"keep the feedstock's own value, or use the pin, {texts}"
     if "host" in fact.sections and not fact.rendered:
         return _conflict(both, todo)
     floor = lowest(request.spec)  # empty if the constraint admits no version

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from audit_samples import asks, pinned, row, vendors
+from audit_samples import asks, audit, pinned, row, vendors, wheel
 from msgspec import structs
 
 from command_line.main import megabuild
@@ -216,6 +216,31 @@ def test_a_rendering_behind_the_pin_is_no_conflict(name: str) -> None:
     assert found.status is Status.OLDER
     assert "rerender" in found.todo
     assert row(name, asks(name, "14.*"), pinned(key, "15")).status is Status.CONFLICT
+
+
+def test_a_value_of_the_feedstocks_own_config_is_its_choice(tmp_path: Path) -> None:
+    root = make(tmp_path, META)
+    (root / "recipe" / "conda_build_config.yaml").write_text(
+        "# wants it\nc_compiler_version:\n- '14'  # [linux]\n"
+    )
+    services = Services(tmp_path / "cache", offline=True)
+    request = AuditRequest(
+        target=target(root), services=services, repositories=Repositories(services),
+        configs=feedstock.configs(root)[:1], root=root, foreign=True,
+    )  # fmt: skip
+    facts = [fact for fact in recipe_pins.read(request).facts if isinstance(fact, RecipePin)]
+    (gcc,) = [fact for fact in facts if fact.name == "gcc"]
+    assert (gcc.rendered, gcc.chosen) == (False, True)
+    assert (gcc.where.file, gcc.where.line) == ("recipe/conda_build_config.yaml", 3)
+    ask = structs.replace(asks("gcc", "14.*", sections=("build", "host")), chosen=True)
+    found = row("gcc", ask, pinned("c_compiler_version", "15"))
+    assert "rerender" not in found.todo
+    assert "own value" in found.todo
+
+
+def test_a_name_has_one_row_whatever_its_dashes(tmp_path: Path) -> None:
+    found = audit(wheel("prometheus-client", ">=0.18.0"), asks("prometheus_client", ">=0.18.0"))
+    assert [(one.name, one.status) for one in found.rows] == [("prometheus_client", Status.IN_STEP)]
 
 
 def test_without_a_recipe_nothing_is_said_to_be_compiled(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from audit_samples import asks, audit, ci_has, has, pinned, row, target, vendors
 from msgspec import structs
 
 from pin_audit.archs import split
-from pin_audit.facts import AnyFact, CiPin, GlobalPin, RecipeArchs, Scope, SourceOutcome, UpstreamArchs
+from pin_audit.facts import AnyFact, CiPin, GlobalPin, RecipeArchs, Scope, SourceOutcome, UpstreamArchs, Where
 from pin_audit.name_map import names
 from pin_audit.rows import AuditRow, Status
 from pin_audit.table import tabulate
@@ -196,7 +196,28 @@ def test_rows_of_cuda_versions() -> None:
     ]
     rows = audit(theirs("13.0", "9.0"), ours("13.0", "9.0"), ours("12.9", "9.0")).archs
     assert (rows[0].status, rows[0].sentence) == (NEWER, "upstream ships no wheels for this CUDA")
+    elsewhere = structs.replace(theirs("13.0", "9.0"), where=Where(inferred="a later commit"))
+    rows = audit(elsewhere, ours("13.0", "9.0"), ours("12.9", "9.0")).archs
+    assert (rows[0].status, "another commit" in rows[0].sentence) == (UNKNOWN, True)
     (unread,) = audit(ours("13.0", "9.0"), troubles={"upstream_archs": "no tree"}).archs
     assert (unread.status, "no tree" in unread.sentence) == (UNKNOWN, True)
     middle = audit(theirs("12.8", "9.0"), ours("13.0", "9.0")).archs[0]
     assert (middle.name, middle.status) == ("CUDA 12.8", IN_STEP)  # 12.9 is made here
+
+
+def test_a_decision_takes_the_place_of_a_to_do_in_this_repository_only() -> None:
+    outcomes = [
+        SourceOutcome(source="wheel_metadata", facts=(wheel("cuda-bindings", ">=13.0.3"),)),
+        SourceOutcome(source="recipe_pins", facts=(asks("numpy", "*"),)),
+    ]
+    ours, theirs = (
+        next(
+            one
+            for one in tabulate(target(), outcomes, names(), foreign=foreign).rows
+            if one.name == "cuda-bindings"
+        )
+        for foreign in (False, True)
+    )
+    assert ours.status is theirs.status is Status.MISSING
+    assert ("Decided: " in ours.sentence, ours.todo) == (True, "")
+    assert ("Decided: " in theirs.sentence, bool(theirs.todo)) == (False, True)

@@ -18,7 +18,7 @@ from megabuild.configs.render import PlannedPackage, render
 from pin_audit.archs import split
 from pin_audit.facts import RecipeArchs, RecipeCommit, RecipePin, Scope, SourceOutcome, Where
 from pin_audit.meta_yaml import needs
-from pin_audit.recipe_lines import git_lines, key_lines, place, read_text, requirement_lines
+from pin_audit.recipe_lines import git_lines, key_lines, place, read_lines, read_text, requirement_lines
 from pin_audit.request import AuditRequest
 from pin_audit.targets import packages
 
@@ -33,6 +33,7 @@ class _Occurrences:
     configs: dict[str, None] = field(default_factory=dict)
     sections: set[str] = field(default_factory=set)
     rendered: bool = True
+    chosen: Where | None = None  #: in the feedstock's own conda_build_config.yaml
 
 
 def read(request: AuditRequest) -> SourceOutcome:
@@ -49,22 +50,26 @@ def read(request: AuditRequest) -> SourceOutcome:
         _of_meta_yaml(text, request) if recipe.name == "meta.yaml" else _of_recipe(recipe, request, troubles)
     )
     found: dict[tuple[str, str], _Occurrences] = {}
+    own = own_values(recipe, request) if request.foreign else {}
     for config, section, spec, where in asked:
         name, _, value = spec.strip().partition(" ")
         occurrences = found.setdefault((name, value or "*"), _Occurrences(where))
         occurrences.configs[config.name] = None
         occurrences.sections.add(section)
-        occurrences.rendered &= (
-            request.foreign and f"{name} {value}" not in text and _has(config, name, value)
+        keys = _keys(config, name, value) if request.foreign and f"{name} {value}" not in text else []
+        occurrences.rendered &= bool(keys)
+        occurrences.chosen = occurrences.chosen or next(
+            (own[key, _version(value)] for key in keys if (key, _version(value)) in own), None
         )
     facts = [
         RecipePin(
             name=name,
             value=value,
             holds=Scope(configs=tuple(occurrences.configs)),
-            where=occurrences.where,
+            where=occurrences.chosen or occurrences.where,
             sections=tuple(sorted(occurrences.sections)),
-            rendered=occurrences.rendered,
+            rendered=occurrences.rendered and occurrences.chosen is None,
+            chosen=occurrences.chosen is not None,
         )
         for (name, value), occurrences in found.items()
     ]
@@ -72,11 +77,23 @@ def read(request: AuditRequest) -> SourceOutcome:
     return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
 
 
-def _has(config: Config, name: str, value: str) -> bool:
-    """Whether a rendered config has the value of a requirement, by its name or as a compiler's version."""
-    keys = {name.replace("-", "_"), *(key for key in config.variant if key.endswith("_compiler_version"))}
+def own_values(recipe: Path, request: AuditRequest) -> dict[tuple[str, str], Where]:
+    """Return the values that a feedstock's own conda_build_config.yaml sets, by key and version, with their lines."""
+    path = recipe.with_name(MATRIX_FILE)
+    lines = read_lines(path, request.root) if path.is_file() else ()
+    return {
+        (line.key, _version(line.value)): Where(file=line.file, line=line.number)
+        for line in lines
+        if line.value
+    }
+
+
+def _keys(config: Config, name: str, value: str) -> list[str]:
+    """Return a rendered config's keys with the value of a requirement: its name, or that of a compiler's version."""
+    versions = (key for key in config.variant if key.endswith(("_compiler_version", "_stdlib_version")))
+    keys = {name.replace("-", "_"), *versions}
     version = _version(value)
-    return bool(version) and any(version in map(_version, config.variant.get(key, ())) for key in keys)
+    return [key for key in sorted(keys) if version and version in map(_version, config.variant.get(key, ()))]
 
 
 def _version(value: str) -> str:

@@ -54,11 +54,26 @@ def test_only_the_python_side_may_be_compiled_again(more: str, refused: bool, tm
     script = "set -ex\n" + "\n".join(added)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PY_VER": "3.13"}
     done = subprocess.run(
-        ["bash", "-c", script], env=environment, capture_output=True, text=True, check=False
+        ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == refused
     if refused:
         assert done.stdout.splitlines()[-1] == more
+
+
+@pytest.mark.parametrize("ninja", ["case $* in *-n*) exit 1;; esac", "case $* in *-n*) ;; *) echo ok;; esac"])
+def test_a_list_that_was_not_made_ends_the_build(ninja: str, tmp_path: Path) -> None:
+    """`ninja -n` fails, or prints nothing: nothing was learnt."""
+    added = re.findall(r"^\+(?!\+)(.*)", PATCHES["2.13"].read_text(), re.MULTILINE)
+    program = tmp_path / "ninja"
+    program.write_text(f"#!/bin/sh\n{ninja}\n")
+    program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PY_VER": "3.13"}
+    script = "set -ex\n" + "\n".join(added)
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == 1
 
 
 @pytest.fixture(scope="module", params=PATCHES)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from tiny import ROOT, Tiny, make_channel, provider
 
+from groundwork import files
 from megabuild.plan import planning
+from megabuild.plan.isolation import rehearsal_image
 
 #: The bare root has caches of its own. One rehearsal fills the cache of packed wheels, for which others would wait
 #: unless unit tests came in between; then the longest, so that no worker is left with one of them at the end.
 _FIRST = ("test_bare_root", "test_rehearsal")
-_THEN = ("test_malicious_recipe", "test_backend_packages", "test_build_session", "test_build_extensions")
+_THEN = (
+    "test_podman_rehearsal",
+    "test_malicious_recipe",
+    "test_backend_packages",
+    "test_build_session",
+    "test_build_extensions",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,20 +68,61 @@ def docker_service() -> Mapping[str, str]:
     return {}
 
 
+def _podman_folder(factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that all workers of a session share."""
+    base = factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "podman"
+
+
 @pytest.fixture(scope="session")
-def podman_storage() -> Iterator[Mapping[str, str]]:
-    """Environment in which podman keeps images and containers in a temporary folder."""
+def podman_storage(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Environment in which podman keeps images and containers in the session's folder."""
     if shutil.which("podman") is None:
         pytest.skip("podman is not installed")
-    with tempfile.TemporaryDirectory(prefix="megabuild-podman-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        settings = folder / "storage.conf"
-        settings.write_text(
-            f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
-        )
-        yield {"CONTAINERS_STORAGE_CONF": str(settings)}
-        # Plain removal leaves mounts and locks of the containers behind.
-        _client("podman", {"CONTAINERS_STORAGE_CONF": str(settings)}, "system", "reset", "--force")
+    folder = _podman_folder(tmp_path_factory)
+    folder.mkdir(exist_ok=True)
+    settings, engine = folder / "storage.conf", folder / "containers.conf"
+    storage = f'driver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
+    # podman raises the numbers of open files and processes, which a container around this machine may forbid
+    kinds = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+    most = {name: min(resource.getrlimit(kind)[1] % 2**32, 4096) for name, kind in kinds.items()}
+    limits = json.dumps([f"{name}={value}:{value}" for name, value in most.items()])
+    files.write(settings, f"[storage]\n{storage}")
+    files.write(engine, f"[containers]\ndefault_ulimits = {limits}\n")
+    return {"CONTAINERS_STORAGE_CONF": str(settings), "CONTAINERS_CONF": str(engine)}
+
+
+@pytest.fixture(scope="session")
+def podman_image(podman_storage: Mapping[str, str]) -> Mapping[str, str]:
+    """Environment of a podman that has the rehearsal's image, made of this system's own packages in half a minute."""
+    for program in ("mmdebstrap", "apt-get"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    name = rehearsal_image()
+    with FileLock(f"{podman_storage['CONTAINERS_CONF']}.lock"):
+        if _client("podman", podman_storage, "image", "exists", name).returncode != 0:
+            script = Path(__file__).resolve().parents[2] / "rehearsal" / "image" / "make-image.sh"
+            command = [str(script), "podman", name]
+            made = subprocess.run(
+                command, env={**os.environ, **podman_storage}, capture_output=True, text=True
+            )
+            if made.returncode != 0:
+                pytest.skip(f"the image cannot be made: {made.stderr.strip()[-300:]}")
+    trial = _client("podman", podman_storage, "run", "--rm", "--init", "--network", "none", name, "true")
+    if trial.returncode != 0:
+        pytest.skip(f"podman starts no container here: {trial.stderr.strip()[-300:]}")
+    return podman_storage
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove podman's mounts, which plain removal of the session's folder would leave behind."""
+    factory: pytest.TempPathFactory | None = getattr(session.config, "_tmp_path_factory", None)
+    if factory is None or "PYTEST_XDIST_WORKER" in os.environ or factory._basetemp is None:
+        return
+    folder = factory._basetemp / "podman"
+    if (folder / "graph").is_dir():
+        environment = {"CONTAINERS_STORAGE_CONF": str(folder / "storage.conf")}
+        _client("podman", environment, "system", "reset", "--force")
 
 
 @pytest.fixture(scope="session")

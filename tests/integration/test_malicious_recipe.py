@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from megabuild.plan.isolation import rehearsal_image
 from megabuild.run.launcher import LAUNCHER_FILES
 from megabuild.run.session import execute
 
-_SECONDS = 45.0
+_SECONDS = 30.0
 _STOPPING_SECONDS = 15.0
 _BUILT, _INDEX = "out/build_cache/staging_zz", "repodata.json"
 #: What the driver reads, writes or sets modes of in a config's folder, and what it did in former layouts.
@@ -52,9 +53,17 @@ _ATTEMPT = re.compile(r"(?<!')::attempt:: (\S+) (.*)$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module", params=["bubblewrap", "podman"])
-def engine(request: pytest.FixtureRequest) -> str:
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """A name of an isolation that works here."""
     name = str(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        if name == "podman":
+            for variable, value in request.getfixturevalue("podman_image").items():
+                patch.setenv(variable, value)
+        yield _working(name)
+
+
+def _working(name: str) -> str:
     made_here = f"make it with rehearsal/image/make-image.sh {name}"
     isolation = (
         Bubblewrap(root=Path("/"), network=False)

@@ -175,3 +175,28 @@ def test_check_names_what_is_wrong(
     with pytest.raises(IsolationError, match=words) as refused:
         Container(name=name, image="image", made_here="make it").check()
     assert refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "message", "remedy"),
+    [
+        (126, "Error: OCI runtime error: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted",
+         "cannot start the container: ", "default_ulimits"),
+        (126, "Error: runc: runc create failed: error setting rlimit type 7: OCI permission denied",
+         "cannot start the container: ", "default_ulimits"),
+        (126, "Error: runc: runc create failed: cgroup not mounted: OCI runtime error",
+         "cannot start the container: ", "catatonit"),
+        (126, 'Error: runc: unable to start container process: exec: "/x": permission denied: OCI permission denied',
+         "could not be executed inside", "rebuild the image"),
+        (127, 'Error: runc: exec: "bash": executable file not found: OCI runtime attempted',
+         "was not found inside", "rebuild the image"),
+        (126, "sh: 1: ./build.sh: Permission denied", "could not be executed inside", "rebuild the image"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_runtime_names_the_engine_not_the_image(
+    code: int, output: str, message: str, remedy: str
+) -> None:
+    error = Container(name="podman", image="i").failure(code, output=f"staging\n{output}\n")
+    assert error is not None
+    assert message in error.message
+    assert remedy in error.remedy

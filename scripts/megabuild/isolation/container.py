@@ -7,6 +7,7 @@ signal handlers ignores Ctrl-C. Every container gets a name, because a killed cl
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -30,7 +31,11 @@ _REMEDY = (
     "install and start docker (Debian: docker.io) or podman, check it with `docker info` or `podman info`,"
     " or choose another engine with --engine"
 )
-_ENGINE_ERROR = 125
+_ENGINE_ERROR, _NOT_RUN = 125, 126
+#: podman sets higher limits than the caller's, which a container around it may forbid.
+_LIMITS = '[containers] default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]'
+#: An error of the OCI runtime itself, such as a limit that it may not set; not a program that the image lacks.
+_RUNTIME_ERROR = re.compile(r"^(?!.*\bexec: ).*(?:\b(?:runc|crun)\b|OCI)")
 _SELINUX = Path("/sys/fs/selinux/enforce")
 # The client itself reads these, so the container's values go on the command line; none is secret.
 _CLIENT_READS = (
@@ -125,13 +130,18 @@ class Container(Isolation):
 
         Exit code 0 does not prove success: podman may report it for a container that a signal ended.
         """
-        if returncode == _ENGINE_ERROR:
+        if returncode == _ENGINE_ERROR or (
+            returncode == _NOT_RUN and _RUNTIME_ERROR.search(last_line(output))
+        ):
             # docker prints a hint about its help after the error
             lines = output.splitlines()
             complaints = [line for line in lines if line.startswith(("docker:", "Error", "podman:"))] or lines
+            why = "podman needs catatonit for --init"
+            if "rlimit" in output.lower():
+                why = f"if it may not raise limits, put {_LIMITS} into containers.conf"
             return IsolationError(
                 f"{self.name}: cannot start the container: {last_line(chr(10).join(complaints))}",
-                f"run `{self.name} run --rm --init {self.image} true` to see why (podman needs catatonit for --init),"
+                f"run `{self.name} run --rm --init {self.image} true` to see why ({why}),"
                 " or choose another engine with --engine",
             )
         if "failed to exec pid1" in last_line(output):

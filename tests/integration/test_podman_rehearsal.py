@@ -1,0 +1,94 @@
+"""A rehearsal in podman: the same packages as on the host, also after a kill of the driver; podman without docker.
+
+The image is made of this system's own packages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from groundwork.errors import IsolationError
+from megabuild.configs.config import load
+from megabuild.isolation.container import Container
+from megabuild.plan.isolation import choose_isolation
+from megabuild.providers.environment import Environment
+
+CONFIG = "linux_64_cpu"
+PYTHON = "3.12"
+#: After the driver's death its container may live on for this time.
+MERCY_SECONDS = 5.0
+
+
+def command(output: Path, *words: str) -> list[str]:
+    named = [sys.executable, "-m", "megabuild", "build", CONFIG, "--rehearse", "--python", PYTHON]
+    return [*named, "--output", str(output), "--optimization", "0", *words]
+
+
+def environment(repository: Path, podman: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, **podman, "PYTHONPATH": str(repository / "scripts")}
+
+
+def containers(podman: Mapping[str, str]) -> list[str]:
+    """Return the containers of this storage, also those that have ended."""
+    listed = subprocess.run(
+        ["podman", "ps", "--all", "--quiet"],
+        env={**os.environ, **podman},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return listed.stdout.split()
+
+
+def test_a_killed_rehearsal_leaves_no_container_and_gives_the_packages_of_the_host(
+    repository: Path, tmp_path: Path, podman_image: Mapping[str, str]
+) -> None:
+    output, environ = tmp_path / "podman", environment(repository, podman_image)
+    build = command(output, "--engine", "podman")
+    with subprocess.Popen(build, env=environ, stdin=subprocess.DEVNULL, start_new_session=True) as driver:
+        deadline = time.monotonic() + 300
+        while not containers(podman_image):
+            assert driver.poll() is None, "the rehearsal ended without a container"
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        driver.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + MERCY_SECONDS
+    while left := containers(podman_image):
+        assert time.monotonic() < deadline, f"{left} run without their driver"
+        time.sleep(0.2)
+
+    assert subprocess.run(build, env=environ, stdin=subprocess.DEVNULL, check=False).returncode == 0
+    assert not containers(podman_image)
+    assert all(path.lstat().st_uid == os.getuid() for path in output.rglob("*"))
+    plan = subprocess.run(
+        command(tmp_path / "host", "--engine", "host", "--plan", "--json"),
+        env=environ, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    expected = {package["file_name"] for package in json.loads(plan.stdout)["packages"]}
+    published = (output / "packages" / f"{CONFIG}-rehearsal").rglob("*.conda")
+    assert {path.name for path in published} == expected
+
+
+def test_podman_is_taken_where_docker_does_not_run(
+    repository: Path, podman_image: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in podman_image.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
+    chosen = choose_isolation(
+        None, load(repository, CONFIG), Environment(channels=(), pythons=(), overrides={})
+    )
+    assert isinstance(chosen, Container)
+    assert chosen.name == "podman"
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(IsolationError, match="needs docker or podman"):
+        choose_isolation(None, load(repository, CONFIG), Environment(channels=(), pythons=(), overrides={}))

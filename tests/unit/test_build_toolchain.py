@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ message(STATUS "dot ${BLAS_USE_CBLAS_DOT}")
 
 def configured(repository: Path, folder: Path, blas: str) -> str:
     """What a project prints that is configured with the toolchain file for a BLAS."""
+    programs = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
     environment = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin", "PREFIX": "/env", "SRC_DIR": str(folder), "CPU_COUNT": "2",
+        "PATH": programs, "PREFIX": "/env", "SRC_DIR": str(folder), "CPU_COUNT": "2",
         "RECIPE_DIR": str(repository / "recipe"), "target_platform": "linux-64", "torch_optimization": "2",
         "blas_impl": blas, "provider": "conda-forge", "torch_source": "official", "torch_version": "2.13.0",
         "cuda_compiler_version": "None",

@@ -25,7 +25,6 @@ PyMethodDef own_methods[] = {{"_show_config", show_config, METH_NOARGS, nullptr}
 PyObject* fill(PyObject* module) {
   init_tensor(module);
   init_functions(module);
-  init_numpy();
   for (PyMethodDef* methods : {own_methods, cuda_methods(), tensor_numpy_methods()}) {
     if (PyModule_AddFunctions(module, methods) < 0) {
       throw python_error();

@@ -12,6 +12,5 @@ PyMethodDef* tensor_numpy_methods();
 void init_tensor(PyObject* module);
 void init_functions(PyObject* module);
 // Loads NumPy; throws python_error if there is none.
-void init_numpy();
 
 }  // namespace torch

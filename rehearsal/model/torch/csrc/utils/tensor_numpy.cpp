@@ -16,6 +16,10 @@ using Storage = std::shared_ptr<double[]>;
 // The array keeps the tensor's memory alive.
 PyObject* to_numpy(PyObject*, PyObject* object) {
   return guarded([&] {
+    // only here, because PyTorch can be imported without NumPy
+    if (PyArray_API == nullptr && _import_array() < 0) {
+      throw python_error();
+    }
     const at::Tensor tensor = unwrap(object);
     TORCH_CHECK(!tensor.requires_grad(), "a tensor that requires a gradient has no array; use detach().numpy()");
     std::vector<npy_intp> shape(tensor.sizes().begin(), tensor.sizes().end());
@@ -33,12 +37,6 @@ PyObject* to_numpy(PyObject*, PyObject* object) {
 }
 
 }  // namespace
-
-void init_numpy() {
-  if (_import_array() < 0) {
-    throw python_error();
-  }
-}
 
 PyMethodDef* tensor_numpy_methods() {
   static PyMethodDef methods[] = {{"_tensor_to_numpy", to_numpy, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr}};

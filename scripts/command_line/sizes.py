@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
 from command_line.options import json_option
+from command_line.progress_display import Screen
+from groundwork.errors import UsageError
 from groundwork.result import Result
 
 
 @click.command()
-@click.argument("subject", metavar="ENVIRONMENT|PACKAGE", type=click.Path(path_type=Path))
+@click.argument("subjects", nargs=-1, required=True, metavar="ENVIRONMENT | PACKAGE | REQUIREMENT...")
 @click.option("--all", "everything", is_flag=True, help="Show every row.  [default: rows from 1 %]")
+@click.option("--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", metavar="X.Y",
+              help="Python for which requirements are resolved.  [default: the one that runs this]")  # fmt: skip
 @json_option()
-def sizes(subject: Path, everything: bool) -> Result:
+def sizes(subjects: tuple[str, ...], everything: bool, python: str) -> Result:
     """List the sizes of packages, and of GPU code, symbols, headers and tests in them.
 
-    Reads an environment (venv or conda), or a .conda, .tar.bz2 or .whl file; imports and runs nothing.
+    Reads an environment (venv or conda), or a .conda, .tar.bz2 or .whl file; imports and runs nothing. For requirements
+    (torch==2.15.0 jax), lists what a fresh installation of each takes, and of all together, without downloading them.
     """
-    from gpu_tools.sizes import report
+    from gpu_tools.sizes import report, uninstalled
     from gpu_tools.sizes.measure import measure
 
-    return report.report_sizes(measure(subject), everything=everything)
+    path = Path(subjects[0])
+    if len(subjects) == 1 and (path.exists() or path.suffix in (".whl", ".conda", ".bz2") or not subjects[0]):
+        return report.report_sizes(measure(path), everything=everything)
+    if existing := [subject for subject in subjects if Path(subject).exists()]:
+        raise UsageError(
+            f"{existing[0]}: measured alone", "pass one environment or package, or only requirements"
+        )
+    requirements = uninstalled.parse_requirements(subjects)
+    with Screen() as screen:
+        return uninstalled.requirements_result(
+            uninstalled.measure_requirements(requirements, python, screen.note), python
+        )

@@ -56,7 +56,7 @@ def test_json_adds_up_at_every_level(
     assert (document["kind"], package["download"]) == ("wheel", wheel.stat().st_size)
 
 
-@pytest.mark.parametrize("subject", ["missing.whl", "torch==2.15.0", "", __file__])
+@pytest.mark.parametrize("subject", ["missing.whl", "torch==", "a b", "", __file__])
 def test_a_mistake_is_a_sentence_with_a_remedy(
     subject: str, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:

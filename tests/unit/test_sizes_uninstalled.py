@@ -1,0 +1,106 @@
+"""`megabuild sizes` for requirements: what an installation would take, from the wheels' directories."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_sizes_cli import call
+from wheel_files import make_wheel
+
+from command_line.run_command import Invocation
+from gpu_tools.sizes import uninstalled
+from groundwork.network.index import Configured
+
+TAG = "cp312-cp312-manylinux_2_28_x86_64"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels in place of pip's indexes."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    make_wheel(
+        folder,
+        f"torch-2.15.0-{TAG}.whl",
+        {"torch/lib/libtorch_cuda.so": b"c" * 5000, "torch/x.py": b"x" * 900},
+        requires=["nvidia-cublas==13.*; platform_system == 'Linux'", "colorama; sys_platform == 'win32'"],
+    )
+    make_wheel(
+        folder, "nvidia_cublas-13.1-py3-none-manylinux_2_28_x86_64.whl", {"nvidia/lib/libx.so": b"n" * 70_000}
+    )
+    make_wheel(folder, "vision-1.0-py3-none-any.whl", {"vision/x.py": b"v" * 300}, requires=["torch>=2"])
+    monkeypatch.setattr(uninstalled, "configured", lambda: Configured(links=(str(folder),)))
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def installed(folder: Path, *names: str) -> int:
+    """Return the bytes of the unpacked wheels whose names begin so."""
+    import zipfile
+
+    wheels = [path for path in folder.iterdir() if path.name.startswith(names)]
+    return sum(info.file_size for path in wheels for info in zipfile.ZipFile(path).infolist())
+
+
+def test_each_requirement_counts_with_what_it_needs_and_all_count_once(
+    index: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(invocation, "sizes", "torch==2.15.0", "vision", "--python", "3.12", "--json") == 0
+    torch, vision, together = json.loads(capsys.readouterr().out)["subjects"]
+    assert torch["installed"] == installed(index, "torch", "nvidia")
+    assert torch["for_gpus"] == installed(index, "nvidia") + 5000
+    assert torch["download"] == sum(path.stat().st_size for path in index.glob("*x86_64.whl"))
+    assert {package["name"]: package["required_by"] for package in vision["packages"]} == {
+        "nvidia-cublas": ["torch"],
+        "torch": ["vision"],
+        "vision": [],
+    }
+    assert together["installed"] == vision["installed"] == installed(index, "")
+
+
+def test_the_largest_packages_come_first_in_80_columns(
+    index: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(invocation, "sizes", "vision", "--python", "3.12") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    names = [line.split()[0] for line in lines[lines.index("") + 2 :]]
+    assert names == ["nvidia-cublas", "torch", "vision"]
+
+
+@pytest.mark.parametrize(
+    "words", [("vision", "--python", "3"), ("vision", "."), ("nosuch-thing", "--python", "3.12")]
+)
+def test_a_wrong_request_is_a_sentence(
+    words: tuple[str, ...], index: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(invocation, "sizes", *words) in (2, 5)
+    assert capsys.readouterr().err.splitlines()[-1].startswith("hint: ")
+
+
+@pytest.fixture
+def whole_files(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server that sends no parts of files."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(index))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        monkeypatch.setattr(uninstalled, "configured", lambda: Configured(links=(address,)))
+        yield
+        server.shutdown()
+
+
+@pytest.mark.usefixtures("whole_files")
+def test_a_server_without_ranges_is_said_and_nothing_is_downloaded(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(invocation, "sizes", "torch", "--python", "3.12") == 0
+    shown = capsys.readouterr().out
+    assert "torch-2.15.0" in shown
+    assert shown.count("sends whole files only") == 2

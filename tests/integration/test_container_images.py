@@ -44,7 +44,7 @@ def test_without_what_only_a_user_knows_it_ends_before_anything_is_fetched(
     if "OCI" in done.stdout:
         pytest.skip(f"podman starts no container: {done.stdout.splitlines()[-1]}")
     assert done.returncode != 0
-    assert f"\n{question}" in done.stdout
+    assert f"\nerror: {question}" in done.stdout
 
 
 @pytest.fixture

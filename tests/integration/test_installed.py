@@ -146,7 +146,7 @@ def test_an_environment_is_slimmed_and_put_back(light: Installed, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["verify-gpu", "ENVIRONMENT"], 19, "GPU"),
+        (["verify-gpu", "ENVIRONMENT"], 14, "torch cannot be imported"),
         (["install-pyg", "--plan", "--python", "ENVIRONMENT"], 4, "PyTorch"),
         (["build", "linux_64_cpu"], 4, "build-locally.py"),
         (["configs"], 4, "clone the repository"),

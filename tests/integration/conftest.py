@@ -7,7 +7,8 @@ import os
 import resource
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -61,11 +62,31 @@ def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny
 
 
 @pytest.fixture(scope="session")
-def docker_service() -> Mapping[str, str]:
-    """Environment in which a docker client finds this machine's service."""
-    if shutil.which("docker") is None or _client("docker", {}, "info").returncode != 0:
-        pytest.skip("no docker service runs here")
-    return {}
+def docker_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    """Environment in which a docker client finds a service: this machine's, or one that is started for the session."""
+    if shutil.which("docker") and _client("docker", {}, "info").returncode == 0:
+        yield {}
+        return
+    if not (shutil.which("docker") and shutil.which("dockerd")) or os.getuid() != 0:
+        pytest.skip("no docker service runs here, and none can be started")
+    folder = tmp_path_factory.mktemp("docker")
+    host = {"DOCKER_HOST": f"unix://{folder}/socket"}
+    command = ["dockerd", "--host", host["DOCKER_HOST"], "--pidfile", f"{folder}/pid", "--iptables=false"]
+    command += ["--bridge=none", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
+    # a limit that a machine inside a container may set
+    command += ["--default-ulimit", "nofile=4096:4096", "--default-ulimit", "nproc=4096:4096"]
+    with (folder / "log").open("w") as log:
+        service = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            deadline = time.monotonic() + 30
+            while _client("docker", host, "info").returncode != 0:
+                if service.poll() is not None or time.monotonic() > deadline:
+                    pytest.skip(f"dockerd does not start here: {(folder / 'log').read_text()[-300:]}")
+                time.sleep(0.2)
+            yield host
+        finally:
+            service.terminate()
+            service.wait(30)
 
 
 def _podman_folder(factory: pytest.TempPathFactory) -> Path:

@@ -22,7 +22,9 @@ SECRET = "not-for-ps"
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture(scope="module", params=["docker", "podman", "bubblewrap"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("docker", marks=pytest.mark.long), "podman", "bubblewrap"]
+)
 def isolation(
     request: pytest.FixtureRequest, tiny_image: Callable[[str, Mapping[str, str]], str]
 ) -> Iterator[Isolation]:

@@ -98,6 +98,11 @@ def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, re
     """Show the plan; unless ``plan_only``, prepare and run the build."""
     console = _console(invocation)
     with in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name)):
+        if not plan_only and (options.state / "lock").is_file():
+            from megabuild.run.session import locked
+
+            with locked(options):  # another run is an error before the plan, not after it
+                pass
         try:
             with Screen(console) as screen:
                 plan = _plan(options, screen)

@@ -135,7 +135,8 @@ def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[st
 
     commit = f" ({audit.commit[:10]})" if audit.commit else ""
     yield f"{'#' * level} {escape(f'{target.package} {target.version}')}"
-    yield escape(f"Upstream's {target.tag}{commit}, {_days(audit, report)}.")
+    upstream = f"Upstream's {target.tag}{commit}" if target.tag else "No source that names upstream"
+    yield escape(f"{upstream}, {_days(audit, report)}.")
     chosen = [row for row in audit.rows if not row.vendored_only or row.use == "listed"]
     if chosen:
         rows = ([escape(row.name), *map(cell, cells(row).values()), status(row)] for row in chosen)

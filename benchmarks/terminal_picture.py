@@ -148,7 +148,8 @@ def picture(seen: list[tuple[float, list[list[Cell]]]]) -> str:
         "@media(prefers-reduced-motion){.f{animation:none}}"
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" role="img">'
+        '<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" role="img" '  # for programs without white-space
+        f'viewBox="0 0 {width:.0f} {height}" width="{width:.0f}">'
         f"<title>A run in a terminal, {whole / 60:.0f} minutes in {SECONDS} seconds</title><style>{style}</style>\n"
         + "\n".join(frames)
         + "\n</svg>\n"

@@ -144,7 +144,7 @@ def _make(environment: Path, lock: Path, held: int) -> None:
         if error.errno not in (errno.EROFS, errno.EACCES):
             raise
         raise PreflightError(
-            f"{environment.parent}: {error.strerror}, but the private environment lies in the checkout",
+            f"{environment.parent}: {error.strerror}, but the private environment is in the checkout",
             "clone the repository to a folder of yours, or let its owner start it once",
         ) from error
     python = environment / "bin" / "python"

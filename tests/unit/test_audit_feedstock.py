@@ -187,15 +187,20 @@ def test_without_arguments_the_repository_around_is_audited(
     assert ("libfoo" in text) == (name == "meta.yaml")
 
 
-def test_what_the_rendered_configs_have_is_rendered_again(tmp_path: Path) -> None:
-    """Of these lines nothing can be edited: a compiler, a bare name, a variable of the config."""
-    root = make(tmp_path, META.replace("libfoo >=", "zlib >="))
-    services = Services(tmp_path / "cache", offline=True)
+def rendered_pins(root: Path, folder: Path) -> list[RecipePin]:
+    """The requirements of a feedstock for its first config."""
+    services = Services(folder / "cache", offline=True)
     request = AuditRequest(
         target=target(root), services=services, repositories=Repositories(services),
         configs=feedstock.configs(root)[:1], root=root, foreign=True,
     )  # fmt: skip
-    facts = [fact for fact in recipe_pins.read(request).facts if isinstance(fact, RecipePin)]
+    return [fact for fact in recipe_pins.read(request).facts if isinstance(fact, RecipePin)]
+
+
+def test_what_the_rendered_configs_have_is_rendered_again(tmp_path: Path) -> None:
+    """Of these lines nothing can be edited: a compiler, a bare name, a variable of the config."""
+    root = make(tmp_path, META.replace("libfoo >=", "zlib >="))
+    facts = rendered_pins(root, tmp_path)
     assert {f"{fact.name} {fact.value}": fact.rendered for fact in facts} == {
         "gcc 14.*": True,
         "cmake >=3.20": False,
@@ -223,12 +228,7 @@ def test_a_value_of_the_feedstocks_own_config_is_its_choice(tmp_path: Path) -> N
     (root / "recipe" / "conda_build_config.yaml").write_text(
         "# wants it\nc_compiler_version:\n- '14'  # [linux]\n"
     )
-    services = Services(tmp_path / "cache", offline=True)
-    request = AuditRequest(
-        target=target(root), services=services, repositories=Repositories(services),
-        configs=feedstock.configs(root)[:1], root=root, foreign=True,
-    )  # fmt: skip
-    facts = [fact for fact in recipe_pins.read(request).facts if isinstance(fact, RecipePin)]
+    facts = rendered_pins(root, tmp_path)
     (gcc,) = [fact for fact in facts if fact.name == "gcc"]
     assert (gcc.rendered, gcc.chosen) == (False, True)
     assert (gcc.where.file, gcc.where.line) == ("recipe/conda_build_config.yaml", 3)

@@ -143,5 +143,5 @@ def test_a_checkout_that_cannot_be_written_to_is_named(
         raise OSError(errno.EROFS, "Read-only file system", str(folder))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(PreflightError, match="lies in the checkout"):
+    with pytest.raises(PreflightError, match="is in the checkout"):
         bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)

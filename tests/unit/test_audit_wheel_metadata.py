@@ -159,11 +159,12 @@ def test_what_is_not_the_metadata_is_neither_believed_nor_kept(
         ),
         (b"\x00\xff\xfe" * 1000, "not a page of a package index"),
         (b"", "not a page of a package index"),
+        (b'{"meta": {"api-version": "1.1"}, "files": []}', "JSON only"),
         (hang, "no answer in time"),
         (die, "closed|incomplete"),
         (endless, "longer than|no answer in time"),
     ],
-    ids=["hotel", "binary", "empty", "hangs", "dies", "endless"],
+    ids=["hotel", "binary", "empty", "json", "hangs", "dies", "endless"],
 )
 def test_an_index_that_answers_nonsense_is_told_in_bounded_time(
     pip: SimpleNamespace, tmp_path: Path, answer: bytes | Answer, told: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,35 @@ def test_a_recipe_for_conda_build_is_named_with_what_converts_it(make: Make) -> 
     assert "conda-recipe-manager convert" in old.value.remedy
     answer = call(Invocation(log_folder=root), "build", "--root", str(root), "--plan")
     assert answer.exit_code == ConfigError.exit_code
+
+
+def test_a_recipe_in_conda_recipe_is_built_after_the_hint(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make()
+    (root / "recipe").rename(root / "conda.recipe")
+    with pytest.raises(ConfigError) as missing:
+        check_feedstock(root)
+    monkeypatch.chdir(root.parent)
+    subprocess.run(missing.value.remedy.rpartition("run: ")[2], shell=True, check=True)
+    check_feedstock(root)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("a: ['1']\nzip_keys:\n  - if: linux\n    then: [a]\n", "line 3, column 7", "a sequence is expected"),
+        ("a:\n  if: linux\n  then: 3\n", "line 2, column 5", "must be a list"),
+        ("a: [1\nb: {", "2:", "illegal placement"),
+    ],
+)
+def test_an_error_in_variants_names_line_and_reason(make: Make, text: str, place: str, reason: str) -> None:
+    root = make(**{"recipe/variants.yaml": text})
+    with pytest.raises(ConfigError) as error:
+        load(root, SINGLE)
+    assert place in error.value.message
+    assert reason in error.value.message
+    assert "Span" not in error.value.message, "Rust's debug form"
 
 
 # ------------------------------------------------------------------------------------------------ its configs

@@ -329,6 +329,10 @@ def test_upstreams_index_has_what_pips_lack(pypi: Site, tmp_path: Path, reposito
         ("error: failed to lock `/cache/uv/.lock`: No locks available (os error 37)", 4),
         ('error: Permission denied (os error 13) at path "/cache/uv/.tmp1"', 4),
         ("error: failed to create file: No space left on device (os error 28)", 12),
+        (
+            "error: Failed to read metadata\n  cause: Hash mismatch for package metadata at `https://i/l.metadata`",
+            6,
+        ),
         ("error: Failed to fetch: `https://i/simple/l/`\n  cause: Connection refused (os error 111)", 5),
     ],
 )

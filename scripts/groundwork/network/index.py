@@ -176,7 +176,12 @@ def listed(address: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
         answer = fetch(address)
         files = links(answer.body.decode("utf-8", errors="replace"), answer.url)
         if not files:
-            raise NetworkError(f"{redact.address(address)}: not a page of a package index", _REMEDY)
+            kind = (
+                "answers in JSON only (PEP 691)"
+                if answer.body[:1] == b"{"
+                else "not a page of a package index"
+            )
+            raise NetworkError(f"{redact.address(address)}: {kind}", _REMEDY)
         # a page from the network must not lead to files of this machine
         remote = (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
         yield from (replace(file, url=with_user(file.url, address)) for file in remote)

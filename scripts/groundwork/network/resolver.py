@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from groundwork import process, redact
-from groundwork.errors import MegabuildError, ProviderError, of_system
+from groundwork.errors import IntegrityError, MegabuildError, ProviderError, of_system
 from groundwork.network.client import NetworkError, NotFound, Timeouts
 from groundwork.network.index import HEADERS, Configured, File, best_first, linked, listed, with_user
 from groundwork.user_folders import expanded
@@ -35,6 +35,7 @@ _OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=
             "--only-binary=:all:", "--index-strategy=unsafe-best-match")  # fmt: skip
 #: The start of uv's message for requirements without a solution.
 _NO_SOLUTION = "No solution found"
+_WRONG_HASH = "Hash mismatch"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
@@ -166,7 +167,8 @@ def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
     if _NO_SOLUTION in first:
         return ProviderError(f"no wheels fit Python {python}: " + "\n".join(causes), REMEDY)
     reasons = "\n".join([first.removeprefix("error: "), *causes])
-    return ProviderError(f"wheels for Python {python} cannot be resolved: {reasons}", REMEDY)
+    kind = IntegrityError if _WRONG_HASH in reasons else ProviderError
+    return kind(f"wheels for Python {python} cannot be resolved: {reasons}", REMEDY)
 
 
 def _unreachable(where: Configured, project: str) -> dict[str, str]:

@@ -27,6 +27,10 @@ _SECOND = "# sha256 of all below: "
 #: conda-build's instructions: not variants, ignored by the engine
 _INSTRUCTIONS = ("pin_run_as_build", "extend_keys", "ignore_version", "ignore_build_only_deps")
 _PLATFORM = re.compile(r"(linux|osx|win)_(64|aarch64|ppc64le|arm64)(?=_|$)")
+# parts of rattler-build's parse errors
+_PLACE = re.compile(r"\bline: (\d+), column: (\d+)")
+_KINDS = re.compile(r'expected: "([^"]+)", actual: "([^"]+)"')
+_MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
 
 Scalar: TypeAlias = str | bool | int
 
@@ -182,11 +186,21 @@ def _read_by_engine(paths: list[Path], platform: str) -> Content:
         variants = VariantConfig.from_files_with_context([*paths], JinjaConfig(target))
     except (OSError, RattlerBuildError) as error:
         names = " with ".join(map(str, reversed(paths)))
-        raise ConfigError(f"{names}: cannot be read for {platform}: {error}", "correct the file") from error
+        reason = parse_reason(str(error))
+        raise ConfigError(f"{names}: cannot be read for {platform}: {reason}", "correct the file") from error
     document = {key: variants[key] for key in variants.keys() if key not in _INSTRUCTIONS}  # noqa: SIM118
     content = _content(document, variants.zip_keys or [], generated=False)
     check_zips(paths[-1], content.variant, content.zip_keys, content.remedy)
     return content
+
+
+def parse_reason(error: str) -> str:
+    """Return the reason and the place in a parser's error, which rattler-build passes on in Rust's debug form."""
+    place, kinds = _PLACE.search(error), _KINDS.search(error)
+    reason = f"{kinds[2]} where a {kinds[1]} is expected" if kinds else error
+    if message := _MESSAGE.search(error):
+        reason = message[1]
+    return f"line {place[1]}, column {place[2]}: {reason}" if place else reason
 
 
 def _content(document: Mapping[Any, Any], zip_keys: Any, *, generated: bool) -> Content:

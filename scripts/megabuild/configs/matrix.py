@@ -155,7 +155,8 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
             path, JinjaConfig(target, variant={"provider": provider})
         )
     except (OSError, RattlerBuildError) as error:
-        raise ConfigError(f"{path}: cannot be read for {platform}: {error}", "correct the file") from error
+        reason = config_file.parse_reason(str(error))
+        raise ConfigError(f"{path}: cannot be read for {platform}: {reason}", "correct the file") from error
     values = {key: [as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
     zip_keys = [list(group) for group in config.zip_keys or []]
     zipped = {key: values.get(key, []) for group in zip_keys for key in group}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,7 @@ WHAT = "Select"
 LOCAL = "Local files"
 SHOWN = "Output"
 HOW = "Network"
+_TABLE, _BAR = re.compile(r"(?:^\|.*\|(?:\n|\Z)){3,}", re.MULTILINE), re.compile(r"(?<!\\)\|")
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -119,10 +121,27 @@ def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result
         result = make(options, folder, tell=tell, progress=progress)
     if not invocation.json and result.lines and sys.stdout.isatty():
         console = Console(highlight=False, emoji=False)
+        lines = fit_tables("\n".join(result.lines).replace("<br>", "; "), console.width)
         with console.capture() as captured:
-            console.print(Markdown("\n".join(result.lines).replace("<br>", "; ")))
+            console.print(Markdown(lines))
         return replace(result, lines=captured.get().rstrip("\n").splitlines())
     return result
+
+
+def fit_tables(markdown: str, width: int) -> str:
+    """Write tables as lists if rich would cut a word of a cell at this width."""
+
+    def fit(table: re.Match[str]) -> str:
+        heads, _, *rows = (
+            [cell.strip() for cell in _BAR.split(line)[1:-1]] for line in table[0].splitlines()
+        )
+        words = (" ".join(column).split() for column in zip(heads, *rows, strict=True))
+        if sum(max(map(len, column), default=0) + 4 for column in words) <= width:
+            return table[0]
+        named = ([f"{head}: {cell}" for head, cell in zip(heads, row, strict=True) if cell] for row in rows)
+        return "".join(f"* **{row[0].partition(': ')[2]}**:\n  {'; '.join(row[1:])}\n" for row in named)
+
+    return _TABLE.sub(fit, markdown)
 
 
 def _root(option_value: Path | None) -> Path:

@@ -14,13 +14,13 @@ import psutil
 import pytest
 from audit_samples import MADE, asks, has, pinned, report, vendors, wheel
 
-from command_line.audit import package_names, status_names
+from command_line.audit import fit_tables, package_names, status_names
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import UnknownError, UsageError, VerdictError
 from pin_audit.facts import AnyFact, Scope, SourceOutcome, UpstreamArchs
 from pin_audit.name_map import names, plain
-from pin_audit.report import BEGIN, END, insert, markdown, to_document
+from pin_audit.report import BEGIN, END, insert, markdown, table, to_document
 from pin_audit.rows import Status
 from pin_audit.run_sources import SOURCES
 
@@ -193,3 +193,16 @@ def test_ctrl_c_ends_it_at_once_and_quietly(tmp_path: Path, repository: Path) ->
     assert process.returncode == 130
     assert not [child for child in left if "git" in child.name()]
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(("width", "tables"), [(80, False), (200, True)])
+def test_a_terminal_too_narrow_for_a_table_gets_a_list_with_whole_words(width: int, tables: bool) -> None:
+    path = "recipe/a_rather_long_folder_name/recipe.yaml:123"
+    command = "scripts/test tests/integration/test_render_table.py --renew-names"
+    text = table(("location", "old", "reason"), [(path, "1 \\| 2", command), ("b", "", "c")])
+    shown = fit_tables(f"# Head\n\n{text}\n\nend\n", width)
+    assert (text in shown) == tables
+    assert path in shown
+    assert command in shown
+    assert shown.startswith("# Head\n\n")
+    assert shown.endswith("\nend\n")

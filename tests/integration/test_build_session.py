@@ -34,7 +34,9 @@ from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
 from megabuild.plan.published import channels_beside, records
 from megabuild.run import preflight, work
+from megabuild.run.session import execute
 from megabuild.run.summary import Summary
+from megabuild.status.status import Span
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +104,11 @@ def test_a_second_run_has_nothing_to_do_and_the_plan_knows_what_the_first_took(
     assert len(before) == 3
     assert not built.phases()
     assert built.plan().estimate.hours == 0
+    runs = built.options().state / "runs"
+    traces = sorted(runs.glob("*.trace.json"))
+    prepared = Span("packing wheels", "packing wheels", 1.0, 2.0)
+    execute(built.plan(), lambda status: status.spans.append(prepared))
+    assert sorted(runs.glob("*.trace.json")) == traces, "the page shows the last run that built something"
     elsewhere, cache = replace(built, output=tmp_path / "elsewhere"), built.output / "cache"
     assert elsewhere.plan(cache=cache).estimate.hours * 3600 == pytest.approx(first[1].seconds, abs=5.0)
     of_one = elsewhere.plan(cache=cache, pythons=("3.12",)).estimate

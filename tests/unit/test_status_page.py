@@ -84,6 +84,17 @@ def test_no_name_becomes_a_tag_of_the_page(folder: Path) -> None:
     assert "http" not in page, "one file, nothing else is loaded"
 
 
+def test_the_page_has_a_time_axis_and_no_empty_lane(folder: Path) -> None:
+    trace = folder / "runs" / f"20270101{SUFFIX}"
+    spans = [Span("pytorch", "long", BEGAN, BEGAN + 4000), Span("test", "too short", BEGAN, BEGAN + 0.1)]
+    write_trace(trace, [*spans, Span("test b", "brief", BEGAN, BEGAN + 90)], [], BEGAN)
+    page = run_page(folder)
+    assert re.findall('class="lane"><b title="(.*?)"', page) == ["pytorch", "test b"]
+    assert ">long</i>" in page
+    assert ">brief</i>" not in page, "no room for the word"
+    assert re.findall(r"%\">([\d: a-z]+)</i>", page)[:4] == ["0 s", "16:40 min", "33:20 min", "50:00 min"]
+
+
 def test_a_damaged_trace_is_named_and_none_is_no_page(folder: Path, tmp_path: Path) -> None:
     (folder / "runs" / f"20270101{SUFFIX}").write_text("[")
     with pytest.raises(IntegrityError, match="20270101"):

@@ -74,7 +74,7 @@ def execute(
         with contextlib.suppress(OSError) if failed else contextlib.nullcontext():
             run.note_channels()
             summary.write(records / f"{log.stamp}.json")
-            if run.status.spans:
+            if run.status.spans and any(row.status != "skipped" for row in summary.packages):
                 trace.write_trace(records / f"{log.stamp}{trace.SUFFIX}", run.status.spans, steps, began)
                 summary.write(options.state / LATEST)
         run.status.end(status, message, code, summary.seconds)

@@ -17,8 +17,8 @@ from megabuild.status.status import Span
 SUFFIX = ".trace.json"
 _NINJA = "ninja"
 _MOST_BYTES, _LONGEST_NAME = 64 << 20, 300
-#: Narrower spans would be invisible.
-_LEAST_PERCENT = 0.05
+#: Narrower spans would be invisible; much narrower ones than the second have no room for a word.
+_LEAST_PERCENT, _LEAST_WITH_TEXT = 0.05, 4.0
 
 
 def ninja_steps(build: Path, since: float) -> list[Span]:
@@ -92,6 +92,7 @@ def run_page(folder: Path) -> str:
             lane["args"]["name"]: [
                 {
                     "what": event["name"],
+                    "text": event["name"] if 100 * event["dur"] / whole >= _LEAST_WITH_TEXT else "",
                     "took": duration(event["dur"] / 1e6),
                     "left": 100 * max(0, event["ts"]) / whole,
                     "width": 100 * event["dur"] / whole,
@@ -102,10 +103,12 @@ def run_page(folder: Path) -> str:
             for lane in events
             if lane["ph"] == "M"
         }
+        lanes = {name: visible for name, visible in lanes.items() if visible}
+        ticks = [(percent, duration(whole * percent / 1e8)) for percent in (0, 25, 50, 75)]
         loader = jinja2.FileSystemLoader(Path(__file__).parent)
         environment = jinja2.Environment(autoescape=True, loader=loader, undefined=jinja2.StrictUndefined)
         environment.filters |= {"duration": duration, "size": size}
-        return environment.get_template("page.html.j2").render(run=run, lanes=lanes)
+        return environment.get_template("page.html.j2").render(run=run, lanes=lanes, ticks=ticks)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, jinja2.TemplateError) as error:
         raise IntegrityError(
             f"{record}: {type(error).__name__}: {error}", "run the build again to write a new trace"

@@ -57,7 +57,8 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
     if not rows:
         return Result(lines=["nothing to remove"])
     lines = table(("kind", "config", "size", "after removal"), rows, right=frozenset({2}))
-    end = f"removed {size(freed)}" if apply else f"{size(freed)}; remove with --kind KIND --apply"
+    total = f"{size(sum(sizes.values()))}, of which --kind KIND --apply can remove {size(freed)}"
+    end = f"removed {size(freed)}" if apply else total
     return Result(lines=[*lines, "", end, *(_kept_line(why, paths) for why, paths in kept.items())])
 
 

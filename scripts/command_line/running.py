@@ -37,11 +37,16 @@ def run_configs(
     """Plan or build configs one after the other. If one fails, the next one starts; Ctrl-C ends all."""
 
     def run(name: str, own: Invocation) -> Result:
+        plan = plans.get(name)
+        if plan_only and plan is not None and not isinstance(plan, MegabuildError):
+            return plan_result(plan)
         return _run_config(options[name](), own, plan_only=plan_only, remove_trees=remove_trees)
+
+    plans: dict[str, Plan | MegabuildError | None] = {}
 
     if len(options) == 1:
         return run(next(iter(options)), invocation)
-    plans = _survey(options, _console(invocation))
+    plans |= _survey(options, _console(invocation))
     overview = overview_lines(plans)
     if not plan_only:
         show(_console(invocation), overview)

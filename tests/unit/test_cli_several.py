@@ -7,8 +7,10 @@ import os
 import shutil
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -221,7 +223,11 @@ def test_plans_of_several_build_nothing(runs: Runs, invocation: Invocation) -> N
     result = build(invocation, *NAMES, "--plan")
     assert (result.stdout.count("plan of"), result.exit_code) == (2, 8)
     assert not Path("out").exists()
+    planned = Counter[str]()
+    for name in NAMES:
+        runs.plans[name] = partial(planned.update, [name])
     document = json.loads(build(invocation, *NAMES[:2], "--plan", "--json").stdout)
+    assert planned == dict.fromkeys(NAMES[:2], 1), "the table's plans are shown, not made again"
     assert [entry["result"]["config"] for entry in document["configs"]] == list(NAMES[:2])
 
 

@@ -106,7 +106,7 @@ def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> lis
         return [] if none else [f"PyTorch Geometric's extensions: {extensions.reason}"]
     rows = []
     for task in extensions.tasks:
-        how = task.how.replace("nothing", f"{UNICODE.failed} nothing")
+        how = task.how.replace("nothing", f"{UNICODE.failed} fails")
         for item in task.items:
             state = _state(item, how, fetched)
             rows.append((item.package.id.label, state, task.reason if state == how else ""))

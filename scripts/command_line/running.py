@@ -16,7 +16,6 @@ from command_line.progress_display import Screen, show
 from command_line.run_command import Invocation, error_document, outcome
 from groundwork import in_use
 from groundwork.errors import Interrupted, MegabuildError
-from groundwork.progress import Notes
 from groundwork.result import Result
 from groundwork.text import UNICODE, display, duration, size, table
 from megabuild.plan import published
@@ -131,9 +130,7 @@ def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, re
 def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
     # imported late: --plan needs none of it
     from megabuild.run.session import execute
-    from megabuild.run.summary import install_line
 
-    plans = [plan]
     sums: Path | None = None
     try:
         with Screen(console, verbose=invocation.verbose) as screen:
@@ -142,17 +139,13 @@ def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
                 invocation.log = Path(status.record.log)
                 screen.follow(status)
 
-            def prepare(report: Notes) -> Plan:
-                plans.append(make_plan(plan.options, report))
-                return plans[-1]
-
-            summary = execute(plan, follow, prepare)
+            summary = execute(plan, follow)
     finally:
         with suppress(OSError, MegabuildError):  # a full disk
             sums = published.write_sums(plan.options.output)
     if sums and any(row.status == "built" for row in summary.packages):
         show(console, [f"packages and their hashes: {display(sums)}"])
-    return summary.result(install_line(plans[-1], summary), rehearsal=plan.options.rehearse)
+    return summary.result(rehearsal=plan.options.rehearse)
 
 
 def _show_packages(options: Options, console: Console, invocation: Invocation) -> None:

@@ -29,7 +29,7 @@ from groundwork.result import Result
 from megabuild.plan import planning
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Estimate, Plan
-from megabuild.run import session, summary
+from megabuild.run import session
 from megabuild.run.summary import PackageResult, Summary
 from megabuild.status.status import Status
 
@@ -56,7 +56,7 @@ class Runs:
         self.plans.get(options.config.name, lambda: None)()
         return FakePlan(options)
 
-    def execute(self, plan: FakePlan, follow: Callable[[Status], None], prepare: object) -> Summary:
+    def execute(self, plan: FakePlan, follow: Callable[[Status], None]) -> Summary:
         self.options.append(plan.options)
         name = plan.options.config.name
         log = Path("/state") / name / "run.log"
@@ -87,7 +87,6 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     fake = Runs()
     monkeypatch.setattr(running, "make_plan", fake.plan)
     monkeypatch.setattr(session, "execute", fake.execute)
-    monkeypatch.setattr(summary, "install_line", lambda plan, done: "")
     monkeypatch.setattr(running, "plan_result", plan_result)
     monkeypatch.setattr(running, "overview_lines", lambda plans: [f"overview of {len(plans)}"])
     monkeypatch.chdir(tmp_path)

@@ -117,7 +117,7 @@ def test_a_plan_is_json(options: Options) -> None:
 
 
 def test_the_closing_table_fits_80_columns_and_comes_last() -> None:
-    lines = list(a_summary().result("python3 scripts/megabuild env create").lines)
+    lines = list(replace(a_summary(), use="python3 scripts/megabuild env create").result().lines)
     assert max(map(len, lines)) <= 80
     assert lines[-4].startswith("package ")
     assert any(line.startswith("libtorch-cuda-linalg 2.13.0 nomagma") for line in lines)
@@ -128,7 +128,7 @@ def test_the_closing_table_fits_80_columns_and_comes_last() -> None:
 
 
 def test_the_summary_names_the_failed_package() -> None:
-    failed = list(a_summary(ok=False, error="the linker gave up").result("").lines)
+    failed = list(a_summary(ok=False, error="the linker gave up").result().lines)
     assert any("✗ failed" in line for line in failed)
     assert "✗ the linker gave up" in failed
     assert any("incomplete after 11:06 h" in line for line in failed)

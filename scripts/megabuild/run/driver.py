@@ -14,7 +14,6 @@ from groundwork import files
 from groundwork.errors import BuildError, DeadlineError, MegabuildError, OutOfSpaceError
 from groundwork.jobs import Budget
 from groundwork.machine import is_full
-from groundwork.progress import Notes
 from groundwork.text import counted, display
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
@@ -22,7 +21,7 @@ from megabuild.isolation.base import Isolation
 from megabuild.plan import published, tree_reuse
 from megabuild.plan.estimate import keep_last_run
 from megabuild.plan.plan import LastRun, Plan, Stored
-from megabuild.plan.planning import compare_with_disk
+from megabuild.plan.planning import compare_with_disk, make_plan
 from megabuild.run import stored
 from megabuild.run.extension import ExtensionWork, make_torch_channel
 from megabuild.run.graph import Graph, Inbox
@@ -31,14 +30,12 @@ from megabuild.run.package_test import PackageTest
 from megabuild.run.preflight import check_disk, checks
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import MemoryBudget, PyTorchWork
-from megabuild.run.summary import Summary, name_of_test, package_results
+from megabuild.run.summary import Summary, install_line, name_of_test, package_results
 from megabuild.run.work import RunContext, TaskResult, Work
 from megabuild.status.record import has_ended_well
 from megabuild.status.show import progress_of
 from megabuild.status.status import Status, TimeLeft, logger
 
-#: Makes a plan's environment and returns the new plan. Its argument takes progress notes from any thread.
-Prepare = Callable[[Notes], Plan]
 #: Extensions built in parallel; package tests in parallel with the build of other packages.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2
 
@@ -46,11 +43,9 @@ _AT_ONCE, _TESTS_AT_ONCE = 3, 2
 class Driver:
     """One run; the caller holds the lock of its state."""
 
-    def __init__(
-        self, plan: Plan, log: LogFile, follow: Callable[[Status], None], prepare: Prepare | None
-    ) -> None:
+    def __init__(self, plan: Plan, log: LogFile, follow: Callable[[Status], None]) -> None:
         damage = published.repair(plan.options.packages, plan.options.config.platform)
-        self._plan, self._prepare, self._log = compare_with_disk(plan), prepare, log
+        self._plan, self._log = compare_with_disk(plan), log
         self._began = time.monotonic()
         self._pytorch: PyTorchWork | None = None
         self._failed: dict[str, MegabuildError] = {}
@@ -91,11 +86,11 @@ class Driver:
         stored.put(compare_with_disk(self._plan), os.environ, self.status)
 
     def _build(self) -> None:
-        if self._prepare is not None and not self._plan.environment.ready:
+        if not self._plan.environment.ready:
             if self._plan.environment.root is None:  # else the preparation may install a missing program
                 self._plan.usable_isolation()
             check_disk(self._plan)
-            self._plan = compare_with_disk(self._prepare(self.status.note))
+            self._plan = make_plan(self._plan.options, self.status.note)
             self._show_plan()
         if stored.fetch(self._plan, os.environ, self.status):
             self._plan = compare_with_disk(replace(self._plan, stored=Stored()))
@@ -205,7 +200,7 @@ class Driver:
             time_left = self.status.time_left
             last = LastRun(seconds=time_left.seconds, passed=time_left.passed, pythons=plan.rounds)
             keep_last_run(options, last)
-        return Summary(
+        summary = Summary(
             ok=ok,
             config=options.run_name,
             packages=rows,
@@ -216,3 +211,4 @@ class Driver:
             failures=tuple(why.failure for why in self._failed.values() if why.failure),
             **figures,
         )
+        return replace(summary, use=install_line(plan, summary))

@@ -53,6 +53,7 @@ class PyTorchWork(BuildTask):
 
     def __init__(self, run: RunContext, budget: MemoryBudget) -> None:
         super().__init__(run, run.plan.options.state, budget)
+        self._left = run.plan  # changes from attempt to attempt: each publishes packages
         self._memory_budget = budget
         self._tree = self._state / "tree"
         self._swap_mended = False
@@ -65,10 +66,10 @@ class PyTorchWork(BuildTask):
 
     @property
     def items(self) -> Sequence[PlanItem]:
-        return self._plan.items
+        return self._left.items
 
     def describe(self, jobs: int) -> tuple[View, Job]:
-        plan, options = self._plan, self._plan.options
+        plan, options = self._left, self._left.options
         seen = view(
             plan, self._run.isolation, state=options.state, recipe=options.recipe,
             channels=plan.environment.channels, written=("tree",) if plan.stages else (),
@@ -85,7 +86,7 @@ class PyTorchWork(BuildTask):
 
     def prepare(self, seen: View, job: Job, log: LogFile) -> None:
         """Prepare the tree before anything is compiled in it."""
-        plan = self._plan
+        plan = self._left
         name = plan.staged_name if plan.stages else plan.missing[0].name
         self.task.phase(title(name, "", "environment"))
         if not plan.stages:
@@ -103,7 +104,7 @@ class PyTorchWork(BuildTask):
 
     def run(self, jobs: int) -> TaskResult:
         """Build the missing packages, without those that an earlier attempt published."""
-        self._plan = compare_with_disk(self._plan)
+        self._left = compare_with_disk(self._plan)
         self._ended = False
         try:
             return super().run(jobs)
@@ -145,7 +146,7 @@ class PyTorchWork(BuildTask):
         """Retry with a new staging if the swap refuses a tree that was reused unchecked."""
         if not isinstance(error, SwapRefused):
             return super().mend(error)
-        if self._swap_mended or self._plan.staging_decision.decision != "reuse":
+        if self._swap_mended or self._left.staging_decision.decision != "reuse":
             return ""
         self._swap_mended = True
         output_folder.drop_stagings(self._out)
@@ -154,7 +155,7 @@ class PyTorchWork(BuildTask):
     def figures(self) -> dict[str, Any]:
         """Return this task's fields of the run's summary."""
         return {
-            "staging": self._plan.staging_decision.decision,
+            "staging": self._left.staging_decision.decision,
             "staging_seconds": round(self._parser.staging_seconds, 1),
             "swaps": self._parser.swaps,
         }

@@ -17,7 +17,7 @@ from groundwork.redact import Mask
 from megabuild.cleaning import size_of
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
-from megabuild.run.driver import Driver, Prepare
+from megabuild.run.driver import Driver
 from megabuild.run.logfile import LogFile
 from megabuild.run.summary import LATEST, RECORDS, Summary
 from megabuild.status import trace
@@ -27,14 +27,11 @@ from megabuild.status.status import Status, logger
 _WORK = ("out", "tmp", "finished", "tests", "tree", "tree.former")
 
 
-def execute(
-    plan: Plan, follow: Callable[[Status], None] = lambda status: None, prepare: Prepare | None = None
-) -> Summary:
+def execute(plan: Plan, follow: Callable[[Status], None] = lambda status: None) -> Summary:
     """Run a plan to its end and return the summary.
 
-    ``follow`` takes the run's status; its messages go to the logger ``megabuild``. ``prepare`` completes the plan's
-    environment if it is not ready. The summary is also written below the state folder's ``runs``, even after an error,
-    and to ``run.json`` unless the run had nothing to do.
+    ``follow`` takes the run's status; its messages go to the logger ``megabuild``. The summary is also written below
+    the state folder's ``runs``, even after an error, and to ``run.json`` unless the run had nothing to do.
     """
     options = plan.options
     in_use.mark(options.output)
@@ -46,7 +43,7 @@ def execute(
         LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
         _logging_to(log),
     ):
-        run = Driver(plan, log, follow, prepare)
+        run = Driver(plan, log, follow)
         failed: Exception | None = None
         try:
             run.go()

@@ -73,6 +73,7 @@ class Summary:
     #: seconds of ninja's ten slowest steps, by output
     slowest_steps: Mapping[str, float] = field(default_factory=dict)
     error: str = ""  #: the run's error, or empty
+    use: str = ""  #: command that installs the packages, or empty
     #: details of each failed task (docs/json.md)
     failures: tuple[Mapping[str, object], ...] = ()
 
@@ -86,16 +87,16 @@ class Summary:
         document = Result(format="run", document=self.to_dict()).to_json()
         files.write(path, json.dumps(document, indent=1) + "\n")
 
-    def result(self, use: str, *, rehearsal: bool = False) -> Result:
-        """Return the command's result; ``use`` is a command that installs the packages."""
+    def result(self, *, rehearsal: bool = False) -> Result:
+        """Return the command's result."""
         lines = ["", *self.figure_lines()]
-        lines += ["to install the packages:", *fold_command(use)] if use else []
+        lines += ["to install the packages:", *fold_command(self.use)] if self.use else []
         lines += ["", _MODEL] if rehearsal else []
         end = "done in" if self.ok else "incomplete after"
         lines += ["", f"{self.config}: {end} {duration(self.seconds)}"]
         return Result(
             format="run",
-            document={**self.to_dict(), "use": use},
+            document=self.to_dict(),
             lines=[*lines, *package_lines(self.packages)],
             exit_code=0 if self.ok else BuildError.exit_code,
         )

@@ -8,6 +8,7 @@ from groundwork.errors import MegabuildError
 from groundwork.text import UNICODE, counted, duration, fold, size, table, wrapped
 from megabuild.plan import stored
 from megabuild.plan.plan import Plan
+from megabuild.providers.environment import Pending
 
 _HEADS = ("config", "will", "download", "disk", "time")
 CANNOT = "cannot be built"
@@ -29,8 +30,9 @@ def overview_lines(plans: Mapping[str, Plan | MegabuildError | None]) -> list[st
                 reasons.setdefault(reason, []).append(name)
                 remedies.setdefault(reason, plan.remedy)
             continue
-        fetched = sum(download.size for download in plan.environment.downloads)
-        needed = plan.estimate.disk + plan.environment.to_make
+        pending = plan.environment.pending or Pending()
+        fetched = sum(download.size for download in pending.downloads)
+        needed = plan.estimate.disk + pending.bytes
         rows.append((name, _work(plan), _size(fetched), _size(needed), _time(plan.estimate.hours)))
         downloads, disk, hours = downloads + fetched, disk + needed, hours + plan.estimate.hours
     rows.append(("all, one after the other", "", _size(downloads), _size(disk), _time(hours)))

@@ -12,7 +12,7 @@ import msgspec
 
 from groundwork.errors import Interrupted, UsageError
 from groundwork.result import Result
-from megabuild.configs.config import Config, available, load
+from megabuild.configs.config import Config, available, load, recipe_of
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit import feedstock, release, repositories
 from pin_audit.bump import Bump, BumpContext, Change, collect
@@ -78,7 +78,7 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
     package = find(options.package_words[0]) if options.package_words else packages()[0]
     own = feedstock.is_own(root) and (root / package.recipe).is_file()
     configs = tuple(load(root, name) for name in available(root)) if own else feedstock.configs(root)
-    kept = tuple(config for config in configs if config.provider == "conda-forge")
+    kept = tuple(config for config in configs if config.follows_conda_forge)
     recipe, matrix = _lines(root, package.recipe if own else "")
     old = _built_version(recipe, kept if own else (), package.key)
 
@@ -108,7 +108,7 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
     rendered = {
         file: rendered_requirements(
             root / file,
-            [config for config in configs if not own or _has_recipe(config, file, packages()[0].recipe)],
+            [config for config in configs if not own or _has_recipe(root, config, file, packages()[0].recipe)],
             key, version, old,
         )
         for file in dict.fromkeys(line.file for line in recipe)
@@ -121,11 +121,11 @@ def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None])
     )  # fmt: skip
 
 
-def _has_recipe(config: Config, file: str, main: str) -> bool:
+def _has_recipe(root: Path, config: Config, file: str, main: str) -> bool:
     """Whether a config of this repository takes a recipe: PyTorch's wheels have one of their own."""
     if file == _WHEEL:
-        return config.provider == "wheel"
-    return config.provider == "conda-forge" or file != main
+        return recipe_of(root, config) == root.absolute() / file
+    return config.follows_conda_forge or file != main
 
 
 def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:

@@ -118,7 +118,7 @@ def make(
     foreign = options.upstream is not None or not feedstock.is_own(root)
     everything = feedstock.configs(root) if foreign else (load(root, name) for name in available(root))
     # only these configs build with packages that conda-forge pins
-    configs = tuple(config for config in everything if config.provider == "conda-forge")
+    configs = tuple(config for config in everything if config.follows_conda_forge)
     warnings: dict[str, None] = {}
 
     def report(source: str, text: str) -> None:

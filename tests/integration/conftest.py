@@ -56,7 +56,7 @@ def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny
     """A tiny megabuild that has built nothing yet."""
     for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(planning, "provide", provider(channel))
+    monkeypatch.setattr(planning, "choose_provider", provider(channel))
     shutil.copytree(ROOT, tmp_path / "root")
     return Tiny(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
 

@@ -23,7 +23,7 @@ from megabuild.providers.debian import root
 from megabuild.providers.environment import machine_platform
 from megabuild.providers.local.interpreters import some_of
 from megabuild.providers.provider import ProviderRequest
-from megabuild.providers.select import provide
+from megabuild.providers.select import choose_provider
 
 # PyTorch 2.6 imports pkg_resources and predates pybind11 3.
 PACKAGES = ("numpy", "pybind11 <3", "setuptools <75", "pyyaml", "typing_extensions")
@@ -82,7 +82,8 @@ def install_cuda_environment(repository: Path, target: Path, more: Sequence[str]
     """Install what Debian's config for CUDA builds with, for Python 3.12, and more packages."""
     config = load(repository, "linux_64_cuda124_debian")
     planned = render(config, repository / "recipe" / "recipe.yaml")
-    made = provide(ProviderRequest(config=config, planned=planned, cache=debian_cache(), report=print))
+    request = ProviderRequest(config=config, planned=planned, cache=debian_cache(), report=print)
+    made = choose_provider(request).provide()
     overrides = VirtualPackageOverrides()
     overrides.libc = Override.string(made.virtual_packages["__glibc"])
     overrides.cuda = Override.string("12.4")

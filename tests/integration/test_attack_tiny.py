@@ -34,7 +34,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
         for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
             patch.delenv(name, raising=False)
         channel = make_channel(base / "channel")
-        patch.setattr(planning, "provide", provider(channel))
+        patch.setattr(planning, "choose_provider", provider(channel))
         shutil.copytree(ROOT, base / "root")
         yield Tiny(output=base / "output", channel=channel, root=base / "root")
 

@@ -54,7 +54,7 @@ def test_a_changed_script_or_dependency_builds_an_extension_again_but_not_pytorc
         file.write("# nothing\n")
     assert [row.status for row in tiny.run(**cluster).packages] == ["skipped", "skipped", "built"]
     newer = make_channel(tmp_path / "newer", (*PACKAGES, ("tool", "1.1", "0")))
-    monkeypatch.setattr(planning, "provide", provider(newer))
+    monkeypatch.setattr(planning, "choose_provider", provider(newer))
     assert statuses(tiny.run(**cluster)) == {"cluster py311": "built"}
 
 

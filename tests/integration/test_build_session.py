@@ -47,7 +47,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, channel: Path) -> tuple[Tiny
     tiny = Tiny(output=here / "output", channel=channel, root=here / "root")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCH_CCACHE", "no-such-cache")
-        patch.setattr(planning, "provide", provider(channel))
+        patch.setattr(planning, "choose_provider", provider(channel))
         summary = tiny.run()
     shutil.copytree(here, here.with_name("kept"), symlinks=True)
     return tiny, summary
@@ -120,7 +120,7 @@ def test_another_day_in_another_folder_gives_the_same_bytes(
 ) -> None:
     elsewhere = tmp_path / "another" / "place"
     shutil.copytree(built.channel, elsewhere / "channel")
-    monkeypatch.setattr(planning, "provide", provider(elsewhere / "channel"))
+    monkeypatch.setattr(planning, "choose_provider", provider(elsewhere / "channel"))
     second = replace(built, output=elsewhere / "output", channel=elsewhere / "channel")
     assert statuses(second, cache=elsewhere / "cache") == ["built"] * 3
     assert published(second) == published(built)
@@ -194,7 +194,7 @@ def test_a_new_version_of_a_dependency_recompiles_and_says_which(
     built: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = make_channel(tmp_path / "newer", (*PACKAGES, ("tool", "1.1", "0")))
-    monkeypatch.setattr(planning, "provide", provider(newer))
+    monkeypatch.setattr(planning, "choose_provider", provider(newer))
     monkeypatch.setenv("TINY_STAGING_FAIL", "no such header")
     with pytest.raises(BuildError):
         built.run()
@@ -202,7 +202,7 @@ def test_a_new_version_of_a_dependency_recompiles_and_says_which(
     # the new one is not finished: whoever goes back has the old one
     monkeypatch.delenv("TINY_STAGING_FAIL")
     with monkeypatch.context() as back:
-        back.setattr(planning, "provide", provider(built.channel))
+        back.setattr(planning, "choose_provider", provider(built.channel))
         assert not built.plan().missing
         shutil.rmtree(built.options().packages)
         assert built.run().ok
@@ -233,14 +233,16 @@ def test_published_packages_and_their_index_are_not_believed_but_looked_into(
 def test_what_this_machine_lacks_is_named_before_anything_is_built(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "provide", provider(tiny.channel, pythons=("3.12",)))
+    monkeypatch.setattr(planning, "choose_provider", provider(tiny.channel, pythons=("3.12",)))
     plan = tiny.plan()
     assert list(dict(plan.left_out)) == ["3.11"]
     assert {item.package.python for item in plan.items} == {None, "3.12"}
-    monkeypatch.setattr(planning, "provide", provider(make_channel(tmp_path / "without", PACKAGES[1:])))
+    monkeypatch.setattr(
+        planning, "choose_provider", provider(make_channel(tmp_path / "without", PACKAGES[1:]))
+    )
     with pytest.raises(PreflightError, match="tool"):
         tiny.plan()
-    monkeypatch.setattr(planning, "provide", provider(tiny.channel))
+    monkeypatch.setattr(planning, "choose_provider", provider(tiny.channel))
     monkeypatch.setattr(preflight, "disk_free", lambda folder: 10**12)  # enough for a real PyTorch
     with pytest.raises(IntegrityError, match="sha256"):
         tiny.run(rehearse=False, engine="host")

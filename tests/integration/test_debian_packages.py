@@ -25,7 +25,7 @@ from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import ProviderRequest
-from megabuild.providers.select import provide
+from megabuild.providers.select import choose_provider
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU, CUDA = "linux_64_cpu_debian", "linux_64_cuda124_debian"
@@ -48,8 +48,9 @@ def environment(name: str) -> Environment:
     """The provider's channel and root, as the build had them."""
     config = configs.load(ROOT, name)
     planned = render(config, ROOT / "recipe" / "recipe.yaml")
+    request = ProviderRequest(config=config, planned=planned, cache=CACHE, report=lambda _: None)
     try:
-        return provide(ProviderRequest(config=config, planned=planned, cache=CACHE, report=lambda _: None))
+        return choose_provider(request).provide()
     except MegabuildError as error:
         pytest.skip(error.message)
 

@@ -133,7 +133,7 @@ def test_packages_have_the_names_that_conda_smithys_file_gives_them_everywhere(
     (root / CONFIG_FOLDER / f"{CONFIG}.yaml").write_text(
         f"channel_sources:\n- {channel.as_uri()}\ntarget_platform:\n- linux-64\n"
     )
-    monkeypatch.setattr(planning, "provide", provider(channel, pythons=()))
+    monkeypatch.setattr(planning, "choose_provider", provider(channel, pythons=()))
     config = load(root, CONFIG)
     output = tmp_path / "output"
     options = Options(

@@ -19,7 +19,7 @@ def channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
         monkeypatch.delenv(name, raising=False)
     made = make_channel(tmp_path / "channel")
-    monkeypatch.setattr(planning, "provide", provider(made))
+    monkeypatch.setattr(planning, "choose_provider", provider(made))
     monkeypatch.setenv(server.STORE, str(tmp_path / "store"))
     return made
 

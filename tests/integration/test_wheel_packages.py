@@ -16,7 +16,7 @@ import pytest
 from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.providers.local.interpreters import find as find_interpreters
-from megabuild.providers.pypi import torch
+from megabuild.providers.wheel import torch_wheels as torch
 
 CONFIG = "linux_64_cpu_wheel"
 pytestmark = pytest.mark.long

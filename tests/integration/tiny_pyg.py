@@ -65,7 +65,7 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TinyPyg:
     monkeypatch.setenv("TINY_SECONDS", "0.2")
     monkeypatch.setenv("TORCH_CCACHE", "no-such-cache")
     channel = make_channel(folder / "channel")
-    monkeypatch.setattr(planning, "provide", provider(channel))
+    monkeypatch.setattr(planning, "choose_provider", provider(channel))
     monkeypatch.setattr(find_wheel, "check_package", lambda package, **expected: None)
     root = folder / "root"
     shutil.copytree(ROOT, root)
@@ -76,6 +76,6 @@ if __name__ == "__main__":
     from megabuild.run.session import execute
 
     here = TinyPyg(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
-    setattr(planning, "provide", provider(here.channel))  # noqa: B010
+    setattr(planning, "choose_provider", provider(here.channel))  # noqa: B010
     setattr(find_wheel, "check_package", lambda package, **expected: None)  # noqa: B010
     execute(here.plan(), lambda status: None)

@@ -18,7 +18,7 @@ def test_the_line_names_packages_python_and_what_this_machine_lacks(
 ) -> None:
     channel = make_channel(tmp_path / "channel with blank")
     lacks = {"__cuda": "13.2", "__glibc": "9.9"}
-    monkeypatch.setattr(planning, "provide", provider(channel, virtual_packages=lacks))
+    monkeypatch.setattr(planning, "choose_provider", provider(channel, virtual_packages=lacks))
     monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "")  # as without a driver
     plan = Tiny(output=tmp_path / "output", channel=channel).plan()
     rows = tuple(PackageResult(package=item.package.id, status="built") for item in plan.items)
@@ -31,7 +31,7 @@ def test_the_line_names_packages_python_and_what_this_machine_lacks(
 
 def test_the_line_names_an_extension_for_all_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = make_channel(tmp_path / "channel")
-    monkeypatch.setattr(planning, "provide", provider(channel))
+    monkeypatch.setattr(planning, "choose_provider", provider(channel))
     plan = Tiny(output=tmp_path / "output", channel=channel).plan()
     pythonic = next(item.package for item in plan.items if item.package.python)
 

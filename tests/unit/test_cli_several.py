@@ -159,7 +159,7 @@ def test_the_overview_has_a_row_per_config_their_sum_and_each_reason_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = make_channel(tmp_path / "channel")
-    monkeypatch.setattr(planning, "provide", provider(channel))
+    monkeypatch.setattr(planning, "choose_provider", provider(channel))
     plan = Tiny(output=tmp_path / "output", channel=channel, root=ROOT).plan(cache=tmp_path / "cache")
     gigabyte = Estimate(disk=10**9, hours=1.5)
     plans: dict[str, Plan | MegabuildError | None] = {

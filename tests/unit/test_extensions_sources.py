@@ -111,7 +111,7 @@ def test_the_table_is_in_step_with_recipes_and_what_is_in_packages(
 
 @pytest.mark.parametrize(
     ("config", "says"),
-    [("osx_arm64_cpu", "for Linux only"), ("linux_64_cpu_debian", "Debian"), ("linux_64_cpu", "")],
+    [("osx_arm64_cpu", "for Linux only"), ("linux_64_cpu_debian", "debian"), ("linux_64_cpu", "")],
 )
 def test_a_config_that_builds_none_says_why(repository: Path, config: str, says: str) -> None:
     why = why_not(load(repository, config), pyg="auto", rehearse=False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from calling import call
+from tiny import provider
 
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, IsolationError, UsageError
@@ -162,7 +163,7 @@ def test_the_caches_of_two_feedstocks_are_not_shared(make: Make, repository: Pat
 
 def test_the_plan_of_another_recipe_speaks_of_no_pytorch(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make()
-    monkeypatch.setattr(planning, "provide", lambda request: Environment(channels=(root,), pythons=()))
+    monkeypatch.setattr(planning, "choose_provider", provider(root, pythons=()))
     plan = planning.make_plan(options(root, engine="host"), print)
     lines = plan_lines(plan)
     assert lines[0] == f"{SINGLE}: builds small-feedstock's recipe for {MACHINE}"
@@ -177,7 +178,7 @@ def test_another_platforms_config_is_planned_and_not_built(
 ) -> None:
     foreign = "linux_aarch64_" if MACHINE != "linux-aarch64" else "linux_64_"
     root = make(**{f"{CONFIG_FOLDER}/{foreign}.yaml": "a: ['1']\n"})
-    monkeypatch.setattr(planning, "provide", lambda request: Environment(channels=(root,), pythons=()))
+    monkeypatch.setattr(planning, "choose_provider", provider(root, pythons=()))
     plan = planning.make_plan(options(root, foreign, engine="host"), print)
     with pytest.raises(IsolationError, match="not cross-compiled"):
         plan.usable_isolation()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny import provider
 
 from groundwork.errors import IsolationError, ProviderError
 from megabuild.configs.config import Config, load
@@ -74,8 +75,8 @@ def test_conda_forge_prefers_docker_then_podman(programs: Path) -> None:
 def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
     programs: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Environment(channels=("https://channel.invalid",), pythons=config().pythons)
-    monkeypatch.setattr(planning, "provide", lambda request: made)
+    made = provider("https://channel.invalid", pythons=config().pythons)
+    monkeypatch.setattr(planning, "choose_provider", made)
     monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
     monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
     plan = planning.make_plan(options, print)

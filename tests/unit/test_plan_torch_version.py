@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
+from tiny import provider
 
 from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, UsageError
 from groundwork.files import sha256
@@ -20,8 +21,7 @@ from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.torch_version import TorchRelease, read_release, with_torch
-from megabuild.providers.environment import Environment
-from megabuild.providers.pypi import torch
+from megabuild.providers.wheel import torch_wheels as torch
 
 GITMODULES = "[submodule 'a']\n\tpath = third_party/fmt\n[submodule 'b']\n    path = third_party/ideep\n"
 
@@ -75,8 +75,8 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[[Options], Plan]:
     """Plan with a channel that has everything, staging's environments left out."""
 
     def make(options: Options) -> Plan:
-        environment = Environment(channels=("https://channel.invalid",), pythons=options.config.pythons)
-        monkeypatch.setattr(planning, "provide", lambda *args, **kwargs: environment)
+        made = provider("https://channel.invalid", pythons=options.config.pythons)
+        monkeypatch.setattr(planning, "choose_provider", made)
         monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
         return planning.make_plan(options, silent, only_plan=True)
 

@@ -9,9 +9,9 @@ import pytest
 from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.providers.debian import cuda, libraries, root
-from megabuild.providers.environment import machine_platform
+from megabuild.providers.environment import Pending, machine_platform
 from megabuild.providers.provider import ProviderRequest
-from megabuild.providers.select import provide
+from megabuild.providers.select import choose_provider
 
 
 def test_a_build_dependency_stands_for_the_library_of_its_own_version() -> None:
@@ -50,11 +50,11 @@ def test_a_plan_says_that_a_root_is_made_first_and_an_unfinished_one_is_none(
     config = load(repository, name)
     _, _, entry = root._request(tmp_path / "debian", cuda=config.cuda_version is not None)
     (entry / "root").mkdir(parents=True)
-    request = ProviderRequest(config=config, planned=[], cache=tmp_path, report=lambda _: None, plan=True)
+    request = ProviderRequest(config=config, planned=[], cache=tmp_path, report=lambda _: None)
     for record in ("", "{", '{"release": "13"}'):
         (entry / "record.json").write_text(record)
-        planned = provide(request)
-        assert (planned.channels, planned.ready, planned.to_make) == ((), False, size * 10**9)
+        planned = choose_provider(request).survey()
+        assert (planned.channels, planned.pending) == ((), Pending(bytes=size * 10**9))
         assert any(f"Debian root first ({size} GB)" in note for note in planned.notes)
         assert planned.pythons
         assert any("mmdebstrap" in note for note in planned.notes)
@@ -63,5 +63,6 @@ def test_a_plan_says_that_a_root_is_made_first_and_an_unfinished_one_is_none(
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64")
 def test_a_config_for_another_processor_is_refused(tmp_path: Path, repository: Path) -> None:
     config = load(repository, "linux_aarch64_cpu_debian")
+    request = ProviderRequest(config=config, planned=[], cache=tmp_path, report=lambda _: None)
     with pytest.raises(ProviderError, match="linux-aarch64 only"):
-        provide(ProviderRequest(config=config, planned=[], cache=tmp_path, report=lambda _: None, plan=True))
+        choose_provider(request).survey()

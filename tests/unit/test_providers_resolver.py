@@ -28,7 +28,8 @@ from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.provider import base_python
-from megabuild.providers.pypi import download, lock, nvidia, torch
+from megabuild.providers.pypi import download, lock, nvidia
+from megabuild.providers.wheel import torch_wheels as torch
 
 PURE = "py3-none-any"
 CUDA = ('cuda-toolkit[cudart]==13.0.3; platform_system == "Linux"', "filelock")

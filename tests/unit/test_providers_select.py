@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from audit_site import serving
 
-from groundwork.errors import ProviderError
+from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageError
 from megabuild.configs.config import Config, load
 from megabuild.configs.render import PlannedPackage
+from megabuild.plan import planning
+from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.options import Options
+from megabuild.plan.planning import make_plan
+from megabuild.plan.torch_version import with_torch
 from megabuild.providers import local_channel
 from megabuild.providers.environment import Environment
 from megabuild.providers.local import interpreters
-from megabuild.providers.provider import ProviderRequest, requirements
+from megabuild.providers.provider import Figures, Provider, ProviderRequest, requirements
 from megabuild.providers.pypi import lock
-from megabuild.providers.select import provide
+from megabuild.providers.select import PROVIDERS, choose_provider, provider_of
 
 
 def _planned(
@@ -48,7 +54,7 @@ def config(repository: Path) -> Config:
 def _ask(
     config: Config, tmp_path: Path, *, rehearsal: bool = False, planned: Sequence[PlannedPackage] = ()
 ) -> Environment:
-    return provide(
+    return choose_provider(
         ProviderRequest(
             config=config,
             planned=planned,
@@ -56,7 +62,7 @@ def _ask(
             report=lambda _: None,
             rehearsal=rehearsal,
         )
-    )
+    ).provide()
 
 
 def test_a_channel_that_answers_is_the_environment(
@@ -112,3 +118,37 @@ def test_without_any_python_it_says_what_to_install(
     with pytest.raises(ProviderError, match=r"Python 3\..*: not found") as caught:
         _ask(load(repository, name), tmp_path, rehearsal=name == "linux_64_cpu")
     assert "uv python install 3." in str(caught.value.remedy)
+
+
+class Toy(Provider):
+    """A provider of PyTorch from a channel of ready parts."""
+
+    isolation = "bubblewrap"
+    compiles = False
+    figures = MappingProxyType({"cpu": Figures(1, 1, 1, 1, 0, 1, "nowhere")})
+
+    def provide(self) -> Environment:
+        """Return its channel."""
+        return Environment(channels=("https://toy.invalid",), pythons=("3.12",), source=Path("/toy"))
+
+
+def test_a_class_and_a_line_make_a_provider(
+    config: Config, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROVIDERS, "toy", Toy)
+    toy = replace(config, provider="toy")
+    options = Options(
+        config=toy, own=True, root=repository, output=tmp_path / "out", cache=tmp_path / "cache", pyg="none"
+    )
+    monkeypatch.setattr(planning, "_staging", lambda *_: Fingerprint())
+    plan = make_plan(options, lambda _: None, only_plan=True)
+    assert plan.environment.channels == ("https://toy.invalid",)
+    assert not plan.compiles_torch
+    assert {item.package.python for item in plan.items} == {None, "3.12"}
+    assert not isinstance(plan.isolation, IsolationError)
+    assert plan.isolation.name == "bubblewrap"
+    assert (plan.estimate.basis, plan.estimate.disk) == ("nowhere", 1.5e9 + 6e9)
+    with pytest.raises(UsageError):
+        with_torch(toy, None, tmp_path)
+    with pytest.raises(ConfigError, match="nobody"):
+        provider_of(replace(config, provider="nobody"))

@@ -17,8 +17,9 @@ from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.providers import catalogue
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.pypi import nvidia, torch, unpack, wheel_to_conda
+from megabuild.providers.pypi import nvidia, unpack, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock, Wheel
+from megabuild.providers.wheel import torch_wheels as torch
 
 
 def _wheel_file(path: Path, files: dict[str, str]) -> Path:

@@ -24,7 +24,7 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
-    monkeypatch.setattr(planning, "provide", provider(channel))
+    monkeypatch.setattr(planning, "choose_provider", provider(channel))
     shutil.copytree(ROOT, tmp_path / "root")
     return Tiny(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
 

@@ -24,6 +24,7 @@ from megabuild.plan import planning
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.providers.environment import Environment
+from megabuild.providers.provider import Provider, ProviderRequest
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
 from megabuild.status.status import Status, logger
@@ -125,10 +126,21 @@ def kept_sentences(of: logging.Logger = logger) -> Iterator[list[logging.LogReco
         of.removeHandler(handler)
 
 
-def provider(channel: Path, **changes: Any) -> Callable[..., Environment]:
+@dataclass(frozen=True)
+class Made(Provider):
     """A provider that has made its environment already."""
+
+    environment: Environment
+
+    def provide(self) -> Environment:
+        """Return the environment."""
+        return self.environment
+
+
+def provider(channel: Path | str, **changes: Any) -> Callable[[ProviderRequest], Provider]:
+    """Return a choice of a provider that has made its environment already."""
     environment = Environment(channels=(channel,), **{"pythons": ("3.11", "3.12"), **changes})
-    return lambda *_, **__: environment
+    return lambda request: Made(request, environment)
 
 
 @contextmanager
@@ -161,5 +173,5 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> bool:
 
 if __name__ == "__main__":
     here = Tiny(output=Path(sys.argv[1]), channel=Path(sys.argv[2]), root=Path(sys.argv[3]))
-    setattr(planning, "provide", provider(here.channel))  # noqa: B010
+    setattr(planning, "choose_provider", provider(here.channel))  # noqa: B010
     execute(here.plan(engine=os.environ.get("TINY_ENGINE")))

@@ -7,15 +7,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tiny import Tiny, provider
+from tiny import Made, Tiny
 
 from command_line import build as command
 from command_line.run_command import Invocation, run
 from megabuild.plan import planning
-from megabuild.providers.environment import Download, Environment
+from megabuild.providers.environment import Download, Environment, Pending
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.store import Store
-from megabuild.providers.provider import ProviderRequest
+from megabuild.providers.provider import Provider, ProviderRequest
 
 HERE = Tiny(output=Path(sys.argv[1]), channel=Path(sys.argv[2]), root=Path(sys.argv[3]))
 SIZE = 3_000_000
@@ -28,23 +28,33 @@ def fill(prefix: Path) -> None:
     (prefix / "share" / "noise").write_bytes(os.urandom(SIZE))
 
 
-def provide(request: ProviderRequest) -> Environment:
-    """Pack a package, as local channels do, unless it is only for a plan."""
-    package = LocalPackage(name="noise", version="1.0", platform="linux-64", fill=fill)
-    store = Store(request.cache / "channel", writing=not request.plan)
-    environment = provider(HERE.channel)()
-    if not request.plan:
-        store.ensure([package], request.report, "packing wheels")
-        store.channel([package], "linux-64")
-        return environment
-    if not store.missing([package]):
-        return environment
-    download = Download(what="wheels", count=2, size=DOWNLOAD)
-    return replace(environment, ready=False, downloads=(download,), to_make=2 * DOWNLOAD)
+class Packing(Made):
+    """Packs a package, as local channels do, unless it only surveys."""
+
+    _package = LocalPackage(name="noise", version="1.0", platform="linux-64", fill=fill)
+
+    def survey(self) -> Environment:
+        """Tell what is to be packed."""
+        if not Store(self.request.cache / "channel", writing=False).missing([self._package]):
+            return self.environment
+        download = Download(what="wheels", count=2, size=DOWNLOAD)
+        return replace(self.environment, pending=Pending(downloads=(download,), bytes=2 * DOWNLOAD))
+
+    def provide(self) -> Environment:
+        """Pack the package."""
+        store = Store(self.request.cache / "channel", writing=True)
+        store.ensure([self._package], self.request.report, "packing wheels")
+        store.channel([self._package], "linux-64")
+        return self.environment
+
+
+def choose_provider(request: ProviderRequest) -> Provider:
+    """Return the provider that packs."""
+    return Packing(request, Environment(channels=(HERE.channel,), pythons=("3.11", "3.12")))
 
 
 if __name__ == "__main__":
-    setattr(planning, "provide", provide)  # noqa: B010
+    setattr(planning, "choose_provider", choose_provider)  # noqa: B010
     arguments = ["tiny", "--root", str(HERE.root), "--output", str(HERE.output), *sys.argv[4:]]
     run(
         command.build,

@@ -22,6 +22,8 @@ CONFIG_FOLDER = ".ci_support"
 MATRIX_FILE = "conda_build_config.yaml"
 #: Folder of PyTorch's recipe; the recipes of official wheels and of extensions are below it.
 RECIPES = "recipe"
+#: The provider of configs that name none.
+CONDA_FORGE = "conda-forge"
 #: The command that lists this repository's configs.
 LIST_CONFIGS = "python3 scripts/megabuild configs"
 
@@ -55,6 +57,11 @@ class Config:
     unquoted: frozenset[str] = frozenset()
 
     @property
+    def follows_conda_forge(self) -> bool:
+        """Whether its dependencies come from conda-forge's channel, with conda-forge's pins."""
+        return self.provider == CONDA_FORGE
+
+    @property
     def has_provider(self) -> bool:
         """Whether its file has a provider, as the files of this project's matrix do."""
         return bool(self.torch_version) and "provider" in self.variant
@@ -78,9 +85,10 @@ def available(root: Path) -> tuple[str, ...]:
 
 
 def recipe_of(root: Path, config: Config) -> Path:
-    """Return the recipe of a config's PyTorch; configs of official wheels have their own recipe."""
+    """Return the recipe of a config's PyTorch: its provider's own, such as ``recipe/wheel``, or the common one."""
     folder = root.absolute() / RECIPES
-    return (folder / "wheel" if config.provider == "wheel" else folder) / "recipe.yaml"
+    own = folder / config.provider / "recipe.yaml"
+    return own if config.torch_version and own.is_file() else folder / "recipe.yaml"
 
 
 def check_feedstock(root: Path) -> None:
@@ -165,7 +173,7 @@ def load(root: Path, name: str) -> Config:
     platform = _single_value(path, content, "target_platform", config_file.platform_of(root / f"{name}.yaml"))
     if not platform:
         raise ConfigError(f"{path}: no platform in 'target_platform' or in the file's name", content.remedy)
-    provider = _single_value(path, content, "provider", "conda-forge")
+    provider = _single_value(path, content, "provider", CONDA_FORGE)
     cuda = _single_value(path, content, "cuda_compiler_version", "None")
     cuda_version = None if cuda == "None" else cuda
     return Config(
@@ -175,7 +183,7 @@ def load(root: Path, name: str) -> Config:
         cuda_version=cuda_version,
         blas=_single_value(path, content, "blas_impl", ""),
         # in another feedstock a key of this name means something else
-        provider=provider if provider in ("debian", "wheel") else "conda-forge",
+        provider=provider if content.variant.get("torch_version") else CONDA_FORGE,
         torch_version=_single_value(path, content, "torch_version", ""),
         path=path,
         variant=content.variant,

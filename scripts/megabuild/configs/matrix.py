@@ -19,12 +19,12 @@ from groundwork.names import accelerator
 from groundwork.result import Result
 from groundwork.text import counted
 from megabuild.configs import config_file
-from megabuild.configs.config import CONFIG_FOLDER, RECIPES, python_version
+from megabuild.configs.config import CONDA_FORGE, CONFIG_FOLDER, RECIPES, python_version
 from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
 from megabuild.configs.config_file import as_text
 
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
-PROVIDERS = ("conda-forge", "debian", "wheel")
+PROVIDERS = (CONDA_FORGE, "debian", "wheel")
 
 _CUDA, _ARCHS = "cuda_compiler_version", "torch_cuda_arch_list"
 #: The usual ARM machine, which configs do not have in their names.
@@ -179,7 +179,7 @@ def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, l
 
 def _name(row: Values, *, plain_blas: str) -> str:
     cuda, provider, blas = (row[key][0] for key in (_CUDA, "provider", "blas_impl"))
-    suffix = provider if provider != "conda-forge" else "" if blas == plain_blas else blas
+    suffix = provider if provider != CONDA_FORGE else "" if blas == plain_blas else blas
     arm = row.get("arm_variant_type", [_USUAL_ARM])[0]
     platform = row["target_platform"][0].replace("-", "_")
     parts = (

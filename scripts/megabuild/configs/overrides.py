@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -79,19 +78,6 @@ def use_provider(config: Config, provider: str | None, environ: Mapping[str, str
 def chosen(config: Config, overrides: Mapping[str, Sequence[str]]) -> Config:
     """Return a config with overrides in its variant; see :func:`complete`."""
     return replace(config, variant={**config.variant, **complete(config, overrides)})
-
-
-def other_torch(config: Config, version: str) -> Config:
-    """Return a config for another version of PyTorch, whose source is not downloaded.
-
-    Raises UsageError: ``version`` is not a release or, for wheels, a nightly build.
-    """
-    nightly = r"(\.dev\d{8})?" if config.provider == "wheel" else ""
-    if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
-        example = "'2.15.0'" + (", or '2.16.0.dev20261120' for a nightly build" if nightly else "")
-        raise UsageError(f"'{version}': not a release of PyTorch", f"write it like {example}")
-    changed = {"torch_version": (version,), "torch_sha256": ("None",)}
-    return replace(config, torch_version=version, variant={**config.variant, **changed})
 
 
 def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -25,6 +24,8 @@ from megabuild.configs.config import available, load
 from megabuild.configs.sharing import SharedObjects, shared_objects
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Estimate, LastRun, Plan
+from megabuild.providers.provider import Figures
+from megabuild.providers.select import provider_of
 
 GB = 1_000_000_000
 #: GB in the object cache: PyTorch 2.6 for CPUs takes 0.3, with one GPU architecture 0.6, upstream's lists have seven.
@@ -36,29 +37,7 @@ _HEAVY_BYTES = 6 * GB
 _PACKING_SECONDS = 1.0
 
 
-class _Figures(NamedTuple):
-    tree: float  #: GB of a compile's folder
-    package: float  #: GB of libtorch's package; `per_python`: of each Python's
-    per_python: float
-    memory: float  #: GB of the largest compile
-    hours: float  #: CPU hours of libtorch's compile; `python_hours`: of each Python's
-    python_hours: float
-    basis: str
-
-
-_FIGURES = {
-    "model": _Figures(0.1, 0.05, 0.02, 0.5, 0.01, 0.008, "measured rehearsals"),
-    "debian-cpu": _Figures(4, 0.4, 0.1, 1.7, 4.7, 0.5, "measured with PyTorch 2.6 on two cores"),
-    "debian-cuda": _Figures(
-        7, 1.5, 0.1, 2.6, 7.5, 0.55, "measured with PyTorch 2.6, for one GPU architecture"
-    ),
-    "wheel-cpu": _Figures(0.8, 0.3, 0.2, 0.5, 0, 0.05, "measured with PyTorch 2.13's wheels"),
-    "wheel-cuda": _Figures(2.5, 1.0, 0.2, 0.5, 0, 0.1, "measured with PyTorch 2.13's wheels"),
-    "official-cpu": _Figures(12, 0.5, 0.2, 2.5, 15, 1.6, "reported for conda-forge's three-core runners"),
-    "official-cuda": _Figures(
-        30, 2.0, 0.2, 5.3, 56, 2.6, "reported for conda-forge's builds, assuming eight cores"
-    ),
-}
+_MODEL = Figures(0.1, 0.05, 0.02, 0.5, 0.01, 0.008, "measured rehearsals")
 
 
 def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
@@ -66,7 +45,9 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     options, accelerator, machine = plan.options, "cuda" if plan.config.cuda_version else "cpu", measure()
     memory = min(machine.memory_free, options.memory or machine.memory_free)
     source = plan.config.variant.get("torch_source", ("",))[0]
-    figures = _FIGURES.get("model" if source == "model" else f"{source}-{accelerator}")
+    # another feedstock's recipe has no source, and no figures
+    of_provider = {} if source in ("", "model") else provider_of(plan.config).figures
+    figures = _MODEL if source == "model" else of_provider.get(accelerator)
     heavy = figures is not None and figures.memory * GB > bytes_per_compile(cuda=True)
     largest = int(figures.memory * GB) if figures else 0
     ordinary = bytes_per_compile(cuda=False) if heavy else largest
@@ -76,20 +57,23 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     jobs = compile_jobs(
         machine, bytes_per_job=ordinary, most=memory, requested=options.cpu_count, environ=os.environ
     )
-    if figures is None:  # another feedstock's recipe
+    if figures is None:
         return Estimate(), jobs, 0
-    pythons, disk = plan.rounds, 0.0
+    pythons, disk, pending = plan.rounds, 0.0, plan.environment.pending
     if plan.missing:  # one and a half trees while a package is made, the packages, their test environments
         disk = 1.5 * figures.tree + 3 * (figures.package + pythons * figures.per_python)
     if tasks:  # an environment that all tasks share
         disk += (5.5 if accelerator == "cuda" else 1.0) + 0.2 * min(jobs.count, len(tasks))
-    cpu = _FIGURES.get(f"{source}-cpu", figures)
+    cpu = of_provider.get("cpu", figures)
     hours = _without_shared(plan.shared, plan.shared.core, cpu.hours, figures.hours)
     python_hours = _without_shared(plan.shared, plan.shared.bindings, cpu.python_hours, figures.python_hours)
     cpu_hours = plan.compiles_staging * hours + pythons * python_hours
     cpu_hours += sum(task.cpu_seconds for task in tasks) / 3600
     at_once = min(jobs.count, machine.cores)  # more jobs than cores are no faster
-    hours, basis = cpu_hours / at_once + plan.environment.to_pack * _PACKING_SECONDS / 3600, figures.basis
+    hours, basis = (
+        cpu_hours / at_once + (pending.packages if pending else 0) * _PACKING_SECONDS / 3600,
+        figures.basis,
+    )
     if plan.compiles_staging and pythons == plan.last_run.pythons and plan.last_run.seconds:
         hours, basis = plan.last_run.seconds / 3600, "the last run here"
     largest = max(largest if plan.missing else 0, ordinary if tasks else 0)

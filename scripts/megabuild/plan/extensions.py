@@ -20,6 +20,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, PlanItem, Task
 from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
+from megabuild.providers.select import provider_of
 from pyg_extensions import sources
 from pyg_extensions.archives import download
 from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
@@ -136,8 +137,8 @@ def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
         return "left out: they need a real PyTorch, not a rehearsal"
     if not config.platform.startswith("linux"):
         return f"left out: built for Linux only, not for {config.platform}"
-    if config.provider == "debian" and pyg != "source":
-        return "left out: no wheels for Debian's PyTorch (--pyg source compiles them)"
+    if not provider_of(config).fits_extension_wheels and pyg != "source":
+        return f"left out: no wheels fit the PyTorch of {config.provider} (--pyg source compiles them)"
     return ""
 
 

@@ -14,6 +14,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan.options import Options
 from megabuild.providers.environment import Environment
+from megabuild.providers.select import provider_of
 
 CONTAINERS = ("docker", "podman")
 
@@ -45,11 +46,11 @@ def choose_isolation(requested: str | None, config: Config, environment: Environ
         return _container(requested, config, environment)
     rehearsal = environment.overrides.get("torch_source") == ("model",)
     linux = config.platform.startswith("linux-") and not rehearsal
-    fitting = requested is None and linux and config.provider in ("debian", "local")
-    if requested == "bubblewrap" or fitting:
+    fitting = provider_of(config).isolation if linux else "host"
+    if (requested or fitting) == "bubblewrap":
         root, network = environment.root or Path("/"), _has_network(environment)
         return Bubblewrap(root=root, network=network)
-    if requested == "host" or not linux or config.provider != "conda-forge":
+    if (requested or fitting) == "host":
         return Host()
     problems = []
     for engine in CONTAINERS:

@@ -21,6 +21,7 @@ from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment
+from megabuild.providers.select import provider_of
 from megabuild.store.server import Record
 from pyg_extensions.table import find
 
@@ -181,7 +182,7 @@ class Plan:
     @property
     def compiles_torch(self) -> bool:
         """Whether PyTorch is compiled, not unpacked from wheels."""
-        return self.options.config.provider != "wheel"
+        return provider_of(self.options.config).compiles
 
     @property
     def compiles(self) -> bool:

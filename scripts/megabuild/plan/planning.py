@@ -22,9 +22,10 @@ from megabuild.plan.published import is_published, records
 from megabuild.plan.recipe_parts import Part, part_of, parts
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_version import read_release
+from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import ProviderRequest
-from megabuild.providers.select import ChannelError, provide
+from megabuild.providers.select import choose_provider, provider_of
 
 Overrides = Mapping[str, Sequence[str]]
 
@@ -32,8 +33,8 @@ Overrides = Mapping[str, Sequence[str]]
 def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Plan:
     """Plan a run; writes only caches.
 
-    With ``only_plan``, the provider makes and downloads nothing. If its environment is therefore incomplete (not
-    ``environment.ready``), a run must plan again without ``only_plan``.
+    With ``only_plan``, the provider makes and downloads nothing. If something is therefore missing
+    (``environment.pending``), a run must plan again without ``only_plan``.
 
     Raises MegabuildError: The output folder's path cannot be used, the config does not render, the provider has no
         environment, no Python can be built for, or ``SOURCE_DATE_EPOCH`` is invalid.
@@ -56,10 +57,10 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
         cache=options.cache,
         report=report,
         rehearsal=options.rehearse,
-        plan=only_plan,
     )
+    provider = choose_provider(request)
     try:
-        environment = provide(request)
+        environment = provider.survey() if only_plan else provider.provide()
     except ChannelError as error:
         raise unreachable(error, options.config) from error
     environment, left_out = _narrow(options, environment, overrides)
@@ -138,7 +139,7 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
             overrides[key] = (value,)
     if options.arch_list is not None:
         overrides["torch_cuda_arch_list"] = (arch_list(config, options.arch_list),)
-    if options.rehearse and config.provider == "wheel":
+    if options.rehearse and not provider_of(config).compiles:
         raise UsageError(f"{config.name} unpacks wheels and compiles no PyTorch", "omit --rehearse")
     return overrides
 

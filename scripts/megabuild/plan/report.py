@@ -11,6 +11,7 @@ from groundwork.text import UNICODE, counted, size, table, to_dict
 from megabuild.plan import stored
 from megabuild.plan.extensions import NO_PYTORCH
 from megabuild.plan.plan import Extensions, Plan, PlanItem
+from megabuild.providers.environment import Pending
 
 _STAGING = {
     "fresh": "{what} is built from scratch",
@@ -41,7 +42,8 @@ def plan_lines(plan: Plan) -> list[str]:
         lines.append(
             "a rehearsal takes this machine's compilers and libraries, and empty packages for others"
         )
-    for download in environment.downloads:
+    pending = environment.pending or Pending()
+    for download in pending.downloads:
         lines.append(f"downloads first: {download.count} {download.what} ({size(download.size)})")
     if plan.stored.staging is not None:
         lines.append(f"the finished {plan.staged_name} comes from the store {plan.stored.address}")
@@ -55,7 +57,7 @@ def plan_lines(plan: Plan) -> list[str]:
     jobs = counted(plan.jobs.count, "job")
     if not figures.basis:
         return [*lines, f"no estimate yet: this config has never been built here ({jobs})"]
-    needs = f"needs about {size(figures.disk + environment.to_make)} of disk"
+    needs = f"needs about {size(figures.disk + pending.bytes)} of disk"
     if plan.compiles:
         needs += f", {size(figures.memory_of_ordinary or figures.memory_per_job)} of memory per compile job"
     if plan.missing and plan.heavy_jobs:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -15,8 +15,9 @@ from packaging.version import InvalidVersion, Version
 from groundwork import files
 from groundwork.errors import IntegrityError, PreflightError, UsageError
 from megabuild.configs.config import Config
-from megabuild.configs.overrides import TARBALLS, other_torch
+from megabuild.configs.overrides import TARBALLS
 from megabuild.plan.options import Options
+from megabuild.providers.select import provider_of
 
 _RELEASE = "use a release's pytorch-v tarball, or a clone made with `git clone --recursive`"
 _TARBALL = "https://github.com/pytorch/pytorch/releases/download/v{0}/pytorch-v{0}.tar.gz"
@@ -46,11 +47,21 @@ def with_torch(config: Config, version: str | None, source: Path | None) -> Conf
             f"{config.name}: its recipe has no variant key torch_version",
             "omit --torch and --torch-source",
         )
-    if source is not None and config.provider == "wheel":
+    if source is not None and not provider_of(config).compiles:
         raise UsageError(f"{config.name} unpacks wheels and compiles no PyTorch", "omit --torch-source")
     if version is None or version == config.torch_version:
         return config
-    return other_torch(config, version)
+    return _other_torch(config, version)
+
+
+def _other_torch(config: Config, version: str) -> Config:
+    """Return the config for another version of PyTorch, whose source is not downloaded."""
+    nightly = r"(\.dev\d{8})?" if provider_of(config).has_nightlies else ""
+    if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
+        example = "'2.15.0'" + (", or '2.16.0.dev20261120' for a nightly build" if nightly else "")
+        raise UsageError(f"'{version}': not a release of PyTorch", f"write it like {example}")
+    changed = {"torch_version": (version,), "torch_sha256": ("None",)}
+    return replace(config, torch_version=version, variant={**config.variant, **changed})
 
 
 def read_release(options: Options, report: Callable[[str], None]) -> TorchRelease:
@@ -61,7 +72,7 @@ def read_release(options: Options, report: Callable[[str], None]) -> TorchReleas
     Raises PreflightError: The source is not PyTorch's, or its submodules are missing.
     """
     config, version = options.config, options.config.torch_version
-    if config.provider == "wheel" or not version:
+    if not version or not provider_of(config).compiles:
         return TorchRelease()  # wheels have their own metadata; other recipes name their requirements
     tree, triton, pythons, notes = None, "", "", []
     is_other = bool(options.torch) and not options.rehearse
@@ -69,7 +80,7 @@ def read_release(options: Options, report: Callable[[str], None]) -> TorchReleas
         report(f"reading {options.torch_source.name}")
         tree, digest = _unpacked(options.torch_source, version, options.cache / "torch-source")
         notes = [f"source of PyTorch {version}: {tree}{digest}"]
-        _check_tree(tree, version, submodules=config.provider == "conda-forge" and not options.rehearse)
+        _check_tree(tree, version, submodules=provider_of(config).needs_submodules and not options.rehearse)
         triton = _text(tree / ".ci" / "docker" / "triton_version.txt").strip()
         pythons = "".join(_REQUIRES_PYTHON.findall(_text(tree / "pyproject.toml"))[:1])
         if is_other and (not pythons or (config.cuda_version is not None and not triton)):

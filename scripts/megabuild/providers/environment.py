@@ -20,6 +20,15 @@ class Download:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pending:
+    """What a provider must still make or download."""
+
+    downloads: tuple[Download, ...] = ()
+    bytes: int = 0  #: Bytes that the provider will add to the cache.
+    packages: int = 0  #: Number of packages of the local channel not packed yet (once per machine).
+
+
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """Everything a build needs in addition to the recipe and the config."""
 
@@ -31,9 +40,8 @@ class Environment:
     #: Root folder to enter for the build (Debian's tree), or None to build on the host or in an image.
     root: Path | None = None
     source: Path | None = None  #: PyTorch's source tree or folder of wheels, if the provider has one.
-    #: The part of `source` that libtorch is made from, if not all: a folder, or in a plan its file names with their
-    #: sha256.
-    staging_source: Path | Mapping[str, str] | None = None
+    #: The part of `source` that libtorch is made from, if not all: file names with their sha256.
+    staging_source: Mapping[str, str] | None = None
     #: Pythons of the config that cannot be built here, with the reason if it is known.
     left_out: Mapping[str, str] = field(default_factory=dict)
     #: Variant keys that must differ from the config's, such as the version of the installed compiler.
@@ -44,10 +52,7 @@ class Environment:
     #: Notes for the plan, such as versions that differ from the config's.
     notes: tuple[str, ...] = ()
     stand_ins: tuple[str, ...] = ()  #: Names of a rehearsal's empty packages.
-    downloads: tuple[Download, ...] = ()  #: In a plan: files that its run would download first.
-    ready: bool = True  #: False if something must be made or downloaded before the build.
-    to_make: int = 0  #: Bytes that the provider has yet to add to the cache.
-    to_pack: int = 0  #: Number of packages of the local channel not packed yet (once per machine).
+    pending: Pending | None = None  #: In a survey: work before the build; None if there is none.
 
     @property
     def local(self) -> bool:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from groundwork.errors import ProviderError
 from groundwork.network.wheel_contents import noted
@@ -15,7 +15,7 @@ from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers import catalogue, local_channel
-from megabuild.providers.environment import Download, Environment, machine_platform
+from megabuild.providers.environment import Download, Environment, Pending, machine_platform
 from megabuild.providers.local import compilers, interpreters
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
@@ -36,14 +36,45 @@ class ProviderRequest:
     cache: Path  #: cache folder, shared by all configs
     report: Notes  #: receives each step and its progress
     rehearsal: bool = False  #: use empty packages for those that this machine lacks
-    plan: bool = False  #: only plan: make and download almost nothing
+
+
+class Figures(NamedTuple):
+    """What a build of PyTorch takes with a provider's features."""
+
+    tree: float  #: GB of a compile's folder
+    package: float  #: GB of libtorch's package; `per_python`: of each Python's
+    per_python: float
+    memory: float  #: GB of the largest compile
+    hours: float  #: CPU hours of libtorch's compile; `python_hours`: of each Python's
+    python_hours: float
+    basis: str  #: source of the figures
 
 
 @dataclass(frozen=True)
 class Provider(ABC):
-    """Makes the build environment of one run."""
+    """Makes the build environment of one run; its class variables say what is built from it, and how."""
+
+    #: The isolation of a build unless another is requested.
+    isolation: ClassVar[Literal["host", "bubblewrap", "container"]] = "host"
+    #: Whether PyTorch is compiled, not unpacked from official wheels.
+    compiles: ClassVar[bool] = True
+    #: Whether a source of the user's own needs all submodules; other providers have most of them as libraries.
+    needs_submodules: ClassVar[bool] = False
+    #: Whether it also has nightly versions of PyTorch.
+    has_nightlies: ClassVar[bool] = False
+    #: Whether upstream's wheels of the extensions fit its PyTorch.
+    fits_extension_wheels: ClassVar[bool] = True
+    #: By kind of accelerator, ``cpu`` or ``cuda``; empty if it builds no PyTorch.
+    figures: ClassVar[Mapping[str, Figures]] = {}
 
     request: ProviderRequest
+
+    def survey(self) -> Environment:
+        """Return the environment as far as it is known before anything is made; at most metadata is downloaded.
+
+        Raises ProviderError: The environment cannot be made.
+        """
+        return self.provide()
 
     @abstractmethod
     def provide(self) -> Environment:
@@ -55,6 +86,18 @@ class Provider(ABC):
 
 class LocalProvider(Provider):
     """Makes a channel from this machine's programs and from wheels."""
+
+    @abstractmethod
+    def environment(self, *, survey: bool) -> Environment:
+        """Return the environment; for a survey, with an index of the channel in its place."""
+
+    def survey(self) -> Environment:
+        """Return the environment with an index of its channel, which a solver can use."""
+        return self.environment(survey=True)
+
+    def provide(self) -> Environment:
+        """Return the environment with its channel."""
+        return self.environment(survey=False)
 
     def interpreters(self) -> dict[str, Interpreter]:
         """Return this machine's interpreters for the Pythons of the config, else of its packages' requirements.
@@ -80,10 +123,11 @@ class LocalProvider(Provider):
         needs: Sequence[str],
         python: Interpreter,
         *,
+        survey: bool,
         dependencies: bool = True,
         more: Sequence[str] = (),
     ) -> list[LocalPackage]:
-        """Resolve, download and describe NVIDIA's wheels; a plan downloads only wheels of unknown content."""
+        """Resolve, download and describe NVIDIA's wheels; a survey downloads only wheels of unknown content."""
         request, wheels = self.request, self.request.cache / "wheels"
         locks = wheels / "locks"
         resolved = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
@@ -91,14 +135,14 @@ class LocalProvider(Provider):
             [resolved],
             wheels,
             request.report,
-            only=lambda wheel: not request.plan or noted(locks, wheel.sha256) is None,
+            only=lambda wheel: not survey or noted(locks, wheel.sha256) is None,
             more=more,
         )
         cuda, table = request.config.cuda_version or "", catalogue.load().nvidia
         return nvidia.packages(resolved, files, table, cuda, request.config.platform, locks)
 
     def make_channel(
-        self, needs: Sequence[str], pythons: Mapping[str, Interpreter], **more: Any
+        self, needs: Sequence[str], pythons: Mapping[str, Interpreter], *, survey: bool, **more: Any
     ) -> LocalChannel:
         """Call :func:`local_channel.make` with the settings of the request."""
         request = self.request
@@ -109,7 +153,7 @@ class LocalProvider(Provider):
             cache=request.cache,
             stand_ins=request.rehearsal,
             report=request.report,
-            plan=request.plan,
+            plan=survey,
             **more,
         )
 
@@ -129,14 +173,15 @@ class LocalProvider(Provider):
             sha256: size for sha256, size in packed.items() if not any((folder / sha256[:16]).glob("*.whl"))
         }
         left |= download.pending(locks, folder)
+        if channel.ready and not left and not environment.pending:
+            return environment
         size = sum(left.values())
-        return replace(
-            environment,
+        pending = Pending(
             downloads=(Download(what="wheels", count=len(left), size=size),) if left else (),
-            ready=environment.ready and channel.ready and not left,
-            to_make=size + _COPIES * sum(packed.values()),
-            to_pack=len(channel.missing),
+            bytes=size + _COPIES * sum(packed.values()),
+            packages=len(channel.missing),
         )
+        return replace(environment, pending=pending)
 
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return the values that differ from the config's, by variant key."""

@@ -86,7 +86,7 @@ class Driver:
         stored.put(compare_with_disk(self._plan), os.environ, self.status)
 
     def _build(self) -> None:
-        if not self._plan.environment.ready:
+        if self._plan.environment.pending:
             if self._plan.environment.root is None:  # else the preparation may install a missing program
                 self._plan.usable_isolation()
             check_disk(self._plan)
@@ -186,7 +186,7 @@ class Driver:
 
     def note_channels(self) -> None:
         """Record the channels that the packages need; planned channels do not exist yet."""
-        if self._plan.environment.ready:
+        if not self._plan.environment.pending:
             published.note_channels(self._plan.options.packages, self._plan.environment.channels)
 
     def summary(self, error: str) -> Summary:

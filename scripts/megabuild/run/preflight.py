@@ -57,7 +57,8 @@ def check_disk(plan: Plan) -> str:
     kept = size_of(tree_reuse.kept(plan.staging_decision, state / "tree"))
     needed = max(plan.estimate.disk - (size_of(state) - kept), 0)
     needs = [(state, needed, "--output")]
-    if first := plan.environment.to_make:  # downloads, and packages made from them
+    if pending := plan.environment.pending:  # downloads, and packages made from them
+        first = pending.bytes
         needs.append((cache, first, "MEGABUILD_CACHE"))
         if disk_of(cache) == disk_of(state):
             needs = [(state, needed + first, "--output")]

@@ -1,0 +1,1 @@
+"""Build environments from conda channels."""

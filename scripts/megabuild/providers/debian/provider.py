@@ -1,0 +1,94 @@
+"""The provider of build environments from Debian's archive."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from megabuild.providers import catalogue
+from megabuild.providers.debian import cuda as debian_cuda
+from megabuild.providers.debian import libraries
+from megabuild.providers.debian import root as debian_root
+from megabuild.providers.environment import Environment, Pending, virtual_gpu
+from megabuild.providers.local.compilers import probe
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.provider import Figures, LocalProvider, base_python, machine_values, requirements
+
+_GB = 1_000_000_000
+#: Folder of the source for a build inside a root.
+_SOURCE_INSIDE = "/opt/megabuild/source"
+#: Features that recipe/build_env.sh disables with Debian's CUDA.
+_CUDA_NOTE = (
+    "disabled: NCCL, cuFile, cuSPARSELt and cuDSS (not in Debian), and flash and memory-efficient attention"
+    " (would more than double the compile time)"
+)
+
+
+class DebianProvider(LocalProvider):
+    """Makes a root folder of Debian's packages. Until it exists, a plan does not know its content."""
+
+    isolation = "bubblewrap"
+    fits_extension_wheels = False
+    figures = MappingProxyType(
+        {
+            "cpu": Figures(4, 0.4, 0.1, 1.7, 4.7, 0.5, "measured with PyTorch 2.6 on two cores"),
+            "cuda": Figures(
+                7, 1.5, 0.1, 2.6, 7.5, 0.55, "measured with PyTorch 2.6, for one GPU architecture"
+            ),
+        }
+    )
+
+    def environment(self, *, survey: bool) -> Environment:
+        """Return the root and the local channel."""
+        request, config = self.request, self.request.config
+        cache, cuda = request.cache / "debian", config.cuda_version is not None
+        pythons = self.interpreters()
+        base = base_python(config, pythons)
+        if survey and debian_root.find(cache, cuda=cuda) is None:
+            return self._plan_root(pythons, base)
+        root = debian_root.make(cache, request.report, cuda=cuda)
+        toolchain = probe(root=root.path, enter=debian_root.enter(root.path))
+        notes = [f"libraries and source of PyTorch: Debian {root.release}"]
+        own = [libraries.package(root, toolchain.glibc, config.platform)]
+        if config.cuda_version is not None:
+            table = catalogue.load()
+            own += debian_cuda.packages(root, table.debian_cuda, config.cuda_version, config.platform)
+            # cuDNN's wheel is the same for every Python, so any of them can resolve it
+            own += self.nvidia(
+                [table.debian_cudnn], next(iter(pythons.values())), survey=survey, dependencies=False
+            )
+            notes.append(_CUDA_NOTE)
+        needs = requirements(request.planned)
+        needed = self.needed_pythons(pythons, base)
+        channel = self.make_channel(
+            needs, pythons, survey=survey, toolchain=toolchain, extra=own, only=needed
+        )
+        overrides = self.overrides({**machine_values(channel, needs), "torch_python_base": base})
+        environment = Environment(
+            channels=(channel.path,),
+            pythons=tuple(pythons),
+            root=root.path,
+            source=root.source,
+            overrides={**overrides, "torch_source_path": (_SOURCE_INSIDE,)},
+            virtual_packages={**virtual_gpu(config), "__glibc": toolchain.glibc},
+            notes=(*self.notes(overrides), *notes),
+        )
+        return self.with_pending(environment, channel)
+
+    def _plan_root(self, pythons: dict[str, Interpreter], base: str) -> Environment:
+        """Return the environment known before the root is made: the Pythons, and the root's size."""
+        config = self.request.config
+        overrides = self.overrides({"torch_python_base": base})
+        size = 8 if config.cuda_version else 2
+        command = debian_root.install_command()
+        return Environment(
+            channels=(),
+            pythons=tuple(pythons),
+            overrides=overrides,
+            virtual_packages=virtual_gpu(config),
+            pending=Pending(bytes=size * _GB),
+            notes=(
+                *self.notes(overrides),
+                f"the run makes a Debian root first ({size} GB), then decides whether to reuse an earlier build tree",
+                *([f"programs are missing; run: {command}"] if command else []),
+            ),
+        )

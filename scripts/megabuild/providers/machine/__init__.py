@@ -1,0 +1,1 @@
+"""Build environments from this machine's programs: the provider `local`, and rehearsals."""

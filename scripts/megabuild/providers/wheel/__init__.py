@@ -1,0 +1,1 @@
+"""PyTorch's official wheels, from which packages are made without a compile."""

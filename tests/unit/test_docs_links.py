@@ -75,6 +75,7 @@ def test_every_script_that_a_guide_names_exists(page: str) -> None:
     there = [f"/{path.relative_to(ROOT).as_posix()}" for path in _files(".py", ".sh")]
     named = set(_SCRIPT.findall((ROOT / page).read_text(encoding="utf-8")))
     assert len(named) > 5
+    named = {name for name in named if not (ROOT / name).is_file()}
     assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
 
 

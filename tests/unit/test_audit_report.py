@@ -206,3 +206,11 @@ def test_a_terminal_too_narrow_for_a_table_gets_a_list_with_whole_words(width: i
     assert command in shown
     assert shown.startswith("# Head\n\n")
     assert shown.endswith("\nend\n")
+
+
+def test_warnings_of_sources_are_shown_beside_the_report(
+    call: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pin_audit.command.make", lambda *_, **__: (report(*FINDINGS), ("a stale copy",)))
+    assert call() == 0
+    assert "a stale copy" in capsys.readouterr().err

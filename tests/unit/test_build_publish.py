@@ -207,3 +207,10 @@ def test_records_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -> N
     (channel / published.RECORDS).mkdir()
     with pytest.raises(OSError, match="directory"):
         published.records(channel)
+
+
+def test_a_published_file_that_is_gone_leaves_the_records(tmp_path: Path) -> None:
+    channel, record = publish(tmp_path, "one")
+    (channel / record.path).unlink()
+    assert published.repair(channel, "linux-64")
+    assert published.records(channel) == {}

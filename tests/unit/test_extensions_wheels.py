@@ -14,7 +14,7 @@ from groundwork.errors import ProviderError
 from pyg_extensions import pyg_index as indexing
 from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
-from pyg_extensions.table import EXTENSIONS, find
+from pyg_extensions.table import EXTENSIONS, archs_of, find
 
 KERNELS = b"kernels for sm_90"
 
@@ -121,3 +121,10 @@ def test_extensions_are_found_under_all_their_names() -> None:
         find(name).conda for name in ("scatter", "torch-scatter", "pytorch_scatter", "Torch_Scatter")
     } == {"pytorch_scatter"}
     assert {find(name).conda for name in ("pyg-lib", "pyg_lib", "lib")} == {"pyg-lib"}
+
+
+def test_archs_come_from_the_list_of_the_configs_cuda() -> None:
+    lists = {"torch_cuda_arch_list_cuda130": ("9.0;12.0",), "torch_cuda_arch_list_cpu": ("None",)}
+    assert archs_of({**lists, "cuda_compiler_version": ("13.0",)}) == ("9.0", "12.0")
+    assert archs_of(lists) == ()
+    assert archs_of({**lists, "torch_cuda_arch_list": ("7.5",)}) == ("7.5",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,3 +72,15 @@ def test_the_exit_code_is_the_command_s(script: str, code: int, tmp_path: Path) 
     command = [sys.executable, guard.__file__, "sh", "-c", script]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         assert process.wait(timeout=10) == code
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed")
+def test_without_proc_the_processes_come_from_ps(
+    family: tuple[subprocess.Popen[str], list[psutil.Process]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, below = family
+    here = guard._processes()
+    monkeypatch.setattr("os.path.isdir", lambda path: False)
+    listed = guard._processes()
+    wanted = {(one.pid, one.ppid()) for one in (psutil.Process(process.pid), *below)}
+    assert wanted <= {*here} & {*listed}

@@ -26,7 +26,13 @@ from pyg_extensions.install import user_environment
 from pyg_extensions.install.compile_wheel import Builder
 from pyg_extensions.install.installation import Installation, parse_requests
 from pyg_extensions.install.report import install_result
-from pyg_extensions.install.user_environment import Pip, UserEnvironment, find_import_fault, interpreter
+from pyg_extensions.install.user_environment import (
+    Pip,
+    UserEnvironment,
+    find_import_fault,
+    interpreter,
+    parse_arch_flags,
+)
 from pyg_extensions.table import ExtensionRelease, find
 
 ask_python = Path(user_environment.__file__).with_name("ask_python.py")
@@ -198,3 +204,7 @@ def test_results_are_a_table_and_a_document(tmp_path: Path) -> None:
         ]  # fmt: skip
         assert [row["cpu_seconds"] is not None for row in rows] == [False, only_plan, False, False]
         assert [row["exit_code"] for row in rows] == [0, 0, 0, 8]
+
+
+def test_flags_of_machine_code_and_ptx_make_an_arch_list() -> None:
+    assert parse_arch_flags(["sm_90", "sm_120", "compute_120", "sm_100a"]) == ("9.0", "12.0+PTX", "10.0a")

@@ -13,9 +13,9 @@ from megabuild.configs.render import render
 from megabuild.plan.estimate import GB, estimate, keep_last_run, object_cache_notes, read_last_run
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
-from megabuild.plan.plan import LastRun, Plan, PlanItem
+from megabuild.plan.plan import Extensions, LastRun, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision
-from megabuild.providers.environment import Environment
+from megabuild.providers.environment import Environment, virtual_gpu
 
 
 def a_plan(repository: Path, folder: Path, name: str, **overrides: tuple[str, ...]) -> Plan:
@@ -93,3 +93,18 @@ def test_more_jobs_than_cores_are_no_faster(repository: Path, tmp_path: Path) ->
         for count in (cores, 10 * cores)
     )
     assert few.hours == many.hours
+
+
+def test_extensions_for_cuda_need_more_disk(repository: Path, tmp_path: Path) -> None:
+    def disk(name: str) -> int:
+        plan = a_plan(repository, tmp_path, name)
+        task = Task(extension="pyg-lib", python=None, recipe=tmp_path, items=plan.items[:1], overrides={})
+        built = tuple(replace(item, exists=True) for item in plan.items)
+        return estimate(replace(plan, items=built, extensions=Extensions(tasks=(task,))))[0].disk
+
+    assert 0 < disk("linux_64_cpu") < 2 * GB < disk("linux_64_cuda130")
+
+
+def test_only_a_config_for_cuda_pretends_a_gpu(repository: Path) -> None:
+    assert virtual_gpu(load(repository, "linux_64_cpu")) == {}
+    assert virtual_gpu(load(repository, "linux_64_cuda130")) == {"__cuda": "13.0"}

@@ -27,6 +27,7 @@ URIs: http://mirror.example/debian/
 Suites: bookworm
   bookworm-updates
 Components: main contrib
+Trusted: yes
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 """
 
@@ -45,7 +46,7 @@ def _apt(folder: Path, **files: str) -> Path:
 
 def test_the_main_archive_is_chosen_with_its_key(tmp_path: Path) -> None:
     lines = apt.debian_lines("trixie", configured=apt.sources(_apt(tmp_path, debian_sources=_DEB822)))
-    option = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+    option = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg trusted=yes]"
     assert lines == [
         f"{kind} {option} http://mirror.example/debian/ trixie main" for kind in ("deb", "deb-src")
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import time
@@ -190,3 +191,14 @@ def test_the_command_prints_how_to_activate(
     assert list(folder.glob("conda-meta/python-3.11.7-*.json"))
     again = call(invocation, *words)
     assert (again.exit_code, "delete" in again.stderr) == (UsageError.exit_code, True)
+
+
+def test_an_error_of_the_system_is_no_fault_of_a_package(
+    output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    monkeypatch.setattr(environments, "install_records", fail)
+    with pytest.raises(OSError, match="read-only"):
+        make(tmp_path / "env", output, "greeting")

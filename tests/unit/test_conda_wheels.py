@@ -1,0 +1,226 @@
+"""The parts of wheels made from conda packages: tree, index, licences, NVIDIA's requirements, failures of tools."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from wheel_files import make_wheel
+
+from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
+from groundwork import wheel_file
+from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError
+
+ELF = b"\x7fELF and no more"
+
+
+def write(folder: Path, **content: str | bytes) -> Path:
+    """Write files; ``__`` in a name is a slash."""
+    for name, text in content.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+# ---------------------------------------------------------------------------------------------------------- the tree
+
+
+def test_a_tree_has_every_file_once_and_no_trace_of_the_environment(tmp_path: Path) -> None:
+    prefix, tree = tmp_path / "env", tmp_path / "tree"
+    site = prefix / "lib" / "python3.12" / "site-packages"
+    files = {
+        "torch/lib/libc10.so.2.6.0": ELF,
+        "torch/config.h": f"-I{prefix}/include".encode(),
+        "torch/Torch.cmake": f"{prefix}/lib/libtorch_cpu.so.2.6.0 libz.so.1.2".encode(),
+        "torch-2.6.dist-info/METADATA": b"Name: torch",
+        "torch-2.6.dist-info/RECORD": b"old",
+        "torch/RECORD": b"a file of the package",
+        "torch/__pycache__/x.pyc": b"",
+        "torch/run.sh": b"#!/bin/sh",
+        "headers/a.h": b"a",
+    }
+    for name, data in files.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_bytes(data)
+    (site / "torch/run.sh").chmod(0o755)
+    (site / "torch/lib/libc10.so").symlink_to("libc10.so.2.6.0")
+    (site / "torch/include").symlink_to("../headers")
+    (prefix / "lib" / "libz.so").write_bytes(ELF)
+    paths = [
+        path.relative_to(prefix).as_posix()
+        for path in prefix.rglob("*")
+        if path.is_file() or path.is_symlink()
+    ]
+    wheel_tree.lay_out(prefix, paths, tree)
+    made = {path.relative_to(tree).as_posix(): path for path in tree.rglob("*") if path.is_file()}
+    assert set(made) == {
+        "torch/lib/libc10.so", "torch/config.h", "torch/Torch.cmake", "torch-2.6.dist-info/METADATA", "torch/RECORD",
+        "torch/run.sh", "headers/a.h", "torch/include/a.h",
+    }  # fmt: skip
+    assert not any(path.is_symlink() for path in tree.rglob("*"))
+    assert made["torch/config.h"].read_text() == "-I$PREFIX/include"
+    assert made["torch/Torch.cmake"].read_text() == "$PREFIX/lib/libtorch_cpu.so libz.so.1.2"
+    modes = {name: path.stat().st_mode & 0o777 for name, path in made.items()}
+    assert {name for name, mode in modes.items() if mode == 0o755} == {"torch/lib/libc10.so", "torch/run.sh"}
+    assert set(modes.values()) == {0o755, 0o644}
+    assert [path.name for path in wheel_tree.libraries(tree)] == ["libc10.so"]
+    with pytest.raises(IntegrityError, match=r"torch/lib/libc10\.so"):
+        wheel_tree.needed(tree)
+
+
+def test_headers_of_dependencies_are_added_where_the_environment_has_them(tmp_path: Path) -> None:
+    write(tmp_path / "env", include__pybind11__cast="c", include__other__x="o")
+    wheel_tree.add_headers(tmp_path / "env", tmp_path / "tree")
+    assert [path.name for path in (tmp_path / "tree").rglob("*") if path.is_file()] == ["cast"]
+
+
+@pytest.mark.parametrize(
+    ("subdir", "machine"), [("linux-64", "x86_64"), ("linux-aarch64", "aarch64")], ids=["x86", "arm"]
+)
+def test_the_tag_keeps_python_and_names_the_machine(tmp_path: Path, subdir: str, machine: str) -> None:
+    folder = write(
+        tmp_path / "torch-2.6.dist-info", METADATA="Name: torch", WHEEL="Tag: cp312-cp312-linux_riscv64\n"
+    )
+    assert wheel_tree.tag(tmp_path, subdir) == f"torch-2.6-cp312-cp312-linux_{machine}.whl"
+    assert f"Tag: cp312-cp312-linux_{machine}\n" in (folder / "WHEEL").read_text()
+
+
+def test_a_licence_text_is_added_once(tmp_path: Path) -> None:
+    write(tmp_path / "tree" / "torch-2.6.dist-info", METADATA="Name: torch", LICENSE="own")
+    texts = write(tmp_path / "texts", own="own", a="same", b="same")
+    wheel_tree.add_licences(tmp_path / "tree", {f"x/{name}": texts / name for name in ("own", "a", "b")})
+    licenses = wheel_file.metadata(tmp_path / "tree") / "licenses"
+    assert [path.relative_to(licenses).as_posix() for path in licenses.rglob("*") if path.is_file()] == [
+        "x/a"
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------- the index
+
+
+def test_an_index_has_intact_wheels_only_and_replaces_the_former(tmp_path: Path) -> None:
+    made = [
+        make_wheel(tmp_path / "made", f"torch_scatter-{version}-py3-none-any.whl", {})
+        for version in ("1", "2")
+    ]
+    entries = {
+        simple_index.index_entry(path, project="torch_scatter", python=None, package="p", inputs="i"): path
+        for path in made
+    }
+    (first, _) = [*entries]
+    assert (first.version, first.place) == ("1", "torch-scatter/torch_scatter-1-py3-none-any.whl")
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    assert simple_index.read(folder) == ()
+    for _ in range(2):
+        simple_index.publish(folder, entries)
+    assert simple_index.read(folder) == tuple(entries)
+    assert len([*folder.glob(".simple-*")]) == 1
+    index = folder / simple_index.SIMPLE
+    assert 'href="torch-scatter/"' in (index / "index.html").read_text()
+    assert f"{made[0].name}#sha256={first.sha256}" in (index / "torch-scatter" / "index.html").read_text()
+    os.truncate(index / first.place, 10)
+    assert [wheel.version for wheel in simple_index.read(folder)] == ["2"]
+    (index / "wheels.json").write_text('[{"name": 1}]')
+    assert simple_index.read(folder) == ()
+
+
+def test_a_page_escapes_what_a_wheel_requires(tmp_path: Path) -> None:
+    entry = simple_index.index_entry(
+        make_wheel(tmp_path, "a-1-py3-none-any.whl", {}), project="a", python=None, package="", inputs=""
+    )
+    assert '"&gt;=3.10"' in simple_index._link(replace(entry, requires_python=">=3.10"))
+
+
+# ------------------------------------------------------------------------------------------------------ the licences
+
+
+def test_licences_come_from_packages_notices_and_the_system(tmp_path: Path) -> None:
+    package = tmp_path / "zlib-1"
+    write(
+        package,
+        info__licenses__licenses__zlib="z",
+        info__licenses__note="no",
+        share__doc__zlib__copyright="n",
+    )
+    write(
+        package,
+        **{"site-packages__zlib.dist-info__LICENSE": "w", "site-packages__zlib.dist-info__METADATA": "m"},
+    )
+    meta = {
+        "name": "zlib",
+        "extracted_package_dir": str(package),
+        "files": ["lib/libz.so.1", "share/doc/zlib/copyright"],
+    }
+    other = {
+        "name": "other",
+        "extracted_package_dir": str(tmp_path / "other"),
+        "files": ["lib/libother.so.1"],
+    }
+    write(tmp_path / "env" / "conda-meta", **{"zlib.json": json.dumps(meta), "other.json": json.dumps(other)})
+    records = licences.installed(tmp_path / "env")
+    assert set(records) == {"zlib", "other"}
+    assert set(licences.of_package("zlib", package)) == {"zlib/zlib", "zlib/LICENSE"}
+    root = tmp_path / "root"
+    write(
+        root / "var/lib/dpkg/info",
+        **{"libown1:amd64.list": "/usr/lib/libown.so.1", "libno.list": "/usr/lib/libno.so"},
+    )
+    write(root / "usr/share/doc", libown1__copyright="d", libno__copyright="x")
+    tree = write(
+        tmp_path / "tree", **{"torch.libs__libz-01234567.so.1": ELF, "torch.libs__libown-89abcdef.so.1": ELF}
+    )
+    texts = licences.of_vendored(tree, records, root)
+    assert {name: path.read_text() for name, path in texts.items()} == {
+        "zlib/zlib": "z", "zlib/LICENSE": "w", "zlib/zlib/copyright": "n", "system/libown1/copyright": "d",
+    }  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------- NVIDIA's wheels
+
+
+def test_nvidias_libraries_become_requirements_of_one_release() -> None:
+    records = {
+        "nccl": {"files": ["lib/libnccl.so.2"], "version": "2.27.3.1"},
+        "x": {"files": [], "version": "9"},
+    }
+    sonames = [
+        "libcublasLt.so.12",
+        "libcudart.so.12",
+        "libnccl.so.2",
+        "libcuda.so.1",
+        "libcurl.so.4",
+        "libz.so.1",
+    ]
+    found = nvidia.required(sonames, "12.4", records)
+    assert found.requires == ("cuda-toolkit[cublas,cudart]==12.4.*", "nvidia-nccl-cu12>=2.27.3,<3")
+    assert found.folders == ("nvidia/cublas/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
+    newer = nvidia.required(["libcublas.so.13", "libcudss.so.0"], "13.0", {})
+    assert newer.folders == ("nvidia/cu13/lib",)
+    assert "nvidia-cudss-cu13" in newer.requires
+    with pytest.raises(BuildError, match="libcunew"):
+        nvidia.required(["libcunew.so.1"], "13.0", {})
+    assert nvidia.required(["libz.so.1"], "12.4", {}) == nvidia.NvidiaWheels()
+
+
+# --------------------------------------------------------------------------------------------------------- the tools
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [("patchelf: No space left on device", OutOfSpaceError), ("patchelf: cannot find section", BuildError)],
+)
+def test_a_full_disk_is_told_from_a_library_that_cannot_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, error: type[Exception]
+) -> None:
+    program = tmp_path / "patchelf"
+    program.write_text(f"#!/bin/sh\nif [ $1 = --ok ]; then exit 0; fi\necho '{said}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(tools, "_OWN", tmp_path)
+    tools.patchelf(tmp_path / "lib.so", ["--ok"])
+    with pytest.raises(error, match=r"lib\.so"):
+        tools.patchelf(tmp_path / "lib.so", ["--set-rpath", "x"])

@@ -7,37 +7,32 @@ import pkgutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 
 from groundwork.errors import MegabuildError
 from pin_audit.facts import SourceOutcome
 from pin_audit.request import AuditRequest
 
-#: The read function of each source, below `sources`; those that wait for the network start first.
-_READERS = {
-    "submodules": "submodules:read",
-    "upstream_commit": "submodules:read_commit",
-    "channel": "channel:read",
-    "wheel_metadata": "wheel_metadata:read",
-    "pinning": "pinning:read",
-    "feedstock": "pinning:read_feedstock",
-    "ci_pins": "ci_pins:read",
-    "upstream_archs": "ci_pins:read_archs",
-    "recipe_pins": "recipe_pins:read",
-    "recipe_commits": "recipe_pins:read_commits",
-    "recipe_archs": "recipe_pins:read_archs",
-}
-SOURCES = tuple(_READERS)
+Read = Callable[[AuditRequest], SourceOutcome]
 #: Sources that read only this repository.
 OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
 _AT_ONCE = 8
 _GRACE = 3.0  # seconds after the time limit, for sources to end by themselves
 
-Read = Callable[[AuditRequest], SourceOutcome]
+
+def _find_readers() -> dict[str, Read]:
+    modules = pkgutil.iter_modules([str(Path(__file__).with_name("sources"))], f"{__package__}.sources.")
+    return {name: read for module in modules for name, read in import_module(module.name).READERS.items()}
+
+
+_READERS = _find_readers()
+SOURCES = tuple(_READERS)
 
 
 def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
     """Return the read functions of the `wanted` sources by name."""
-    return {name: pkgutil.resolve_name(f"{__package__}.sources.{_READERS[name]}") for name in wanted}
+    return {name: _READERS[name] for name in wanted}
 
 
 def gather(

@@ -1,1 +1,1 @@
-"""The sources of versions: each has functions ``read…(request) -> SourceOutcome``."""
+"""The sources of versions: `READERS` of each module are functions that take a request, by the source's name."""

@@ -138,3 +138,6 @@ def _best(name: str, records: list[RepoDataRecord]) -> NewestPackage:
     best = max(released, key=lambda record: (record.version, record.build_number))
     digest = best.sha256.hex() if best.sha256 else ""
     return NewestPackage(name=name, version=str(best.version), file=best.file_name, sha256=digest)
+
+
+READERS = {"channel": read}

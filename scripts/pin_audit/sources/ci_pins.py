@@ -70,3 +70,6 @@ def _scope(value: CiValue) -> Scope:
         cuda=(cuda,) if cuda else (),
         torch=value.groups.get("torch_version", ""),
     )
+
+
+READERS = {"ci_pins": read, "upstream_archs": read_archs}

@@ -234,3 +234,6 @@ def read_feedstock(request: AuditRequest) -> SourceOutcome:
         where = Where(file=path, url=tree.url(path), commit=tree.commit, fetched=tree.fetched)
         facts.append(FeedstockPin(name=key, value=value, holds=holds, where=where))
     return SourceOutcome(source="feedstock", facts=tuple(facts))
+
+
+READERS = {"pinning": read, "feedstock": read_feedstock}

@@ -200,3 +200,6 @@ def _commits_of(name: str, recipe: Path, request: AuditRequest) -> Iterator[Reci
             recipe=name,
             version=configs[0].variant.get(key, ("",))[0],
         )
+
+
+READERS = {"recipe_pins": read, "recipe_commits": read_commits, "recipe_archs": read_archs}

@@ -145,3 +145,6 @@ def _parent(chain: tuple[str, ...], repository: Repository, commit: str) -> Pare
         trouble = f"{whose}: {clean(error.message)}"
     gitlinks = {path: item for path, (mode, item) in held.items() if mode == "160000"}
     return ParentRepository(chain, repository, commit, gitlinks, declared, trouble)
+
+
+READERS = {"submodules": read, "upstream_commit": read_commit}

@@ -221,3 +221,6 @@ def _facts(found: Mapping[str, _Metadata]) -> list[Requirement | CiPin]:
         name, extras = canonicalize_name(known.name), tuple(sorted(known.extras))
         facts.append(Requirement(name=name, value=value, holds=holds, where=where, extras=extras))
     return facts
+
+
+READERS = {"wheel_metadata": read}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,9 +19,6 @@ from groundwork.result import Result
 from megabuild.configs.config import Config, available, list_command, load, of_provider
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.sharing import sort_for_sharing
-
-if TYPE_CHECKING:
-    from megabuild.plan.options import Options
 
 EXAMPLES = """
 {prog} linux_64_cpu --rehearse              the whole pipeline on a small model
@@ -38,11 +35,6 @@ CHOICE = "Select"
 SHOW = "Show"
 HOW = "Build"
 PYG = "PyTorch Geometric's extensions"
-#: Options of the command line that `Options` takes unchanged.
-_TAKEN = (
-    "rehearse", "pythons", "keep_going", "optimization", "cpu_count", "pyg", "pyg_index", "pyg_sources", "extensions",
-    "arch_list", "upstream_tests", "deadline", "earlier",
-)  # fmt: skip
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
@@ -104,59 +96,63 @@ _TAKEN = (
         help="Memory for all compilers together, in GB.  [default: the free memory]")  # fmt: skip
 @version("build-locally.py")
 @click.pass_context
-def build(context: click.Context, /, **given: Any) -> Result:
+def build(
+    context: click.Context, /, *, configs: tuple[str, ...], every: bool, provider: str | None, root: str | None,
+    output: str | None, torch: str | None, torch_source: Path | None, engine: str, memory: float | None,
+    deadline: str | None, plan_only: bool, verbose: bool, remove_trees: bool, **unchanged: Any,
+) -> Result:  # fmt: skip
     """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
 
     A quoted pattern ('linux_64_*') selects several configs. Run the same command again to resume: it skips finished
     packages and continues the compile.
     """
     invocation: Invocation = context.obj
-    invocation.verbose = given["verbose"]
-    root = feedstock(given["root"])
-    if given["output"] == "":
+    invocation.verbose = verbose
+    repository = feedstock(root)
+    if output == "":
         raise click.UsageError("--output needs a folder", context)
-    folder = output_folder(given["output"], root)
+    folder = output_folder(output, repository)
     invocation.log_folder = folder / "logs"
-    names = available(root)
+    names = available(repository)
     # config names given in full are not filtered by provider
-    if given["provider"] and not set(names) >= set(given["configs"] or "?"):
-        names = of_provider(root, names, given["provider"])
-    platform = machine_platform() if given["every"] else ""
-    if platform or any(set(word) & set("*?[") for word in given["configs"]):
-        names = sort_for_sharing(root, names)
-    chosen = choose(names, given["configs"], all_of=platform, list_all=list_command(root))
-    given["deadline"] = parse_deadline(given["deadline"]) if given["deadline"] else None
+    if provider and not set(names) >= set(configs or "?"):
+        names = of_provider(repository, names, provider)
+    platform = machine_platform() if every else ""
+    if platform or any(set(word) & set("*?[") for word in configs):
+        names = sort_for_sharing(repository, names)
+    chosen = choose(names, configs, all_of=platform, list_all=list_command(repository))
+    until = parse_deadline(deadline) if deadline else None
+
+    # imported late: a wrong option or config is answered at once
+    from command_line.running import run_configs
+    from groundwork.files import cache_folder
+    from megabuild.plan.options import Options
+    from megabuild.plan.torch_version import with_torch
+
+    def make_options(file: Config, earlier: tuple[str, ...]) -> Options:
+        config = use_provider(file, provider, os.environ)
+        return Options(
+            config=with_torch(config, torch, torch_source),
+            own=is_own(repository),
+            root=repository,
+            output=folder,
+            cache=cache_folder(os.environ),
+            engine=None if engine == "auto" else engine,
+            memory=int(memory * 1e9) if memory is not None else None,
+            torch=torch if torch != file.torch_version else None,
+            torch_source=torch_source.absolute() if torch_source else None,
+            deadline=until,
+            earlier=earlier,
+            **unchanged,
+        )
+
     options = {
-        name: partial(options_of, load(root, name), root, folder, {**given, "earlier": chosen[:number]})
+        name: partial(make_options, load(repository, name), chosen[:number])
         for number, name in enumerate(chosen)
     }
-    from command_line.running import run_configs
-
-    return run_configs(options, invocation, plan_only=given["plan_only"], remove_trees=given["remove_trees"])
+    return run_configs(options, invocation, plan_only=plan_only, remove_trees=remove_trees)
 
 
 def main() -> None:
     """Run the command line of `build-locally.py` (conda-smithy's name), then end the process with its exit code."""
     run(build, name="build-locally.py", invocation=Invocation(log_folder=log_folder()))
-
-
-def options_of(file: Config, root: Path, folder: Path, given: dict[str, Any]) -> Options:
-    """Return the options of one config's run."""
-    from groundwork.files import cache_folder
-    from megabuild.plan.options import Options
-    from megabuild.plan.torch_version import with_torch
-
-    torch, source, memory = given["torch"], given["torch_source"], given["memory"]
-    config = use_provider(file, given["provider"], os.environ)
-    return Options(
-        config=with_torch(config, torch, source),
-        own=is_own(root),
-        root=root,
-        output=folder,
-        cache=cache_folder(os.environ),
-        engine=None if given["engine"] == "auto" else given["engine"],
-        memory=int(memory * 1e9) if memory is not None else None,
-        torch=torch if torch != file.torch_version else None,
-        torch_source=source.absolute() if source else None,
-        **{name: given[name] for name in _TAKEN},
-    )

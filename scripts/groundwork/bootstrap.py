@@ -135,7 +135,7 @@ def _folder(root: Path, name: str) -> Path:
 
 
 def _make(environment: Path, lock: Path, held: int) -> None:
-    sys.stderr.write(f"setting up a private environment in {environment.parent} (once, about a minute)\n")
+    sys.stderr.write(f"setting up an environment (once, about a minute):\n  {environment.parent}\n")
     shutil.rmtree(environment, ignore_errors=True)
     try:
         environment.parent.mkdir(exist_ok=True)

@@ -19,8 +19,8 @@ _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udf
 _STYLE = re.compile("\x1b\\[[0-9;]*[mK]|\x1b\\]8;[^\x07\x1b]*(?:\x07|\x1b\\\\)")
 
 
-#: Rows of tables have columns two blanks apart; a line break in a command would end it.
-_WHOLE = re.compile(r"\S  +\S|\brun: ")
+#: Rows of tables have columns two blanks apart.
+_ROW = re.compile(r"\S  +\S")
 
 
 class UNICODE:
@@ -120,11 +120,17 @@ def folded(text: str, stream: IO[str]) -> str:
 def fold(line: str, width: int) -> list[str]:
     """Break a line at words into lines of ``width`` columns.
 
-    Rows of tables, indented lines and commands stay whole: a terminal breaks them so that they can be copied.
+    Rows of tables, indented lines and commands stay whole: a terminal breaks them so that they can be copied. A command
+    gets a line of its own.
     """
-    if len(line) <= width or line.startswith(" ") or _WHOLE.search(line):
+    if len(line) <= width or line.startswith(" ") or _ROW.search(line):
         return [line]
-    return textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    text, run, command = line.partition("run: ")
+    indent, text = "  ", f"{text}{run.strip()}"
+    lines = textwrap.wrap(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return [*lines, *([indent + command] if command else [])]
 
 
 def fold_command(command: str) -> list[str]:

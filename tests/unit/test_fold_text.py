@@ -32,7 +32,6 @@ def test_prose_is_broken_at_words_on_a_terminal_only(monkeypatch: pytest.MonkeyP
     "line",
     [
         "  python3 build-locally.py linux_64_cuda130 --python 3.12 --output /elsewhere",
-        "hint: run: rm -r /a/folder/with/a/long/name/that/must/not/be/cut/anywhere",
         "pytorch-2.13.0-cpu_mkl_py312_hf3c2cc2_102  build  because of something",
         "log:/a/single/word/of/more/than/forty/columns/that/no/blank/divides.log",
     ],
@@ -54,3 +53,9 @@ def test_a_command_in_several_lines_is_one_command(words: list[str]) -> None:
     assert all(len(line) <= 80 or len(line.split("  ")[-1]) > 74 for line in lines)
     done = subprocess.run(["sh", "-c", "\n".join(lines)], capture_output=True, check=True, env=os.environ)
     assert done.stdout.decode() == "".join(f"{word}|" for word in words[2:])
+
+
+def test_a_command_gets_a_line_of_its_own() -> None:
+    command = "python3 build-locally.py linux_64_cuda130_wheel --arch-list 12.0"
+    lines = fold(f"hint: set CONDA_CHANNEL_ALIAS to a mirror, or run: {command}", 40)
+    assert lines == ["hint: set CONDA_CHANNEL_ALIAS to a", "  mirror, or run:", f"  {command}"]

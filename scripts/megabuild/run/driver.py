@@ -58,7 +58,7 @@ class Driver:
             self.status.keeps_file = has_ended_well(plan.options.state)
         else:
             log.become_latest()
-        logger.info("log: %s", display(log.path))
+            logger.info("log: %s", display(log.path))
         for problem in damage:
             logger.warning("%s", problem)
 

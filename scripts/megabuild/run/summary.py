@@ -21,6 +21,7 @@ from megabuild.plan.published import is_published, records
 #: In a state folder: the summary of the last run with work to do, and the folder of all summaries.
 LATEST, RECORDS = "run.json", "runs"
 _HASH_DIGITS = 12
+_PATH_WIDTH = 68
 #: Shorter steps are not worth a line.
 _SLOW_SECONDS = 10.0
 #: Added to a rehearsal's summary, because its packages have PyTorch's names and versions.
@@ -110,9 +111,15 @@ class Summary:
             counts = f"{counted(figures['steps'], 'step')}, {counted(figures['core'], 'core object')}"
             lines.append(f"swap to Python {python}: {counts}")
         slow = [(name, took) for name, took in self.slowest_steps.items() if took >= _SLOW_SECONDS]
-        lines += ["slowest steps:", *(f"{duration(took):>10}  {name}" for name, took in slow)] if slow else []
+        rows = (f"{duration(took):>10}  {_shorten(name)}" for name, took in slow)
+        lines += ["slowest steps:", *rows] if slow else []
         lines += [f"{UNICODE.failed} {self.error}"] if self.error else []
         return [*lines, f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
+
+
+def _shorten(path: str) -> str:
+    """Return a path's end if it is longer than a line of 80 columns has room for."""
+    return path if len(path) <= _PATH_WIDTH else f"{UNICODE.cut}{path[1 - _PATH_WIDTH :]}"
 
 
 def packages_of_last_run(state: Path) -> list[PackageResult]:

@@ -11,7 +11,7 @@ import click
 from command_line.options import GroupedCommand, option
 from command_line.root import output_folder
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, display, size
+from groundwork.text import Sign, counted, display, size
 
 EXAMPLES = """
 {prog} ./env pytorch_scatter --from linux_64_cpu_wheel
@@ -73,7 +73,7 @@ def create(
         screen.note(f"{count}, {size(solution.size)} of files")
         environments.create(folder, solution, cache=cache, report=screen.note)
     path = shlex.quote(display(folder.absolute()))
-    lines = [f"{UNICODE.done} {count}", f"activate:  . {path}/{environments.ACTIVATE}"]
+    lines = [f"{Sign.done} {count}", f"activate:  . {path}/{environments.ACTIVATE}"]
     if (folder / "bin" / "python").exists():  # libtorch needs no Python
         lines.append(f"or run:  {path}/bin/python")
     return Result(lines=lines)

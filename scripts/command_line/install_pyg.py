@@ -70,9 +70,9 @@ def install_pyg(
     extensions are inspected and imported; a CPU build next to a CUDA PyTorch is replaced.
     """
     # imported late: --help needs none of it
+    from pyg_extensions.install.install_report import environment_lines, install_result
     from pyg_extensions.install.installation import InstallOptions, parse_requests
     from pyg_extensions.install.installer import install, plan
-    from pyg_extensions.install.report import environment_lines, install_result
     from pyg_extensions.install.user_environment import interpreter, look
     from pyg_extensions.pyg_index import PygIndex
     from pyg_extensions.table import matrix

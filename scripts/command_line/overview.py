@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from groundwork.errors import MegabuildError
-from groundwork.text import UNICODE, counted, duration, fold, size, table, wrapped
-from megabuild.plan import stored
+from groundwork.text import Sign, counted, duration, fold, size, table, wrapped
+from megabuild.plan import store_lookup
 from megabuild.plan.plan import Plan
 from megabuild.providers.environment import Pending
 
@@ -38,13 +38,13 @@ def overview_lines(plans: Mapping[str, Plan | MegabuildError | None]) -> list[st
     rows.append(("all, one after the other", "", _size(downloads), _size(disk), _time(hours)))
     lines = table(_HEADS, rows, right=frozenset({2, 3, 4}))
     for reason, names in reasons.items():
-        lines += ["", *wrapped(f"{UNICODE.failed} {', '.join(names)}: {reason}")]
+        lines += ["", *wrapped(f"{Sign.failed} {', '.join(names)}: {reason}")]
         lines += fold(f"hint: {remedies[reason]}", 80) if remedies[reason] else []
     return lines
 
 
 def _work(plan: Plan) -> str:
-    left = stored.when_fetched(plan)
+    left = store_lookup.when_fetched(plan)
     count = len(left.missing) + sum(len(task.packages) for task in left.extensions.missing)
     fetched = len(plan.stored.packages)
     if not count:
@@ -53,8 +53,8 @@ def _work(plan: Plan) -> str:
 
 
 def _size(octets: int) -> str:
-    return size(octets) if octets else UNICODE.dash
+    return size(octets) if octets else Sign.dash
 
 
 def _time(hours: float) -> str:
-    return duration(hours * 3600) if hours else UNICODE.dash
+    return duration(hours * 3600) if hours else Sign.dash

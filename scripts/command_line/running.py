@@ -17,12 +17,12 @@ from command_line.run_command import Invocation, error_document, outcome
 from groundwork import in_use
 from groundwork.errors import Interrupted, MegabuildError
 from groundwork.result import Result
-from groundwork.text import UNICODE, display, duration, size, table
+from groundwork.text import Sign, display, duration, size, table
 from megabuild.plan import published
 from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.plan import Plan
+from megabuild.plan.plan_report import plan_result
 from megabuild.plan.planning import make_plan
-from megabuild.plan.report import plan_result
 from megabuild.status.status import Status
 
 
@@ -59,7 +59,7 @@ def run_configs(
         if isinstance(plan, MegabuildError):
             entry |= error_document(plan, type(plan).__name__, plan.remedy)
             entry |= {"exit_code": plan.exit_code, "result": {"error": entry.pop("error")}}
-            rows.append((name, "", f"{UNICODE.failed} {CANNOT}: exit code {plan.exit_code}"))
+            rows.append((name, "", f"{Sign.failed} {CANNOT}: exit code {plan.exit_code}"))
             exit_code = exit_code or plan.exit_code
             continue
         show(_console(invocation), ["", f"[{number}/{len(options)}] {name}"])
@@ -67,7 +67,7 @@ def run_configs(
         began = time.monotonic()
         code = outcome(partial(run, name, own), own)
         entry |= {"exit_code": code, "log": str(own.log) if own.log else None}
-        state = f"{UNICODE.failed} exit code {code}" if code else UNICODE.done
+        state = f"{Sign.failed} exit code {code}" if code else Sign.done
         rows.append((name, duration(time.monotonic() - began), state))
         exit_code = code if code == Interrupted.exit_code else exit_code or code
     result = Result(

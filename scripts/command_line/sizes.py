@@ -25,12 +25,12 @@ def sizes(subjects: tuple[str, ...], everything: bool, python: str) -> Result:
     Reads an environment (venv or conda), or a .conda, .tar.bz2 or .whl file; imports and runs nothing. For requirements
     (torch==2.15.0 jax), lists what a fresh installation of each takes, and of all together, without downloading them.
     """
-    from gpu_tools.sizes import report, uninstalled
+    from gpu_tools.sizes import sizes_report, uninstalled
     from gpu_tools.sizes.measure import measure
 
     path = Path(subjects[0])
     if len(subjects) == 1 and (path.exists() or path.suffix in (".whl", ".conda", ".bz2") or not subjects[0]):
-        return report.report_sizes(measure(path), everything=everything)
+        return sizes_report.report_sizes(measure(path), everything=everything)
     if existing := [subject for subject in subjects if Path(subject).exists()]:
         raise UsageError(
             f"{existing[0]}: measured alone", "pass one environment or package, or only requirements"

@@ -18,7 +18,7 @@ from command_line.run_command import Invocation
 from groundwork import files
 from groundwork.errors import UsageError
 from groundwork.result import Result
-from megabuild.status.reading import LastRun, read_last_run, run_names
+from megabuild.status.reading import RunState, read_run_state, run_names
 from megabuild.status.show import status_result
 
 EXAMPLES = """
@@ -64,20 +64,20 @@ def status(
         files.write(page, run_page(folders[0]), mode=0o644)
         lines = [f"page of {folders[0].name}: {page}"]
         return Result(format="status", format_version=2, document={"page": str(page)}, lines=lines)
-    runs = _follow(folders, configs, context.obj) if follow else [read_last_run(path) for path in folders]
+    runs = _follow(folders, configs, context.obj) if follow else [read_run_state(path) for path in folders]
     width = max(40, shutil.get_terminal_size().columns)
     return status_result(runs, width, time.time(), followed=follow)
 
 
-def _follow(folders: Sequence[Path], configs: Sequence[str], invocation: Invocation) -> list[LastRun]:
+def _follow(folders: Sequence[Path], configs: Sequence[str], invocation: Invocation) -> list[RunState]:
     """Wait until all runs have ended; a terminal shows their progress meanwhile."""
     console = Console(stderr=invocation.json, soft_wrap=True)
     if not configs:
-        folders = [path for path in folders if read_last_run(path).standing == "running"] or folders
+        folders = [path for path in folders if read_run_state(path).standing == "running"] or folders
     lines = moving_lines(console)
     with lines if moves(console) else nullcontext():
         while True:
-            runs = [read_last_run(path) for path in folders]
+            runs = [read_run_state(path) for path in folders]
             if moves(console):
                 running = [run.record for run in runs if run.record and run.standing == "running"]
                 show_records(lines, running, time.time())

@@ -8,7 +8,7 @@ from command_line.options import GroupedCommand, option
 from command_line.root import output_folder
 from groundwork.errors import UsageError
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, size
+from groundwork.text import Sign, counted, size
 
 EXAMPLES = """
 {prog} linux_64_cuda130                     list the packages in upload order
@@ -42,4 +42,4 @@ def upload(config: str, user: str | None, label: str, apply: bool, output: str |
     if not apply or not user:
         return Result(lines=[*lines, "upload them with --user CHANNEL --apply"])
     uploading.upload(artifacts, user, label)
-    return Result(lines=[*lines, f"{UNICODE.done} uploaded to {user}, label {label}"])
+    return Result(lines=[*lines, f"{Sign.done} uploaded to {user}, label {label}"])

@@ -30,7 +30,7 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, ar
     Lists for every library its GPU code and the torch, CUDA and Python it was built for. Exit codes: 6 a published
     package has changed; 14 a library is wrong; 19 a question has no answer.
     """
-    from gpu_tools.verify import report
+    from gpu_tools.verify import verify_report
     from gpu_tools.verify.check import verify as check
     from gpu_tools.verify.expectation import Expectation
     from gpu_tools.verify.gpu import replace_native
@@ -43,7 +43,9 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, ar
             from megabuild.plan import published
 
             published.check(subject)
-    return report.verdict_result([check(subject, beside=beside, expect=expect) for subject in subjects])
+    return verify_report.verdict_result(
+        [check(subject, beside=beside, expect=expect) for subject in subjects]
+    )
 
 
 @click.command("verify-gpu")
@@ -55,7 +57,7 @@ def verify_gpu(environment: Path) -> Result:
     Compares driver and torch, each GPU with the code in every library, and one operation of torch and of each extension
     on the GPU with the same on the CPU. Exit codes: 14 a fault; 19 no fault, but no GPU.
     """
-    from gpu_tools.verify import report
+    from gpu_tools.verify import verify_report
     from gpu_tools.verify.gpu import examine
 
-    return report.gpu_result(examine(environment))
+    return verify_report.gpu_result(examine(environment))

@@ -41,7 +41,7 @@ def wheels(config: str, packages: tuple[str, ...], pythons: tuple[str, ...], out
     """
     from command_line.progress_display import Screen
     from conda_wheels.make_wheels import Request, make
-    from conda_wheels.report import result
+    from conda_wheels.wheels_report import result
     from groundwork import in_use
     from groundwork.files import cache_folder
     from megabuild.plan.source_date import source_date

@@ -15,7 +15,7 @@ from rattler.package_streaming import extract
 
 from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
 from conda_wheels.built import TORCH, BuiltPackage, find
-from conda_wheels.report import WheelIndex, WheelResult
+from conda_wheels.wheels_report import WheelIndex, WheelResult
 from groundwork import files, wheel_file
 from groundwork.errors import BusyError, IntegrityError, ProviderError
 from groundwork.files import FileLock

@@ -15,11 +15,11 @@ from groundwork.result import Result
 from megabuild.configs.config import Config, available, load, recipe_of
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit import feedstock, release, repositories
+from pin_audit.audit_report import FORMAT, FORMAT_VERSION, escape, table
 from pin_audit.bump import Bump, BumpContext, Change, collect
 from pin_audit.bump_requirements import rendered_requirements
 from pin_audit.command import AuditOptions, make_request, make_services
 from pin_audit.recipe_lines import Line, read_lines
-from pin_audit.report import FORMAT, FORMAT_VERSION, escape, table
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.sources.wheel_metadata import newest_version

@@ -16,11 +16,11 @@ from groundwork.result import Result
 from groundwork.text import counted, suggest
 from megabuild.configs.config import Config, available, load
 from pin_audit import feedstock, repositories, snapshots
+from pin_audit.audit_report import FORMAT, FORMAT_VERSION, Report, insert, markdown, to_document
 from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.meta_yaml import names_of
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import names_in, read_text, requirement_lines
-from pin_audit.report import FORMAT, FORMAT_VERSION, Report, insert, markdown, to_document
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.rows import STATUSES, Status

@@ -17,7 +17,7 @@ from tiny import ROOT, Tiny, make_channel, provider
 
 from groundwork import files
 from megabuild.plan import planning
-from megabuild.plan.isolation import rehearsal_image
+from megabuild.plan.choose_isolation import rehearsal_image
 
 #: The bare root has caches of its own. One rehearsal fills the cache of packed wheels, for which others would wait
 #: unless unit tests came in between; then the longest, so that no worker is left with one of them at the end.

@@ -10,9 +10,9 @@ import pytest
 from audit_wheels import configured_by_the_test
 
 from pin_audit import snapshots
+from pin_audit.audit_report import BEGIN, END, Report, markdown
 from pin_audit.command import AuditOptions, make
 from pin_audit.facts import Newest, RecipePin, Submodule
-from pin_audit.report import BEGIN, END, Report, markdown
 from pin_audit.rows import AuditRow, Status
 
 RELEASES = ("2.12.0", "2.13.0", "2.14.1", "2.15.0")

@@ -12,9 +12,9 @@ from git_world import Repo, without_settings
 from msgspec import structs
 
 from megabuild.configs.config import Config, available, load
+from pin_audit.audit_report import Report, markdown
 from pin_audit.facts import RecipeCommit, Scope, SourceOutcome
 from pin_audit.name_map import names
-from pin_audit.report import Report, markdown
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.rows import Status

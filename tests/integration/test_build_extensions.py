@@ -21,7 +21,7 @@ from groundwork.machine import MemoryWatch
 from megabuild.engine.supervisor import strays
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import extensions, planning
-from megabuild.plan.report import plan_document, plan_lines
+from megabuild.plan.plan_report import plan_document, plan_lines
 from megabuild.run import work
 from megabuild.run.summary import Summary, package_lines
 from megabuild.status.status import Task

@@ -15,7 +15,7 @@ import pytest
 from package_files import entries
 from rattler import IndexJson
 
-from megabuild.plan.isolation import rehearsal_image
+from megabuild.plan.choose_isolation import rehearsal_image
 
 CONFIG = "linux_64_cpu"
 pytestmark = pytest.mark.long

@@ -13,7 +13,7 @@ import pytest
 from groundwork.errors import IsolationError
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.run.failure_shell import write_program
-from megabuild.run.sandbox_paths import View
+from megabuild.run.sandbox_paths import SandboxPaths
 
 TYPED = "touch pwned"
 #: What a build may have left in its environment file: it types into whatever terminal it finds.
@@ -61,11 +61,11 @@ def test_what_a_build_left_types_nothing_outside(
         isolation.check()
     except IsolationError as error:
         pytest.skip(error.message)
-    seen = View(
+    sandbox = SandboxPaths(
         isolation=isolation, state=tmp_path, state_inside="/tmp", scripts_inside="", python="", site_inside="",
         mounts=[], recipe="", channels=(), source=None, environment={}, more={},
     )  # fmt: skip
-    write_program(tmp_path / "enter", seen, [f"/usr/bin/python3 -c {shlex.quote(ATTACK)}"], name="enter")
+    write_program(tmp_path / "enter", sandbox, [f"/usr/bin/python3 -c {shlex.quote(ATTACK)}"], name="enter")
     bare = isolation.command(["/usr/bin/python3", "-c", ATTACK], mounts=[], env={}, cwd="/", name="bare")
     if TYPED.encode() not in typed_after(shlex.join(bare)):
         pytest.skip("this kernel lets no program type into its terminal")

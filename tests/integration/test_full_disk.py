@@ -15,8 +15,8 @@ from tiny import Tiny, wait_for
 from groundwork.errors import OutOfSpaceError
 from groundwork.machine import disk_free
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.local.store import Store
-from megabuild.status.reading import read_last_run
+from megabuild.providers.local.package_store import Store
+from megabuild.status.reading import read_run_state
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_full_disk_ends_the_run_and_all_objects_are_kept(
     with pytest.raises(OutOfSpaceError):
         on_disk.run(cache=tmp_path / "cache")
     thread.join()
-    record = read_last_run(state).record
+    record = read_run_state(state).record
     assert record is not None
     assert (record.status, record.exit_code) == ("failed", 12)
     filler.unlink()

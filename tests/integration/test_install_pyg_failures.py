@@ -15,7 +15,7 @@ import pytest
 import torch_model
 
 from groundwork.errors import MegabuildError, PreflightError
-from pyg_extensions.archives import unpack_sources
+from pyg_extensions.fetch_sources import unpack_sources
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
 from pyg_extensions.install.user_environment import UserEnvironment, look
 from pyg_extensions.table import ExtensionRelease, find

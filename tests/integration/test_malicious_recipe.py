@@ -25,7 +25,7 @@ from megabuild.engine.supervisor import end_strays
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan import planning
-from megabuild.plan.isolation import rehearsal_image
+from megabuild.plan.choose_isolation import rehearsal_image
 from megabuild.run.launcher import LAUNCHER_FILES
 from megabuild.run.session import execute
 

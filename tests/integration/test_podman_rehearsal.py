@@ -19,7 +19,7 @@ import pytest
 from groundwork.errors import IsolationError
 from megabuild.configs.config import load
 from megabuild.isolation.container import Container
-from megabuild.plan.isolation import choose_isolation
+from megabuild.plan.choose_isolation import choose_isolation
 from megabuild.providers.environment import Environment
 
 CONFIG = "linux_64_cpu"

@@ -15,7 +15,7 @@ from tiny import Tiny, driver, wait_for
 
 from groundwork.errors import BuildError
 from megabuild.status import record as state_file
-from megabuild.status.reading import LastRun, read_last_run
+from megabuild.status.reading import RunState, read_run_state
 from megabuild.status.record import RunRecord
 from megabuild.status.show import run_lines
 
@@ -28,20 +28,20 @@ def state_of(tiny: Tiny) -> RunRecord:
     return state
 
 
-def found_when(tiny: Tiny, condition: Callable[[LastRun], bool]) -> LastRun:
+def found_when(tiny: Tiny, condition: Callable[[RunState], bool]) -> RunState:
     """Wait until a look from outside finds something."""
-    found = read_last_run(tiny.options().state)
+    found = read_run_state(tiny.options().state)
 
     def there() -> bool:
         nonlocal found
-        found = read_last_run(tiny.options().state)
+        found = read_run_state(tiny.options().state)
         return condition(found)
 
     assert wait_for(there), found
     return found
 
 
-def is_compiling(found: LastRun) -> bool:
+def is_compiling(found: RunState) -> bool:
     return found.record is not None and any(row.done >= 1 for row in found.record.activities)
 
 
@@ -96,7 +96,7 @@ def test_a_run_is_seen_from_outside_and_after_kill_9_where_it_died(tiny: Tiny) -
         process.wait()
     assert during.returncode == 0, during.stderr
     assert f"process {process.pid}" in during.stdout
-    found = read_last_run(tiny.options().state)
+    found = read_run_state(tiny.options().state)
     assert found.standing == "died"
     said = status(tiny)
     assert said.returncode == 0
@@ -114,9 +114,9 @@ def test_a_run_killed_after_its_last_package_is_not_called_dead_for_ever(tiny: T
     document = json.loads((folder / state_file.NAME).read_text())
     (folder / state_file.NAME).write_text(json.dumps({**document, "status": "building", "pid": 2**30}))
     kept = (folder / "run.json").read_bytes()
-    assert read_last_run(folder).standing == "died"
+    assert read_run_state(folder).standing == "died"
     tiny.run()
-    assert read_last_run(folder).standing == "ended"
+    assert read_run_state(folder).standing == "ended"
     assert (folder / "run.json").read_bytes() == kept
 
 
@@ -138,7 +138,7 @@ def test_another_user_sees_it_and_writes_nothing(tiny: Tiny) -> None:
         os.chdir(tiny.options().state)  # the folders above it are pytest's, for nobody else to enter
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-        lines = run_lines(read_last_run(Path()), 80, time.time())
+        lines = run_lines(read_run_state(Path()), 80, time.time())
         os._exit(0 if "done after" in lines[0] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert sorted(path.name for path in tiny.options().state.iterdir()) == before

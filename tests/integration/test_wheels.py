@@ -16,7 +16,7 @@ from package_files import rot
 
 from conda_wheels import built, licences, simple_index, tools, wheel_tree
 from conda_wheels.make_wheels import Request, make
-from conda_wheels.report import WheelIndex
+from conda_wheels.wheels_report import WheelIndex
 from cuda_code.elf_file import opened
 from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
 from groundwork.wheel_file import pack, unpack, why_broken

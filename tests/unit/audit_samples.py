@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pin_audit.audit_report import Report
 from pin_audit.facts import (
     AnyFact,
     AuditTarget,
@@ -24,7 +25,6 @@ from pin_audit.facts import (
     Where,
 )
 from pin_audit.name_map import names
-from pin_audit.report import Report
 from pin_audit.rows import AuditRow
 from pin_audit.run_sources import SOURCES
 from pin_audit.table import Audit, tabulate

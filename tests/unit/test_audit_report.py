@@ -18,9 +18,9 @@ from command_line.audit import fit_tables, package_names, status_names
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import UnknownError, UsageError, VerdictError
+from pin_audit.audit_report import BEGIN, END, insert, markdown, table, to_document
 from pin_audit.facts import AnyFact, Scope, SourceOutcome, UpstreamArchs
 from pin_audit.name_map import names, plain
-from pin_audit.report import BEGIN, END, insert, markdown, table, to_document
 from pin_audit.rows import Status
 from pin_audit.run_sources import SOURCES
 

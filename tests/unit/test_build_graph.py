@@ -65,7 +65,7 @@ class Fake:
     def cancel(self) -> None:
         self.cancelled.set()
 
-    def mend(self, error: MegabuildError) -> str:
+    def prepare_retry(self, error: MegabuildError) -> str:
         return self.mends if isinstance(error, SwapRefused) else ""
 
 

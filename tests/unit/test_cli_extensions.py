@@ -7,7 +7,7 @@ from pathlib import Path
 from megabuild.configs.config import load
 from megabuild.plan.extensions import choose_source, render_tasks
 from megabuild.plan.plan import Extensions
-from megabuild.plan.report import extension_lines
+from megabuild.plan.plan_report import extension_lines
 from pyg_extensions.find_wheel import Choice
 from pyg_extensions.table import recipes
 

@@ -18,7 +18,7 @@ from megabuild.configs.render import render
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Estimate, Plan, PlanItem
-from megabuild.plan.report import plan_document, plan_lines
+from megabuild.plan.plan_report import plan_document, plan_lines
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment
 from megabuild.run.summary import PackageResult, Summary

@@ -14,7 +14,7 @@ import verify_package
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import IntegrityError
-from pyg_extensions.archives import unpack_sources
+from pyg_extensions.fetch_sources import unpack_sources
 from pyg_extensions.find_wheel import Choice, WheelRequirements, check_package, find_fault, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import ExtensionRelease, find

@@ -12,8 +12,8 @@ import pytest
 
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.index import Configured
-from pyg_extensions import archives
-from pyg_extensions.archives import download
+from pyg_extensions import fetch_sources
+from pyg_extensions.fetch_sources import download
 from pyg_extensions.table import ExtensionRelease
 
 CONTENT = b"an archive"
@@ -51,13 +51,13 @@ def test_a_damaged_archive_in_the_cache_is_downloaded_again(index: Path, tmp_pat
 def test_an_archive_that_goes_on_and_on_is_cut_short(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archives, "_LARGEST", len(CONTENT) - 1)
+    monkeypatch.setattr(fetch_sources, "_LARGEST", len(CONTENT) - 1)
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(index))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         served = Configured(indexes=(f"http://127.0.0.1:{server.server_port}/",))
         with pytest.raises(ProviderError):
             download([RELEASE], tmp_path / "cache", served)
-        monkeypatch.setattr(archives, "_LARGEST", len(CONTENT))
+        monkeypatch.setattr(fetch_sources, "_LARGEST", len(CONTENT))
         assert download([RELEASE], tmp_path / "cache", served)
         server.shutdown()

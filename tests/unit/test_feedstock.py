@@ -19,10 +19,10 @@ from megabuild.configs.config import CONFIG_FOLDER, available, check_feedstock, 
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.render import render
 from megabuild.plan import planning
-from megabuild.plan.isolation import choose_isolation
+from megabuild.plan.choose_isolation import choose_isolation
 from megabuild.plan.options import Options
+from megabuild.plan.plan_report import plan_lines
 from megabuild.plan.recipe_parts import part_of, parts
-from megabuild.plan.report import plan_lines
 from megabuild.plan.torch_version import with_torch
 from megabuild.providers.environment import Environment
 

@@ -24,8 +24,8 @@ from groundwork.network.index import File
 from megabuild.configs.config import load
 from pyg_extensions.install import user_environment
 from pyg_extensions.install.compile_wheel import Builder
+from pyg_extensions.install.install_report import install_result
 from pyg_extensions.install.installation import Installation, parse_requests
-from pyg_extensions.install.report import install_result
 from pyg_extensions.install.user_environment import (
     Pip,
     UserEnvironment,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from megabuild.plan.isolation import rehearsal_image
+from megabuild.plan.choose_isolation import rehearsal_image
 
 TARGETS = """
 http://mirror.example/debian/ {release} main

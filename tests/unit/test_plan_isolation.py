@@ -13,9 +13,15 @@ from groundwork.errors import IsolationError, ProviderError
 from megabuild.configs.config import Config, load
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
-from megabuild.plan import isolation, planning, solving
+from megabuild.plan import choose_isolation as choosing
+from megabuild.plan import planning, solving
+from megabuild.plan.choose_isolation import (
+    choose_isolation,
+    independent_configs,
+    rehearsal_image,
+    unreachable,
+)
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.isolation import choose_isolation, independent_configs, rehearsal_image, unreachable
 from megabuild.plan.options import Options
 from megabuild.providers.environment import Environment
 
@@ -39,7 +45,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.delenv("DOCKER_IMAGE", raising=False)
-    monkeypatch.setattr(isolation, "machine_platform", lambda: "linux-64")
+    monkeypatch.setattr(choosing, "machine_platform", lambda: "linux-64")
     return folder
 
 

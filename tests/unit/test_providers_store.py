@@ -18,9 +18,9 @@ from groundwork.files import sha256
 from megabuild.plan import solving
 from megabuild.providers.command import run
 from megabuild.providers.environment import Environment
-from megabuild.providers.local import store as stores
+from megabuild.providers.local import package_store as stores
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.local.store import Store, planned
+from megabuild.providers.local.package_store import Store, planned
 
 
 class _Filler:

@@ -16,7 +16,7 @@ from msgspec import structs
 from groundwork.errors import ConfigError, IntegrityError
 from megabuild.status import reading
 from megabuild.status import record as state_file
-from megabuild.status.reading import read_last_run, run_names
+from megabuild.status.reading import read_run_state, run_names
 from megabuild.status.record import Activity, RunRecord
 from megabuild.status.show import clock, run_lines, status_result
 
@@ -69,7 +69,7 @@ def test_what_is_no_state_is_refused_with_a_reason(tmp_path: Path, content: byte
     (tmp_path / state_file.NAME).write_bytes(content)
     with pytest.raises(IntegrityError, match=says):
         state_file.read(tmp_path)
-    found = read_last_run(tmp_path)
+    found = read_run_state(tmp_path)
     assert found.standing == "unreadable"
     result = status_result([found], 80, time.time())
     assert says in "\n".join(result.lines)
@@ -85,12 +85,12 @@ def test_what_is_no_file_is_not_followed_nor_waited_for(tmp_path: Path, how: str
         os.mkfifo(path)
     else:
         path.mkdir()
-    assert read_last_run(tmp_path).standing == "unreadable"
+    assert read_run_state(tmp_path).standing == "unreadable"
 
 
 def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
     pid, began = ended_process()
-    found = read_last_run(put(tmp_path, a_state(pid=pid, process_began=began)))
+    found = read_run_state(put(tmp_path, a_state(pid=pid, process_began=began)))
     assert found.standing == "died"
     lines = run_lines(found, 80, time.time())
     assert "died at 148 of 1,614 (libtorch: compile)" in lines[0]
@@ -100,13 +100,13 @@ def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
 
 
 def test_another_process_with_the_same_id_is_not_the_driver(tmp_path: Path) -> None:
-    assert read_last_run(put(tmp_path, a_state(process_began=1.0))).standing == "died"
+    assert read_run_state(put(tmp_path, a_state(process_began=1.0))).standing == "died"
 
 
 def test_on_another_machine_only_the_time_of_its_last_word_tells(tmp_path: Path) -> None:
     there = a_state(host="node7", pid=1)
-    assert read_last_run(put(tmp_path, there)).standing == "running"
-    silent = read_last_run(put(tmp_path, structs.replace(there, updated=time.time() - 4000)))
+    assert read_run_state(put(tmp_path, there)).standing == "running"
+    silent = read_run_state(put(tmp_path, structs.replace(there, updated=time.time() - 4000)))
     assert silent.standing == "unknown"
     assert "node7" in run_lines(silent, 80, time.time())[0]
 
@@ -121,12 +121,12 @@ def test_a_run_that_ended_between_two_looks_did_not_die(
         return False
 
     monkeypatch.setattr(reading, "is_running", is_running)
-    assert read_last_run(tmp_path).standing == "ended"
+    assert read_run_state(tmp_path).standing == "ended"
 
 
 def test_the_log_is_looked_for_beside_the_state_and_nowhere_else(tmp_path: Path) -> None:
     pid, began = ended_process()
-    found = read_last_run(put(tmp_path, a_state(pid=pid, process_began=began, log="/etc/passwd")))
+    found = read_run_state(put(tmp_path, a_state(pid=pid, process_began=began, log="/etc/passwd")))
     assert found.log == tmp_path / "logs" / "passwd"
 
 
@@ -144,7 +144,7 @@ def test_names_mean_a_config_with_its_rehearsals(tmp_path: Path) -> None:
 
 def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
     result = status_result(
-        [read_last_run(put(tmp_path, a_state(status="failed", exit_code=8)))], 80, time.time()
+        [read_run_state(put(tmp_path, a_state(status="failed", exit_code=8)))], 80, time.time()
     )
     (run,) = json.loads(json.dumps(result.to_json()))["runs"]
     assert (run["standing"], run["state"]["exit_code"]) == ("ended", 8)
@@ -153,7 +153,7 @@ def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
 
 def test_no_line_of_a_run_is_wider_than_the_terminal_nor_steers_it(tmp_path: Path) -> None:
     evil = Activity(task="x", what="a\x1b[2J\u202e" * 40, since=time.time(), done=1, total=2)
-    run = read_last_run(put(tmp_path, a_state(activities=[evil] * 20, seconds_left=7800.0, share=0.3)))
+    run = read_run_state(put(tmp_path, a_state(activities=[evil] * 20, seconds_left=7800.0, share=0.3)))
     lines = run_lines(run, 80, time.time())
     assert max(map(len, lines[:-1])) <= 80
     assert len(lines) < 15
@@ -170,6 +170,6 @@ def test_the_lines_of_an_error_stay_lines_that_can_be_copied(tmp_path: Path) -> 
     command = f"/a/{'very-long/' * 9}failed-again"
     error = f"staging: x.cpp:8: error: #error\n    8 | #error on purpose\n      |  ^~~~~\nto repeat it:\n  {command}"
     ended = a_state(status="failed", exit_code=8, error=f"{error}\nlog: /elsewhere/logs/run.log")
-    lines = run_lines(read_last_run(put(tmp_path, ended)), 60, time.time())
+    lines = run_lines(read_run_state(put(tmp_path, ended)), 60, time.time())
     assert [line[2:] for line in lines[1:-1] if line.startswith("  ")][:5] == error.split("\n")
     assert sum("run.log" in line for line in lines) == 1

@@ -19,7 +19,7 @@ from command_line.run_command import Invocation
 from gpu_tools.verify import gpu, gpu_probe
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.inspected_package import find_python
-from gpu_tools.verify.report import gpu_lines
+from gpu_tools.verify.verify_report import gpu_lines
 from megabuild.engine import archive
 from megabuild.plan import published
 

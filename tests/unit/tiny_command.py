@@ -14,7 +14,7 @@ from command_line.run_command import Invocation, run
 from megabuild.plan import planning
 from megabuild.providers.environment import Download, Environment, Pending
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.local.store import Store
+from megabuild.providers.local.package_store import Store
 from megabuild.providers.provider import Provider, ProviderRequest
 
 HERE = Tiny(output=Path(sys.argv[1]), channel=Path(sys.argv[2]), root=Path(sys.argv[3]))

@@ -29,7 +29,7 @@ from groundwork.network.index import Configured, File, configured, local_path
 from groundwork.network.wheel_contents import BROKEN, metadata_beside, noted, read_local, read_remote
 from groundwork.progress import Notes, Preparing
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, size, table, wrapped
+from groundwork.text import Sign, counted, size, table, wrapped
 
 _PYTHON = re.compile(r"3\.\d+")
 _AT_ONCE, _LARGEST = 8, 10
@@ -150,7 +150,7 @@ def _lines(sizes: Sizes, python: str) -> Iterator[str]:
     yield ""
     yield from table(_HEADS, rows, right=frozenset({2, 3}))
     for remark in sizes.remarks:
-        yield from wrapped(f"{UNICODE.warning} {remark}")
+        yield from wrapped(f"{Sign.warning} {remark}")
 
 
 def _row(name: str, version: str, packages: Sequence[Package]) -> tuple[str, ...]:

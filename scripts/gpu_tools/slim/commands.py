@@ -14,7 +14,7 @@ from gpu_tools.slim.check import Check
 from gpu_tools.slim.contents import Note, scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.repack import repack, unpack_package
-from gpu_tools.slim.report import check_lines, plan_lines
+from gpu_tools.slim.slim_report import check_lines, plan_lines
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import OutOfSpaceError, UsageError, VerdictError, of_system
 from groundwork.result import Result

@@ -139,7 +139,7 @@ def _render(
     build_platform: str,
     env: tuple[tuple[str, str], ...],
 ) -> tuple[PlannedPackage, ...]:
-    """Render, with a cache: it takes half a second, and an audit renders the same config several times.
+    """Render, with a cache: it takes half a second, and a run plans twice.
 
     ``text``, the recipe's content, is only used as part of the cache key.
     """

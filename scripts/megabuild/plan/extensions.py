@@ -22,7 +22,7 @@ from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
 from pyg_extensions import sources
-from pyg_extensions.archives import download
+from pyg_extensions.fetch_sources import download
 from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import archs_of, find, recipes, release

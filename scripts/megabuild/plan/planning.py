@@ -12,10 +12,10 @@ from groundwork.progress import Notes
 from megabuild.configs.overrides import arch_list, chosen, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Isolation
-from megabuild.plan import fingerprint, solving, stored, tree_reuse
+from megabuild.plan import fingerprint, solving, store_lookup, tree_reuse
+from megabuild.plan.choose_isolation import isolation_of, unreachable
 from megabuild.plan.estimate import estimate, find_shared_objects, object_cache_notes, read_last_run
 from megabuild.plan.extensions import ExtensionPlanner
-from megabuild.plan.isolation import isolation_of, unreachable
 from megabuild.plan.options import Options, check_path
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
@@ -97,9 +97,9 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
             shared=find_shared_objects(options, environment.overrides),
         )
     )
-    in_store, notes = stored.ask_store(plan, os.environ, report)
+    in_store, notes = store_lookup.ask_store(plan, os.environ, report)
     plan = replace(plan, stored=in_store, notes=(*plan.notes, *notes))
-    figures, jobs, heavy = estimate(stored.when_fetched(plan))
+    figures, jobs, heavy = estimate(store_lookup.when_fetched(plan))
     return replace(plan, estimate=figures, jobs=jobs, heavy_jobs=heavy)
 
 

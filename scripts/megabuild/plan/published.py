@@ -11,7 +11,7 @@ import msgspec
 from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError
 from megabuild.engine import archive
-from megabuild.providers.local.store import indexed
+from megabuild.providers.local.package_store import indexed
 
 RECORDS = ".megabuild-packages.json"
 #: Hint of the errors on a run without packages or records.

@@ -12,7 +12,7 @@ from rattler.virtual_package.virtual_package import Override, VirtualPackageOver
 from groundwork.errors import PreflightError
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers.environment import Environment
-from megabuild.providers.local import store
+from megabuild.providers.local import package_store
 
 
 def url(channel: Path | str) -> str:
@@ -30,7 +30,7 @@ def environment(specs: Sequence[str], given: Environment, platform: str, what: s
         specs, given.channels, platform, virtual=given.virtual_packages, what=what, remedy=remedy
     )
     folders = (channel for channel in given.channels if isinstance(channel, Path))
-    made_of = {name: key for folder in folders for name, key in store.made_of(folder).items()}
+    made_of = {name: key for folder in folders for name, key in package_store.made_of(folder).items()}
     packages = {}
     for record in records:
         sha256 = made_of.get(record.file_name) or (record.sha256.hex() if record.sha256 else "")

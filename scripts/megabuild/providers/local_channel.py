@@ -23,7 +23,7 @@ from megabuild.providers.local import compilers, placeholder_packages, python
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.local.store import Store, planned
+from megabuild.providers.local.package_store import Store, planned
 from megabuild.providers.pypi import download, lock, wheel_to_conda
 
 #: Search path for this machine's programs.

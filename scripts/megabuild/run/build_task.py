@@ -12,7 +12,7 @@ from groundwork import channel_folder, files
 from groundwork.errors import BuildError, MegabuildError
 from groundwork.jobs import Budget
 from groundwork.progress import title
-from groundwork.text import UNICODE, duration
+from groundwork.text import Sign, duration
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, reproducible
 from megabuild.engine.job import Job, Outcome
@@ -21,7 +21,7 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
 from megabuild.run.build_output import BuildStep
 from megabuild.run.logfile import LogFile
-from megabuild.run.sandbox_paths import View
+from megabuild.run.sandbox_paths import SandboxPaths
 from megabuild.run.work import BROKEN, RunContext, TaskResult, Work
 from megabuild.status.status import logger
 
@@ -45,7 +45,7 @@ class BuildTask(Work):
         """The task's packages, including published ones."""
 
     @abstractmethod
-    def describe(self, jobs: int) -> tuple[View, Job]:
+    def describe(self, jobs: int) -> tuple[SandboxPaths, Job]:
         """Return the paths that rattler-build sees, and the worker's job without its packages."""
 
     def dependencies(self) -> list[Path]:
@@ -53,7 +53,7 @@ class BuildTask(Work):
         own = (item.package.file_name for item in self.items if item.exists)
         return paths(self._plan.options.packages, own)
 
-    def prepare(self, seen: View, job: Job, log: LogFile) -> None:
+    def prepare(self, sandbox: SandboxPaths, job: Job, log: LogFile) -> None:
         """Called before rattler-build starts."""
         return
 
@@ -79,10 +79,10 @@ class BuildTask(Work):
         self._seen = {path.name for path in channel_folder.package_files(self._out)}
         for name in untested:
             self.keep_built(self._out / name)
-        seen, job = self.describe(jobs)
+        sandbox, job = self.describe(jobs)
         with self.log() as log:
-            self.prepare(seen, job, log)
-            outcome = self.follow(seen, replace(job, planned=list(self._missing)), log)
+            self.prepare(sandbox, job, log)
+            outcome = self.follow(sandbox, replace(job, planned=list(self._missing)), log)
             return self.collect(outcome, jobs, log.path)
 
     def take(self, step: BuildStep) -> None:
@@ -102,7 +102,7 @@ class BuildTask(Work):
                 seconds = self.seconds[path.name] = round(self._parser.seconds(), 1)
                 # a package that only picks files of a compile has no script
                 took = f" in {duration(seconds)}" if round(seconds) else ""
-                logger.info("%s %s: built%s", UNICODE.done, package.label, took)
+                logger.info("%s %s: built%s", Sign.done, package.label, took)
                 status.set_packages([package.label], "built")
                 status.time_left.reach(f"built {package.name}")
                 if any(status.record.packages.get(item.package.id.label) == "waiting" for item in self.items):

@@ -22,7 +22,7 @@ from megabuild.plan import published, tree_reuse
 from megabuild.plan.estimate import keep_last_run
 from megabuild.plan.plan import LastRun, Plan, Stored
 from megabuild.plan.planning import compare_with_disk, make_plan
-from megabuild.run import stored
+from megabuild.run import store_transfer
 from megabuild.run.extension import ExtensionWork, make_torch_channel
 from megabuild.run.graph import Graph, Inbox
 from megabuild.run.logfile import LogFile
@@ -81,9 +81,9 @@ class Driver:
         except (DeadlineError, OutOfSpaceError):  # no time, or no space, to upload
             raise
         except MegabuildError:  # upload finished packages all the same
-            stored.put(compare_with_disk(self._plan), os.environ, self.status)
+            store_transfer.put(compare_with_disk(self._plan), os.environ, self.status)
             raise
-        stored.put(compare_with_disk(self._plan), os.environ, self.status)
+        store_transfer.put(compare_with_disk(self._plan), os.environ, self.status)
 
     def _build(self) -> None:
         if self._plan.environment.pending:
@@ -92,7 +92,7 @@ class Driver:
             check_disk(self._plan)
             self._plan = make_plan(self._plan.options, self.status.note)
             self._show_plan()
-        if stored.fetch(self._plan, os.environ, self.status):
+        if store_transfer.fetch(self._plan, os.environ, self.status):
             self._plan = compare_with_disk(replace(self._plan, stored=Stored()))
             self._show_plan()
         if self._is_done():

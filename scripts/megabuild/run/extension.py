@@ -17,7 +17,7 @@ from megabuild.plan.published import paths
 from megabuild.run.build_task import BuildTask
 from megabuild.run.logfile import LogFile
 from megabuild.run.pytorch import NAME as PYTORCH
-from megabuild.run.sandbox_paths import View, job, view
+from megabuild.run.sandbox_paths import SandboxPaths, job, make_sandbox_paths
 from megabuild.run.summary import name_of_test
 from megabuild.run.work import RunContext
 from pyg_extensions.sources import BASE
@@ -55,7 +55,7 @@ class ExtensionWork(BuildTask):
         names = (package.file_name for task in others for package in task.packages)
         return [*super().dependencies(), *paths(self._plan.options.packages, names)]
 
-    def describe(self, jobs: int) -> tuple[View, Job]:
+    def describe(self, jobs: int) -> tuple[SandboxPaths, Job]:
         """Also mount the extension's sources and wheel, and a channel of PyTorch's packages."""
         plan, task = self._plan, self._task
         extension = find(task.extension)
@@ -66,19 +66,19 @@ class ExtensionWork(BuildTask):
         if task.wheel is not None:
             more["wheel"] = task.wheel.parent
         channels = (plan.options.state / _TORCH, *plan.environment.channels)
-        seen = view(
+        sandbox = make_sandbox_paths(
             plan, self._run.isolation, state=self._state, recipe=task.recipe, channels=channels, more=more
         )
         inside = {
-            key: (f"file://{seen.more[key]}" if value.startswith("file://") else seen.more[key],)
+            key: (f"file://{sandbox.more[key]}" if value.startswith("file://") else sandbox.more[key],)
             for key, value in local.items()
         }
         env = {
-            "PYG_CCACHE": seen.launcher,
-            "PYG_WHEEL": f"{seen.more['wheel']}/{task.wheel.name}" if task.wheel else "",
+            "PYG_CCACHE": sandbox.launcher,
+            "PYG_WHEEL": f"{sandbox.more['wheel']}/{task.wheel.name}" if task.wheel else "",
             "MAKEFLAGS": "",  # the caller's jobserver does not know this task's share of the jobs
         }
-        return seen, job(plan, seen, {**task.overrides, **inside}, jobs=jobs, env=env)
+        return sandbox, job(plan, sandbox, {**task.overrides, **inside}, jobs=jobs, env=env)
 
     def check(self, package: Path) -> None:
         """Check the package's kernels and the PyTorch that it was built against."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from groundwork import files
 from groundwork.first_error import FirstError
 from megabuild.run.build_output import Culprit
-from megabuild.run.sandbox_paths import View
+from megabuild.run.sandbox_paths import SandboxPaths
 
 ENTER, AGAIN = "failed-enter", "failed-again"
 _NAMED = re.compile(r"^export PKG_(NAME|BUILD_STRING)='?([^'\n]*)'?$", re.MULTILINE)
@@ -33,23 +33,25 @@ class FailureShell:
     again: Path | None  #: None if no step of ninja failed, or its folder is unknown
 
 
-def write_failure_shell(seen: View, culprit: Culprit, error: FirstError | None) -> FailureShell | None:
+def write_failure_shell(
+    sandbox: SandboxPaths, culprit: Culprit, error: FirstError | None
+) -> FailureShell | None:
     """Write the programs for a failed build; return None if its work folder is gone."""
-    remove_programs(seen.state)
-    work = _find_work_folder(seen.state, culprit)
+    remove_programs(sandbox.state)
+    work = _find_work_folder(sandbox.state, culprit)
     if work is None:
         return None
-    inside = f"{seen.state_inside}/{work.relative_to(seen.state)}"
+    inside = f"{sandbox.state_inside}/{work.relative_to(sandbox.state)}"
     start = [f"cd {shlex.quote(inside)}", f"source {_ENVIRONMENT}"]
-    enter, again = seen.state / ENTER, seen.state / AGAIN
+    enter, again = sandbox.state / ENTER, sandbox.state / AGAIN
     hint = "echo 'to run the failed script: bash -x conda_build.sh'"
-    write_program(enter, seen, [*start, hint, "exec bash --norc -i"], name="enter")
-    ninja = _find_ninja_folder(seen.state, work, error.outputs) if error and error.command else None
+    write_program(enter, sandbox, [*start, hint, "exec bash --norc -i"], name="enter")
+    ninja = _find_ninja_folder(sandbox.state, work, error.outputs) if error and error.command else None
     if error is None or ninja is None:
         return FailureShell(enter=enter, again=None)
     start += [f'{{ [ ! -f "{path}" ] || source "{path}"; }}' for path in _OF_RECIPES]
-    start.append(f"cd {shlex.quote(f'{seen.state_inside}/{ninja.relative_to(seen.state)}')}")
-    write_program(again, seen, [*start, error.command], name="again")
+    start.append(f"cd {shlex.quote(f'{sandbox.state_inside}/{ninja.relative_to(sandbox.state)}')}")
+    write_program(again, sandbox, [*start, error.command], name="again")
     return FailureShell(enter=enter, again=again)
 
 
@@ -59,15 +61,15 @@ def remove_programs(state: Path) -> None:
         (state / name).unlink(missing_ok=True)
 
 
-def write_program(path: Path, seen: View, commands: list[str], *, name: str) -> None:
+def write_program(path: Path, sandbox: SandboxPaths, commands: list[str], *, name: str) -> None:
     """Write a program that runs bash commands, until one fails, in the build's isolation with a terminal.
 
     In bubblewrap, as in a container, this is a new terminal. In the user's own one, a leftover process of the build
     could type commands into the user's shell (TIOCSTI).
     """
-    isolation, words = seen.isolation, ["bash", "-c", " && ".join(commands)]
-    name, cwd = f"{seen.name}-{name}", seen.state_inside
-    command = isolation.command(words, mounts=seen.mounts, env={}, cwd=cwd, name=name)
+    isolation, words = sandbox.isolation, ["bash", "-c", " && ".join(commands)]
+    name, cwd = f"{sandbox.name}-{name}", sandbox.state_inside
+    command = isolation.command(words, mounts=sandbox.mounts, env={}, cwd=cwd, name=name)
     if "--interactive" in command:  # a container: now the user is at a terminal
         command.insert(command.index("--interactive"), "--tty")
     lines = ["#!/bin/sh"]

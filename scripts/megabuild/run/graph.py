@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
-from groundwork.text import UNICODE, counted
+from groundwork.text import Sign, counted
 from megabuild.run.work import Need, Stopped, TaskResult, Work
 from megabuild.status.status import Status, logger
 
@@ -156,7 +156,7 @@ class Graph:
             jobs = work.budget.halve()
             how = f"retrying with {counted(jobs, 'job')}" if jobs else ""
         else:
-            how = work.mend(error)
+            how = work.prepare_retry(error)
         if how:
             logger.warning("%s: %s", error.message.splitlines()[0], how)
             self._waiting.append(work)
@@ -168,7 +168,7 @@ class Graph:
         if not work.vital:
             self._status.set_packages(work.labels, "failed")
             message = "\n".join(text for text in (why.message, why.remedy) if text)
-            logger.error("%s %s: %s", UNICODE.failed, work.name, message)
+            logger.error("%s %s: %s", Sign.failed, work.name, message)
             return
         self._error = self._error or why
         if not (work.brief and self._keep_going):  # the run has failed: end tasks that are not brief

@@ -11,7 +11,7 @@ from rattler import MatchSpec
 from groundwork import channel_folder, files
 from groundwork.errors import PackageTestError
 from groundwork.jobs import Budget
-from groundwork.text import UNICODE, duration
+from groundwork.text import Sign, duration
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.supervisor import TESTS
 from megabuild.plan.plan import PlanItem
@@ -20,7 +20,7 @@ from megabuild.providers.specs import satisfied
 from megabuild.run.build_output import BuildStep
 from megabuild.run.build_task import finish
 from megabuild.run.pytorch import PyTorchWork
-from megabuild.run.sandbox_paths import job, view
+from megabuild.run.sandbox_paths import job, make_sandbox_paths
 from megabuild.run.summary import name_of_test
 from megabuild.run.work import BROKEN, Need, RunContext, TaskResult, Work
 from megabuild.status.status import logger
@@ -64,7 +64,7 @@ class PackageTest(Work):
         status.set_packages([label], "failed" if result.error else "tested")
         status.time_left.reach(f"tested {label.split()[0]}")
         if result.error is None:
-            logger.info("%s %s: tested in %s", UNICODE.done, label, took)
+            logger.info("%s %s: tested in %s", Sign.done, label, took)
         return result
 
     def _test(self, jobs: int) -> TaskResult:
@@ -80,11 +80,13 @@ class PackageTest(Work):
         channel_folder.write_index(channel, plan.options.config.platform)
         channels = (channel, *plan.environment.channels)
         recipe = plan.options.recipe
-        seen = view(plan, self._run.isolation, state=self._state, recipe=recipe, channels=channels)
-        inside = f"{seen.channels[0].removeprefix('file://')}/{package.subdir}/{package.file_name}"
-        work = job(plan, seen, plan.overrides, jobs=jobs, env={}, tests=[inside])
+        sandbox = make_sandbox_paths(
+            plan, self._run.isolation, state=self._state, recipe=recipe, channels=channels
+        )
+        inside = f"{sandbox.channels[0].removeprefix('file://')}/{package.subdir}/{package.file_name}"
+        work = job(plan, sandbox, plan.overrides, jobs=jobs, env={}, tests=[inside])
         log = self._run.log
-        outcome = self.follow(seen, work, log)
+        outcome = self.follow(sandbox, work, log)
         if not outcome.ok:
             what = f"test of {package.name} {package.build_string}"
             aside, broken = self._state.parent / BROKEN, [package.file_name]

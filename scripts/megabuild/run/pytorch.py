@@ -17,12 +17,12 @@ from megabuild.engine.job import Job, Outcome
 from megabuild.engine.supervisor import TESTS
 from megabuild.plan import tree_reuse
 from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.plan_report import staging_sentence
 from megabuild.plan.planning import compare_with_disk
-from megabuild.plan.report import staging_sentence
 from megabuild.run.build_output import BuildStep
 from megabuild.run.build_task import BuildTask
 from megabuild.run.logfile import LogFile
-from megabuild.run.sandbox_paths import View, job, view
+from megabuild.run.sandbox_paths import SandboxPaths, job, make_sandbox_paths
 from megabuild.run.work import BROKEN, RunContext, TaskResult
 from megabuild.status.status import logger
 
@@ -56,7 +56,7 @@ class PyTorchWork(BuildTask):
         self._left = run.plan  # changes from attempt to attempt: each publishes packages
         self._memory_budget = budget
         self._tree = self._state / "tree"
-        self._swap_mended = False
+        self._swap_retried = False
         self._rejected: set[str] = set()
         self._ended = False
         self.provides = tuple(item.package.file_name for item in run.plan.items)
@@ -68,23 +68,23 @@ class PyTorchWork(BuildTask):
     def items(self) -> Sequence[PlanItem]:
         return self._left.items
 
-    def describe(self, jobs: int) -> tuple[View, Job]:
+    def describe(self, jobs: int) -> tuple[SandboxPaths, Job]:
         plan, options = self._left, self._left.options
-        seen = view(
+        sandbox = make_sandbox_paths(
             plan, self._run.isolation, state=options.state, recipe=options.recipe,
             channels=plan.environment.channels, written=("tree",) if plan.stages else (),
             heavy_jobs=self._memory_budget.heavy_jobs,
         )  # fmt: skip
-        source = {"torch_source_path": (seen.source,)} if seen.source is not None else {}
+        source = {"torch_source_path": (sandbox.source,)} if sandbox.source is not None else {}
         env = {
             "STAGING_FINGERPRINT": plan.staging.digest,
-            "TORCH_TREE": f"{seen.state_inside}/tree",
-            "TORCH_CCACHE": seen.launcher,
+            "TORCH_TREE": f"{sandbox.state_inside}/tree",
+            "TORCH_CCACHE": sandbox.launcher,
         }
-        described = job(plan, seen, {**plan.overrides, **source}, jobs=jobs, env=env)
-        return seen, replace(described, keep_going=options.keep_going, test=False)
+        described = job(plan, sandbox, {**plan.overrides, **source}, jobs=jobs, env=env)
+        return sandbox, replace(described, keep_going=options.keep_going, test=False)
 
-    def prepare(self, seen: View, job: Job, log: LogFile) -> None:
+    def prepare(self, sandbox: SandboxPaths, job: Job, log: LogFile) -> None:
         """Prepare the tree before anything is compiled in it."""
         plan = self._left
         name = plan.staged_name if plan.stages else plan.missing[0].name
@@ -142,13 +142,13 @@ class PyTorchWork(BuildTask):
         output_folder.seal_stagings(self._out)
         return TaskResult(seconds=self.seconds, error=self.error_of(outcome, jobs, log))
 
-    def mend(self, error: MegabuildError) -> str:
+    def prepare_retry(self, error: MegabuildError) -> str:
         """Retry with a new staging if the swap refuses a tree that was reused unchecked."""
         if not isinstance(error, SwapRefused):
-            return super().mend(error)
-        if self._swap_mended or self._left.staging_decision.decision != "reuse":
+            return super().prepare_retry(error)
+        if self._swap_retried or self._left.staging_decision.decision != "reuse":
             return ""
-        self._swap_mended = True
+        self._swap_retried = True
         output_folder.drop_stagings(self._out)
         return "retrying: staging runs again with the tree's objects"
 

@@ -30,7 +30,7 @@ _WRITABLE = ("out", "tmp")
 
 
 @dataclass(frozen=True, kw_only=True)
-class View(Place):
+class SandboxPaths(Place):
     """One task's paths as seen inside, plus the supervisor's settings."""
 
     recipe: str  #: the recipe file's path inside
@@ -46,7 +46,7 @@ class View(Place):
         return f"{self.state_inside}/{COMPILER_LAUNCHER}"
 
 
-def view(
+def make_sandbox_paths(
     plan: Plan,
     isolation: Isolation,
     *,
@@ -56,7 +56,7 @@ def view(
     more: Mapping[str, Path] | None = None,
     written: Sequence[str] = (),
     heavy_jobs: int = 0,
-) -> View:
+) -> SandboxPaths:
     """Return the mounts and paths of one task, and create missing folders.
 
     ``state`` belongs to this task alone. ``recipe`` is below ``plan.options.recipes``; channels are in order of
@@ -94,7 +94,7 @@ def view(
         folder=mount("ccache", cache / "objects" / options.objects_name, writable=True),
         heavy_jobs=heavy_jobs,
     )
-    seen = View(
+    sandbox = SandboxPaths(
         isolation=isolation,
         state=state,
         state_inside=state_inside,
@@ -110,14 +110,14 @@ def view(
     )
     for name in (*_WRITABLE, *written):
         (state / name).mkdir(parents=True, exist_ok=True)
-        mounts.append(seen.mount(name, writable=True))
-    mounts += [seen.mount(name) for name in (*LAUNCHER_FILES, VARIANT)]
-    return seen
+        mounts.append(sandbox.mount(name, writable=True))
+    mounts += [sandbox.mount(name) for name in (*LAUNCHER_FILES, VARIANT)]
+    return sandbox
 
 
 def job(
     plan: Plan,
-    seen: View,
+    sandbox: SandboxPaths,
     overrides: Mapping[str, Sequence[str]],
     *,
     jobs: int,
@@ -133,15 +133,15 @@ def job(
     variant = chosen(config, overrides)
     zip_keys = [list(group) for group in variant.zip_keys]
     document = {**variant.as_written(variant.variant), "zip_keys": zip_keys}
-    files.write(seen.state / VARIANT, json.dumps(document, indent=1))  # JSON is YAML
+    files.write(sandbox.state / VARIANT, json.dumps(document, indent=1))  # JSON is YAML
     return Job(
-        recipe=seen.recipe,
-        output_dir=f"{seen.state_inside}/out",
+        recipe=sandbox.recipe,
+        output_dir=f"{sandbox.state_inside}/out",
         target_platform=config.platform,
         build_platform=config.platform,
-        variant_config=[f"{seen.state_inside}/{VARIANT}"],
-        channels=seen.channels,
+        variant_config=[f"{sandbox.state_inside}/{VARIANT}"],
+        channels=sandbox.channels,
         named=any(item.package.names_channels for item in plan.all_items),
-        env={"CPU_COUNT": str(jobs), **env, **seen.environment},
+        env={"CPU_COUNT": str(jobs), **env, **sandbox.environment},
         tests=tests,
     )

@@ -14,7 +14,7 @@ from groundwork import files
 from groundwork.errors import BuildError, MegabuildError, PackageTestError
 from groundwork.names import PackageId
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, display, duration, fold_command, size, table
+from groundwork.text import Sign, counted, display, duration, fold_command, size, table
 from megabuild.plan.plan import Plan
 from megabuild.plan.published import is_published, records
 
@@ -27,10 +27,10 @@ _SLOW_SECONDS = 10.0
 #: Added to a rehearsal's summary, because its packages have PyTorch's names and versions.
 _MODEL = "These packages are a small model, not PyTorch."
 _MARKS = {
-    "built": f"{UNICODE.done} built",
-    "skipped": f"{UNICODE.kept} reused",
-    "failed": f"{UNICODE.failed} failed",
-    "missing": f"{UNICODE.dash} not built",
+    "built": f"{Sign.done} built",
+    "skipped": f"{Sign.kept} reused",
+    "failed": f"{Sign.failed} failed",
+    "missing": f"{Sign.dash} not built",
 }
 
 
@@ -113,13 +113,13 @@ class Summary:
         slow = [(name, took) for name, took in self.slowest_steps.items() if took >= _SLOW_SECONDS]
         rows = (f"{duration(took):>10}  {_shorten(name)}" for name, took in slow)
         lines += ["slowest steps:", *rows] if slow else []
-        lines += [f"{UNICODE.failed} {self.error}"] if self.error else []
+        lines += [f"{Sign.failed} {self.error}"] if self.error else []
         return [*lines, f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
 
 
 def _shorten(path: str) -> str:
     """Return a path's end if it is longer than a line of 80 columns has room for."""
-    return path if len(path) <= _PATH_WIDTH else f"{UNICODE.cut}{path[1 - _PATH_WIDTH :]}"
+    return path if len(path) <= _PATH_WIDTH else f"{Sign.cut}{path[1 - _PATH_WIDTH :]}"
 
 
 def packages_of_last_run(state: Path) -> list[PackageResult]:

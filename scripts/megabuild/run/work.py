@@ -26,7 +26,7 @@ from megabuild.run.build_output import STAGING, BuildStep, LogTail, Parser
 from megabuild.run.failure import Failure
 from megabuild.run.failure_shell import remove_programs, write_failure_shell
 from megabuild.run.logfile import LogFile
-from megabuild.run.sandbox_paths import View
+from megabuild.run.sandbox_paths import SandboxPaths
 from megabuild.status.status import PHASE, Status, Task, logger, script_lines
 
 #: Name of a task or package that must be available, or several names, of which one is enough.
@@ -106,7 +106,7 @@ class Work(ABC):
                 self._run.stop.wait(0.2)
             return self.run(jobs)
 
-    def mend(self, error: MegabuildError) -> str:
+    def prepare_retry(self, error: MegabuildError) -> str:
         """Prepare one retry if it can help; return how, or an empty string.
 
         The network may be back soon, a program may have been killed by mistake, and two processes of rattler-build may
@@ -147,9 +147,9 @@ class Work(ABC):
         if self._run.stop.is_set() or self._cancelled.is_set():
             raise Stopped(self.name)
 
-    def follow(self, seen: View, job: Job, log: LogFile) -> Outcome:
+    def follow(self, sandbox: SandboxPaths, job: Job, log: LogFile) -> Outcome:
         """Run the worker to its end; log everything that it and its scripts print."""
-        self._tail, self._view = LogTail(self._plan.staged_name), seen
+        self._tail, self._sandbox = LogTail(self._plan.staged_name), sandbox
         remove_programs(self._state)
         due, compiling = 0.0, False
 
@@ -181,7 +181,7 @@ class Work(ABC):
                 self.halt()
 
         with LogFollower(self._state) as follower:
-            outcome = run_worker(seen, job, on_line=take_engine_line, on_tick=tick)
+            outcome = run_worker(sandbox, job, on_line=take_engine_line, on_tick=tick)
             tick(last=True)
         return outcome
 
@@ -192,9 +192,9 @@ class Work(ABC):
         culprit = self._tail.culprit(outcome, broken)
         failure = Failure(
             outcome=outcome, lines=culprit.lines, what=what or culprit.what, phase=self._phase, jobs=jobs, log=log,
-            state=self._state, short=self._memory.short(), aside=aside, inside=self._view.state_inside,
+            state=self._state, short=self._memory.short(), aside=aside, inside=self._sandbox.state_inside,
             package=culprit.package,
         )  # fmt: skip
         if outcome.kind == "build":
-            failure = replace(failure, shell=write_failure_shell(self._view, culprit, failure.first))
+            failure = replace(failure, shell=write_failure_shell(self._sandbox, culprit, failure.first))
         return failure.error()

@@ -24,7 +24,7 @@ _SILENT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastRun:
+class RunState:
     """The last run in a config's folder."""
 
     name: str
@@ -64,7 +64,7 @@ def run_names(output: Path, wanted: Sequence[str]) -> list[str]:
     return list(meant) if wanted else runs
 
 
-def read_last_run(folder: Path) -> LastRun:
+def read_run_state(folder: Path) -> RunState:
     record, trouble = None, "the record was deleted"
     try:
         record = state_file.read(folder)
@@ -77,8 +77,8 @@ def read_last_run(folder: Path) -> LastRun:
     except OSError as error:
         trouble = f"{folder / state_file.NAME}: {error.strerror}"
     if record is None:
-        return LastRun(name=folder.name, folder=folder, standing="unreadable", trouble=trouble)
-    return LastRun(name=folder.name, folder=folder, standing=standing, record=record)
+        return RunState(name=folder.name, folder=folder, standing="unreadable", trouble=trouble)
+    return RunState(name=folder.name, folder=folder, standing=standing, record=record)
 
 
 def _standing(record: RunRecord) -> str:

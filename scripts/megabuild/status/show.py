@@ -9,8 +9,8 @@ import msgspec
 
 from groundwork.errors import BuildError, IntegrityError
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, display, duration, fold, plain, plain_lines, size
-from megabuild.status.reading import LastRun
+from groundwork.text import Sign, counted, display, duration, fold, plain, plain_lines, size
+from megabuild.status.reading import RunState
 from megabuild.status.record import Activity, RunRecord
 
 _DAY = 20 * 3600.0
@@ -70,7 +70,7 @@ def progress_of(record: RunRecord) -> str:
     return f"at {plain(record.activities[0].what)}" if record.activities else f"while {plain(record.status)}"
 
 
-def run_lines(run: LastRun, width: int, now: float) -> list[str]:
+def run_lines(run: RunState, width: int, now: float) -> list[str]:
     """Return the lines on one run, for a terminal of ``width`` columns."""
     record, name = run.record, plain(run.name)
     if record is None:
@@ -90,7 +90,7 @@ def run_lines(run: LastRun, width: int, now: float) -> list[str]:
     if run.standing == "unknown":
         head = f"no update from {plain(record.host)} since {clock(record.updated, now)}; the run may still be active"
     rows = [_INDENT + line for line in record_lines(record, now)]
-    rows = [row if len(row) <= width else row[: width - 1] + UNICODE.cut for row in rows]
+    rows = [row if len(row) <= width else row[: width - 1] + Sign.cut for row in rows]
     return [f"{name}: {head}", *rows, *log]
 
 
@@ -98,7 +98,7 @@ def _death(record: RunRecord, now: float) -> str:
     return f"died {progress_of(record)}, {clock(record.updated, now)}"
 
 
-def status_result(runs: Sequence[LastRun], width: int, now: float, *, followed: bool = False) -> Result:
+def status_result(runs: Sequence[RunState], width: int, now: float, *, followed: bool = False) -> Result:
     """Return the command's result; ``followed``: its exit code is that of the first run that failed.
 
     Otherwise the exit code is 0, even if runs failed, unless a record cannot be read.

@@ -19,7 +19,7 @@ from groundwork.errors import BuildError, IntegrityError, MegabuildError, Provid
 from groundwork.progress import Phases, title
 from groundwork.text import counted
 from groundwork.wheel_file import why_broken
-from pyg_extensions.archives import source_identity, unpack_sources
+from pyg_extensions.fetch_sources import source_identity, unpack_sources
 from pyg_extensions.find_wheel import WheelRequirements, find_fault, find_wheel, offers
 from pyg_extensions.install.compile_wheel import Builder, log_folder
 from pyg_extensions.install.installation import Installation, InstallOptions

@@ -10,7 +10,7 @@ from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError, MegabuildError
 from groundwork.progress import Preparing
 from megabuild.engine import archive, output_folder
-from megabuild.plan import published, stored, tree_reuse
+from megabuild.plan import published, store_lookup, tree_reuse
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem, Stored
 from megabuild.plan.planning import compare_with_disk
@@ -65,7 +65,7 @@ def _fetch_package(
 
 
 def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: Status) -> bool:
-    packed, unpacked = aside / stored.TREE, aside / "unpacked"
+    packed, unpacked = aside / store_lookup.TREE, aside / "unpacked"
     try:
         _fetch_file(store, record, packed, f"fetching the finished {plan.staged_name}", status)
         status.note(Preparing(what=f"unpacking the finished {plan.staged_name}"))
@@ -73,7 +73,9 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
         packed.unlink()
         tree, out = plan.options.state / "tree", plan.options.state / "out"
         if tree_reuse.read(unpacked / "tree") != plan.staging:
-            raise IntegrityError(f"{store.shown}: {stored.TREE} has another key", "delete it from the store")
+            raise IntegrityError(
+                f"{store.shown}: {store_lookup.TREE} has another key", "delete it from the store"
+            )
         output_folder.drop_stagings(out)
         tree_reuse.replace_tree(unpacked / "tree", tree, plan.staging_decision)
         output_folder.take_stagings(unpacked / "stagings", out)
@@ -114,16 +116,18 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
         for item in plan.all_items:
             if item.exists:
                 (path,) = published.paths(plan.options.packages, [item.package.file_name])
-                _put_file(store, stored.package_key(plan.options, item), path, item.package.id.label, status)
+                _put_file(
+                    store, store_lookup.package_key(plan.options, item), path, item.package.id.label, status
+                )
         finished = plan.stages and not plan.missing and plan.staging_decision.decision == "reuse"
-        if finished and not _has_record(store, key := stored.staging_key(plan)):
+        if finished and not _has_record(store, key := store_lookup.staging_key(plan)):
             what, state = f"the finished {plan.staged_name}", plan.options.state
             with files.scratch(state) as aside:
                 status.note(Preparing(what=f"packing {what}"))
                 stagings = output_folder.staging_caches(state / "out")
                 folders = {f"stagings/{path.name}": path for path in stagings}
-                tree_archive.pack({"tree": state / "tree", **folders}, aside / stored.TREE)
-                _put_file(store, key, aside / stored.TREE, what, status)
+                tree_archive.pack({"tree": state / "tree", **folders}, aside / store_lookup.TREE)
+                _put_file(store, key, aside / store_lookup.TREE, what, status)
     except (StoreError, MegabuildError) as error:
         why = error.message if isinstance(error, MegabuildError) else str(error)
         logger.warning("upload to the store is incomplete; the next run retries it: %s", why)

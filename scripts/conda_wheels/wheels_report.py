@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conda_wheels.simple_index import IndexedWheel
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, display, duration, size, table, to_dict
+from groundwork.text import Sign, counted, display, duration, size, table, to_dict
 
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
 
@@ -40,7 +40,7 @@ def result(index: WheelIndex, seconds: float) -> Result:
     """Return a table and a document of the wheels made in ``seconds``, with a command that installs them."""
     rows = [
         (
-            UNICODE.kept if item.kept else UNICODE.done,
+            Sign.kept if item.kept else Sign.done,
             item.wheel.name,
             size(item.wheel.size),
             f"glibc {item.glibc}" if item.glibc else "",

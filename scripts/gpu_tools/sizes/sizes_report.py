@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpu_tools.sizes.tree import ContentPart, Package, Sizes
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, plain, size, table, wrapped
+from groundwork.text import Sign, counted, plain, size, table, wrapped
 
 _NAME_WIDTH, _BY_WIDTH = 31, 18
 #: Rows below this share of the whole are added up in one row.
@@ -40,7 +40,7 @@ def _lines(sizes: Sizes, least: float) -> Iterator[str]:
     share = f" ({_share(sizes.unattributed, whole)})" if whole else ""
     yield f"not attributed: {size(sizes.unattributed)}{share}"
     for remark in sizes.remarks:
-        yield from wrapped(f"{UNICODE.warning} {remark}")
+        yield from wrapped(f"{Sign.warning} {remark}")
 
 
 def _package_row(name: str, packages: Sequence[Package], whole: int) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def _package_row(name: str, packages: Sequence[Package], whole: int) -> tuple[st
         _short(name.strip(), _NAME_WIDTH),
         size(octets),
         _share(octets, whole),
-        size(sum(downloads)) if downloads else UNICODE.dash,
+        size(sum(downloads)) if downloads else Sign.dash,
         _short(", ".join(by), _BY_WIDTH),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from gpu_tools.slim.check import CheckResult
 from gpu_tools.slim.features import Feature
 from gpu_tools.slim.plan import SlimPlan, lacks_all_code
-from groundwork.text import UNICODE, counted, size, table, wrapped
+from groundwork.text import Sign, counted, size, table, wrapped
 
 _HEADS = ("step", "saves", "removes [breaks]")
 _GPU_HEADS = ("GPU", "libraries with native code", "PTX only", "no code")
@@ -47,11 +47,11 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
             yield from wrapped(f"{title:12} {', '.join(texts)}", rest=" " * 13)
     yield from _gpu_lines(plan)
     for why, paths in _group(plan.left_alone).items():
-        yield from wrapped(f"{UNICODE.warning} {counted(len(paths), 'file')} not slimmed: {why} ({paths[0]})")
+        yield from wrapped(f"{Sign.warning} {counted(len(paths), 'file')} not slimmed: {why} ({paths[0]})")
     if targets := [*plan.contents.outside.values()]:
         to = os.path.commonpath([os.path.dirname(target) for target in targets])
         yield from wrapped(
-            f"{UNICODE.warning} {counted(len(targets), 'link')} of packages to {to}: the files there are not slimmed; "
+            f"{Sign.warning} {counted(len(targets), 'link')} of packages to {to}: the files there are not slimmed; "
             "reinstall with copies (uv: --link-mode copy)"
         )
 
@@ -80,9 +80,7 @@ def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
     yield from table(_GPU_HEADS, rows, right=frozenset({1, 2, 3}))
     for gpu, libraries in plan.gpu_code.items():
         if lacks_all_code(libraries):
-            yield from wrapped(
-                f"{UNICODE.warning} no library has code for {numbers[gpu]}; --apply would fail"
-            )
+            yield from wrapped(f"{Sign.warning} no library has code for {numbers[gpu]}; --apply would fail")
         elif names := [os.path.basename(path) for path in libraries["none"]]:
             more = ", …" if len(names) > 3 else ""
             yield from wrapped(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from groundwork.jobs import Jobs
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, display, duration, table, to_dict, wrapped
+from groundwork.text import Sign, counted, display, duration, table, to_dict, wrapped
 from pyg_extensions.install.installation import Installation
 from pyg_extensions.install.user_environment import UserEnvironment
 
@@ -50,13 +50,11 @@ def install_result(
                 "exit_code": error.exit_code if error else 0,
             }
         )
-        time, result = duration(item.seconds), f"{UNICODE.done} verified"
+        time, result = duration(item.seconds), f"{Sign.done} verified"
         if only_plan:
-            time, result = f"about {max(1, round((seconds or 0) / 60))} min" if seconds else UNICODE.dash, ""
-        result = f"{UNICODE.failed} failed" if error else result
-        cells.append(
-            (item.name, item.version or UNICODE.dash, _FROM.get(item.how, UNICODE.dash), time, result)
-        )
+            time, result = f"about {max(1, round((seconds or 0) / 60))} min" if seconds else Sign.dash, ""
+        result = f"{Sign.failed} failed" if error else result
+        cells.append((item.name, item.version or Sign.dash, _FROM.get(item.how, Sign.dash), time, result))
     codes = [item.error.exit_code for item in installations if item.error]
     about = {
         "prefix": str(environment.prefix),

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from groundwork.result import Result
-from groundwork.text import UNICODE, counted, size, table, to_dict
-from megabuild.plan import stored
+from groundwork.text import Sign, counted, size, table, to_dict
+from megabuild.plan import store_lookup
 from megabuild.plan.extensions import NO_PYTORCH
 from megabuild.plan.plan import Extensions, Plan, PlanItem
 from megabuild.providers.environment import Pending
@@ -37,7 +37,7 @@ def plan_lines(plan: Plan) -> list[str]:
     lines = [_headline(plan), "", *table(("package", "state"), rows), ""]
     if extensions := extension_lines(plan.extensions, fetched):
         lines += [*extensions, ""]
-    lines += [f"{UNICODE.warning} {note}" for note in (*_left_out_notes(plan.left_out), *plan.notes)]
+    lines += [f"{Sign.warning} {note}" for note in (*_left_out_notes(plan.left_out), *plan.notes)]
     if plan.options.rehearse and (plan.overrides or environment.stand_ins):
         lines.append(
             "a rehearsal takes this machine's compilers and libraries, and empty packages for others"
@@ -47,7 +47,7 @@ def plan_lines(plan: Plan) -> list[str]:
         lines.append(f"downloads first: {download.count} {download.what} ({size(download.size)})")
     if plan.stored.staging is not None:
         lines.append(f"the finished {plan.staged_name} comes from the store {plan.stored.address}")
-    figures, left = plan.estimate, stored.when_fetched(plan)
+    figures, left = plan.estimate, store_lookup.when_fetched(plan)
     if not left.missing and not left.extensions.missing:
         return [*lines, f"nothing to build: {'the store has the rest' if fetched else 'all packages exist'}"]
     if left.missing and plan.stages and not plan.stored.staging:
@@ -80,7 +80,7 @@ def _headline(plan: Plan) -> str:
 
 def _state(item: PlanItem, otherwise: str, fetched: Container[str]) -> str:
     if item.exists:
-        return f"{UNICODE.kept} exists"
+        return f"{Sign.kept} exists"
     return "fetch" if item.package.file_name in fetched else otherwise
 
 
@@ -108,7 +108,7 @@ def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> lis
         return [] if none else [f"PyTorch Geometric's extensions: {extensions.reason}"]
     rows = []
     for task in extensions.tasks:
-        how = task.how.replace("nothing", f"{UNICODE.failed} fails")
+        how = task.how.replace("nothing", f"{Sign.failed} fails")
         for item in task.items:
             state = _state(item, how, fetched)
             rows.append((item.package.id.label, state, task.reason if state == how else ""))

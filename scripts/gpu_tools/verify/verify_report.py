@@ -9,7 +9,7 @@ from typing import Any
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from groundwork.errors import UnknownError, VerdictError
 from groundwork.result import Result
-from groundwork.text import UNICODE, table, wrapped
+from groundwork.text import Sign, table, wrapped
 
 _NAME_WIDTH = 27
 _CODE_WIDTH = 22
@@ -38,14 +38,12 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     rows = []
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for library in shown:
-        mark = (
-            f"{UNICODE.done} ok" if library.ok else "? unknown" if library.unknown else f"{UNICODE.failed} no"
-        )
+        mark = f"{Sign.done} ok" if library.ok else "? unknown" if library.unknown else f"{Sign.failed} no"
         code = shorten_code(library.archs, library.ptx)
         cells = (_torch(library), library.cuda, library.python, code)
-        rows.append((_shorten(library.path), *(cell or UNICODE.dash for cell in cells), mark))
+        rows.append((_shorten(library.path), *(cell or Sign.dash for cell in cells), mark))
         if library.reason:
-            sign = UNICODE.warning if library.ok else mark[0]
+            sign = Sign.warning if library.ok else mark[0]
             names = reasons.setdefault((sign, library.reason, library.remedy), [])
             names.append(library.path.rpartition("/")[2])
     yield from (verdict.subject, "")
@@ -56,9 +54,9 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
         yield from ("", *wrapped(f"{sign} {', '.join(names)}: {reason}"))
         yield from wrapped(f"  {remedy}") if remedy else ()
     if not verdict.libraries:
-        yield f"{UNICODE.failed} no libraries: nothing to verify"
+        yield f"{Sign.failed} no libraries: nothing to verify"
     for note in verdict.notes:
-        yield from ("", *wrapped(f"{UNICODE.warning} {note}"))
+        yield from ("", *wrapped(f"{Sign.warning} {note}"))
 
 
 def gpu_result(report: dict[str, Any]) -> Result:
@@ -85,7 +83,7 @@ def gpu_lines(report: dict[str, Any]) -> Iterator[str]:
         yield from ("", *table(("library", "GPU", "device code", "runs"), rows))
     if report["operations"]:
         results = [
-            (item["name"], f"{UNICODE.done} same as on the CPU" if item["ok"] else f"{UNICODE.failed} no")
+            (item["name"], f"{Sign.done} same as on the CPU" if item["ok"] else f"{Sign.failed} no")
             for item in report["operations"]
         ]
         yield from ("", *table(("operation on the GPU", "result"), results))
@@ -94,7 +92,7 @@ def gpu_lines(report: dict[str, Any]) -> Iterator[str]:
     if not report["present"] and report["no_gpu"] not in wrong:
         wrong.append(f"no GPU tested: {report['no_gpu']}")
     for text in wrong:
-        yield from ("", *wrapped(f"{UNICODE.failed} {text}"))
+        yield from ("", *wrapped(f"{Sign.failed} {text}"))
 
 
 def shorten_code(archs: Sequence[str], ptx: Sequence[str]) -> str:

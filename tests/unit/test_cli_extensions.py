@@ -36,8 +36,9 @@ def test_a_fitting_wheel_is_repackaged_and_other_extensions_are_compiled(reposit
         "pytorch_scatter": "repackage",
         "pytorch_cluster": "compile",
     }
-    (cluster,) = (line for line in extension_lines(made) if line.startswith("pytorch_cluster"))
-    assert cluster.endswith("compile    no wheel for Python 3.12")
+    cluster, why = (line for line in extension_lines(made) if line.startswith("pytorch_cluster"))
+    assert cluster.endswith("compile")
+    assert "3.12" in why
 
 
 def test_without_a_fitting_wheel_or_source_an_extension_is_left_out(repository: Path) -> None:

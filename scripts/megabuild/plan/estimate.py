@@ -91,7 +91,8 @@ def _without_shared(shared: SharedObjects, part: float, cpu: float, total: float
 
 def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]) -> SharedObjects:
     """Return the share of the objects that the cache has of other configs, built before or earlier in this command."""
-    if options.rehearse or not options.own or os.environ.get("TORCH_CCACHE") == "none":
+    compiles = options.own and not options.rehearse and provider_of(options.config).compiles
+    if not compiles or os.environ.get("TORCH_CCACHE") == "none":
         return SharedObjects()
     others = [replace(options, config=replace(options.config, name=name)) for name in available(options.root)]
     full = (options.cache / "objects" / options.objects_name).is_dir()

@@ -102,17 +102,20 @@ def shared_sentence(plan: Plan) -> str:
 
 
 def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> list[str]:
-    """Return the table of PyTorch Geometric's extensions; ``fetched`` files come from a store."""
+    """Return the table of PyTorch Geometric's extensions, with reasons below; ``fetched`` files come from a store."""
     if extensions.reason:
         none = extensions.reason == NO_PYTORCH
         return [] if none else [f"PyTorch Geometric's extensions: {extensions.reason}"]
-    rows = []
+    rows, reasons = [], dict[str, dict[str, None]]()
     for task in extensions.tasks:
         how = task.how.replace("nothing", f"{Sign.failed} fails")
         for item in task.items:
             state = _state(item, how, fetched)
-            rows.append((item.package.id.label, state, task.reason if state == how else ""))
-    return table(("extension", "state", "why"), rows) if rows else []
+            rows.append((item.package.id.label, state))
+            if state == how and task.reason:
+                reasons.setdefault(task.reason, {})[task.extension] = None
+    lines = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return [*table(("extension", "state"), rows), *lines] if rows else []
 
 
 def _left_out_notes(left_out: Mapping[str, str]) -> list[str]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 from ruamel.yaml import YAML
 
@@ -29,8 +30,8 @@ PROVIDERS = (CONDA_FORGE, "debian", "wheel")
 _CUDA, _ARCHS = "cuda_compiler_version", "torch_cuda_arch_list"
 #: The usual ARM machine, which configs do not have in their names.
 _USUAL_ARM = "sbsa"
-#: Keys that keep all values within one config, since the recipe builds a package for each value.
-_BUILT_IN_ONE_CONFIG = ("python", "is_python_min")
+#: The Pythons that PyTorch's wheels support, as in their metadata. Config files lack this key.
+_REQUIRES_PYTHON = "torch_requires_python"
 #: For each Python, whether it differs from staging's. The engine sorts packages by the values of all keys in the keys'
 #: alphabetical order. This key puts staging's Python first, whose objects already exist.
 _FURTHER = "further_python"
@@ -165,12 +166,12 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
 
 
 def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, list[str]]]:
-    """Split the matrix into configs: one value per key, except for keys built within one config."""
+    """Split the matrix into configs: one value per key, except for Pythons, which one config builds."""
     zipped = {key for group in zip_keys for key in group}
     rows: list[dict[str, list[str]]] = [{}]
     for group in [*zip_keys, *([key] for key in values if key not in zipped)]:
-        if group[0] in _BUILT_IN_ONE_CONFIG:
-            choices = [{key: list(values[key]) for key in group}]
+        if group == ["python"]:  # the recipe builds a package for each
+            choices = [{"python": list(values["python"])}]
         else:
             choices = [{key: [values[key][index]] for key in group} for index in range(len(values[group[0]]))]
         rows = [row | choice for row in rows for choice in choices]
@@ -194,11 +195,17 @@ def _name(row: Values, *, plain_blas: str) -> str:
 def _config_text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    further = [str(python_version(pin) not in row["torch_python_base"]).lower() for pin in row["python"]]
+    allowed = SpecifierSet(row.get(_REQUIRES_PYTHON, [""])[0])
+    versions = {pin: python_version(pin) for pin in row["python"]}
+    # .99: the newest patch release decides
+    pythons = [pin for pin in versions if allowed.contains(f"{versions[pin].removesuffix('t')}.99")]
+    groups = [[key for key in group if key != _REQUIRES_PYTHON] for group in zip_keys]
     document = {
-        **{key: list(values) for key, values in row.items()},
-        _FURTHER: further,
-        "zip_keys": [[*group, *[_FURTHER] * ("python" in group)] for group in zip_keys],
+        **{key: list(values) for key, values in row.items() if key != _REQUIRES_PYTHON},
+        "python": pythons,
+        "is_python_min": ["true", *["false"] * (len(pythons) - 1)],
+        _FURTHER: [str(versions[pin] not in row["torch_python_base"]).lower() for pin in pythons],
+        "zip_keys": [["python", "is_python_min", _FURTHER], *groups],
     }
     stream = io.StringIO()
     yaml.dump(dict(sorted(document.items())), stream)

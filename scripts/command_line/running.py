@@ -45,7 +45,7 @@ def run_configs(
 
     if len(options) == 1:
         return run(next(iter(options)), invocation)
-    plans |= _survey(options, _console(invocation))
+    plans |= _survey(options, _console(invocation), plan_only=plan_only)
     overview = overview_lines(plans)
     if not plan_only:
         show(_console(invocation), overview)
@@ -80,7 +80,7 @@ def run_configs(
 
 
 def _survey(
-    options: Mapping[str, Callable[[], Options]], console: Console
+    options: Mapping[str, Callable[[], Options]], console: Console, *, plan_only: bool
 ) -> dict[str, Plan | MegabuildError | None]:
     """Plan all configs before the first one is built; None where planning ends in a bug."""
     plans: dict[str, Plan | MegabuildError | None] = {}
@@ -90,7 +90,7 @@ def _survey(
             try:
                 config = make()
                 with in_use.shared_lock(config.cache, config.cache_name, objects_lock(config.objects_name)):
-                    plans[name] = _plan(config, screen)
+                    plans[name] = _plan(config, screen, plan_only=plan_only)
             except MegabuildError as error:
                 plans[name] = error
             except Exception:
@@ -109,7 +109,7 @@ def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, re
                 pass
         try:
             with Screen(console) as screen:
-                plan = _plan(options, screen)
+                plan = _plan(options, screen, plan_only=plan_only)
             result = plan_result(plan)
             if plan_only:
                 return result
@@ -169,8 +169,8 @@ def _shown(result: Result, invocation: Invocation) -> Result:
     return result
 
 
-def _plan(options: Options, screen: Screen) -> Plan:
-    """Make the plan, and show the progress of the providers."""
+def _plan(options: Options, screen: Screen, *, plan_only: bool) -> Plan:
+    """Make the plan, and show the progress of the providers; with ``plan_only``, an unreachable channel is a note."""
     if options.deadline and options.deadline.left <= 0:
         raise options.deadline.error(f"before preparing {options.run_name}")
-    return make_plan(options, screen.note, only_plan=True)
+    return make_plan(options, screen.note, only_plan=True, without_channel=plan_only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from calling import call
 from tiny import provider
 
 from command_line.run_command import Invocation
-from groundwork.errors import ConfigError, IsolationError, UsageError
+from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageError
 from groundwork.machine import machine_platform
 from megabuild.configs.config import CONFIG_FOLDER, available, check_feedstock, list_configs, load, recipe_of
 from megabuild.configs.overrides import use_provider
@@ -292,3 +293,13 @@ def test_a_recipe_that_takes_all_memory_is_refused(bomb: str, make: Make) -> Non
     root = make(RECIPE.replace(_CONTEXT, context))
     with pytest.raises(ConfigError, match="context grows"):
         render(load(root, SINGLE), recipe_of(root, load(root, SINGLE)))
+
+
+def test_a_plan_needs_no_channel_and_a_build_does(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
+    root = make()
+    words = "build", "--root", str(root), "--output", str(root / "output")
+    planned, built = (call(Invocation(log_folder=root), *words, *more) for more in (("--plan",), ()))
+    assert (planned.exit_code, built.exit_code) == (0, ProviderError.exit_code)
+    assert re.search(r"^small-1-\w+_0 +build$", planned.output, re.MULTILINE)
+    assert "not asked: channel conda-forge" in planned.output

@@ -30,11 +30,14 @@ from megabuild.providers.select import choose_provider, provider_of
 Overrides = Mapping[str, Sequence[str]]
 
 
-def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Plan:
+def make_plan(
+    options: Options, report: Notes, *, only_plan: bool = False, without_channel: bool = False
+) -> Plan:
     """Plan a run; writes only caches.
 
     With ``only_plan``, the provider makes and downloads nothing. If something is therefore missing
-    (``environment.pending``), a run must plan again without ``only_plan``.
+    (``environment.pending``), a run must plan again without ``only_plan``. With ``without_channel``, the plan of an
+    unreachable channel has names, build strings and a note.
 
     Raises MegabuildError: The output folder's path cannot be used, the config does not render, the provider has no
         environment, no Python can be built for, or ``SOURCE_DATE_EPOCH`` is invalid.
@@ -62,7 +65,12 @@ def make_plan(options: Options, report: Notes, *, only_plan: bool = False) -> Pl
     try:
         environment = provider.survey() if only_plan else provider.provide()
     except ChannelError as error:
-        raise unreachable(error, options.config) from error
+        problem = unreachable(error, options.config)
+        if not without_channel:
+            raise problem from error
+        reason = problem.message.removeprefix(f"{options.config.name}: ")
+        note = f"not asked: {reason}. A build needs it: {problem.remedy}"
+        environment = Environment(channels=(), pythons=options.config.pythons, notes=(note,))
     environment, left_out = _narrow(options, environment, overrides)
     isolation = isolation_of(options, environment)
     packages = [package for package in render_recipe(options, environment.overrides) if not package.skipped]

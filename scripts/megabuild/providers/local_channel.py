@@ -99,7 +99,8 @@ def make(
     if missing and not stand_ins:
         raise ProviderError(
             f"{', '.join(sorted(missing))}: cannot be provided by this machine",
-            "use a conda-forge config or --provider conda-forge; CONDA_CHANNEL_ALIAS sets a mirror",
+            "only a channel has them: use a conda-forge config or --provider conda-forge, where conda-forge or"
+            " a mirror (CONDA_CHANNEL_ALIAS) is reachable",
         )
     own += placeholder_packages.packages(missing, catalogue.stand_ins, compiler, platform)
     # a companion is made from the wheel of the package that it was split from

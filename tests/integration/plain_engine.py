@@ -25,7 +25,7 @@ def build(arguments: Mapping[str, object]) -> str:
     """Call the engine; return what it printed: what it rendered, a JSON document for each recipe."""
     command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
     environ = {**os.environ, "CONDA_OVERRIDE_CUDA": "13.0"}
-    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=1800)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     return ended.stdout
 

@@ -7,6 +7,7 @@ import io
 import os
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +24,10 @@ class Entry(NamedTuple):
     sha256: str  #: of a file
 
 
-def entries(package: Path) -> dict[str, Entry]:
-    """Everything that a ``.conda`` file holds, its own metadata among it, by path."""
+def entries(
+    package: Path, view: Callable[[str, bytes], bytes] = lambda path, content: content
+) -> dict[str, Entry]:
+    """Everything that a ``.conda`` file holds, its own metadata among it, by path; hashes are of a view of contents."""
     found = {}
     with zipfile.ZipFile(package) as outer:
         for part in outer.namelist():
@@ -34,7 +37,7 @@ def entries(package: Path) -> dict[str, Entry]:
             with tarfile.open(fileobj=reader, mode="r|") as inner:
                 for member in inner:
                     content = inner.extractfile(member) if member.isreg() else None
-                    digest = hashlib.sha256(content.read()).hexdigest() if content else ""
+                    digest = hashlib.sha256(view(member.name, content.read())).hexdigest() if content else ""
                     found[member.name] = Entry(oct(member.mode), member.linkname, digest)
     return found
 

@@ -1,0 +1,149 @@
+"""conda-build, and rattler-build alone, make megabuild's packages: the names of every config, the files of a rehearsal.
+
+MEGABUILD_TEST_CONDA_BUILD names an environment with conda-build; docs/conda-smithy.md has the versions that were tried.
+Recipes in recipe.yaml are read by the functions behind its commands alone: its module ``api`` knows only meta.yaml.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import plain_engine
+import pytest
+from package_files import Entry, entries
+
+from cuda_code.elf_file import ElfFile
+from megabuild.configs.config import available, load, recipe_of
+from megabuild.configs.render import render
+from megabuild.engine.reproducible import normalise
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = os.environ.get("MEGABUILD_TEST_CONDA_BUILD", "")
+CONFIG = "linux_64_cuda130"
+_PACKAGE = re.compile(
+    r"^package:\n  name: (\S+)\n  version: (\S+)$.*?^  string: (\S+)$", re.MULTILINE | re.DOTALL
+)
+_CALL = "import sys; from conda_build.cli.main_{} import execute; sys.exit(execute(sys.argv[1:]))"
+
+pytestmark = pytest.mark.long
+with_conda_build = pytest.mark.skipif(
+    not ENVIRONMENT, reason="MEGABUILD_TEST_CONDA_BUILD names no environment with conda-build"
+)
+
+
+@with_conda_build
+@pytest.mark.parametrize("name", available(ROOT))
+def test_conda_build_renders_the_names_and_hashes_of_the_plan(name: str, tmp_path: Path) -> None:
+    config = load(ROOT, name)
+    recipe = recipe_of(ROOT, config)
+    rendered = conda_build("render", recipe, config.path, tmp_path, CONDA_SUBDIR=config.platform)
+    found = {f"{name}-{version}-{build}.conda" for name, version, build in _PACKAGE.findall(rendered)}
+    assert found == {one.file_name for one in render(config, recipe) if not one.skipped}
+
+
+@pytest.fixture(scope="module")
+def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An output folder with a rehearsal's packages, whose state is moved aside: paths are part of what is compiled."""
+    output = tmp_path_factory.mktemp("output")
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    options = ["--rehearse", "--engine", "host", "--python", python, "--output", str(output)]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "build-locally.py"), CONFIG, *options],
+        env={**os.environ, "TORCH_CCACHE": "no-object-cache"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    (output / f"{CONFIG}-rehearsal").rename(output / "driver")
+    return output
+
+
+@pytest.mark.parametrize("tool", ["rattler-build", pytest.param("conda-build", marks=with_conda_build)])
+def test_a_rehearsal_without_the_driver_gives_its_files(
+    tool: str, rehearsal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = rehearsal / f"{CONFIG}-rehearsal"
+    variant = rehearsal / "driver" / "variant.yaml"
+    (channel,) = json.loads((rehearsal / "driver" / "job.json").read_text())["channels"]
+    recipe, out = ROOT / "recipe" / "recipe.yaml", state / "out"
+    monkeypatch.setenv("TORCH_TREE", str(state / "tree"))
+    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "cache"))
+    if tool == "conda-build":
+        options = f"--override-channels -c {channel} --output-folder {out} --package-format 2 --no-build-id --no-test"
+        conda_build("build", recipe, variant, tmp_path, *options.split())
+    else:
+        plain_engine.build(
+            {
+                "recipes": [str(recipe)],
+                "variant_config": [str(variant)],
+                "channel": [channel],
+                "output_dir": str(out),
+                "no_build_id": True,
+                "test": "skip",
+            }
+        )
+    state.rename(rehearsal / tool)
+    view = without_build_folder if tool == "conda-build" else lambda _, content: content
+    theirs, ours = (
+        contents(folder, tmp_path, view) for folder in (rehearsal / tool / "out", rehearsal / "packages")
+    )
+    assert len(ours) == 5
+    assert sorted(theirs) == sorted(ours)
+    for name, files in ours.items():
+        assert theirs[name] == files, name
+
+
+def contents(
+    folder: Path, temporary: Path, view: Callable[[str, bytes], bytes]
+) -> Mapping[str, Mapping[str, Entry]]:
+    """Return the files of each package, with the driver's dates and orders, without the copy of the recipe."""
+    found = {}
+    for package in sorted(folder.glob("**/linux-64/*.conda")):
+        normalise(package, temporary / package.name, 0x6A000000, level=1, local=True)
+        files = entries(temporary / package.name, view)
+        found[package.name] = {path: files[path] for path in files if not path.startswith("info/recipe/")}
+    return found
+
+
+def without_build_folder(path: str, content: bytes) -> bytes:
+    """Return a file as it would be if conda-build built all outputs in one folder, as the other two do.
+
+    The folder is in scripts' first lines, byte code and RPATHs, so in build IDs and in the hashes of all these.
+    """
+    if content[:4] == b"\x7fELF":
+        library = ElfFile(content)
+        kept = b"".join(library.content(name) for name in library.sections if name != ".note.gnu.build-id")
+        folders = sorted(folder.rstrip("/") for folder in library.rpath())
+        return re.sub(
+            re.escape(":".join(library.rpath()).encode()) + b"\0+", ":".join(folders).encode(), kept
+        )
+    if path == "info/paths.json" or path.endswith(".dist-info/RECORD"):
+        content = re.sub(rb'sha256(=|": ")[\w-]+', b"", content)
+    return re.sub(rb"/[^\0\n]*?_placehold[a-z_]*", b"PREFIX", content)
+
+
+def conda_build(command: str, recipe: Path, config: Path, folder: Path, *options: str, **environ: str) -> str:
+    """Call conda-build's function for a command and return what it printed.
+
+    `-m` after `-e`: conda-build reads the recipe's own conda_build_config.yaml between the two.
+    """
+    words = [str(recipe.parent), "-e", str(config), "-m", str(config), *options]
+    ended = subprocess.run(
+        [f"{ENVIRONMENT}/bin/python", "-c", _CALL.format(command), *words],
+        env={**os.environ, "CONDA_BLD_PATH": str(folder), **environ},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    return ended.stdout

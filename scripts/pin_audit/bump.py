@@ -219,6 +219,9 @@ def _pythons(context: BumpContext) -> Iterator[Change]:
     for line, spec in lines_of(context.recipe, "python"):
         if new.value and spec == old.value != new.value:
             yield change(line, "python", CERTAIN, spec, new.value, new.source)
+    if new.value and new.value != old.value:
+        of_wheels = context.values("torch_requires_python", old.value)
+        yield from context.set_value("Requires-Python", of_wheels, old.value, new)
     here: dict[str, Line] = {}
     for line in context.matrix:
         if line.key == "python" and _provider(line) != "debian" and line.value:

@@ -105,6 +105,8 @@ def test_this_repository_by_its_snapshots(changes: Callable[..., Any], repositor
     assert all(lines_above_are_host(repository, one) for one in found["typing_extensions"])
     assert found["sha256"][0]["new"] == ""  # nobody published one: not guessed
     assert [one["old"] for one in found["python"] if one["old"]] == ["3.10.* *_cpython"]
+    of_wheels = [(lines[one["line"] - 1].split("#")[0], one["new"]) for one in found["Requires-Python"]]
+    assert of_wheels == [('  - ">=3.10"                    ', ">=3.11")] * 2
     assert "python scripts/megabuild configs --write" in {one["note"] for one in found["generated"]}
     assert any(
         "protobuf v3.13.0.1 -> v21.12" in one["note"] for one in found["submodules"]

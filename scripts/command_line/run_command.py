@@ -22,7 +22,14 @@ import click
 from command_line.root import lacking_extra, typed
 from groundwork import interrupts
 from groundwork.bootstrap import open_streams
-from groundwork.errors import Interrupted, MegabuildError, PreflightError, UsageError, of_system
+from groundwork.errors import (
+    IntegrityError,
+    Interrupted,
+    MegabuildError,
+    PreflightError,
+    UsageError,
+    of_system,
+)
 from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
@@ -30,6 +37,8 @@ from groundwork.text import folded, printable
 from groundwork.user_folders import replace_home
 
 CRASHED = os.EX_SOFTWARE  # 70
+#: Modules of readers. Their exceptions, which share no base class, mean damaged data.
+_READERS = re.compile(r"_csv|_lzma|configparser|json|msgspec|ruamel|struct|tarfile|zipfile|zlib|zstandard")
 PIPE_CLOSED = 141
 #: Group 1: the sequences that rich writes for this program (styles, links, moved and erased lines, a hidden cursor).
 #: Without group 1: any other character that controls a terminal or the direction of writing.
@@ -120,7 +129,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:
-        expected = _expected_error(error)
+        expected = _expected_error(error) or _damaged(error, invocation)
         _report(expected or _crash(error, invocation), type(expected or error).__name__, invocation)
         return expected.exit_code if expected else CRASHED
     if isinstance(result, Result):
@@ -139,13 +148,26 @@ def _expected_error(error: Exception | KeyboardInterrupt) -> MegabuildError | No
         return of_system(error)
     if isinstance(error, MegabuildError):
         return error
-    if isinstance(error, MemoryError) or "not enough memory" in str(
-        error
-    ):  # zstandard has an error of its own
+    text = str(error)  # zstandard has an error of its own, threads and links have none
+    if isinstance(error, MemoryError) or "not enough memory" in text or text == "can't start new thread":
         return PreflightError(
-            "not enough memory for megabuild itself", "free memory, or raise the limit (ulimit -v)"
+            "not enough memory for megabuild itself", "free memory, or raise the limits (ulimit -v -u)"
         )
+    if text.startswith("Symlink loop from"):  # Path.resolve, before Python 3.13
+        return PreflightError(text, "remove the link")
     return lacking_extra(error) if isinstance(error, ModuleNotFoundError) else None
+
+
+def _damaged(error: BaseException, invocation: Invocation) -> IntegrityError | None:
+    """Return the error to show if a file is to blame that no reader accepts, with the path at hand; else None."""
+    nested = isinstance(error, RecursionError)
+    if not nested and not isinstance(error, UnicodeError) and not _READERS.match(type(error).__module__):
+        return None
+    calls = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
+    paths = (value for call in reversed(calls) for value in call.values() if isinstance(value, Path))
+    reason = "nested too deeply" if nested else f"damaged: {error or type(error).__name__}"
+    remedy = f"replace the file; if it is in order, {_crash(error, invocation).remedy}"
+    return IntegrityError(f"{next(paths, 'a file')}: {reason}", remedy)
 
 
 def _usage_error(error: click.ClickException) -> UsageError:

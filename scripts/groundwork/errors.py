@@ -6,6 +6,8 @@ Scripts rely on the exit codes (docs/json.md); the error document of ``--json`` 
 from __future__ import annotations
 
 import errno
+import os
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -133,8 +135,17 @@ LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 #: The disk or the user's quota is full.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSED = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
-)
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
+)  # fmt: skip
+#: Errors of disks, network file systems and limits, which name no file while a file is read.
+_OUTSIDE = frozenset({errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+_RUST = re.compile(r"\(os error (\d+)\)")
+
+
+def of_rust(text: str, path: str | None = None) -> MegabuildError | None:
+    """Return the error to show for a system error in a message of uv or rattler, as :func:`of_system` does."""
+    code = _RUST.search(text)
+    return of_system(OSError(int(code[1]), os.strerror(int(code[1])), path)) if code else None
 
 
 def of_system(error: OSError) -> MegabuildError | None:
@@ -153,6 +164,9 @@ def of_system(error: OSError) -> MegabuildError | None:
         )
     if error.errno in LOCKLESS:
         return PreflightError(f"{subject}the file system has no locks ({error.strerror})", other_disk)
+    if error.errno in _OUTSIDE:
+        remedy = "check the disk (dmesg) and the limits of memory, processes and files (ulimit -v -u -n)"
+        return PreflightError(f"{subject}{error.strerror}", remedy)
     if error.errno in _REFUSED and error.filename:
         return PreflightError(f"{subject}{error.strerror}", f"check the permissions, or {other_disk}")
     return None

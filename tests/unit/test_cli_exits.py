@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -61,15 +63,27 @@ def test_an_error_is_message_hint_log_and_code(
         (OSError(errno.EFBIG, "File too large", "/x"), "OutOfSpaceError", 12),
         (MemoryError(), "PreflightError", 4),
         (zstandard.ZstdError("cannot decompress: not enough memory"), "PreflightError", 4),
+        (RuntimeError("can't start new thread"), "PreflightError", 4),
+        (RuntimeError("Symlink loop from '/x'"), "PreflightError", 4),
+        (OSError(errno.EIO, "Input/output error"), "PreflightError", 4),
+        (OSError(errno.EMFILE, "Too many open files"), "PreflightError", 4),
+        (RecursionError("maximum recursion depth exceeded"), "IntegrityError", 6),
+        (zipfile.BadZipFile("bad magic number"), "IntegrityError", 6),
+        (zlib.error("invalid block type"), "IntegrityError", 6),
+        (b"\xff".decode, "IntegrityError", 6),
         (KeyboardInterrupt(), "Interrupted", 130),
         (ZeroDivisionError("by zero"), "ZeroDivisionError", CRASHED),
     ],
 )
 def test_with_json_an_error_is_a_document_too(
-    invocation: Invocation, capsys: pytest.CaptureFixture[str], error: BaseException, kind: str, code: int
+    invocation: Invocation,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException | Callable[[], object],
+    kind: str,
+    code: int,
 ) -> None:
     invocation.json = True
-    assert outcome(raising(error), invocation) == code
+    assert outcome(raising(error) if isinstance(error, BaseException) else error, invocation) == code
     document = json.loads(capsys.readouterr().out)["error"]
     assert (document["kind"], document["exit_code"], document["log"]) == (kind, code, None)
 
@@ -99,6 +113,22 @@ def test_a_wrong_option_is_an_error_with_a_hint(
     assert first == f"error: {message}"
     assert hint.startswith(f"hint: {remedy}")
     assert hint.endswith("build-locally.py --help") == remedy.endswith("python3 ")
+
+
+def test_a_file_that_no_reader_accepts_is_named_with_the_details(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    nested = tmp_path / "nested.json"
+    nested.write_text("[" * 100_000)
+
+    def read(path: Path) -> object:
+        return json.loads(path.read_text())
+
+    assert outcome(partial(read, nested), invocation) == errors.IntegrityError.exit_code
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {nested}: nested")
+    (details,) = invocation.log_folder.glob("crash-*")
+    assert str(details) in hint
 
 
 RESULT = Result(format="slim", document={"freed": 3}, lines=["✓ done", "\x07bell"], exit_code=14)

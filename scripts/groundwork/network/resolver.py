@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from groundwork import process, redact
-from groundwork.errors import IntegrityError, MegabuildError, ProviderError, of_system
+from groundwork.errors import IntegrityError, MegabuildError, ProviderError, of_rust
 from groundwork.network.client import NetworkError, NotFound, Timeouts
 from groundwork.network.index import HEADERS, Configured, File, best_first, linked, listed, with_user
 from groundwork.user_folders import expanded
@@ -36,7 +35,6 @@ _OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=
 #: The start of uv's message for requirements without a solution.
 _NO_SOLUTION = "No solution found"
 _WRONG_HASH = "Hash mismatch"
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,11 +154,8 @@ def _best(offers: Sequence[Mapping[str, Any]], target: Target, where: Configured
 
 def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
     """Return uv's error without its hints on options of uv, which users of megabuild cannot set."""
-    code = _SYSTEM_ERROR.search(stderr)
-    if code and cache and "://" not in stderr:  # an error of the cache: no locks, space or permission
-        refused = of_system(OSError(int(code[1]), os.strerror(int(code[1])), str(cache)))
-        if refused is not None:
-            return refused
+    if cache and "://" not in stderr and (refused := of_rust(stderr, str(cache))):
+        return refused  # an error of the cache: no locks, space or permission
     text, *hints = redact.text(stderr).split("\nhint: ")
     first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]
     causes += [f"hint: {hint.strip()}" for hint in hints if "`--" not in hint]

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from gpu_tools.site_packages import find_metadata, find_site_packages
 from groundwork.errors import IntegrityError
-from groundwork.files import sha256
+from groundwork.files import read_text, sha256
 from groundwork.wheel_file import recorded
 
 #: A conda package's list of its own files; not linked into environments.
@@ -87,7 +87,7 @@ def read_list(root: Path, file: Path) -> FileList:
         except (LookupError, TypeError, AttributeError) as error:
             raise _unreadable(file, error) from error
     metadata = file.with_name("METADATA")
-    text = metadata.read_text("utf-8", errors="replace") if metadata.is_file() else ""
+    text = read_text(metadata, errors="replace") if metadata.is_file() else ""
     head = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
     name, _, version = file.parent.name.removesuffix(".dist-info").partition("-")
     inside = (_locate(path, row[0]) for row in _read_rows(file) if row)
@@ -110,18 +110,21 @@ def correct_list(file: Path, path: str, gone: Collection[str], changed: Mapping[
     document = _read_json(file)
     before = json.dumps(document)
     details = document if path == _PATHS else document.get("paths_data") or {}
-    for holder, key in ((details, "paths"), (document, "files")):
-        if key in holder:
-            holder[key] = [
-                entry
-                for entry in holder[key]
-                if (entry["_path"] if isinstance(entry, dict) else entry) not in gone
-            ]
-    for entry in details.get("paths", ()):
-        if new := changed.get(entry["_path"]):
-            entry |= {"size_in_bytes": new.stat().st_size, "sha256": sha256(new)}
-            if "sha256_in_prefix" in entry:
-                entry["sha256_in_prefix"] = entry["sha256"]
+    try:
+        for holder, key in ((details, "paths"), (document, "files")):
+            if key in holder:
+                holder[key] = [
+                    entry
+                    for entry in holder[key]
+                    if (entry["_path"] if isinstance(entry, dict) else entry) not in gone
+                ]
+        for entry in details.get("paths", ()):
+            if new := changed.get(entry["_path"]):
+                entry |= {"size_in_bytes": new.stat().st_size, "sha256": sha256(new)}
+                if "sha256_in_prefix" in entry:
+                    entry["sha256_in_prefix"] = entry["sha256"]
+    except (LookupError, TypeError, AttributeError) as error:
+        raise _unreadable(file, error) from error
     return None if json.dumps(document) == before else json.dumps(document, indent=2)
 
 
@@ -159,7 +162,7 @@ def _locate(record: str, listed: str) -> str:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
+        return dict(json.loads(read_text(file)))
     except (ValueError, TypeError, RecursionError) as error:
         raise _unreadable(file, error) from error
 

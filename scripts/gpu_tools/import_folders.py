@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from groundwork.files import read_text
+
 #: setuptools' module for an editable installation maps names to folders.
 _FINDER, _MAPPED = "__editable__*_finder.py", re.compile(r"""['"]([\w.]+)['"]: *['"]([^'"\n]+)['"]""")
 
@@ -44,6 +46,6 @@ def editable_address(metadata: Path) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_text(path, errors="replace")
     except OSError:
         return ""

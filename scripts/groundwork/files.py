@@ -91,6 +91,14 @@ def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) 
     return os.fdopen(descriptor, "rb", buffering)
 
 
+def read_text(path: Path, *, most: int = 64 << 20, errors: str = "strict") -> str:
+    """Return a foreign file's text; raises OSError also for a pipe, a device, and more than ``most`` bytes."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        raise OSError(errno.ENXIO, f"not a file of at most {most:,} bytes", str(path))
+    return path.read_text(encoding="utf-8", errors=errors)
+
+
 def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:
     """Return the content of a file that a build may have made; None if :func:`open_regular` fails."""
     try:

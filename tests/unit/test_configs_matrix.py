@@ -166,7 +166,7 @@ def test_broken_yaml_is_located(copy: Path) -> None:
         ("a: &a [x, [x]]\nzip_keys: [*a]\n", "nested list"),
         ("zip_keys: [x]\n", "a group of zip_keys is not a list"),
         (f"zip_keys: {'[' * 5000}{']' * 5000}\n", "nested"),
-        (f"a: ['{'x' * 10_000_001}']\n", "larger than"),
+        (f"a: ['{'x' * 10_000_001}']\n", "not a file of at most"),
     ],
 )
 def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: str) -> None:

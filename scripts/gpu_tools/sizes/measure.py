@@ -6,7 +6,7 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +17,8 @@ from packaging.version import InvalidVersion
 from gpu_tools.sizes.inside import read_stream_parts
 from gpu_tools.sizes.installed import is_environment, measure_environment
 from gpu_tools.sizes.tree import File, Package, Sizes
-from groundwork.errors import IntegrityError, UsageError, of_system
+from groundwork.archives import entries, explain_damage
+from groundwork.errors import UsageError
 
 
 def measure(path: Path) -> Sizes:
@@ -67,7 +68,7 @@ def measure_conda_package(path: Path) -> Package:
     index: dict[str, Any] = {}
     with explain_damage(path), ExitStack() as stack:
         for archive in _open_tars(path, stack):
-            for member in archive:
+            for member in entries(archive):
                 stream = archive.extractfile(member) if member.isreg() else None  # links count as 0 bytes
                 if stream is None:
                     continue
@@ -95,22 +96,3 @@ def _open_tars(path: Path, stack: ExitStack) -> Iterator[tarfile.TarFile]:
             compressed: IO[bytes] = stack.enter_context(outer.open(name))
             plain = stack.enter_context(zstandard.ZstdDecompressor().stream_reader(compressed))
             yield stack.enter_context(tarfile.open(fileobj=plain, mode="r|"))  # noqa: SIM115
-
-
-@contextmanager
-def explain_damage(path: Path) -> Iterator[None]:
-    """Convert an archive reader's errors to IntegrityError; each format has its own error classes.
-
-    Raises IntegrityError: The archive is damaged.
-    """
-    try:
-        yield
-    except (MemoryError, IntegrityError):
-        raise
-    except Exception as error:
-        # permission, disk and memory errors say nothing about the archive
-        if isinstance(error, OSError) and (error.filename or of_system(error)):
-            raise
-        raise IntegrityError(
-            f"{path}: damaged archive: {error or type(error).__name__}", "download or build it again"
-        ) from error

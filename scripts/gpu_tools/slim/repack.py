@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from gpu_tools.sizes.measure import explain_damage
 from gpu_tools.slim.contents import Contents, Note, scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
@@ -37,7 +36,7 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[Contents
     with tempfile.TemporaryDirectory(prefix="megabuild-slim-") if near is None else scratch(near) as folder:
         root = Path(folder, "package")
         root.mkdir()
-        with explain_damage(package):
+        with archives.explain_damage(package):
             if package.suffix == ".whl":
                 wheel_file.unpack(package, root)
             else:
@@ -68,10 +67,11 @@ def repack(package: Path, folder: Path, request: SlimRequest, note: Note) -> tup
         # without the step, the package had no code for other GPUs
         gpus = request.gpus if any(row.step.name == "gpu-code" for row in plan.rows) else ()
         tag = "_".join(["slim", *(gpu.replace("_", "") for gpu in gpus)])  # slim_sm90_sm120
-        if contents.kind == "wheel":
-            written = _pack_wheel(package, contents.root, tag)
-        else:
-            written = _pack_conda(package, plan, tag, gpus)
+        with archives.explain_damage(package):
+            if contents.kind == "wheel":
+                written = _pack_wheel(package, contents.root, tag)
+            else:
+                written = _pack_conda(package, plan, tag, gpus)
         os.replace(written, folder / written.name)
         return plan, folder / written.name
 
@@ -113,7 +113,7 @@ def _pack_conda(package: Path, plan: SlimPlan, tag: str, gpus: Sequence[str]) ->
 def _copy_tar(source: IO[bytes], target: IO[bytes], plan: SlimPlan) -> None:
     """Copy an archive entry by entry, with the slimmed files' content and without removed files."""
     with archives.open_tar_pair(source, target, level=_LEVEL) as (old, new):
-        for member in old:
+        for member in archives.entries(old):
             path = os.path.normpath(member.name)
             if path in plan.gone:
                 continue

@@ -21,8 +21,9 @@ from gpu_tools.site_packages import SitePackages, find_site_packages
 from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name, parse_torch
 from gpu_tools.verify.torch_users import find_torch_users
+from groundwork.archives import explain_damage
 from groundwork.errors import IntegrityError, UsageError
-from groundwork.files import unpack
+from groundwork.files import read_text, unpack
 
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/.]+)")
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
@@ -74,14 +75,9 @@ def open_subject(path: Path) -> Iterator[Subject]:
         raise UsageError(f"{path}: not an environment, wheel or conda package", _KINDS)
     with tempfile.TemporaryDirectory(prefix="megabuild-verify-") as folder:
         unpacked = Path(folder)
-        try:
+        with explain_damage(path):
             targets = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
             files = [file for file in unpacked.rglob("*.so*") if file.is_file() and not file.is_symlink()]
-        except IntegrityError:
-            raise
-        except Exception as error:  # rattler's errors share no base class
-            words = f"{type(error).__name__} {error}".strip()
-            raise IntegrityError(f"{path}: damaged archive: {words}", "download or build it again") from error
         libraries = _named(unpacked, files)
         modules = {library.module for library in libraries} | ({_own_module(path)} & KERNELS.keys())
         yield Subject(name=path.name, libraries=libraries, targets=dict.fromkeys(modules, targets))
@@ -122,7 +118,7 @@ def _wheel(path: Path, folder: Path) -> BuildTarget:
 def _dist_info(folder: Path, module: str) -> BuildTarget:
     # conda installs no WHEEL, and few modules have a version.py
     paths = (folder / "METADATA", folder / "WHEEL", folder.parent / module / "version.py")
-    texts = [path.read_text(errors="replace") if path.is_file() else "" for path in paths]
+    texts = [read_text(path, errors="replace") if path.is_file() else "" for path in paths]
     return read_wheel_metadata(*texts)
 
 
@@ -149,8 +145,8 @@ def _environment(prefix: Path) -> Subject:
 
     def checked(path: Path, module: str, read: Callable[[str], _Read]) -> _Read | None:
         try:
-            return read(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+            return read(read_text(path))
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             damaged.append((path.relative_to(prefix).as_posix(), module, f"cannot be read: {reason}"))
         return None

@@ -112,8 +112,11 @@ class InstalledTorch:
     def _carried(self) -> tuple[str, ...]:
         for path in self.libraries():
             if path.name in TORCH_KERNELS:
-                with opened(path) as library:
-                    units = cuda_archs.units(library)
+                try:
+                    with opened(path) as library:
+                        units = cuda_archs.units(library)
+                except NotElf:
+                    continue
                 names = frozenset().union(*(unit.sm for unit in units))
                 # a few kernels are compiled for more architectures than the list has
                 most = {name for name in names if sum(name in unit.sm for unit in units) * 2 > len(units)}

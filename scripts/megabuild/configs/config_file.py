@@ -14,6 +14,7 @@ from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from groundwork.errors import ConfigError
+from groundwork.files import read_text
 
 WRITE = "`python scripts/megabuild configs --write`"
 #: Bytes; the largest config file has some thousand.
@@ -126,9 +127,7 @@ _AsWritten.add_constructor(
 
 def _read_text(path: Path) -> str:
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ConfigError(f"{path}: larger than {_LARGEST} bytes: not a config file", REGENERATE)
-        return path.read_text(encoding="utf-8")
+        return read_text(path, most=_LARGEST)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", REGENERATE) from error
 
@@ -143,7 +142,7 @@ def _parse(path: Path, *, generated: bool) -> Content:
         mark = error.problem_mark or error.context_mark
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
         raise ConfigError(f"{where}: {error.problem or error.context}", remedy) from error
-    except YAMLError as error:
+    except (YAMLError, ValueError) as error:  # ValueError: a number of more than 4,300 digits
         raise ConfigError(f"{path}: cannot be read: {error}", remedy) from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply", remedy) from error

@@ -106,7 +106,7 @@ def render(
             build_platform or config.platform,
             tuple((env or {}).items()),
         )
-    except (OSError, RattlerBuildError) as error:
+    except (OSError, RattlerBuildError, UnicodeError) as error:
         raise ConfigError(
             f"{recipe}: cannot be rendered for {config.name}: {error}", "correct the recipe"
         ) from error

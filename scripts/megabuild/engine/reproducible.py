@@ -113,7 +113,7 @@ def _copy_archive(source: IO[bytes], target: IO[bytes], seen: _Context) -> None:
         old,
         new,
     ):
-        for member in old:
+        for member in archives.entries(old):
             content: IO[bytes] | None = old.extractfile(member) if member.isreg() else None
             member.mtime, member.uid, member.gid, member.uname, member.gname = seen.date, 0, 0, "", ""
             if member.isreg():

@@ -43,8 +43,8 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
     Raises OSError: The records exist, but cannot be read.
     """
     try:
-        published = _PUBLISHED.decode((channel / RECORDS).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError):
+        published = _PUBLISHED.decode(files.read_text(channel / RECORDS))
+    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
     return {
         name: record

@@ -84,8 +84,8 @@ def run_page(folder: Path) -> str:
         raise ConfigError(f"{folder}: no trace of a run", "build the config first")
     record = traces[-1].with_name(traces[-1].name.removesuffix(SUFFIX) + ".json")
     try:
-        events = json.loads(traces[-1].read_text())["traceEvents"]
-        run = json.loads(record.read_text())
+        events = json.loads(files.read_text(traces[-1]))["traceEvents"]
+        run = json.loads(files.read_text(record))
         spans = [event for event in events if event["ph"] == "X"]
         whole = max([1e6 * run["seconds"], *(event["ts"] + event["dur"] for event in spans)])
         lanes = {

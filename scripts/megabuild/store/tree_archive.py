@@ -12,6 +12,7 @@ from pathlib import Path
 
 import zstandard
 
+from groundwork.archives import entries
 from groundwork.errors import IntegrityError
 
 _SECOND = 10**9
@@ -67,7 +68,7 @@ def unpack(source: Path, folder: Path) -> None:
     files: set[str] = set()
     try:
         with zstandard.open(source, "rb") as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
-            for member in archive:
+            for member in entries(archive):
                 date = _date(member)
                 safe = tarfile.data_filter(member, str(folder))
                 path = folder / safe.name

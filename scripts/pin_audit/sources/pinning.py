@@ -17,6 +17,7 @@ from msgspec import structs
 from rattler.package_streaming import PackageArchive
 
 from groundwork.errors import AuditError
+from groundwork.files import read_text
 from groundwork.network.client import run_with_deadline
 from pin_audit.facts import FeedstockPin, GlobalPin, Migration, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.feedstock import variants
@@ -142,9 +143,9 @@ def _from_local(path: Path) -> _Files:
     """Return the pins of a file or a folder; a file has no migrations. Raises AuditError if there are no pins."""
     try:
         if not path.is_dir():
-            return _Files(config=path.read_text(encoding="utf-8"), migrations={})
+            return _Files(config=read_text(path), migrations={})
         members = {
-            name: file.read_bytes()
+            name: read_text(file, errors="replace").encode()
             for file in path.rglob("*.y*ml")
             if _MEMBER.fullmatch(name := file.relative_to(path).as_posix())
         }

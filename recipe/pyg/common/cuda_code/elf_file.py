@@ -7,6 +7,7 @@ tables have several 100,000 entries, so they are read with ``iter_unpack``.
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -155,7 +156,8 @@ def opened(path: Path) -> Iterator[ElfFile]:
 
     Raises NotElf: The file is something else, empty, or damaged.
     """
-    with path.open("rb") as stream:
+    # a pipe in the place of a library must not block
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
         try:
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:

@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from difflib import SequenceMatcher
@@ -29,6 +29,7 @@ from groundwork.errors import (
     PreflightError,
     UsageError,
     of_system,
+    of_text,
 )
 from groundwork.network import certificates
 from groundwork.redact import Mask
@@ -91,6 +92,7 @@ def run(
     """
     open_streams()
     certificates.share_with_programs(os.environ)
+    _keep_utf8(os.environb)
     replace_home(os.environ)
     mask = Mask(os.environ)
     sys.stdout = cast(TextIO, Output(sys.stdout, mask))
@@ -107,6 +109,15 @@ def run(
         with contextlib.suppress(OSError, ValueError):  # a closed pipe, a closed stream
             stream.flush()
     os._exit(code)
+
+
+def _keep_utf8(environ: MutableMapping[bytes, bytes]) -> None:
+    """Remove other text from variables, in lists such as PATH only these entries: rattler panics on it."""
+    for name, value in list(environ.items()):
+        parts = [part for part in value.split(b":") if part.decode(errors="ignore").encode() == part]
+        environ[name] = b":".join(parts)
+        if name.decode(errors="ignore").encode() != name:
+            del environ[name]
 
 
 def outcome(action: Callable[[], object], invocation: Invocation) -> int:
@@ -128,7 +139,9 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
         # The reader closed the pipe. Without this, Python prints a second error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except (Exception, KeyboardInterrupt) as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic of rattler is no Exception
         expected = _expected_error(error) or _damaged(error, invocation)
         _report(expected or _crash(error, invocation), type(expected or error).__name__, invocation)
         return expected.exit_code if expected else CRASHED
@@ -137,7 +150,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _expected_error(error: Exception | KeyboardInterrupt) -> MegabuildError | None:
+def _expected_error(error: BaseException) -> MegabuildError | None:
     """Return the error to show the user, or None for a bug of megabuild."""
     stop = error.__cause__ if isinstance(error, click.Abort) else error
     if isinstance(stop, KeyboardInterrupt):
@@ -155,7 +168,7 @@ def _expected_error(error: Exception | KeyboardInterrupt) -> MegabuildError | No
         )
     if text.startswith("Symlink loop from"):  # Path.resolve, before Python 3.13
         return PreflightError(text, "remove the link")
-    return lacking_extra(error) if isinstance(error, ModuleNotFoundError) else None
+    return lacking_extra(error) if isinstance(error, ModuleNotFoundError) else of_text(text)
 
 
 def _damaged(error: BaseException, invocation: Invocation) -> IntegrityError | None:

@@ -17,7 +17,8 @@ from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
 from conda_wheels.built import TORCH, BuiltPackage, find
 from conda_wheels.wheels_report import WheelIndex, WheelResult
 from groundwork import files, wheel_file
-from groundwork.errors import BusyError, IntegrityError, ProviderError
+from groundwork.archives import explain_damage
+from groundwork.errors import BusyError, ProviderError
 from groundwork.files import FileLock
 from megabuild import environments
 from megabuild.plan import published
@@ -200,12 +201,8 @@ class _WheelBuild:
     def _package(self) -> _WheelSources:
         """Unpack an extension, which links only to PyTorch."""
         folder = self.folder / "package"
-        try:
+        with explain_damage(self.built.path):
             extract(self.built.path, folder)
-        except Exception as error:  # rattler's errors share no base class
-            raise IntegrityError(
-                f"{self.built.path}: cannot read: {error}", "build the package again"
-            ) from error
         paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
         texts = licences.of_package(self.built.project, folder)
         return _WheelSources(prefix=folder, paths=paths, texts=texts)

@@ -10,7 +10,7 @@ from typing import IO
 
 import zstandard
 
-from groundwork.errors import IntegrityError, MegabuildError, of_rust, of_system
+from groundwork.errors import IntegrityError, MegabuildError, of_system, of_text
 
 _BLOCK = 1 << 20
 _LARGEST = 1 << 40  # bytes of a file
@@ -40,7 +40,7 @@ def explain_damage(path: Path) -> Iterator[None]:
         if isinstance(error, OSError) and not missing and (error.filename or of_system(error)):
             raise
         reason = f"{path}: damaged archive: {error or type(error).__name__}"
-        raise of_rust(str(error)) or IntegrityError(reason, "download or build it again") from error
+        raise of_text(str(error)) or IntegrityError(reason, "download or build it again") from error
 
 
 @contextmanager

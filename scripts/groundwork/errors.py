@@ -139,12 +139,13 @@ _REFUSED = frozenset(
 )  # fmt: skip
 #: Errors of disks, network file systems and limits, which name no file while a file is read.
 _OUTSIDE = frozenset({errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-_RUST = re.compile(r"\(os error (\d+)\)")
+#: A system error in the text of a library in Rust, or of Python.
+_NUMBERED = re.compile(r"(?:\(os error |\bOs \{ code: |\[Errno )(\d+)")
 
 
-def of_rust(text: str, path: str | None = None) -> MegabuildError | None:
+def of_text(text: str, path: str | None = None) -> MegabuildError | None:
     """Return the error to show for a system error in a message of uv or rattler, as :func:`of_system` does."""
-    code = _RUST.search(text)
+    code = _NUMBERED.search(text)
     return of_system(OSError(int(code[1]), os.strerror(int(code[1])), path)) if code else None
 
 

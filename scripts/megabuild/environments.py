@@ -15,7 +15,7 @@ from rattler.install import InstallerReporter
 from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, activate
 
 from groundwork import files
-from groundwork.errors import ConfigError, OutOfSpaceError, PreflightError, ProviderError, UsageError
+from groundwork.errors import ConfigError, PreflightError, ProviderError, UsageError, of_text
 from megabuild.plan import published
 from megabuild.plan.solving import solved
 from megabuild.providers.environment import machine_platform
@@ -147,9 +147,8 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Callable[[s
         raise
     except Exception as error:  # rattler has one exception per layer, without a common base
         reason, remedy = " ".join(str(error).split()), f"delete {folder} and run again"
-        if "No space left" in reason or "os error 28" in reason:
-            raise OutOfSpaceError(f"{folder}: {reason}", f"free disk space, {remedy}") from error
-        raise ProviderError(f"{folder}: installation failed: {reason}", remedy) from error
+        failed = ProviderError(f"{folder}: installation failed: {reason}", remedy)
+        raise of_text(reason, str(folder)) or failed from error
     variables = ActivationVariables(None, ["$PATH"], PathModificationBehavior.Replace)
     script = activate(folder, variables, Shell.bash).script
     files.write(folder / ACTIVATE, f"# for use in a shell: . {ACTIVATE}\n{script}")

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from rattler.package import IndexJson
 
 from groundwork import process
-from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
+from groundwork.archives import explain_damage
+from groundwork.errors import BuildError, ConfigError, UsageError
 from groundwork.names import PackageId
 from megabuild.plan import published
 
@@ -51,12 +52,8 @@ def find_release(output: Path, config: str) -> list[Artifact]:
     graph: dict[str, set[str]] = {}
     for record in records:
         path = channel / record.path
-        try:
+        with explain_damage(path):
             index = IndexJson.from_package_archive(path)
-        except Exception as error:  # rattler's exceptions have no common base
-            raise IntegrityError(
-                f"{path}: cannot be read: {error}", "run the build again to replace it"
-            ) from error
         name = index.name.source
         newest[name, PackageId(name, str(index.version), str(index.build)).kind] = Artifact(
             name, path, record.size

@@ -20,7 +20,7 @@ import pytest
 import zstandard
 
 from command_line.main import megabuild
-from command_line.run_command import CRASHED, PIPE_CLOSED, Invocation, Output, outcome
+from command_line.run_command import CRASHED, PIPE_CLOSED, Invocation, Output, _keep_utf8, outcome
 from groundwork import errors
 from groundwork.redact import Mask
 from groundwork.result import Result
@@ -67,6 +67,8 @@ def test_an_error_is_message_hint_log_and_code(
         (RuntimeError("Symlink loop from '/x'"), "PreflightError", 4),
         (OSError(errno.EIO, "Input/output error"), "PreflightError", 4),
         (OSError(errno.EMFILE, "Too many open files"), "PreflightError", 4),
+        (ValueError("Unexpected at write => Too many open files (os error 24)"), "PreflightError", 4),
+        (ValueError('Os { code: 28, message: "No space left on device" }'), "OutOfSpaceError", 12),
         (RecursionError("maximum recursion depth exceeded"), "IntegrityError", 6),
         (zipfile.BadZipFile("bad magic number"), "IntegrityError", 6),
         (zlib.error("invalid block type"), "IntegrityError", 6),
@@ -113,6 +115,20 @@ def test_a_wrong_option_is_an_error_with_a_hint(
     assert first == f"error: {message}"
     assert hint.startswith(f"hint: {remedy}")
     assert hint.endswith("build-locally.py --help") == remedy.endswith("python3 ")
+
+
+def test_a_panic_of_a_library_is_a_crash_with_details(invocation: Invocation) -> None:
+    class PanicException(BaseException):
+        """What pyo3 raises."""
+
+    assert outcome(raising(PanicException("called `Result::unwrap()`")), invocation) == CRASHED
+    assert list(invocation.log_folder.glob("crash-*"))
+
+
+def test_only_text_in_utf8_stays_in_variables() -> None:
+    environ = {b"PATH": b"/bin:/\xff:/usr/bin", b"A\xff": b"a", b"LATIN": b"\xe9", b"HOME": "/é".encode()}
+    _keep_utf8(environ)
+    assert environ == {b"PATH": b"/bin:/usr/bin", b"LATIN": b"", b"HOME": "/é".encode()}
 
 
 def test_a_file_that_no_reader_accepts_is_named_with_the_details(

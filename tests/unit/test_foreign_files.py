@@ -19,9 +19,10 @@ from slim_world import SITE, environment, install, venv
 from command_line.run_command import Invocation
 from groundwork import files
 from groundwork.archives import explain_damage
-from groundwork.errors import ConfigError, IntegrityError, OutOfSpaceError
+from groundwork.errors import ConfigError, IntegrityError, OutOfSpaceError, PreflightError
 from megabuild.configs import config_file
-from megabuild.plan import published
+from megabuild.engine import archive
+from megabuild.plan import published, solving
 from pin_audit.sources.pinning import _from_local
 
 DEEP = "[" * 100_000
@@ -163,3 +164,18 @@ def test_a_pipe_among_pins_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "conda_build_config.yaml")
     with pytest.raises(Exception, match="not a file"):
         _from_local(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["Too many open files (os error 24)", "[Errno 24] Too many open files"])
+def test_a_limit_of_this_machine_is_no_damage_of_a_built_package(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited(*_: object, **__: object) -> None:
+        raise RuntimeError(text)
+
+    monkeypatch.setattr("megabuild.engine.archive.files.open_regular", limited)
+    with pytest.raises(PreflightError):
+        archive.read(tmp_path / f"{STEM}.conda")
+    monkeypatch.setattr("megabuild.plan.solving.solve", limited)
+    with pytest.raises(PreflightError, match=r"Too many open files$"):
+        solving.solved([], [], "linux-64", virtual={}, what="x", remedy="change the recipe")

@@ -16,6 +16,10 @@ URIs: http://mirror.example/debian-security
 Suites: bookworm-security
 Components: main
 
+Types: deb
+URIs:
+Suites: bookworm
+
 Enabled: no
 Types: deb
 URIs: http://disabled.example/debian

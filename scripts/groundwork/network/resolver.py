@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from groundwork import process, redact
-from groundwork.errors import IntegrityError, MegabuildError, ProviderError, of_rust
+from groundwork.errors import IntegrityError, MegabuildError, ProviderError, of_text
 from groundwork.network.client import NetworkError, NotFound, Timeouts
 from groundwork.network.index import HEADERS, Configured, File, best_first, linked, listed, with_user
 from groundwork.user_folders import expanded
@@ -154,7 +154,7 @@ def _best(offers: Sequence[Mapping[str, Any]], target: Target, where: Configured
 
 def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
     """Return uv's error without its hints on options of uv, which users of megabuild cannot set."""
-    if cache and "://" not in stderr and (refused := of_rust(stderr, str(cache))):
+    if cache and "://" not in stderr and (refused := of_text(stderr, str(cache))):
         return refused  # an error of the cache: no locks, space or permission
     text, *hints = redact.text(stderr).split("\nhint: ")
     first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]

@@ -24,6 +24,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from groundwork.errors import ConfigError
+from groundwork.files import read_text
 from groundwork.names import PackageId
 from groundwork.redact import secret_names
 from megabuild.configs.config import Config, python_version
@@ -94,7 +95,7 @@ def render(
     # from the config, not its file: the config may be for another PyTorch
     values = {**config.variant, **complete(config, overrides or {})}
     try:
-        text = recipe.read_bytes()
+        text = read_text(recipe).encode()
         if _context_size(text) > _LARGEST_CONTEXT:
             raise ConfigError(f"{recipe}: context grows without bounds", "shorten the context's expressions")
         return _render(

@@ -10,7 +10,7 @@ from pathlib import Path
 from rattler.package import IndexJson, PathsJson
 
 from groundwork import files
-from groundwork.errors import IntegrityError
+from groundwork.errors import IntegrityError, of_text
 from groundwork.names import PackageId
 from groundwork.text import counted
 from megabuild.configs.render import PlannedPackage
@@ -37,9 +37,8 @@ def read(path: Path) -> Archive:
     except (MemoryError, IntegrityError):  # out of memory: no fault of the file
         raise
     except Exception as error:  # zipfile, the system and rattler have no common base class
-        raise IntegrityError(
-            f"{path}: cannot be read: {error}", "delete this package and run again"
-        ) from error
+        reason = f"{path}: cannot be read: {error}"
+        raise of_text(str(error)) or IntegrityError(reason, "delete this package and run again") from error
     if damaged:
         raise IntegrityError(f"{path}: damaged entry {damaged}", "delete this package and run again")
     return Archive(

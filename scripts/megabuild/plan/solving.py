@@ -9,7 +9,7 @@ from pathlib import Path
 from rattler import Channel, ChannelPriority, RepoDataRecord, VirtualPackage, solve
 from rattler.virtual_package.virtual_package import Override, VirtualPackageOverrides
 
-from groundwork.errors import PreflightError
+from groundwork.errors import PreflightError, of_text
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers.environment import Environment
 from megabuild.providers.local import package_store
@@ -63,7 +63,7 @@ def solved(
         )
     except Exception as error:  # rattler has one exception per layer, without a common base
         reason = " ".join(str(error).split())
-        raise PreflightError(f"{what} cannot be solved: {reason}", remedy) from error
+        raise of_text(reason) or PreflightError(f"{what} cannot be solved: {reason}", remedy) from error
 
 
 class Solver:

@@ -58,11 +58,12 @@ def sources(folder: Path = Path("/etc/apt")) -> Iterator[AptSource]:
 
 def _deb822(stanza: str) -> Iterator[AptSource]:
     fields = message_from_string(stanza.lstrip())  # deb822 has the syntax of mail headers
-    if "uris" not in fields or fields.get("enabled", "yes").lower() in ("no", "false"):
+    uris = fields.get("uris", "").split()
+    if not uris or fields.get("enabled", "yes").lower() in ("no", "false"):
         return
     key = fields.get("signed-by", "").strip()
     yield AptSource(
-        uri=fields["uris"].split()[0],
+        uri=uris[0],
         suites=tuple(fields.get("suites", "").split()),
         components=tuple(fields.get("components", "").split()),
         signed_by=key if key.startswith("/") else "",  # the one-line format cannot hold an inline key

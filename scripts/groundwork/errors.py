@@ -135,7 +135,8 @@ LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 #: The disk or the user's quota is full.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSED = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO,
+     errno.EEXIST}
 )  # fmt: skip
 #: Errors of disks, network file systems and limits, which name no file while a file is read.
 _OUTSIDE = frozenset({errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
@@ -169,5 +170,7 @@ def of_system(error: OSError) -> MegabuildError | None:
         remedy = "check the disk (dmesg) and the limits of memory, processes and files (ulimit -v -u -n)"
         return PreflightError(f"{subject}{error.strerror}", remedy)
     if error.errno in _REFUSED and error.filename:
-        return PreflightError(f"{subject}{error.strerror}", f"check the permissions, or {other_disk}")
+        return PreflightError(
+            f"{subject}{error.strerror}", f"check the path and its permissions, or {other_disk}"
+        )
     return None

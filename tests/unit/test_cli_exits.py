@@ -60,6 +60,7 @@ def test_an_error_is_message_hint_log_and_code(
         (errors.BusyError("busy", "wait"), "BusyError", 11),
         (click.UsageError("no such option"), "UsageError", 2),
         (PermissionError(13, "Permission denied", "/x"), "PreflightError", 4),
+        (FileExistsError(17, "File exists", "/x"), "PreflightError", 4),
         (OSError(errno.EFBIG, "File too large", "/x"), "OutOfSpaceError", 12),
         (MemoryError(), "PreflightError", 4),
         (zstandard.ZstdError("cannot decompress: not enough memory"), "PreflightError", 4),

@@ -161,11 +161,7 @@ def _expected_error(error: BaseException) -> MegabuildError | None:
         return of_system(error)
     if isinstance(error, MegabuildError):
         return error
-    text = str(error)  # zstandard has an error of its own, threads and links have none
-    if isinstance(error, MemoryError) or "not enough memory" in text or text == "can't start new thread":
-        return PreflightError(
-            "not enough memory for megabuild itself", "free memory, or raise the limits (ulimit -v -u)"
-        )
+    text = "not enough memory" if isinstance(error, MemoryError) else str(error)
     if text.startswith("Symlink loop from"):  # Path.resolve, before Python 3.13
         return PreflightError(text, "remove the link")
     return lacking_extra(error) if isinstance(error, ModuleNotFoundError) else of_text(text)
@@ -174,7 +170,9 @@ def _expected_error(error: BaseException) -> MegabuildError | None:
 def _damaged(error: BaseException, invocation: Invocation) -> IntegrityError | None:
     """Return the error to show if a file is to blame that no reader accepts, with the path at hand; else None."""
     nested = isinstance(error, RecursionError)
-    if not nested and not isinstance(error, UnicodeError) and not _READERS.match(type(error).__module__):
+    long = str(error).startswith("Exceeds the limit (4")  # a number of more than 4,300 digits
+    unreadable = nested or long or isinstance(error, UnicodeError)
+    if not unreadable and not _READERS.match(type(error).__module__):
         return None
     calls = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
     paths = (value for call in reversed(calls) for value in call.values() if isinstance(value, Path))

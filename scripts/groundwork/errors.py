@@ -142,10 +142,15 @@ _REFUSED = frozenset(
 _OUTSIDE = frozenset({errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 #: A system error in the text of a library in Rust, or of Python.
 _NUMBERED = re.compile(r"(?:\(os error |\bOs \{ code: |\[Errno )(\d+)")
+#: zstandard's, threads' and the loader's words; none has a class of its own.
+_NO_MEMORY = re.compile("not enough memory|^can't start new thread|failed to map segment")
 
 
 def of_text(text: str, path: str | None = None) -> MegabuildError | None:
-    """Return the error to show for a system error in a message of uv or rattler, as :func:`of_system` does."""
+    """Return the error to show for a limit that a library has met, by its message, as :func:`of_system` does."""
+    if _NO_MEMORY.search(text):
+        remedy = "free memory, or raise the limits (ulimit -v -u)"
+        return PreflightError("not enough memory for megabuild itself", remedy)
     code = _NUMBERED.search(text)
     return of_system(OSError(int(code[1]), os.strerror(int(code[1])), path)) if code else None
 

@@ -143,6 +143,10 @@ def test_an_entry_of_a_size_that_no_file_has_is_not_skipped_for_hours(
 def test_a_limit_of_this_machine_is_no_damage_of_an_archive(tmp_path: Path) -> None:
     with pytest.raises(OutOfSpaceError), explain_damage(tmp_path):
         raise RuntimeError(f"failed to unpack: File too large (os error {errno.EFBIG})")
+    with pytest.raises(PreflightError, match="memory"), explain_damage(tmp_path):
+        raise ImportError("rattler.abi3.so: failed to map segment from shared object")
+    with pytest.raises(PreflightError, match="memory"), explain_damage(tmp_path):
+        raise zstandard.ZstdError("zstd compress error: Allocation error : not enough memory")
     with pytest.raises(IntegrityError), explain_damage(tmp_path):
         raise FileNotFoundError(errno.ENOENT, "No such file", "info/index.json")
 

@@ -19,6 +19,7 @@ from packaging.version import Version
 from cuda_code.judge import empty
 from cuda_code.kernels import KERNELS
 from groundwork.errors import ProviderError, UsageError
+from groundwork.files import read_text
 from groundwork.network.client import Client, NetworkError, Timeouts
 from groundwork.network.index import PYG_INDEX, File, links, local_path
 from groundwork.user_folders import expanded
@@ -120,7 +121,7 @@ def read_page(address: str) -> str | None:
     """Return a page's text, or None if it does not exist."""
     try:
         if urlsplit(address).scheme == "file":
-            return local_path(address).read_text(encoding="utf-8", errors="replace")
+            return read_text(local_path(address), errors="replace")
         return Client(timeouts=_TIMEOUTS).get(address).body.decode("utf-8", errors="replace")
     except FileNotFoundError:
         return None

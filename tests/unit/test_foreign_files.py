@@ -19,11 +19,12 @@ from slim_world import SITE, environment, install, venv
 from command_line.run_command import Invocation
 from groundwork import files
 from groundwork.archives import explain_damage
-from groundwork.errors import ConfigError, IntegrityError, OutOfSpaceError, PreflightError
+from groundwork.errors import ConfigError, IntegrityError, OutOfSpaceError, PreflightError, ProviderError
 from megabuild.configs import config_file
 from megabuild.engine import archive
 from megabuild.plan import published, solving
 from pin_audit.sources.pinning import _from_local
+from pyg_extensions.pyg_index import PygIndex
 
 DEEP = "[" * 100_000
 STEM = "thing-1.0-0"
@@ -164,7 +165,10 @@ def test_nested_records_of_packages_are_no_records(tmp_path: Path) -> None:
     assert published.records(tmp_path) == {}
 
 
-def test_a_pipe_among_pins_is_an_error(tmp_path: Path) -> None:
+def test_a_pipe_in_an_index_or_among_pins_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "torch-2.13.0+cpu.html")
+    with pytest.raises(ProviderError, match="not a file"):
+        PygIndex(str(tmp_path)).wheels("2.13.0", "cpu")
     os.mkfifo(tmp_path / "conda_build_config.yaml")
     with pytest.raises(Exception, match="not a file"):
         _from_local(tmp_path)

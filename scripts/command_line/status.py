@@ -16,7 +16,7 @@ from command_line.progress_display import moves, moving_lines, show_records
 from command_line.root import output_folder
 from command_line.run_command import Invocation
 from groundwork import files
-from groundwork.errors import UsageError
+from groundwork.errors import ConfigError, UsageError
 from groundwork.result import Result
 from megabuild.status.reading import RunState, read_run_state, run_names
 from megabuild.status.show import status_result
@@ -58,6 +58,8 @@ def status(
     if page is not None:
         from megabuild.status.trace import run_page  # imported late: only this needs Jinja2
 
+        if not folders:
+            raise ConfigError(f"{output}: no run", "build a config first")
         if len(folders) != 1:
             names = ", ".join(path.name for path in folders)
             raise UsageError(f"--page takes one run; {len(folders)} match", f"name one of: {names}")

@@ -115,3 +115,5 @@ def test_the_command_writes_the_page_of_one_run(folder: Path, tmp_path: Path, in
     result = call(invocation, *line)
     assert result.exit_code == UsageError.exit_code
     assert twin.name in result.stderr
+    nowhere = call(invocation, "status", "-o", str(tmp_path / "none"), "--page", str(target))
+    assert nowhere.exit_code == ConfigError.exit_code

@@ -30,6 +30,7 @@ from megabuild.run.package_test import PackageTest
 from megabuild.run.preflight import check_disk, checks
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import MemoryBudget, PyTorchWork
+from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary, install_line, name_of_test, package_results
 from megabuild.run.work import RunContext, TaskResult, Work
 from megabuild.status.record import has_ended_well
@@ -48,6 +49,7 @@ class Driver:
         self._plan, self._log = compare_with_disk(plan), log
         self._began = time.monotonic()
         self._pytorch: PyTorchWork | None = None
+        self._shelf = Shelf(plan.options.state)
         self._failed: dict[str, MegabuildError] = {}
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
         self.status = Status(plan.options.run_name, plan.options.state)
@@ -120,11 +122,11 @@ class Driver:
             if item.exists:
                 done |= {item.package.file_name, name_of_test(item.package.file_name)}
         if plan.missing:
-            self._pytorch = build = PyTorchWork(run, MemoryBudget(plan))
+            self._pytorch = PyTorchWork(run, MemoryBudget(plan), self._shelf)
             budget = Budget(lambda: plan.jobs, tasks=_TESTS_AT_ONCE)
             works = [
-                build,
-                *(PackageTest(run, budget, build, item) for item in plan.items if not item.exists),
+                self._pytorch,
+                *(PackageTest(run, budget, self._shelf, item) for item in plan.items if not item.exists),
             ]
         else:
             done.add(PYTORCH)
@@ -170,7 +172,7 @@ class Driver:
         if isinstance(work, PyTorchWork) and result.error is None:
             tree_reuse.finished(plan.options.state / "tree")
             if plan.extensions.missing:
-                make_torch_channel(plan, work.shelf)
+                make_torch_channel(plan, self._shelf.folder)
 
     def _tick(self) -> None:
         """Publish the status; raise if the disk is full or the deadline is reached."""

@@ -19,8 +19,8 @@ from megabuild.plan.published import paths
 from megabuild.providers.specs import satisfied
 from megabuild.run.build_output import BuildStep
 from megabuild.run.build_task import finish
-from megabuild.run.pytorch import PyTorchWork
 from megabuild.run.sandbox_paths import job, make_sandbox_paths
+from megabuild.run.shelf import Shelf
 from megabuild.run.summary import name_of_test
 from megabuild.run.work import BROKEN, Need, RunContext, TaskResult, Work
 from megabuild.status.status import logger
@@ -30,7 +30,7 @@ _CHANNEL = "channel"
 
 
 class PackageTest(Work):
-    """Tests one package of ``build``, and normalises it for publication.
+    """Tests one package of PyTorch's build, and normalises it for publication.
 
     The test uses copies of this package and of the run's other packages, in a folder that builds cannot write.
     """
@@ -38,12 +38,12 @@ class PackageTest(Work):
     vital = True
     brief = True
 
-    def __init__(self, run: RunContext, budget: Budget, build: PyTorchWork, item: PlanItem) -> None:
+    def __init__(self, run: RunContext, budget: Budget, shelf: Shelf, item: PlanItem) -> None:
         package, items = item.package, run.plan.items
         # short, because tests create sockets below it
         short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"
         super().__init__(run, run.plan.options.state / TESTS / short, budget)
-        self._package, self._build, self.labels = package, build, (package.id.label,)
+        self._package, self._shelf, self.labels = package, shelf, (package.id.label,)
         self.name = name_of_test(package.file_name)
         needed = _find_needs(package, items, (*package.run, *package.test))
         # publish dependencies first: wait for the tests of needed packages that are built earlier
@@ -70,12 +70,12 @@ class PackageTest(Work):
     def _test(self, jobs: int) -> TaskResult:
         plan, package = self._plan, self._package
         files.remove(self._state)
-        built = self._build.shelf / package.subdir / package.file_name
+        copies = self._shelf.copies()  # only complete ones: another package may be half copied
+        built = self._shelf.folder / package.subdir / package.file_name
         # one channel per test: a shared one would be reindexed while other tests read it
         channel = self._state / _CHANNEL
         published = (item.package.file_name for item in plan.items if item.exists)
-        # only complete copies: another package may be half copied
-        for path in [*list(self._build.shelved), *paths(plan.options.packages, published)]:
+        for path in [*copies, *paths(plan.options.packages, published)]:
             files.link(path, channel / path.parent.name / path.name)
         channel_folder.write_index(channel, plan.options.config.platform)
         channels = (channel, *plan.environment.channels)
@@ -92,11 +92,11 @@ class PackageTest(Work):
             aside, broken = self._state.parent / BROKEN, [package.file_name]
             error = self.explain(outcome, jobs, log.path, aside=aside, broken=broken, what=what)
             if isinstance(error, PackageTestError):  # not if the test was killed
-                self._build.put_aside(built)
+                self._shelf.reject(built)
             return TaskResult(seconds={}, error=error)
         finished = finish(plan, package, built, self._state.parent / "passed", self.halt)
         files.remove(self._state)
-        seconds = {package.file_name: self._build.seconds.get(package.file_name, 0.0)}
+        seconds = {package.file_name: copies[built]}
         return TaskResult(archives=[finished], seconds=seconds)
 
 

@@ -8,13 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from groundwork import channel_folder, files
 from groundwork.errors import MegabuildError, SwapRefused
 from groundwork.jobs import Budget
 from groundwork.progress import title
 from megabuild.engine import output_folder
 from megabuild.engine.job import Job, Outcome
-from megabuild.engine.supervisor import TESTS
 from megabuild.plan import tree_reuse
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.plan_report import staging_sentence
@@ -23,7 +21,8 @@ from megabuild.run.build_output import BuildStep
 from megabuild.run.build_task import BuildTask
 from megabuild.run.logfile import LogFile
 from megabuild.run.sandbox_paths import SandboxPaths, job, make_sandbox_paths
-from megabuild.run.work import BROKEN, RunContext, TaskResult
+from megabuild.run.shelf import Shelf
+from megabuild.run.work import RunContext, TaskResult
 from megabuild.status.status import logger
 
 NAME = "pytorch"
@@ -51,18 +50,14 @@ class PyTorchWork(BuildTask):
     name = NAME
     vital = True
 
-    def __init__(self, run: RunContext, budget: MemoryBudget) -> None:
+    def __init__(self, run: RunContext, budget: MemoryBudget, shelf: Shelf) -> None:
         super().__init__(run, run.plan.options.state, budget)
         self._left = run.plan  # changes from attempt to attempt: each publishes packages
         self._memory_budget = budget
         self._tree = self._state / "tree"
         self._swap_retried = False
-        self._rejected: set[str] = set()
-        self._ended = False
+        self._shelf = shelf
         self.provides = tuple(item.package.file_name for item in run.plan.items)
-        #: folder of copies of new packages, which builds cannot write; the complete copies
-        self.shelf = self._state / TESTS / "built"
-        self.shelved: list[Path] = []
 
     @property
     def items(self) -> Sequence[PlanItem]:
@@ -105,18 +100,12 @@ class PyTorchWork(BuildTask):
     def run(self, jobs: int) -> TaskResult:
         """Build the missing packages, without those that an earlier attempt published."""
         self._left = compare_with_disk(self._plan)
-        self._ended = False
-        try:
+        with self._shelf.building():
             return super().run(jobs)
-        finally:
-            self._ended = True
-            self._drop_rejected()  # only now: packages being built may have needed them
 
     def keep_built(self, package: Path) -> None:
         """Copy a package for tests and extensions, and announce it."""
-        copy = self.shelf / package.parent.name / package.name
-        files.copy(package, copy)
-        self.shelved.append(copy)
+        self._shelf.add(package, self.seconds.get(package.name, 0.0))
         self._run.announce(package.name)
 
     def take(self, step: BuildStep) -> None:
@@ -124,18 +113,6 @@ class PyTorchWork(BuildTask):
         if step.kind == "package":
             output_folder.seal_stagings(self._out)
         super().take(step)
-
-    def put_aside(self, built: Path) -> None:
-        """Remove a package that failed its test, so that the next run rebuilds it."""
-        files.link(built, self._state / TESTS / BROKEN / built.name)  # not moved: other tests use it
-        self._rejected.add(built.name)
-        if self._ended:
-            self._drop_rejected()
-
-    def _drop_rejected(self) -> None:
-        for path in channel_folder.package_files(self._out):
-            if path.name in self._rejected:
-                files.remove(path)
 
     def collect(self, outcome: Outcome, jobs: int, log: Path) -> TaskResult:
         """Return the build's error, if any; the packages' tests are separate tasks."""

@@ -1,0 +1,61 @@
+"""Copies of a run's new packages: the build adds them, tests and extensions use them, a failed test rejects one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from groundwork import channel_folder, files
+from megabuild.engine.supervisor import TESTS
+from megabuild.run.work import BROKEN
+
+
+class Shelf:
+    """The packages that PyTorch's build has finished so far; all methods may be called from any thread."""
+
+    def __init__(self, state: Path) -> None:
+        self.folder = state / TESTS / "built"  #: builds cannot write it
+        self._out, self._broken = state / "out", state / TESTS / BROKEN
+        self._lock = threading.Lock()
+        self._building = False
+        self._seconds: dict[Path, float] = {}  # by copy; only complete ones
+        self._rejected: set[str] = set()
+
+    def add(self, package: Path, seconds: float) -> None:
+        """Copy a package; ``seconds``: duration of its build script."""
+        copy = self.folder / package.parent.name / package.name
+        files.copy(package, copy)
+        with self._lock:
+            self._seconds[copy] = seconds
+
+    def copies(self) -> dict[Path, float]:
+        """Return the complete copies, with the durations of their build scripts."""
+        with self._lock:
+            return dict(self._seconds)
+
+    def reject(self, copy: Path) -> None:
+        """Put a package aside that failed its test, so that the next run rebuilds it."""
+        files.link(copy, self._broken / copy.name)  # not moved: other tests use it
+        with self._lock:
+            self._rejected.add(copy.name)
+            if not self._building:
+                self._drop_rejected()
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Keep rejected packages in the build's folder meanwhile: packages being built may need them."""
+        with self._lock:
+            self._building = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._building = False
+                self._drop_rejected()
+
+    def _drop_rejected(self) -> None:
+        for path in channel_folder.package_files(self._out):
+            if path.name in self._rejected:
+                files.remove(path)

@@ -22,7 +22,7 @@ def configured(repository: Path, folder: Path, blas: str) -> str:
     """What a project prints that is configured with the toolchain file for a BLAS."""
     programs = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
     environment = {
-        "PATH": programs, "PREFIX": "/env", "SRC_DIR": str(folder), "CPU_COUNT": "2",
+        "PATH": programs, "PREFIX": str(folder / "env"), "SRC_DIR": str(folder), "CPU_COUNT": "2",
         "RECIPE_DIR": str(repository / "recipe"), "target_platform": "linux-64", "torch_optimization": "2",
         "blas_impl": blas, "provider": "conda-forge", "torch_source": "official", "torch_version": "2.13.0",
         "cuda_compiler_version": "None",
@@ -36,7 +36,7 @@ def configured(repository: Path, folder: Path, blas: str) -> str:
 
 
 def test_generic_blas_needs_no_library_named_openblas(repository: Path, tmp_path: Path) -> None:
-    libraries = "/env/lib/liblapack.so;/env/lib/libcblas.so;/env/lib/libblas.so"
+    libraries = ";".join(f"{tmp_path}/env/lib/lib{name}.so" for name in ("lapack", "cblas", "blas"))
     assert f"-- libraries {libraries}\n" in configured(repository, tmp_path, "generic")
 
 

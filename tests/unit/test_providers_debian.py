@@ -10,6 +10,7 @@ from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.providers.debian import cuda, libraries, root
 from megabuild.providers.environment import Pending, machine_platform
+from megabuild.providers.local import interpreters
 from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import choose_provider
 
@@ -47,6 +48,7 @@ def test_a_plan_says_that_a_root_is_made_first_and_an_unfinished_one_is_none(
 ) -> None:
     monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
     monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr(interpreters, "find", lambda report: {"3.13": None})
     config = load(repository, name)
     _, _, entry = root._request(tmp_path / "debian", cuda=config.cuda_version is not None)
     (entry / "root").mkdir(parents=True)

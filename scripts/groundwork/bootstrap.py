@@ -23,6 +23,9 @@ from groundwork.debian_packages import install_command
 from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, of_system
 
 _LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
+_NEWEST = (
+    14  # minor version of the newest Python 3 for which scripts/update-locks finds wheels of all packages
+)
 STAMP = "complete"
 #: pip's variables that change where or whether it installs; the user's indexes, proxies and certificates are kept.
 _ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}
@@ -174,6 +177,10 @@ def _make(environment: Path, lock: Path, held: int) -> None:
             causes = dict.fromkeys(match[1] for line in lines if (match := _UNREACHABLE.search(line)))
             output = [f"pip's index cannot be reached: {cause}" for cause in causes]
             output += [line for line in lines if "Retrying (" not in line][-8:]
+            if command is install and sys.version_info.minor > _NEWEST and not causes:
+                remedy = (
+                    f"start with Python 3.10 to 3.{_NEWEST}; some packages have no wheels for a newer one yet"
+                )
             raise ProviderError(
                 f"{environment.parent}: cannot set up the private environment; last output:\n"
                 + "\n".join(output),

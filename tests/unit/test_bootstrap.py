@@ -108,6 +108,7 @@ _RETRY = (
     ("failing", "output", "said", "hint"),
     [
         ("venv", "No module named ensurepip\n", "ensurepip", "install venv"),
+        ("pip", "ERROR: none\n", "ERROR: none", "start with Python 3.10 to 3."),
         (
             "pip",
             f"{_RETRY}\n{_RETRY}\nERROR: none\n",
@@ -129,11 +130,16 @@ def test_the_step_that_failed_decides_the_hint(
         return subprocess.CompletedProcess(command, int(failing in command), output)
 
     monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(bootstrap, "_NEWEST", sys.version_info.minor - 1)
     with pytest.raises(ProviderError) as raised:
         bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
     assert said in raised.value.message
     assert "object at" not in raised.value.message
     assert raised.value.remedy.startswith(hint)
+
+
+def test_the_locks_and_the_hint_know_the_same_newest_python(repository: Path) -> None:
+    assert f" 3.{bootstrap._NEWEST}; do" in (repository / "scripts" / "update-locks").read_text()
 
 
 def test_a_checkout_that_cannot_be_written_to_is_named(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from megabuild.providers.debian import apt
 from megabuild.providers.debian.root import SUITE
 
 PACKAGES = ("ca-certificates", "python3", "python3-venv", "python3-dev", "g++", "git")
+#: A mirror's copy of a release may be older than the release's date of expiry.
+_OPTIONS = ('Acquire::Languages "none";', 'Acquire::Check-Valid-Until "false";')
+HOME = "/home/newcomer"
 _USER = 1000
 _BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 #: How the machine reaches the network; nothing else of its environment gets in.
@@ -36,10 +40,9 @@ class BareRoot:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def run(
-        self, *command: str, folder: str = "megabuild", timeout: float = 900.0
+        self, *command: str, timeout: float = 900.0, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command as that user, in a folder of its home."""
-        home = "/home/newcomer"
+        """Run a command as that user, in the clone in its home."""
         words = ["bwrap", "--unshare-pid", "--die-with-parent", "--ro-bind", str(self.root), "/"]
         words += [
             "--dev",
@@ -54,10 +57,11 @@ class BareRoot:
             "--tmpfs",
             "/tmp",
         ]
-        words += ["--bind", str(self.home), home, "--chdir", f"{home}/{folder}"]
+        words += ["--bind", str(self.home), HOME, "--chdir", f"{HOME}/megabuild"]
         words += ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups", "env", "-i"]
-        words += [f"{name}={value}" for name, value in self.environment.items()]
-        words += [f"HOME={home}", "PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
+        usual = {"HOME": HOME, "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+        chosen = {**self.environment, **usual, **(environment or {})}
+        words += [f"{name}={value}" for name, value in chosen.items()]
         return subprocess.run(
             [*words, *command],
             capture_output=True,
@@ -68,23 +72,41 @@ class BareRoot:
         )
 
 
-def make_root() -> Path:
-    """Return the root; skips the test where there can be none."""
+def command_of(page: Path, *words: str) -> list[str]:
+    """Return the first command of a page with some words in it."""
+    text = page.read_text().replace("\\\n", " ")
+    (command, *_) = (
+        line.strip()
+        for block in re.findall(r"^ *```(?:bash|console)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+        if all(word in line for word in words)
+    )
+    return ["sh", "-c", command.removeprefix("$ ")]
+
+
+def succeed(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the output of a command that succeeded; fails the test otherwise."""
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout + done.stderr
+
+
+def make_root(suite: str = SUITE, more: Sequence[str] = ()) -> Path:
+    """Return the root of a suite with PACKAGES and ``more``; skips the test where there can be none."""
     for program in ("mmdebstrap", "bwrap", "setpriv", "git"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
     if os.geteuid() != 0:
         pytest.skip("only root can make a root folder and become another user in it")
     try:
-        lines = apt.debian_lines(SUITE)[:1]
+        lines = apt.debian_lines(suite)[:1]
     except ProviderError as error:
         pytest.skip(error.message)
-    return _kept(lines)
+    return _kept(suite, lines, (*PACKAGES, *more))
 
 
-def make(repository: Path, home: Path) -> BareRoot:
+def make(repository: Path, home: Path, *, suite: str = SUITE, more: Sequence[str] = ()) -> BareRoot:
     """Return a root with a clone of the project in the user's home; skips the test where there can be none."""
-    root = make_root()
+    root = make_root(suite, more)
     cloned = subprocess.run(
         ["git", "clone", "--quiet", str(repository), str(home / "megabuild")], check=False
     )
@@ -99,9 +121,9 @@ def make(repository: Path, home: Path) -> BareRoot:
     return machine
 
 
-def _kept(lines: list[str]) -> Path:
+def _kept(suite: str, lines: list[str], packages: Sequence[str]) -> Path:
     """Return the root of earlier runs, or make it."""
-    key = hashlib.sha256(json.dumps([lines, PACKAGES]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps([lines, packages]).encode()).hexdigest()[:16]
     folder = debian_cache() / "tests" / "bare-root"
     folder.mkdir(parents=True, exist_ok=True)
     root = folder / key
@@ -115,10 +137,10 @@ def _kept(lines: list[str]) -> Path:
             made = subprocess.run(
                 [
                     *("unshare", "--mount", "--pid", "--fork", "--kill-child", "mmdebstrap", "--mode=root"),
-                    *("--variant=minbase", f"--include={','.join(PACKAGES)}"),
-                    *(f"--aptopt={option}" for option in (*apt.options(), 'Acquire::Languages "none";')),
+                    *("--variant=minbase", f"--include={','.join(packages)}"),
+                    *(f"--aptopt={option}" for option in (*apt.options(), *_OPTIONS)),
                     f'--customize-hook=chroot "$1" useradd --uid {_USER} --create-home newcomer',
-                    *(SUITE, str(temporary / "root"), str(temporary / "sources.list")),
+                    *(suite, str(temporary / "root"), str(temporary / "sources.list")),
                 ],
                 env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
                 capture_output=True,

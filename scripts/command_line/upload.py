@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from command_line.options import GroupedCommand, option
@@ -31,6 +33,7 @@ def upload(config: str, user: str | None, label: str, apply: bool, output: str |
 
     CONFIG is a folder of output/packages. Of several builds of a package, the newest is uploaded.
     """
+    from groundwork.files import cache_folder
     from megabuild import upload as uploading
 
     if apply and not (user and label):
@@ -41,5 +44,6 @@ def upload(config: str, user: str | None, label: str, apply: bool, output: str |
     lines += [f"{counted(len(artifacts), 'package')}, {total}", ""]
     if not apply or not user:
         return Result(lines=[*lines, "upload them with --user CHANNEL --apply"])
-    uploading.upload(artifacts, user, label)
+    present = uploading.upload(artifacts, user, label, scratch=cache_folder(os.environ) / "tmp")
+    lines += [f"{name}: already in the channel, not replaced" for name in present]
     return Result(lines=[*lines, f"{Sign.done} uploaded to {user}, label {label}"])

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from rattler.package import IndexJson
 
-from groundwork import process
+from groundwork import files, process
 from groundwork.archives import explain_damage
 from groundwork.errors import BuildError, ConfigError, UsageError
 from groundwork.names import PackageId
 from megabuild.plan import published
 
-#: Runs in a separate process, since the engine ignores Ctrl-C while it uploads.
+#: Runs in a separate process, since the engine ignores Ctrl-C while it uploads. One file each: it stops at the first
+#: file that the channel already has.
 _UPLOAD = """
 import os, sys, rattler_build
 key, url = os.environ.get("ANACONDA_API_KEY"), os.environ.get("ANACONDA_SERVER_URL")
@@ -63,19 +65,28 @@ def find_release(output: Path, config: str) -> list[Artifact]:
     return sorted(newest.values(), key=lambda artifact: (order.index(artifact.name), artifact.path.name))
 
 
-def upload(artifacts: Sequence[Artifact], user: str, label: str) -> None:
-    """Upload packages, one name after the other, without replacing files in the channel.
+def upload(artifacts: Sequence[Artifact], user: str, label: str, *, scratch: Path) -> list[str]:
+    """Upload packages in their order, without replacing files in the channel; return the names of files already there.
+
+    Unpacked copies go to a temporary folder in ``scratch``: the engine would leave them in /tmp if killed.
 
     Raises IntegrityError: A package was damaged since it was published; no package is uploaded.
     Raises BuildError: The server refuses a package; earlier packages are uploaded.
     """
     for artifact in artifacts:
         published.check(artifact.path)
-    for name, group in groupby(artifacts, key=lambda artifact: artifact.name):
-        argv = [sys.executable, "-c", _UPLOAD, user, label, *(str(artifact.path) for artifact in group)]
-        done = process.run(argv, timeout=None)
-        if done.returncode:
-            why = done.stderr.strip().rpartition("\n")[2]
-            raise BuildError(
-                f"{name}: upload failed: {why}", "correct the cause, then run the same command again"
-            )
+    present = []
+    with files.scratch(scratch) as folder:
+        environ = {**os.environ, "TMPDIR": str(folder)}
+        for artifact in artifacts:
+            argv = [sys.executable, "-c", _UPLOAD, user, label, str(artifact.path)]
+            with process.start_guarded(argv, env=environ, stderr=subprocess.PIPE, text=True) as upload:
+                why = upload.stderr.read().strip().rpartition("\n")[2] if upload.stderr else ""
+            if upload.returncode and f"{artifact.path.name} already exists" in why:
+                present.append(artifact.path.name)
+            elif upload.returncode:
+                raise BuildError(
+                    f"{artifact.name}: upload failed: {why}",
+                    "correct the cause, then run the same command again",
+                )
+    return present

@@ -64,15 +64,24 @@ def upload(channel: Channel, *words: str) -> Result:
 
 
 @pytest.fixture
-def anaconda(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A server instead of anaconda.org; return its requests and the token."""
+def anaconda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A server instead of anaconda.org, which refuses a file it has; return its requests, the token and leftovers."""
     asked: list[str] = []
+    has: set[str] = set()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             asked.append(f"{self.command} {self.path} {self.headers.get('Authorization')}")
-            self.send_response(500 if "refused" in self.path else 200)
+            asked.extend(f"left in /tmp: {path.name}" for path in (tmp_path / "tmp").iterdir())
+            name = self.path.rpartition("/")[2]
+            there = "/stage/" in self.path and name in has
+            if "/commit/" in self.path:
+                has.add(name)
+            self.send_response(500 if "refused" in self.path else 409 if there else 200)
             self.end_headers()
             told = {"post_url": f"http://127.0.0.1:{server.server_port}/s3", "form_data": {}, "dist_id": "d"}
             self.wfile.write(json.dumps({"package_types": ["conda"], **told}).encode())
@@ -100,6 +109,23 @@ def test_a_package_is_uploaded_after_its_dependencies(release: Channel, anaconda
     order = ["libtorch-cuda-linalg"] * 2 + ["libtorch"] + ["pytorch"] * 2 + ["pytorch-gpu"]
     assert staged == order == re.findall(r"(?m)^(\S+)-2\.13\.0-\S+\.conda ", shown.stdout)
     assert all("token s3cr3t-token" in line for line in anaconda if "/s3" not in line)
+
+
+def test_a_repeated_upload_adds_what_the_channel_lacks(release: Channel, anaconda: list[str]) -> None:
+    records = release.output / "packages" / CONFIG / published.RECORDS
+    everything = records.read_text()
+    first = release.packages[-1].name
+    records.write_text(json.dumps({first: json.loads(everything)[first]}))
+    assert upload(release, "--user", "me", "--apply").exit_code == 0
+    records.write_text(everything)
+    done = upload(release, "--user", "me", "--apply")
+    assert done.exit_code == 0, done.output
+    assert f"{first}: already in the channel, not replaced" in done.stdout
+    commits = [line for line in anaconda if line.startswith("POST /commit/")]
+    assert len(commits) == len({*commits}) == len(release.packages)
+    assert not [line for line in anaconda if line.startswith("left")], (
+        "the engine's copies are in the scratch folder"
+    )
 
 
 def test_a_server_that_refuses_is_an_error_without_the_token(release: Channel, anaconda: list[str]) -> None:

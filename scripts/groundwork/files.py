@@ -183,6 +183,7 @@ def verified(path: Path, digest: str) -> bool:
             return False
     except OSError:
         return False
+    sync(path)  # after a power cut, the note would vouch for a file of zeros with the same size and date
     write(note, now)
     return True
 

@@ -62,6 +62,19 @@ def test_a_package_that_is_what_was_planned_is_published_and_known_from_then_on(
     assert list(repodata["packages.conda"]) == [PLANNED.file_name]
 
 
+def test_a_package_is_on_the_disk_before_it_has_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[tuple[int, bool]] = []
+
+    def fsync(file: int) -> None:
+        known.append((os.fstat(file).st_ino, bool(published.records(tmp_path / "packages"))))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    channel, record = publish(tmp_path, "libtorch")
+    assert known == [((channel / record.path).stat().st_ino, False)]
+
+
 def test_everybody_may_read_what_is_published_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:

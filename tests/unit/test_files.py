@@ -66,6 +66,20 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "folder"]
 
 
+def test_a_file_is_on_the_disk_before_a_note_vouches_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, note = tmp_path / "wheel", tmp_path / "wheel.checked"
+    path.write_bytes(b"content")
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append((os.fstat(file).st_ino, note.exists())))
+    assert not files.verified(path, "other")
+    assert files.verified(path, files.sha256(path))
+    assert note.exists()
+    assert files.verified(path, files.sha256(path))
+    assert synced == [(path.stat().st_ino, False)]
+
+
 def test_a_copy_has_the_content_and_the_date_but_not_the_inode(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "folder" / "target"
     source.write_bytes(b"content")

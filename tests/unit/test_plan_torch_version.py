@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -127,7 +128,12 @@ def test_triton_and_pythons_are_those_of_the_source_else_the_configs(
     assert "2.15.2" in release.notes[-1]
 
 
-def test_a_tarball_is_unpacked_once_and_its_sha256_told(ask: Ask, tarball: Path) -> None:
+def test_a_tarball_is_unpacked_once_and_its_sha256_told(
+    ask: Ask, tarball: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[list[str]] = []
+    cache = tarball.parent / "cache" / "torch-source"
+    monkeypatch.setattr(os, "sync", lambda: synced.append([path.name for path in cache.glob("[!.]*")]))
     options = ask("2.15.2", source=tarball)
     release = read_release(options, silent)
     assert release.source is not None
@@ -135,6 +141,7 @@ def test_a_tarball_is_unpacked_once_and_its_sha256_told(ask: Ask, tarball: Path)
     (release.source / "mark").touch()
     assert read_release(options, silent).source == release.source
     assert (release.source / "mark").is_file()
+    assert synced == [[]], "once, before the folder has its name"
 
 
 def test_the_official_tarball_is_compared_with_its_known_sha256(

@@ -62,6 +62,19 @@ def test_a_plan_says_that_a_root_is_made_first_and_an_unfinished_one_is_none(
         assert any("mmdebstrap" in note for note in planned.notes)
 
 
+def test_a_root_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
+    monkeypatch.setattr(root, "_missing", list)
+    monkeypatch.setattr(root, "_debootstrap", lambda *_, **__: None)
+    monkeypatch.setattr(root, "_describe", lambda _: root._Record(fingerprint="f", release="13"))
+    entry, synced = root._request(tmp_path, cuda=False)[2], []
+    monkeypatch.setattr("os.sync", lambda: synced.append(entry.exists()))
+    assert root.make(tmp_path, lambda _: None).path == entry / "root"
+    assert synced == [False]
+
+
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64")
 def test_a_config_for_another_processor_is_refused(tmp_path: Path, repository: Path) -> None:
     config = load(repository, "linux_aarch64_cpu_debian")

@@ -202,6 +202,7 @@ def publish(
         published.pop(name, None)
         _write(channel, published)  # a killed run must not leave the former record next to the new file
         files.move(package.path, target)
+        files.sync(target)  # a power cut must not take a package that a run has reported
         published[name] = PublishedPackage(
             path=f"{package.path.parent.name}/{name}",
             size=target.stat().st_size,

@@ -127,6 +127,7 @@ def _unpacked(source: Path, version: str, cache: Path) -> tuple[Path, str]:
     if not final.is_dir():
         with files.scratch(cache) as empty:
             files.unpack(source, empty / "unpacked")
+            os.sync()  # a power cut must not leave a complete folder with empty files
             with suppress(OSError):  # another run has unpacked it
                 os.replace(empty / "unpacked", final)
     folders = [path for path in final.iterdir() if path.is_dir()]

@@ -117,6 +117,7 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             (temporary / "record.json").write_bytes(
                 msgspec.json.format(msgspec.json.encode(record), indent=1)
             )
+            os.sync()  # a power cut must not leave a complete root with empty files
             _delete(entry)
             os.replace(temporary, entry)
         finally:

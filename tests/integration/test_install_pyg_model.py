@@ -17,6 +17,7 @@ import torch_model
 from tiny import wait_for
 from wheel_files import make_page, make_wheel
 
+from groundwork.errors import BusyError
 from groundwork.wheel_file import why_broken
 
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -330,6 +331,8 @@ def test_a_run_that_is_stopped_leaves_no_compiler_and_no_files(number: signal.Si
     words = ["--pyg", "source", "--arch-list", "9.0", *asked("torch_spline_conv")]
     process = place.start(*words, CC=str(compiler), TMPDIR=str(temporary))
     assert wait_for(lambda: note.exists() or process.poll() is not None, 120)
+    code, _, said = place.install(*words)
+    assert (code, "another process installs into it" in said) == (BusyError.exit_code, True), said
     process.send_signal(number)
     out, said = process.communicate()
     if number != signal.SIGKILL:

@@ -10,12 +10,22 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from filelock import Timeout
+
 from groundwork import files
-from groundwork.errors import BuildError, IntegrityError, MegabuildError, ProviderError, UsageError
+from groundwork.errors import (
+    BuildError,
+    BusyError,
+    IntegrityError,
+    MegabuildError,
+    ProviderError,
+    UsageError,
+)
 from groundwork.progress import Phases, title
 from groundwork.text import counted
 from groundwork.wheel_file import why_broken
@@ -46,16 +56,29 @@ def install(requests: Sequence[Installation], options: InstallOptions) -> None:
     """Install all extensions in the order of their dependencies; one that fails does not stop the others.
 
     Raises PreflightError: The environment or the cache cannot be written to.
+    Raises BusyError: Another process installs into the environment.
     """
     options.environment.check_writable()
     files.writable(options.cache, "set MEGABUILD_CACHE to another folder")
-    with files.scratch(options.cache / "install-pyg") as folder:
+    with files.scratch(options.cache / "install-pyg") as folder, _locked(options):
         installer = _Installer(options, folder, only_plan=False)
         installer.choose_all(requests)
         for request in requests:
             if request.error is None:
                 with request.attempt(options.report):
                     installer.finish(request)
+
+
+@contextmanager
+def _locked(options: InstallOptions) -> Iterator[None]:
+    """Lock the environment: two pips at once remove each other's files. The lock is in the cache, by the path."""
+    prefix = options.environment.prefix.resolve()
+    name = hashlib.sha256(os.fsencode(prefix)).hexdigest()[:16]
+    try:
+        with files.FileLock(options.cache / "in-use" / f"install-pyg-{name}.lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise BusyError(f"{prefix}: another process installs into it", "wait for it") from error
 
 
 class _Installer:

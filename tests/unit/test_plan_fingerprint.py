@@ -301,3 +301,33 @@ def test_a_script_that_is_not_python_is_named(recipe: Path, text: str) -> None:
     (recipe.parent / "helper.py").write_text(text)
     with pytest.raises(ConfigError, match=r"recipe/helper\.py: invalid Python"):
         parts(recipe)
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_files_of_the_last_minutes_before_a_restart_are_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    tree, boot = tmp_path / "tree", 1_700_000_000
+    dates = {"build/old.o": 500, "build/.ninja_log": 1, "build/new.o": 100, "build/newest.o": 1}
+    dates |= {"torch/lib/libc10.so": 5000, "a.source.cpp": 1}
+    for name, age in dates.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).touch()
+        os.utime(tree / name, (boot - age, boot - age))
+    tree_reuse.write(tree, CORE)
+    monkeypatch.setattr("psutil.boot_time", lambda: float(boot if restarted else boot - 10))
+    tree_reuse.prepare_tree(tree_reuse.decide(tree, tmp_path / "out", CORE), tree, tmp_path / "out", CORE)
+    kept = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()} - {
+        tree_reuse.STAMP
+    }
+    lost = {"build/new.o", "build/newest.o", "torch/lib/libc10.so"} if restarted else set()
+    assert kept == dates.keys() - lost
+
+
+def test_libraries_of_an_unpacked_wheel_stay_after_a_restart(tmp_path: Path) -> None:
+    library = tmp_path / "tree" / "torch" / "lib" / "libc10.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    os.utime(library, (1, 1))
+    tree_reuse._drop_unflushed(tmp_path / "tree")
+    assert library.exists()

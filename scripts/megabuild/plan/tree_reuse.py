@@ -6,10 +6,12 @@ change makes it fit again.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError
@@ -17,6 +19,8 @@ from megabuild.engine import output_folder
 from megabuild.plan.fingerprint import Fingerprint, differences
 
 STAMP = ".megabuild-stamp.json"
+#: Linux writes files to the disk within 35 s (vm.dirty_expire_centisecs, and the interval of its writers), some later.
+_UNFLUSHED_SECONDS = 120.0
 _STAMPS = msgspec.json.Decoder(dict[str, dict[str, str]])
 
 
@@ -102,7 +106,27 @@ def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: 
         if tree.exists():
             files.remove(tree)
         aside.rename(tree)
+    _drop_unflushed(tree)
     write(tree, fingerprint)
+
+
+def _drop_unflushed(tree: Path) -> None:
+    """If the machine was restarted since, remove the files that the build made in the last two minutes before it.
+
+    A power cut empties files that were not flushed, but keeps their dates, by which ninja takes them for built. Of
+    installed libraries, which have the dates of their originals, all go. ninja's own logs stay: it drops bad lines.
+    """
+    outputs: list[tuple[float | None, Path]] = []
+    for folder, _, names in os.walk(tree):
+        is_build = Path(folder).relative_to(tree).parts[:1] == ("build",)
+        for path in (Path(folder, name) for name in names if name not in (".ninja_log", ".ninja_deps")):
+            if is_build or ".so" in path.suffixes:
+                outputs.append((path.lstat().st_mtime if is_build else None, path))
+    newest = max((when for when, _ in outputs if when is not None), default=0.0)
+    if 0 < newest < psutil.boot_time():  # an unpacked wheel has no build folder
+        for when, path in outputs:
+            if when is None or when > newest - _UNFLUSHED_SECONDS:
+                path.unlink()
 
 
 def replace_tree(fetched: Path, tree: Path, decision: Decision) -> None:

@@ -12,6 +12,8 @@ from audit_site import serving
 from wheel_files import make_wheel, simple_index
 
 from groundwork import files
+from groundwork.errors import ProviderError
+from groundwork.network import index
 from groundwork.network.index import configured
 from megabuild.providers.local import interpreters
 from megabuild.providers.pypi import download, lock
@@ -28,6 +30,12 @@ def test_pip_is_asked_for_its_configuration(monkeypatch: pytest.MonkeyPatch, tmp
     assert re.fullmatch(r"https://\S+/simple", default)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     assert configured(nothing).indexes == ()
+
+
+def test_a_pip_without_an_answer_is_not_one_without_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "_SECONDS", 0.001)
+    with pytest.raises(ProviderError, match="pip config list"):
+        configured({})
 
 
 def test_a_damaged_wheel_in_the_cache_is_fetched_again_and_a_whole_one_is_not_read(

@@ -29,6 +29,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from groundwork import process, redact
+from groundwork.errors import ProviderError
 from groundwork.network.client import Answer, Client, NetworkError, NotFound, Timeouts
 from groundwork.user_folders import expanded
 
@@ -36,7 +37,8 @@ from groundwork.user_folders import expanded
 HEADERS = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
 #: Upstream's index of wheels of PyTorch Geometric's extensions.
 PYG_INDEX = "https://data.pyg.org/whl"
-_SECONDS = 20.0
+#: pip takes a second, but over 20 on a busy machine that emulates another processor.
+_SECONDS = 120.0
 #: pip's help names its default index, wrapped over lines.
 _DEFAULT = re.compile(r"--index-url <url>.*?\(default\s+(\S+?)\)", re.DOTALL)
 #: pip's sections; later ones override earlier ones, and the environment overrides files.
@@ -131,9 +133,14 @@ def _settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run_pip(environment: Mapping[str, str], *arguments: str) -> str:
-    """Return pip's output, or an empty string if pip fails. It may hold credentials: never show or log it."""
+    """Return pip's output, or an empty string if pip fails. It may hold credentials: never show or log it.
+
+    Raises ProviderError: pip is too slow. Without its answer, no index would be searched.
+    """
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     done = process.run([*pip, *arguments], timeout=_SECONDS, environ=environment)
+    if done.returncode == process.TIMED_OUT:
+        raise ProviderError(f"pip {' '.join(arguments)}: {done.stderr}", "run again on a less busy machine")
     return done.stdout if done.returncode == 0 else ""
 
 

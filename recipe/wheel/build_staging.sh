@@ -6,6 +6,9 @@ echo "::megabuild:: phase split"
 export PYTHONPATH="$RECIPE_DIR/.."
 "${PYTHON:-$PREFIX/bin/python}" -B "$RECIPE_DIR/split_wheel.py" libtorch "$torch_source_path" "$torch_python_base" "$PREFIX"
 # the same RPATH that ../build_env.sh passes to the linker, for links in torch/lib
+through_links='$ORIGIN/../utils/../../../..'
+vendored=
+[[ ! -d "$PREFIX/lib/libtorch" ]] || vendored=":\$ORIGIN/libtorch:$through_links/libtorch"  # VENDORED of wheel_parts.py
 for library in "$PREFIX"/lib/lib{c10,caffe2_nvrtc,shm,torch}*.so*; do
-    [[ ! -e "$library" ]] || patchelf --add-rpath '$ORIGIN/../utils/../../../..' "$library"
+    [[ ! -e "$library" ]] || patchelf --add-rpath "$through_links$vendored" "$library"
 done

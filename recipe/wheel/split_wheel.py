@@ -89,7 +89,12 @@ def linked_places(wheel: Wheel, common: set[str]) -> list[str]:
         if (below := [member for member in wheel.members if member.startswith(f"torch/include/{name}/")])
         and all(member in common for member in below)
     )
-    places = [member.removeprefix("torch/") for member in common]
+    # vendored libraries need no links: those of libtorch's libraries find them
+    places = [
+        place
+        for member in common
+        if (place := member.removeprefix("torch/")) == wheel_parts.libtorch_place(member)
+    ]
     return sorted(
         [*whole, *(place for place in places if not place.startswith(tuple(f"{w}/" for w in whole)))]
     )

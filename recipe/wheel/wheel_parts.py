@@ -5,24 +5,31 @@ Standard library only.
 
 from __future__ import annotations
 
+import platform
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from install_libtorch import PROGRAM, is_libtorch
+from install_libtorch import PROGRAM, PYTHON_SIDE, is_libtorch
 
 #: Not packaged: PyTorch's tests with their programs and libraries (of the programs, only libtorch's is packaged); GCC's
-#: OpenMP library, which has its own package, because two copies in one process have two thread pools; the libgfortran
-#: of 2.15.0's wheel, which none of its libraries needs, and which cannot be loaded without libquadmath.
-_LEFT_OUT = ("test/", "lib/libgomp", "lib/libgfortran")
+#: OpenMP library, which has its own package, because two copies in one process have two thread pools.
+_LEFT_OUT = ("test/", "lib/libgomp")
+#: Not packaged on x86-64: 2.15.0's wheel has it, but none of its libraries needs it, and it cannot be loaded without
+#: libquadmath. OpenBLAS of the wheels for ARM needs it.
+_LEFT_OUT_ON_X86 = "lib/libgfortran"
 _TEST_LIBRARIES = (
     "libaoti_custom_ops",
     "libbackend_with_compiler",
     "libjitbackend_test",
     "libtorchbind_test",
 )
+#: libtorch's folder for other projects' libraries (on ARM: OpenBLAS or NVPL, Arm's Compute Library, libgfortran), whose
+#: names in lib/ belong to other conda packages. build_staging.sh adds it to the RPATH of libtorch's libraries.
+VENDORED = "lib/libtorch"
+_LIBRARY = re.compile(r"lib/[^/]+\.so[.\d]*")
 #: Requirements on NVIDIA's packages, which have other names on conda-forge, unknown to pip.
 _NOT_PIPS = re.compile(r"^Requires-Dist: (nvidia-|cuda-toolkit)", re.IGNORECASE)
 
@@ -72,6 +79,7 @@ def left_out(member: str) -> bool:
         inside != member
         and (
             inside.startswith(_LEFT_OUT)
+            or (inside.startswith(_LEFT_OUT_ON_X86) and platform.machine() == "x86_64")
             or (inside.startswith("bin/") and inside != PROGRAM)
             or PurePosixPath(inside).name.startswith(_TEST_LIBRARIES)
         )
@@ -80,8 +88,12 @@ def left_out(member: str) -> bool:
 
 def libtorch_place(member: str) -> str | None:
     """Return a libtorch file's path in an environment (``lib/libc10.so``), or None for other files."""
-    inside = member.removeprefix("torch/")
-    return inside if inside != member and not left_out(member) and is_libtorch(inside) else None
+    inside, name = member.removeprefix("torch/"), PurePosixPath(member).name
+    if inside == member or left_out(member):
+        return None
+    if is_libtorch(inside):
+        return inside
+    return f"{VENDORED}/{name}" if _LIBRARY.fullmatch(inside) and not name.startswith(PYTHON_SIDE) else None
 
 
 def licence_place(member: str) -> str | None:

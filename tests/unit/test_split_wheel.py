@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -107,6 +109,47 @@ def test_a_file_that_differs_stays_the_pythons_own(tmp_path: Path) -> None:
     assert (torch / "include/c10/a.h").is_symlink()
     assert (torch / "include/c10/b.h").read_bytes() == b"other"
     assert (torch / "include/ATen").is_symlink()
+
+
+def test_libtorch_and_links_to_it_find_the_libraries_that_a_wheel_for_arm_brings_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Path
+) -> None:
+    for program in ("gcc", "patchelf", "ldd"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    names = ("libnvpl_blas_core.so.0", "libopenblas-24fd393f.so.0", "libtorch_cpu.so")
+    for needed, name in zip(("-lc", *names), names, strict=False):
+        options = ["-shared", "-x", "c", os.devnull, "-x", "none", "-Wl,--no-as-needed", needed]
+        command = ["gcc", *options, "-Wl,-rpath,$ORIGIN", f"-Wl,-soname,{name}", "-o", name]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        monkeypatch.setitem(FILES, f"torch/lib/{name}", (tmp_path / name).read_bytes())
+    monkeypatch.setitem(FILES, "torch/utils/__init__.py", b"")
+    monkeypatch.delitem(FILES, "torch/lib/libc10.so")  # no ELF file
+    base, other = (wheel(tmp_path / "wheels", tag) for tag in ("312", "313"))
+    prefix = tmp_path / "prefix"
+    site = prefix / "lib/python3.13/site-packages"
+    environment = {
+        **os.environ, "PREFIX": str(prefix), "RECIPE_DIR": str(repository / "recipe/wheel"), "PYTHON": sys.executable,
+        "torch_source_path": str(tmp_path / "wheels"), "torch_python_base": "3.12",
+    }  # fmt: skip
+    script = repository / "recipe/wheel/build_staging.sh"
+    subprocess.run(["bash", script], cwd=tmp_path, check=True, env=environment)
+    split_wheel.pytorch(other, base, prefix, site, "python")
+    assert not [name for name in names[:2] if (site / "torch/lib" / name).exists()], "a second copy"
+    for library in (prefix / "lib/libtorch_cpu.so", site / "torch/lib/libtorch_cpu.so"):
+        found = subprocess.run(["ldd", library], check=True, stdout=subprocess.PIPE, text=True).stdout
+        assert "not found" not in found
+        assert found.count("/libtorch/lib") == 2, found
+
+
+@pytest.mark.parametrize(
+    ("machine", "place"), [("x86_64", None), ("aarch64", "lib/libtorch/libgfortran.so.5")]
+)
+def test_the_fortran_library_is_kept_where_openblas_needs_it(
+    monkeypatch: pytest.MonkeyPatch, machine: str, place: str | None
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert wheel_parts.libtorch_place("torch/lib/libgfortran.so.5") == place
 
 
 def test_metadata_and_programs_name_what_is_there_and_tests_are_left_out(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def pyg_table(root: Path) -> dict[str, list[str]]:
         config = load(root, name)
         if not config.platform.startswith("linux"):
             continue
-        # Debian's are compiled for another processor as though on one: packages have the same names
-        crosses = config.platform != CROSS_FROM and config.provider != "debian"
+        # the others' inputs are for the processor that they run on
+        crosses = config.platform != CROSS_FROM and config.provider == "conda-forge"
         crossed = {f"{name}-cross": CROSS_FROM} if crosses else {}
         for row, build_platform in {name: config.platform, **crossed}.items():
             rows[row] = [

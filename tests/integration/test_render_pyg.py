@@ -78,6 +78,17 @@ def test_nvcc_is_that_of_the_config(config: Config, packages: dict[str, tuple[Pl
             assert (f"cuda-version {config.cuda_version}.*" in package.host) == bool(wanted)
 
 
+def test_only_conda_forges_cuda_on_arm_says_for_which_kind_of_machine(
+    config: Config, packages: dict[str, tuple[PlannedPackage, ...]]
+) -> None:
+    arm = config.cuda_version and config.platform == "linux-aarch64" and config.provider == "conda-forge"
+    for made in packages.values():
+        for package in made:
+            assert any(spec.startswith("arm-variant") for spec in package.build) == bool(arm), (
+                package.file_name
+            )
+
+
 @pytest.mark.parametrize("name", ["linux_aarch64_cpu", "linux_aarch64_cuda130"])
 def test_cross_compiling_makes_the_same_packages_with_a_pytorch_that_runs_here(name: str) -> None:
     config = load(ROOT, name)

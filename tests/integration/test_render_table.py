@@ -92,7 +92,7 @@ def test_what_has_cuda_on_arm_says_for_which_kind_of_machine(
     (kind,) = config.variant.get("arm_variant_type", ("",))
     for package in packages:
         with_cuda = any(spec.startswith("cuda-nvcc") for spec in (*package.staging_build, *package.build))
-        chosen = config.cuda_version and config.platform == "linux-aarch64"
+        chosen = config.cuda_version and config.platform == "linux-aarch64" and config.provider != "wheel"
         found = {
             spec
             for spec in (*package.staging_build, *package.build, *package.host)

@@ -67,6 +67,7 @@ def test_every_key_of_a_config_has_one_value_but_for_what_is_built_together(repo
 def test_a_config_of_wheels_has_the_pythons_that_its_release_supports(repository: Path) -> None:
     oldest = {name: load(repository, name) for name in available(repository) if name.endswith("_wheel")}
     assert {config.torch_version: config.pythons[0] for config in oldest.values()} == {
+        "2.10.0": "3.10",
         "2.13.0": "3.10",
         "2.15.0": "3.11",
     }

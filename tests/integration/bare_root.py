@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +74,34 @@ class BareRoot:
         )
 
 
+@contextmanager
+def emulated(machine: str) -> Iterator[None]:
+    """Have the kernel start programs for another processor (``aarch64``) with qemu; skips the test where it cannot."""
+    if platform.machine() == machine:
+        yield
+        return
+    folder, rule = Path("/proc/sys/fs/binfmt_misc"), Path(f"/usr/lib/binfmt.d/qemu-{machine}.conf")
+    if not rule.is_file() or shutil.which("arch-test") is None:
+        pytest.skip("qemu-user-static or arch-test is not installed")
+    mounting = not (folder / "status").exists()
+    if (
+        mounting
+        and subprocess.run(["mount", "-t", "binfmt_misc", "binfmt_misc", folder], check=False).returncode
+    ):
+        pytest.skip("binfmt_misc cannot be mounted here")
+    registered = folder / rule.stem
+    registering = not registered.exists()
+    try:
+        if registering:
+            (folder / "register").write_text(rule.read_text())
+        yield
+    finally:
+        if registering:
+            registered.write_text("-1")
+        if mounting:
+            subprocess.run(["umount", folder], check=True)
+
+
 def command_of(page: Path, *words: str) -> list[str]:
     """Return the first command of a page with some words in it."""
     text = page.read_text().replace("\\\n", " ")
@@ -90,8 +120,11 @@ def succeed(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout + done.stderr
 
 
-def make_root(suite: str = SUITE, more: Sequence[str] = ()) -> Path:
-    """Return the root of a suite with PACKAGES and ``more``; skips the test where there can be none."""
+def make_root(suite: str = SUITE, more: Sequence[str] = (), architecture: str = "") -> Path:
+    """Return the root of a suite with PACKAGES and ``more``; skips the test where there can be none.
+
+    ``architecture``: Debian's name of another processor, such as ``arm64``.
+    """
     for program in ("mmdebstrap", "bwrap", "setpriv", "git"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
@@ -101,12 +134,14 @@ def make_root(suite: str = SUITE, more: Sequence[str] = ()) -> Path:
         lines = apt.debian_lines(suite)[:1]
     except ProviderError as error:
         pytest.skip(error.message)
-    return _kept(suite, lines, (*PACKAGES, *more))
+    return _kept(suite, lines, (*PACKAGES, *more), architecture)
 
 
-def make(repository: Path, home: Path, *, suite: str = SUITE, more: Sequence[str] = ()) -> BareRoot:
+def make(
+    repository: Path, home: Path, *, suite: str = SUITE, more: Sequence[str] = (), architecture: str = ""
+) -> BareRoot:
     """Return a root with a clone of the project in the user's home; skips the test where there can be none."""
-    root = make_root(suite, more)
+    root = make_root(suite, more, architecture)
     cloned = subprocess.run(
         ["git", "clone", "--quiet", str(repository), str(home / "megabuild")], check=False
     )
@@ -121,9 +156,9 @@ def make(repository: Path, home: Path, *, suite: str = SUITE, more: Sequence[str
     return machine
 
 
-def _kept(suite: str, lines: list[str], packages: Sequence[str]) -> Path:
+def _kept(suite: str, lines: list[str], packages: Sequence[str], architecture: str) -> Path:
     """Return the root of earlier runs, or make it."""
-    key = hashlib.sha256(json.dumps([lines, packages]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps([lines, packages, architecture]).encode()).hexdigest()[:16]
     folder = debian_cache() / "tests" / "bare-root"
     folder.mkdir(parents=True, exist_ok=True)
     root = folder / key
@@ -138,6 +173,7 @@ def _kept(suite: str, lines: list[str], packages: Sequence[str]) -> Path:
                 [
                     *("unshare", "--mount", "--pid", "--fork", "--kill-child", "mmdebstrap", "--mode=root"),
                     *("--variant=minbase", f"--include={','.join(packages)}"),
+                    *([f"--arch={architecture}"] if architecture else []),
                     *(f"--aptopt={option}" for option in (*apt.options(), *_OPTIONS)),
                     f'--customize-hook=chroot "$1" useradd --uid {_USER} --create-home newcomer',
                     *(suite, str(temporary / "root"), str(temporary / "sources.list")),

@@ -73,7 +73,8 @@ def test_the_newest_of_each_platform_is_found(
     assert values(outcome) == EXPECTED
     assert any("/shards/" in path for path in fetched) is shards
     assert not outcome.trouble
-    assert outcome.facts[-1].trouble == "conda-forge has no nosuch for linux-64, osx-arm64"
+    trouble = outcome.facts[-1].trouble
+    assert all(name in trouble for name in ("conda-forge", "nosuch", "linux-64", "osx-arm64"))
     first = outcome.facts[0]
     assert (type(first), first.where.file) == (Newest, "libfoo-1.10-h0_0.tar.bz2")
     assert first.where.fetched
@@ -84,8 +85,8 @@ def test_the_newest_of_each_platform_is_found(
 def test_a_channel_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
     outcome = ask(services(tmp_path))
-    assert "conda-forge: cannot be used" in outcome.trouble
-    assert all("cannot be used" in finding.trouble for finding in outcome.facts)
+    assert "127.0.0.1:9" in outcome.trouble
+    assert all(finding.trouble == outcome.trouble for finding in outcome.facts)
     assert len(outcome.facts) == len(NAMES)
 
 

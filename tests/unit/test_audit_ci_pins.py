@@ -42,10 +42,10 @@ def test_a_rule_that_no_longer_fits_is_trouble_that_names_file_and_rules(tmp_pat
     (triton,) = about(pins(gone, tmp_path), "triton")
     assert (triton.value, TRITON in triton.trouble, "ci_rules.py" in triton.trouble) == ("", True, True)
     (triton,) = about(pins({**NEW, TRITON: "newest\n"}, tmp_path), "triton")
-    assert "no line matches" in triton.trouble
+    assert (triton.value, TRITON in triton.trouble, "ci_rules.py" in triton.trouble) == ("", True, True)
     computed = {**NEW, MATRIX: NEW[MATRIX].replace('["3.12", "3.13", "3.13t"]', "sorted(os.environ)")}
     (python,) = about(pins(computed, tmp_path), "python")
-    assert "FULL_PYTHON_VERSIONS is not a literal" in python.trouble
+    assert (python.value, "FULL_PYTHON_VERSIONS" in python.trouble) == ("", True)
     (lists,) = archs({MATRIX: NEW[MATRIX]}, tmp_path).facts
     assert "build_env_setup.py" in lists.trouble
     nonsense = pins(dict.fromkeys(NEW, "\x00{[(\"'$(\n" * 50), tmp_path)

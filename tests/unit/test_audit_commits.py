@@ -57,7 +57,7 @@ def test_another_recipes_commit_is_held_against_the_submodule_of_that_repository
     submodule = vendors(ONE, address, value, trouble="" if value else "no answer")
     same = rows(submodule, pins(ONE, METIS, "pytorch_sparse"))["metis"]
     apart = rows(submodule, pins(OTHER, METIS, "pytorch_sparse"))["metis"]
-    assert "pytorch_sparse's recipe pins 1234567abc" in same.sentence or not value
+    assert all(name in same.sentence for name in ("pytorch_sparse", "1234567abc")) or not value
     assert apart.status is Status.CONFLICT
     assert [part.remark for part in cells(same)["recipe"]] == ["[pytorch_sparse]"]
     assert not same.vendored_only

@@ -279,5 +279,5 @@ def test_a_context_that_grows_without_bounds_is_refused(form: str, tmp_path: Pat
     flow = ", ".join(f"{name}: '{value}'" for name, value in lines.items())
     context = f"context:\n{block}" if form == "block" else f"context: {{{flow}}}\n"
     root = make(tmp_path, f"{context}package:\n  name: x\n  version: '1'\n", "recipe.yaml")
-    with pytest.raises(ConfigError, match="grows without bounds"):
+    with pytest.raises(ConfigError, match=r"recipe\.yaml: "):
         render(feedstock.configs(root)[0], root / "recipe" / "recipe.yaml")

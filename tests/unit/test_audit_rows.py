@@ -182,7 +182,7 @@ def test_lists_are_compared_by_platform() -> None:
         ours("13.0", "7.5;9.0", platform="linux-64"),
         ours("13.0", "8.7;9.0;11.0", config="linux_aarch64_cuda130", platform="linux-aarch64"),
     )  # fmt: skip
-    assert found.sentence == "only the recipe has 8.7 [linux-aarch64]"
+    assert ("recipe" in found.sentence, found.sentence.endswith(" 8.7 [linux-aarch64]")) == (True, True)
 
 
 def test_rows_of_cuda_versions() -> None:
@@ -195,7 +195,7 @@ def test_rows_of_cuda_versions() -> None:
         ("CUDA 13.2", OLDER),
     ]
     rows = audit(theirs("13.0", "9.0"), ours("13.0", "9.0"), ours("12.9", "9.0")).archs
-    assert (rows[0].status, rows[0].sentence) == (NEWER, "upstream ships no wheels for this CUDA")
+    assert (rows[0].status, "no wheels" in rows[0].sentence) == (NEWER, True)
     elsewhere = structs.replace(theirs("13.0", "9.0"), where=Where(inferred="a later commit"))
     rows = audit(elsewhere, ours("13.0", "9.0"), ours("12.9", "9.0")).archs
     assert (rows[0].status, "another commit" in rows[0].sentence) == (UNKNOWN, True)

@@ -40,7 +40,8 @@ def test_a_source_that_was_not_read_is_the_snapshots() -> None:
     held = submodule("third_party/fmt", "v12")
     filled = fill(outcome(trouble="no network"), [None, snapshot(held)])
     assert filled.facts == (held,)
-    assert filled.trouble == "no network; using the snapshot read on 2026-11-23"
+    assert filled.trouble.startswith("no network; ")
+    assert "2026-11-23" in filled.trouble
     assert not filled.unread
 
 

@@ -56,17 +56,14 @@ def fine(request: AuditRequest) -> SourceOutcome:
 
 def test_a_source_that_raises_is_an_outcome_and_the_rest_stands(tmp_path: Path) -> None:
     def refused(request: AuditRequest) -> SourceOutcome:
-        raise AuditError("the server refuses")
+        raise AuditError("no answer")
 
     def broken(request: AuditRequest) -> SourceOutcome:
         raise ZeroDivisionError("oh")
 
     found = gather([ask(tmp_path)], {"fine": fine, "refused": refused, "broken": broken})
-    assert [(one.source, one.trouble) for one in found["pytorch"]] == [
-        ("fine", ""),
-        ("refused", "the server refuses"),
-        ("broken", "unexpected ZeroDivisionError: oh"),
-    ]
+    troubles = [(one.source, one.trouble.removeprefix("unexpected ")) for one in found["pytorch"]]
+    assert troubles == [("fine", ""), ("refused", "no answer"), ("broken", "ZeroDivisionError: oh")]
 
 
 def test_a_source_that_never_ends_does_not_hold_up_the_others(
@@ -82,7 +79,8 @@ def test_a_source_that_never_ends_does_not_hold_up_the_others(
     began = time.monotonic()
     found = gather([ask(tmp_path, seconds=0.2)], {"hangs": hangs, "fine": fine})
     assert time.monotonic() - began < 10
-    assert [one.trouble for one in found["pytorch"]] == ["not finished within the time limit (--timeout)", ""]
+    late, other = found["pytorch"]
+    assert ("--timeout" in late.trouble, other.trouble) == (True, "")
     forever.set()
 
 

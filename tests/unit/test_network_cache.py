@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import threading
 from pathlib import Path
@@ -76,7 +78,7 @@ def test_a_full_disk_leaves_no_partial_file(tmp_path: Path) -> None:
         assert keep(cache, "key", b"x" * 100000).data == b"x" * 100000
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "File too large" in told[0]
+    assert os.strerror(errno.EFBIG) in told[0]
     assert not entries(tmp_path)
 
 
@@ -86,11 +88,11 @@ def test_an_old_entry_is_used_if_fetching_fails(tmp_path: Path) -> None:
     given.cached("key", 60.0, lambda: b"old")
 
     def fail() -> bytes:
-        raise AuditError("the server is down")
+        raise AuditError("no answer")
 
     assert given.cached("key", 0.0, fail).data == b"old"
-    assert "the server is down" in told[0]
-    with pytest.raises(AuditError, match="the server is down"):
+    assert "no answer" in told[0]
+    with pytest.raises(AuditError, match="no answer"):
         given.cached("another", 0.0, fail)
 
 

@@ -137,7 +137,7 @@ def test_credentials_are_not_shown_without_an_answer() -> None:
 def test_a_redirect_from_https_to_http_is_refused() -> None:
     response = httpx.Response(302, request=httpx.Request("GET", "https://user:s3cret@host/simple"))
     response.next_request = httpx.Request("GET", "http://host/simple")
-    with pytest.raises(NetworkError, match="redirects from https to http") as caught:
+    with pytest.raises(NetworkError, match="https to http") as caught:
         client._no_downgrade(response)
     assert "s3cret" not in caught.value.message
     response.next_request = httpx.Request("GET", "https://other/simple")

@@ -65,7 +65,7 @@ def test_verify_refuses_it_by_name_with_what_to_do(
     assert outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation) == 14
     said = " ".join(capsys.readouterr().out.split())
     assert f"torch_scatter: {NOTHING}" in said
-    assert "install pyg-lib instead, or an earlier release of torch_scatter" in said
+    assert said.count("pyg-lib") == 2 * said.count(NOTHING), "a remedy for each"
 
 
 def chosen(folder: Path) -> Choice:
@@ -78,7 +78,8 @@ def chosen(folder: Path) -> Choice:
 
 def test_an_index_that_offers_nothing_else_is_a_reason_to_compile(tmp_path: Path) -> None:
     wheel(tmp_path / "index")
-    assert chosen(tmp_path) == Choice(wheel=None, reason=f"the index's wheel (2.2.0) has {NOTHING}")
+    assert chosen(tmp_path).wheel is None
+    assert chosen(tmp_path).reason.endswith(f"(2.2.0) has {NOTHING}")
 
 
 def test_a_source_archive_with_nothing_to_compile_is_refused(tmp_path: Path) -> None:
@@ -91,12 +92,12 @@ def test_a_source_archive_with_nothing_to_compile_is_refused(tmp_path: Path) -> 
         unpack_sources(
             WANTED.extension, release, tmp_path / "work", folder=tmp_path, cache=tmp_path / "cache"
         )
-    assert "install pyg-lib" in (caught.value.remedy or "")
+    assert "pyg-lib" in caught.value.remedy
 
 
 def test_the_recipe_s_own_check_and_publishing_refuse_it(tmp_path: Path) -> None:
     site = environment(tmp_path) / "lib/python3.12/site-packages"
     (fault,) = verify_package.check(site, "torch_scatter", "cpu", (), "3.12")
-    assert fault.startswith(f"torch_scatter: {NOTHING}\n  install pyg-lib instead")
-    with pytest.raises(IntegrityError, match=f"is not published: torch_scatter: {NOTHING}"):
+    assert (fault.startswith(f"torch_scatter: {NOTHING}\n"), fault.count("pyg-lib")) == (True, 2)
+    with pytest.raises(IntegrityError, match=f"torch_scatter: {NOTHING}"):
         check_package(package(tmp_path), accelerator="cpu", archs=(), python="3.12", torch_version="2.13.0")

@@ -76,12 +76,12 @@ def test_every_wheel_of_a_mixed_index_gets_what_it_deserves(place: Place) -> Non
     place.offer("torch_spline_conv-1.2.2", inside=b"a CPU build")
 
     found = {extension.conda: place.choose(extension.conda) for extension in EXTENSIONS}
-    assert {name: choice.reason for name, choice in found.items() if choice.wheel is None} == {
-        "pytorch_sparse": "the index's wheel is for torch 2.13 cu126",
-        "pytorch_cluster": f"{corrupt.name} is damaged: the archive cannot be read (File is not a zip file)",
-        "pytorch_spline_conv": "the wheel claims cu130 but has no kernels",
-        "pyg-lib": "the index has no pyg_lib for torch 2.13 cu130",
-    }
+    facts = {
+        "pytorch_sparse": "torch 2.13 cu126", "pytorch_cluster": f"{corrupt.name} is damaged",
+        "pytorch_spline_conv": "no kernels", "pyg-lib": "no pyg_lib",
+    }  # fmt: skip
+    assert {name for name, choice in found.items() if choice.wheel is None} == set(facts)
+    assert all(fact in found[name].reason for name, fact in facts.items())
     scatter = found["pytorch_scatter"]
     assert scatter.reason == "torch_scatter-2.1.2+pt213cu130-cp312-cp312-linux_x86_64.whl"
     assert scatter.wheel is not None

@@ -87,7 +87,7 @@ def test_an_environment_is_named_by_folder_or_interpreter(tmp_path: Path) -> Non
     for wrong in (tmp_path / "nothing", tmp_path / "bin" / "nothing"):
         with pytest.raises(UsageError):
             interpreter(str(wrong), {})
-    with pytest.raises(UsageError, match="no environment is active"):
+    with pytest.raises(UsageError, match="no environment"):
         interpreter(None, {"PATH": str(tmp_path)})
 
 
@@ -120,7 +120,7 @@ def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyg_extensions.install.user_environment._SECONDS", 0.2)
-    with pytest.raises(PreflightError, match="takes more than"):
+    with pytest.raises(PreflightError, match="torch_scatter"):
         find_import_fault(
             find("torch_scatter"), environment(interpreter=fake_python(tmp_path / "slow", "exec sleep 9"))
         )

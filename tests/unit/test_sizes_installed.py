@@ -167,7 +167,7 @@ def test_two_pytorches_are_remarked(venv: Path) -> None:
     write(venv / "lib/libtorch.so", elf([(".text", b"t" * 800)]))
     record = {"name": "libtorch", "version": "2.12.0", "depends": [], "files": ["lib/libtorch.so"]}
     write(venv / "conda-meta/libtorch-2.12.0-h0.json", json.dumps(record).encode())
-    assert any("torch 1 and libtorch 2.12.0" in remark for remark in measure(venv).remarks)
+    assert any("torch 1 " in remark and " libtorch 2.12.0" in remark for remark in measure(venv).remarks)
     (venv / "lib/libtorch.so").unlink()
     (venv / "conda-meta/libtorch-2.12.0-h0.json").unlink()
     assert not measure(venv).remarks
@@ -181,7 +181,7 @@ def test_an_installation_with_target_is_an_environment(tmp_path: Path) -> None:
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not an environment"):
+    with pytest.raises(UsageError, match=f"^{tmp_path}: "):
         measure(tmp_path)
 
 
@@ -197,7 +197,5 @@ def test_what_is_not_counted_is_remarked(venv: Path) -> None:
     (venv / SITE / "inside").symlink_to(venv / SITE / "linked")
     sizes = measure(venv)
     assert sizes.installed - named(sizes, "linked").installed == before
-    assert sizes.remarks == (
-        "not counted: 8.0 kB of originals, which slim keeps in .megabuild-slim",
-        "not counted: the targets of 2 links out of the environment",
-    )
+    kept, linked = sizes.remarks
+    assert ("8.0 kB" in kept, BACKUP in kept, " 2 links" in linked) == (True, True, True)

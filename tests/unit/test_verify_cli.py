@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _ctypes
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,12 +37,12 @@ def test_a_failing_verdict_has_an_exit_code_of_its_own(
 ) -> None:
     assert call(invocation, "verify", str(wheel)) == 14
     shown = capsys.readouterr().out
-    assert "compiled without CUDA: no device code" in shown
-    assert "torch_spline_conv has no library for weighting" in shown
+    assert "no device code" in shown
     assert call(invocation, "verify", "--json", str(wheel), str(wheel)) == 14
     first, second = json.loads(capsys.readouterr().out)["subjects"]
     assert first == second
     assert (first["subject"], first["ok"]) == (wheel.name, False)
+    assert [one["path"] for one in first["libraries"] if "weighting" in one["reason"]]
     library = first["libraries"][0]
     assert (library["torch"], library["module"], library["ok"]) == ("2.13", "torch_spline_conv", False)
 
@@ -56,7 +57,7 @@ def test_a_published_package_that_rotted_is_refused(
     assert call(invocation, "verify", str(path)) != 6
     rot(path)
     assert call(invocation, "verify", str(path)) == 6
-    assert "damaged since it was published" in capsys.readouterr().err
+    assert path.name in capsys.readouterr().err
 
 
 def test_a_package_without_libraries_is_not_called_good(
@@ -64,7 +65,7 @@ def test_a_package_without_libraries_is_not_called_good(
 ) -> None:
     path = make_wheel(tmp_path, "of_somebody-2.1.2-py3-none-any.whl", {"of_somebody/__init__.py": b""})
     assert call(invocation, "verify", str(path)) == 14
-    assert "nothing to verify" in capsys.readouterr().out
+    assert "no libraries" in capsys.readouterr().out
 
 
 def on_h200(**more: Any) -> dict[str, Any]:
@@ -93,7 +94,8 @@ def test_each_library_is_compared_with_the_gpu() -> None:
     report = gpu.compare_with_gpus(Path("env"), on_h200())
     assert [one["runs"] for one in report["libraries"]] == ["native", "PTX-only", "missing"]
     assert not report["ok"]
-    assert report["faults"] == ["missing.so has no code for sm_90: rebuild with 9.0 in TORCH_CUDA_ARCH_LIST"]
+    (fault,) = report["faults"]
+    assert re.match(r"missing\.so .*sm_90: .*9\.0.*TORCH_CUDA_ARCH_LIST", fault)
     lines = [*gpu_lines(report)]
     assert "GPU: NVIDIA H200, sm_90" in lines
     two = gpu.compare_with_gpus(Path("env"), on_h200(devices=2 * [{"name": "NVIDIA H200", "arch": "sm_90"}]))
@@ -123,13 +125,13 @@ def test_without_a_gpu_it_says_so_with_a_code_of_its_own(
     folder = tmp_path / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     assert call(invocation, "verify-gpu", str(folder)) == 14  # it has no torch
-    assert "torch cannot be imported" in capsys.readouterr().out
+    assert "No module named" in capsys.readouterr().out
     torch = "__version__ = '2.13.0'\nclass version: cuda = '13.0'\nclass cuda: is_available = staticmethod(bool)\n"
     (find_python(folder).folder / "torch.py").write_text(torch)
     assert call(invocation, "verify-gpu", str(folder)) == 19
     shown = capsys.readouterr()
     assert "GPU: none" in shown.out
-    assert "no GPU tested" in shown.out
+    assert shown.out.count("no NVIDIA") == 1
     assert call(invocation, "verify-gpu", "--json", str(folder)) == 19
     answer = json.loads(capsys.readouterr().out)
     assert (answer["ok"], answer["devices"], answer["operations"]) == (False, [], [])
@@ -151,4 +153,5 @@ def test_an_environment_whose_python_breaks_is_reported(script: str, said: str, 
     python = tmp_path / "bin/python"
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
-    assert gpu.examine(tmp_path)["faults"] == [f"the environment's Python: {said}"]
+    (fault,) = gpu.examine(tmp_path)["faults"]
+    assert fault.endswith(f": {said}")

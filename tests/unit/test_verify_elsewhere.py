@@ -61,7 +61,7 @@ def test_an_extension_outside_site_packages_is_judged(env: Path, tmp_path: Path,
     assert not verdict.ok
     wrong = [library for library in verdict.libraries if library.module == "torch_scatter"]
     assert len(wrong) == 4
-    assert all("2.13.0 has no c10::gone_in_2_13" in library.reason for library in wrong)
+    assert all("c10::gone_in_2_13" in library.reason for library in wrong)
 
 
 def test_an_editable_extension_that_is_not_found_is_an_open_question(env: Path) -> None:
@@ -71,13 +71,13 @@ def test_an_editable_extension_that_is_not_found_is_an_open_question(env: Path) 
     )
     verdict = verify(env)
     assert verdict.unknown
-    assert any("editable mode from file:///src" in library.reason for library in verdict.libraries)
+    assert any("file:///src" in library.reason for library in verdict.libraries)
 
 
 def test_torch_of_another_folder_is_named(env: Path, tmp_path: Path) -> None:
     (env / SITE / "torch").rename(tmp_path / "torch")
     (env / SITE / "overlay.pth").write_text(f"# of another environment\n\n{tmp_path}\n")
-    assert any(f"torch comes from {tmp_path}" in note for note in verify(env).notes)
+    assert any(f" {tmp_path}: " in note and "--beside" in note for note in verify(env).notes)
 
 
 def test_lines_that_are_no_folders_name_none(env: Path) -> None:

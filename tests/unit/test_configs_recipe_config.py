@@ -77,7 +77,7 @@ def test_somebody_s_own_file_beside_the_recipe_is_kept(tmp_path: Path, repositor
     shutil.copy(repository / "recipe" / "recipe.yaml", tmp_path / "recipe")
     shutil.copy(repository / matrix.MATRIX_FILE, tmp_path)
     (tmp_path / OWN).write_text("blas_impl:\n  - mkl\n")
-    with pytest.raises(ConfigError, match=r"recipe/conda_build_config\.yaml: .* not generated"):
+    with pytest.raises(ConfigError, match=r"recipe/conda_build_config\.yaml: "):
         matrix.write(tmp_path)
     assert (tmp_path / OWN).read_text() == "blas_impl:\n  - mkl\n"
     (tmp_path / OWN).write_text(stamped("old: ['1']\n"))

@@ -64,9 +64,9 @@ def options(root: Path, name: str = SINGLE, **given: Any) -> Options:
 def test_a_recipe_for_conda_build_is_named_with_what_converts_it(make: Make) -> None:
     root = make(**{"recipe/meta.yaml": "package:\n"})
     (root / "recipe" / "recipe.yaml").unlink()
-    with pytest.raises(ConfigError, match="a recipe for conda-build") as old:
+    with pytest.raises(ConfigError, match="conda-build") as old:
         check_feedstock(root)
-    assert "conda-recipe-manager convert" in old.value.remedy
+    assert "conda-recipe-manager" in old.value.remedy
     answer = call(Invocation(log_folder=root), "build", "--root", str(root), "--plan")
     assert answer.exit_code == ConfigError.exit_code
 
@@ -136,7 +136,7 @@ def test_what_only_pytorchs_recipe_can_do_is_refused_for_another(make: Make) -> 
     for name, value in given.items():
         with pytest.raises(UsageError, match=r"no variant key \w+"):
             planning.overrides_from_options(options(root, **{name: value}))
-    with pytest.raises(UsageError, match="no variant key torch_version"):
+    with pytest.raises(UsageError, match="torch_version"):
         with_torch(load(root, SINGLE), "2.14.1", None)
     assert planning.overrides_from_options(options(root)) == {}
 
@@ -148,7 +148,7 @@ def test_the_local_provider_is_for_configs_that_name_none(make: Make, repository
     assert config.provider == "local"
     assert "channel_sources" not in config.variant  # which the engine would hash
     assert config.zip_keys == (("b", "c"),)
-    with pytest.raises(UsageError, match="is for the provider conda-forge"):
+    with pytest.raises(UsageError, match="conda-forge"):
         use_provider(load(repository, "linux_64_cpu"), "local", {})
     made = Environment(channels=(root,), pythons=())
     assert choose_isolation(None, config, made).name == "bubblewrap"
@@ -167,10 +167,11 @@ def test_the_plan_of_another_recipe_speaks_of_no_pytorch(make: Make, monkeypatch
     monkeypatch.setattr(planning, "choose_provider", provider(root, pythons=()))
     plan = planning.make_plan(options(root, engine="host"), print)
     lines = plan_lines(plan)
-    assert lines[0] == f"{SINGLE}: builds small-feedstock's recipe for {MACHINE}"
+    assert lines[0].startswith(f"{SINGLE}: ")
+    assert ("small-feedstock" in lines[0], lines[0].endswith(f" {MACHINE}")) == (True, True)
     assert [item.package.name for item in plan.items] == ["small"]
     assert "torch" not in "\n".join(lines).lower()
-    assert "no estimate yet" in lines[-1]
+    assert "no estimate" in lines[-1]
     assert (plan.stages, plan.staging_decision.decision, plan.rounds) == (False, "none", 1)
 
 
@@ -181,7 +182,7 @@ def test_another_platforms_config_is_planned_and_not_built(
     root = make(**{f"{CONFIG_FOLDER}/{foreign}.yaml": "a: ['1']\n"})
     monkeypatch.setattr(planning, "choose_provider", provider(root, pythons=()))
     plan = planning.make_plan(options(root, foreign, engine="host"), print)
-    with pytest.raises(IsolationError, match="not cross-compiled"):
+    with pytest.raises(IsolationError, match="cross-compiled"):
         plan.usable_isolation()
 
 
@@ -268,7 +269,7 @@ def test_a_link_out_of_a_feedstock_is_not_followed(path: str, make: Make, tmp_pa
     secret.mkdir() if path == CONFIG_FOLDER else secret.write_text("root:*:20228:0\n")
     (root / path).parent.mkdir(exist_ok=True)
     (root / path).symlink_to(secret)
-    with pytest.raises(ConfigError, match="link to outside") as refused:
+    with pytest.raises(ConfigError, match=path) as refused:
         check_feedstock(root)
     assert "root:" not in refused.value.message
 
@@ -283,7 +284,7 @@ def test_a_link_that_leads_nowhere_is_refused(target: str, make: Make) -> None:
 
 def test_a_build_string_that_is_a_path_is_refused(make: Make) -> None:
     root = make(RECIPE.replace("noarch: generic", "string: ../../../x"))
-    with pytest.raises(ConfigError, match="not a file name"):
+    with pytest.raises(ConfigError, match=r"\.\./\.\./\.\./x"):
         planning.render_recipe(options(root), {})
 
 
@@ -302,4 +303,4 @@ def test_a_plan_needs_no_channel_and_a_build_does(make: Make, monkeypatch: pytes
     planned, built = (call(Invocation(log_folder=root), *words, *more) for more in (("--plan",), ()))
     assert (planned.exit_code, built.exit_code) == (0, ProviderError.exit_code)
     assert re.search(r"^small-1-\w+_0 +build$", planned.output, re.MULTILINE)
-    assert "not asked: channel conda-forge" in planned.output
+    assert any("not asked" in line and "conda-forge" in line for line in planned.output.splitlines())

@@ -50,7 +50,7 @@ def huge(path: Path) -> None:
 @pytest.mark.parametrize("make", [pipe, endless, huge, Path.mkdir])
 def test_only_a_file_of_some_megabytes_is_read_as_text(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "x")
-    with pytest.raises(OSError, match="not a file of at most"):
+    with pytest.raises(OSError, match="not a file"):
         files.read_text(tmp_path / "x")
 
 
@@ -156,7 +156,7 @@ def test_a_limit_of_this_machine_is_no_damage_of_an_archive(tmp_path: Path) -> N
 def test_a_config_that_python_cannot_hold_is_an_error_of_the_config(text: str, tmp_path: Path) -> None:
     path = tmp_path / "linux_64_.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"cannot be read|nested"):
+    with pytest.raises(ConfigError, match=r"linux_64_\.yaml: "):
         config_file.read(path, tmp_path)
 
 

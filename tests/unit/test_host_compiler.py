@@ -41,9 +41,9 @@ def test_the_newest_accepted_gcc_is_taken(programs: Path) -> None:
 
 def test_the_package_to_install_is_named(programs: Path) -> None:
     install(programs, "g++-15", "15.1.0")  # without gcc-15
-    with pytest.raises(PreflightError, match="GCC 16, but nvcc accepts GCC 15") as refused:
+    with pytest.raises(PreflightError, match=r"GCC 16.* GCC 15") as refused:
         find_gcc_suffix(15, str(programs))
-    assert "apt-get install g++-15" in refused.value.remedy
+    assert "install g++-15" in refused.value.remedy
 
 
 def test_another_compiler_has_no_limit(programs: Path) -> None:

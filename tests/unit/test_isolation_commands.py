@@ -95,7 +95,7 @@ def test_files_belong_to_the_caller_with_every_kind_of_engine(
 
 def test_a_mount_that_cannot_work_is_named_before_anything_starts(programs: Path, tmp_path: Path) -> None:
     for isolation in (Host(), docker(), Bubblewrap(root=tmp_path)):
-        with pytest.raises(IsolationError, match="nowhere: not found"):
+        with pytest.raises(IsolationError, match="nowhere: "):
             run_command(isolation, Mount(source=tmp_path / "nowhere", target="/opt/a"))
     odd = tmp_path / "a,readonly=false"
     odd.mkdir()

@@ -108,7 +108,7 @@ def test_a_free_threaded_python_that_the_channel_is_not_ready_for_is_left_out_un
 def test_a_python_that_the_release_refuses_is_refused_with_the_reason(
     ask: Ask, plan: Callable[[Options], Plan], tree: Path
 ) -> None:
-    with pytest.raises(ProviderError, match=r"3\.10: PyTorch 2\.15\.2 requires Python >=3\.12") as caught:
+    with pytest.raises(ProviderError, match=r"3\.10: .*2\.15\.2 .*>=3\.12") as caught:
         plan(ask("2.15.2", source=tree, pythons=("3.10",)))
     assert "3.12, 3.13, 3.14" in caught.value.remedy
 
@@ -166,7 +166,7 @@ def test_missing_submodules_are_named_where_the_build_needs_them(ask: Ask, tree:
     (tree / "third_party" / "fmt" / "README").unlink()
     with pytest.raises(PreflightError, match="third_party/fmt") as caught:
         read_release(ask("2.15.2", source=tree), silent)
-    assert "git submodule update" in caught.value.remedy
+    assert "git submodule" in caught.value.remedy
     assert read_release(ask("2.15.2", source=tree, rehearse=True), silent).source == tree
 
 

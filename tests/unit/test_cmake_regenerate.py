@@ -84,4 +84,4 @@ def test_the_command_line_ends_without_a_traceback(
     assert main(["regenerate", str(build_dir / "nowhere")]) == 1
     said = "".join(capfd.readouterr())
     assert "CMake Error: x" in said
-    assert "nowhere/CMakeCache.txt: No such file or directory" in said
+    assert "nowhere/CMakeCache.txt" in said

@@ -174,9 +174,9 @@ def test_metadata_and_programs_name_what_is_there_and_tests_are_left_out(tmp_pat
 def test_a_wheel_that_reaches_outside_itself_or_is_missing_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "torch-1-cp312-cp312-any.whl", "w") as archive:
         archive.writestr("torch/../../outside", "")
-    with pytest.raises(ValueError, match="outside the wheel"):
+    with pytest.raises(ValueError, match="outside"):
         wheel_parts.find(tmp_path, "3.12")
-    with pytest.raises(FileNotFoundError, match=r"0 wheels of PyTorch for Python 3\.13"):
+    with pytest.raises(FileNotFoundError, match=r" 0 .*3\.13"):
         wheel_parts.find(tmp_path, "3.13")
 
 

@@ -44,7 +44,7 @@ def test_an_environment_of_another_user_is_refused(folder: str, tmp_path: Path) 
         pytest.skip("only root gives folders away")
     (tmp_path / ".venv" / "run-1").mkdir(parents=True)
     os.chown(tmp_path / folder, 12345, 12345)
-    with pytest.raises(PreflightError, match=f"{folder} belongs to another user"):
+    with pytest.raises(PreflightError, match=f"{folder} .*12345"):
         bootstrap._folder(tmp_path, "run-1")
 
 
@@ -73,7 +73,7 @@ def test_the_error_of_a_damaged_module_has_a_hint(
 def test_a_python_without_a_module_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     bootstrap.check_python()
     monkeypatch.setitem(sys.modules, "ctypes", None)
-    with pytest.raises(PreflightError, match="no module ctypes") as refused:
+    with pytest.raises(PreflightError, match="ctypes") as refused:
         bootstrap.check_python()
     assert "libffi-dev" in refused.value.remedy
 
@@ -149,5 +149,5 @@ def test_a_checkout_that_cannot_be_written_to_is_named(
         raise OSError(errno.EROFS, "Read-only file system", str(folder))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(PreflightError, match="is in the checkout"):
+    with pytest.raises(PreflightError, match=f"^{tmp_path}/.venv: Read-only"):
         bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)

@@ -11,6 +11,7 @@ from groundwork.errors import (
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
+    PreflightError,
     ProviderError,
     SwapRefused,
 )
@@ -182,13 +183,11 @@ def test_an_environment_that_was_solved_and_not_made_is_no_conflict(tmp_path: Pa
     table = ("╭────────┬──────╮", "│ Package ┆ Version │", "│ ninja   ┆ 1.13.2  │", "╰────────┴──────╯", "")
     wrong = "PyRattlerBuildError: failed to setup test environment"
     made = explained(tmp_path, *table, wrong, kind="solve", message=wrong, short=False)
-    assert "could not create a solved environment" in made.message
-    assert made.failure is not None
-    assert made.failure["kind"] == "environment"
+    assert (made.failure or {})["kind"] == "environment"
     conflict = explained(
         tmp_path, *table, *["another line"] * 9, wrong, kind="solve", message=wrong, short=False
     )
-    assert "no set of packages satisfies" in conflict.message
+    assert (type(conflict), (conflict.failure or {})["kind"]) == (PreflightError, "solve")
 
 
 def test_an_environment_that_had_no_room_is_a_matter_of_the_disk(

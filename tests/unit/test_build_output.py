@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from groundwork.names import PackageId
@@ -90,7 +92,6 @@ def test_swaps_are_told_and_kept() -> None:
         line("::megabuild:: swap from=3.12 to=3.11 steps=163 core=0"),
         line("::megabuild:: swap to=3.11 steps=many core=0"),
     )
-    assert [step.sentence for step in steps[1:]] == [
-        "Python 3.12 -> 3.11: 163 steps to run, 0 core objects among them"
-    ]
+    (step,) = steps[1:]
+    assert re.findall(r"[\d.]+", step.sentence) == ["3.12", "3.11", "163", "0"]
     assert parser.swaps == {"3.11": {"steps": 163, "core": 0}}

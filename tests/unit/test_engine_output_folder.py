@@ -28,10 +28,7 @@ def test_a_staging_without_its_metadata_goes_and_a_whole_one_stays(out: Path) ->
     output_folder.seal_stagings(out)
     told = output_folder.heal(out)
     assert [path.name for path in (out / "build_cache").iterdir()] == ["staging_whole"]
-    assert sorted(told) == [
-        "half-written staging cache staging_half",
-        "half-written staging cache staging_torn",
-    ]
+    assert sorted(text.split()[-1] for text in told) == ["staging_half", "staging_torn"]
     output_folder.drop_stagings(out)
     assert not output_folder.staging_caches(out)
 
@@ -54,7 +51,7 @@ def test_a_staging_that_was_not_flushed_goes(out: Path, damage: str) -> None:
     elif damage == "damaged seals":
         (out.parent / "stagings.json").write_text('{"staging_1')
     assert output_folder.staging_caches(out) == []
-    assert output_folder.heal(out) == ["half-written staging cache staging_1"]
+    assert [text.split()[-1] for text in output_folder.heal(out)] == ["staging_1"]
     make()
     assert output_folder.staging_caches(out) == [], "a former one's seal is not that of a new one"
     output_folder.seal_stagings(out)
@@ -64,7 +61,7 @@ def test_a_staging_that_was_not_flushed_goes(out: Path, damage: str) -> None:
 def test_a_package_cut_off_goes(out: Path) -> None:
     package = out / "linux-64" / "torch-1-0.conda"
     package.write_bytes(package.read_bytes()[:-20])
-    assert output_folder.heal(out) == ["damaged package torch-1-0.conda"]
+    assert [text.split()[-1] for text in output_folder.heal(out)] == ["torch-1-0.conda"]
     assert [path.name for path in channel_folder.package_files(out)] == ["torch-1-1.conda"]
 
 
@@ -113,7 +110,7 @@ def test_a_link_to_a_folder_is_removed_and_not_followed(out: Path, elsewhere: Pa
         shutil.rmtree(former)
     (out / name).symlink_to(elsewhere if name != "linux-64" else elsewhere / "linux-64")
     assert elsewhere / "linux-64" not in {path.resolve().parent for path in channel_folder.package_files(out)}
-    assert f"{name}, neither a file nor a folder" in output_folder.heal(out)
+    assert name in [text.partition(", ")[0] for text in output_folder.heal(out)]
     assert not (out / name).is_symlink()
     channel_folder.write_index(out, "linux-64")
 
@@ -125,7 +122,7 @@ def test_a_link_or_a_pipe_among_packages_is_removed(out: Path, elsewhere: Path, 
     path.unlink(missing_ok=True)
     path.symlink_to(elsewhere / "secret") if kind == "link" else os.mkfifo(path)
     assert path not in channel_folder.package_files(out)
-    assert output_folder.heal(out) == [f"linux-64/{name}, neither a file nor a folder"]
+    assert [text.partition(", ")[0] for text in output_folder.heal(out)] == [f"linux-64/{name}"]
     channel_folder.write_index(out, "linux-64")
     assert not path.is_symlink()
 
@@ -136,7 +133,7 @@ def test_a_staging_whose_metadata_is_a_link_or_a_pipe_is_none(out: Path, elsewhe
     metadata.parent.mkdir(parents=True)
     metadata.symlink_to(elsewhere / "secret") if kind == "link" else os.mkfifo(metadata)
     assert output_folder.staging_caches(out) == []
-    assert output_folder.heal(out) == ["half-written staging cache staging_1"]
+    assert [text.split()[-1] for text in output_folder.heal(out)] == ["staging_1"]
 
 
 def test_an_archive_that_is_a_pipe_or_a_link_is_not_read(out: Path, tmp_path: Path) -> None:

@@ -161,5 +161,5 @@ def test_what_a_build_may_have_made_is_neither_followed_nor_written_to(tmp_path:
     assert archive.read(target).package.name == "one"
     assert list(target.parent.iterdir()) == [target]
     (tmp_path / "link.conda").symlink_to(made)
-    with pytest.raises(IntegrityError, match=r"link\.conda is a symbolic link"):
+    with pytest.raises(IntegrityError, match=r"link\.conda .*link"):
         reproducible.normalise(tmp_path / "link.conda", target, DATE, level=1)

@@ -44,7 +44,8 @@ def test_all_configs_share_the_deadline(
     done = call(invocation, *words)
     configs = json.loads(done.stdout)["configs"]
     assert [one["exit_code"] for one in configs] == [28, 28]
-    assert "reached before preparing linux_64_cpu" in configs[0]["result"]["error"]["message"]
+    message = configs[0]["result"]["error"]["message"]
+    assert ("before preparing" in message, message.endswith(" linux_64_cpu")) == (True, True)
 
 
 def test_a_malformed_deadline_is_refused_first(invocation: Invocation) -> None:

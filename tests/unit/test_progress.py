@@ -25,4 +25,4 @@ def test_a_new_phase_resets_the_counters() -> None:
         None,
     ]
     assert Phases().feed("[1/2 1.0s] c++") == Step(phase="", done=1, total=2)
-    assert title("pytorch", "3.12", "python") == "pytorch 3.12: Python side"
+    assert title("pytorch", "3.12", "python").startswith("pytorch 3.12: Python")

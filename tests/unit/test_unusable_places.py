@@ -78,7 +78,7 @@ def test_a_read_only_disk_is_refused(tiny: Tiny, small: Path, invocation: Invoca
 @pytest.mark.parametrize("place", ["/proc/here", "/sys/here", "file/below", "/dev/null"])
 def test_an_unwritable_folder_is_named(place: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(PreflightError, match="cannot be written to") as caught:
+    with pytest.raises(PreflightError, match="written to") as caught:
         writable(tmp_path / place, "choose another")
     assert os.path.basename(place) in caught.value.message
 

@@ -131,7 +131,7 @@ def test_a_repeated_upload_adds_what_the_channel_lacks(release: Channel, anacond
 def test_a_server_that_refuses_is_an_error_without_the_token(release: Channel, anaconda: list[str]) -> None:
     done = upload(release, "--user", "refused", "--apply")
     assert done.exit_code == BuildError.exit_code
-    assert "libtorch-cuda-linalg: upload failed" in done.stderr
+    assert re.match(r"error: libtorch-cuda-linalg: ", done.stderr)
     assert "s3cr3t" not in done.output
     assert not [line for line in anaconda if "/libtorch/" in line], "its dependency was refused"
 

@@ -168,6 +168,6 @@ def test_a_changed_flag_is_refused_after_the_back_ends_own_configuring(tree: Rea
     source.write_text(before + "target_compile_definitions(c10 PRIVATE ANOTHER_FLAG)\n")
     result = script(tree, "3.13", "build_pytorch.sh")
     assert result.returncode == 9
-    assert "[c10]: its command line changed (with -DANOTHER_FLAG)" in result.stdout
+    assert re.search(r"\[c10\]: .*-DANOTHER_FLAG", result.stdout)
     assert tree.core_times() == core
     source.write_text(before)

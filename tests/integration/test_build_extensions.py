@@ -77,8 +77,8 @@ def test_a_failure_stops_only_what_needs_it_and_the_next_run_builds_that_alone(
     assert left == ["scatter py311", "sparse py311"]
     notes = {row.package.name: row.note for row in summary.packages if row.note}
     assert "error: pytorch_scatter does not compile" in notes["pytorch_scatter"]
-    assert notes["pytorch_sparse"] == "needs pytorch_scatter-py311, which failed"
-    assert any("needs pytorch_scatter-py311" in line for line in package_lines(summary.packages))
+    assert "pytorch_scatter-py311" in notes["pytorch_sparse"]
+    assert any("pytorch_scatter-py311" in line for line in package_lines(summary.packages))
     assert tiny.most_compilers() == 3
     monkeypatch.delenv("TINY_FAIL")
     compiled = len(tiny.compiles())

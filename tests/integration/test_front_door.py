@@ -95,7 +95,7 @@ def test_starts_at_the_same_time_set_up_once(small: Path) -> None:
     ]
     finished = [process.communicate(timeout=300) for process in running]
     assert [process.returncode for process in running] == [0, 0, 0]
-    assert sum("setting up an environment" in stderr for _, stderr in finished) == 1
+    assert sum("setting up" in stderr for _, stderr in finished) == 1
     assert all(stdout == "words\n" for stdout, _ in finished)
 
 
@@ -116,7 +116,7 @@ def test_a_lock_whose_hashes_do_not_fit_is_refused(clone: Path) -> None:
     (clone / "requirements.lock").write_text("click==8.1.8 --hash=sha256:" + "0" * 64 + "\n")
     refused = start(clone, "--list")
     assert refused.returncode == 5
-    assert "cannot set up the private environment" in refused.stderr
+    assert all(text in refused.stderr for text in (f"{clone}/.venv", "click==8.1.8"))
     assert environments(clone) == []
 
 
@@ -138,5 +138,5 @@ def test_an_old_python_gets_a_sentence(clone: Path, version: str) -> None:
         [old, str(clone / "build-locally.py")], capture_output=True, text=True, check=False
     )
     assert refused.returncode == 4
-    assert f"this is Python {version}" in refused.stderr
+    assert f" Python {version}" in refused.stderr
     assert refused.stderr.count("\n") == 2

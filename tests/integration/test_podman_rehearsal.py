@@ -90,5 +90,5 @@ def test_podman_is_taken_where_docker_does_not_run(
     assert isinstance(chosen, Container)
     assert chosen.name == "podman"
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(IsolationError, match="needs docker or podman"):
+    with pytest.raises(IsolationError, match="docker or podman"):
         choose_isolation(None, load(repository, CONFIG), Environment(channels=(), pythons=(), overrides={}))

@@ -168,7 +168,7 @@ def test_a_tree_of_tomorrow_goes_on_where_it_stopped(rehearsal: Rehearsal) -> No
     shutil.rmtree(options.state / "out")
     again = rehearse(options)
     assert again.summary.ok
-    assert any("the clock was set back" in text for text in again.sentences)
+    assert any("clock" in text and str(options.state) in text for text in again.sentences)
     lines = [text for text in again.lines if text.startswith("staging: ")]
     assert sum("Re-running CMake" in line for line in lines) <= 2
     compiled = [line.split()[-1] for line in lines if "Building" in line and " object " in line]

@@ -36,7 +36,7 @@ def test_it_ends_in_time_and_the_next_run_goes_on_from_there(
     monkeypatch.setenv("TINY_SECONDS", "1")
     error = until_deadline(tiny, 6.0)
     assert error.message.startswith("deadline 1h reached ")
-    assert "run the same command again" in error.remedy
+    assert "same command" in error.remedy
     objects = {path.name: path.stat().st_mtime_ns for path in tree.glob("*.o")}
     monkeypatch.setenv("TINY_SECONDS", "0")
     assert tiny.run().ok

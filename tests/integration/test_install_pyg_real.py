@@ -49,10 +49,7 @@ def test_spline_conv_is_compiled_for_the_torch_that_is_there(tmp_path: Path, rep
     environment = {**os.environ, "MEGABUILD_CACHE": str(tmp_path / "cache")}
     command = [sys.executable, str(repository / "scripts" / "install-pyg"), "--python", str(venv), "--json"]
     done = subprocess.run(
-        [*command, "--pyg", "source", "torch_spline_conv"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
+        [*command, "--pyg", "source", "torch_spline_conv"], env=environment, stdout=subprocess.PIPE, text=True
     )
     assert done.returncode == 0
     (row,) = json.loads(done.stdout)["extensions"]

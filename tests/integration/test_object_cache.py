@@ -111,8 +111,7 @@ def test_what_nvcc_makes_depends_on_the_programs_that_it_calls(
 
 
 @pytest.mark.parametrize(
-    ("output", "name", "said"),
-    [(BINDING, "g++", SAME_TEXT), (CORE, "g++", MISS), (BINDING, "nvcc", MISS)],
+    ("output", "name", "said"), [(BINDING, "g++", SAME_TEXT), (CORE, "g++", MISS), (BINDING, "nvcc", MISS)]
 )
 def test_only_the_bindings_are_found_by_their_text(
     repository: Path, compiler: Path, tmp_path: Path, output: str, name: str, said: list[str]

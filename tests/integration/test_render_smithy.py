@@ -59,10 +59,7 @@ def smithy_config(repository: Path, root: Path, name: str = "linux_64_cuda130", 
     return load(root, "linux_64_a")
 
 
-@pytest.mark.parametrize(
-    ("cuda", "newest"),
-    [("12.8", "cuda129"), ("13.10", "cuda134")],
-)
+@pytest.mark.parametrize(("cuda", "newest"), [("12.8", "cuda129"), ("13.10", "cuda134")])
 def test_cuda_without_a_list_of_its_own_has_the_newest_of_its_major_version(
     cuda: str, newest: str, repository: Path, tmp_path: Path
 ) -> None:

@@ -14,10 +14,7 @@ from gpu_tools.verify.check import LibraryVerdict, Verdict, verify
 from gpu_tools.verify.expectation import Expectation
 
 # gigabytes of wheels on a fresh machine
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
-]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")]
 ARCHS = ("9.0", "12.0")
 EXPECTED = Expectation(accelerator="cuda130", archs=ARCHS)
 KERNELS = ("basis", "weighting")

@@ -53,14 +53,7 @@ def request(
     tree: MemoryTree, folder: Path, *, package: str = "pytorch", version: str = "2.13.0"
 ) -> AuditRequest:
     """Return a request about a tree; the config is for CUDA 12.9."""
-    target = AuditTarget(
-        package=package,
-        version=version,
-        repository="",
-        tag="",
-        wheel="",
-        builds=(),
-    )
+    target = AuditTarget(package=package, version=version, repository="", tag="", wheel="", builds=())
     config = Config(
         name="some_config",
         platform="linux-64",

@@ -9,11 +9,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from audit_site import (
-    Answer,
-    Site,
-    serving,
-)
+from audit_site import Answer, Site, serving
 
 from groundwork.network import index as pip_configuration
 from pin_audit.facts import SourceOutcome

@@ -90,10 +90,7 @@ def environment(root: Path) -> Path:
     header = {"nvidia/cu13/include/cuda.h": b"/* cuda */\n" * 100}
     install(root, "nvidia-cuda-runtime", {**files, **header}, version="13.0")
     torch = library(work / "libtorch_cuda.so", "torch_cuda", linked=[cudart, cupti, cudnn]).read_bytes()
-    links = {
-        "torch/lib/libtorch_also.so": "libtorch_cuda.so",
-        "torch/include/alias.h": "torch.h",
-    }
+    links = {"torch/lib/libtorch_also.so": "libtorch_cuda.so", "torch/include/alias.h": "torch.h"}
     files = {
         "torch/__init__.py": b"import os\n",
         "torch/lib/libtorch_cuda.so": torch,

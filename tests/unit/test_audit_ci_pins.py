@@ -74,7 +74,7 @@ def test_extensions_have_a_matrix(tmp_path: Path) -> None:
         ".github/workflows/building.yml": (
             "jobs:\n  wheel:\n    strategy:\n      matrix:\n        python-version: [3.8, 3.10]\n"
             "        torch-version: [2.0.0, 2.1.0]\n        cuda-version: ['cpu', 'cu121']\n"
-        ),
+        )
     }
     outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package=package, version="2.1.2"))
     assert {fact.name: (fact.value, fact.where.line) for fact in outcome.facts} == {

@@ -84,10 +84,7 @@ EXPECTED = [
     ("python", "3.12.* *_cpython, 3.13.* *_cp313", "linux-64", 21),
     ("python", "3.12.* *_cpython", "osx-arm64", 21),
 ]
-MIGRATING = [
-    ("libfoo", "2.0", "linux-64", 8),
-    ("python", "3.14.* *_cp314", "", 10),
-]
+MIGRATING = [("libfoo", "2.0", "linux-64", 8), ("python", "3.14.* *_cp314", "", 10)]
 
 
 def lay_out(folder: Path, config_file: str, migrations: str) -> Path:

@@ -14,13 +14,7 @@ from typing import cast
 import pytest
 from tiny import kept_sentences
 
-from groundwork.errors import (
-    BuildError,
-    IntegrityError,
-    MegabuildError,
-    OutOfMemoryError,
-    SwapRefused,
-)
+from groundwork.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError, SwapRefused
 from groundwork.jobs import Budget, Jobs
 from megabuild.engine.archive import Archive
 from megabuild.run.graph import Graph, Inbox

@@ -27,12 +27,7 @@ STUB = 'for object; do :; done\necho "+ $object" >>log\nsleep "${STUB_SECONDS:-0
 def write(state: Path, heavy_jobs: int = 0) -> Path:
     """Write the files of a state folder; return the launcher."""
     (state / "tmp").mkdir(parents=True, exist_ok=True)
-    write_launcher(
-        state,
-        inside=str(state),
-        folder=f"{state}/objects",
-        heavy_jobs=heavy_jobs,
-    )
+    write_launcher(state, inside=str(state), folder=f"{state}/objects", heavy_jobs=heavy_jobs)
     return state / COMPILER_LAUNCHER
 
 

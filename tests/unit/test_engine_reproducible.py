@@ -95,11 +95,7 @@ def test_a_program_stays_one_and_a_link_leads_where_it_led(tmp_path: Path) -> No
     made = assemble(tmp_path / "one", content, [])
     reproducible.normalise(made, made, DATE, level=1)
     found = {name: (one.mode, one.link) for name, one in entries(made).items() if name in os.listdir(content)}
-    assert (found["program"], found["library"], found["link"][1]) == (
-        ("0o755", ""),
-        ("0o644", ""),
-        "library",
-    )
+    assert (found["program"], found["library"], found["link"][1]) == (("0o755", ""), ("0o644", ""), "library")
 
 
 def test_a_kill_in_the_middle_leaves_the_package_as_it_was(

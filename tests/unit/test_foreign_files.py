@@ -112,10 +112,7 @@ def test_a_package_whose_damage_shows_while_it_is_packed_is_damaged(
     package = tmp_path / f"{STEM}.conda"
     out = str(tmp_path / "out")
     assert call(invocation, "slim", str(conda(package)), "-o", out).exit_code == 0
-    damaged = [
-        {"about": "other.json"},
-        {"paths": {"paths": [{"_path": ["x"]}]}},
-    ]
+    damaged = [{"about": "other.json"}, {"paths": {"paths": [{"_path": ["x"]}]}}]
     for how in damaged:
         conda(package, **how)  # type: ignore[arg-type]
         answer = call(invocation, "slim", str(package), "-o", out)

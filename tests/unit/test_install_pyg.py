@@ -13,13 +13,7 @@ from packaging.version import Version
 
 from command_line.main import megabuild
 from command_line.run_command import Invocation
-from groundwork.errors import (
-    BuildError,
-    OutOfSpaceError,
-    PreflightError,
-    ProviderError,
-    UsageError,
-)
+from groundwork.errors import BuildError, OutOfSpaceError, PreflightError, ProviderError, UsageError
 from groundwork.network.index import File
 from megabuild.configs.config import load
 from pyg_extensions.install import user_environment

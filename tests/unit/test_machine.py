@@ -12,14 +12,7 @@ import pytest
 
 from groundwork.errors import UsageError
 from groundwork.jobs import compile_jobs
-from groundwork.machine import (
-    Machine,
-    MemoryWatch,
-    kernel_kills,
-    lacked_memory,
-    measure,
-    was_killed,
-)
+from groundwork.machine import Machine, MemoryWatch, kernel_kills, lacked_memory, measure, was_killed
 from megabuild.plan.estimate import GB
 
 NONE = Path("/no/such/list")

@@ -56,11 +56,7 @@ def _ask(
 ) -> Environment:
     return choose_provider(
         ProviderRequest(
-            config=config,
-            planned=planned,
-            cache=tmp_path,
-            report=lambda _: None,
-            rehearsal=rehearsal,
+            config=config, planned=planned, cache=tmp_path, report=lambda _: None, rehearsal=rehearsal
         )
     ).provide()
 

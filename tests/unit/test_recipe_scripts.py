@@ -127,8 +127,7 @@ def test_a_linalg_library_that_lacks_a_symbol_or_is_the_other_flavour_is_refused
 
 
 @pytest.mark.parametrize(
-    ("name", "needed"),
-    [("libtorch_cuda_linalg.so", "libmagma.so"), ("libtorch_cpu.so.2.6", "libonnx.so.1")],
+    ("name", "needed"), [("libtorch_cuda_linalg.so", "libmagma.so"), ("libtorch_cpu.so.2.6", "libonnx.so.1")]
 )
 @pytest.mark.parametrize("with_flags", [True, False])
 def test_a_library_is_refused_that_finds_nothing_through_its_link_in_torch(

@@ -21,11 +21,7 @@ def call(invocation: Invocation, *arguments: str) -> int:
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
     library = elf([(".text", b"t" * 3000), (".nv_fatbin", GPU_CODE)])
-    files = {
-        "torch/lib/libx.so": library,
-        "torch/x.py": b"x" * 900,
-        "small.md": b"d",
-    }
+    files = {"torch/lib/libx.so": library, "torch/x.py": b"x" * 900, "small.md": b"d"}
     return make_wheel(tmp_path, "torch-2.0-cp312-cp312-linux_x86_64.whl", files)
 
 

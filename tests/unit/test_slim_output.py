@@ -29,10 +29,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compil
 @pytest.fixture
 def made_wheel(tmp_path: Path) -> Path:
     content = library(tmp_path / "libmine.so", "mine").read_bytes()
-    files = {
-        "torch_mine/_C.so": content,
-        "torch_mine/__init__.py": b"",
-    }
+    files = {"torch_mine/_C.so": content, "torch_mine/__init__.py": b""}
     return make_wheel(tmp_path, "torch_mine-1.0-cp312-cp312-linux_x86_64.whl", files)
 
 

@@ -32,11 +32,7 @@ NO_GPU = "int cuInit(unsigned f) { return %d; } int cuDriverGetVersion(int *v) {
 
 @pytest.mark.parametrize(
     ("libcuda", "said"),
-    [
-        ("int nothing;", "not an NVIDIA driver's"),
-        (NO_GPU % 804, "cuda-compat"),
-        (NO_GPU % 999, "dmesg"),
-    ],
+    [("int nothing;", "not an NVIDIA driver's"), (NO_GPU % 804, "cuda-compat"), (NO_GPU % 999, "dmesg")],
 )
 def test_a_driver_that_does_not_work_is_told_from_none(libcuda: str, said: str, tmp_path: Path) -> None:
     assert said in probed(tmp_path, "print(driver()['error'])", libcuda=libcuda)

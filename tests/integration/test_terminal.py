@@ -116,7 +116,7 @@ def test_a_second_run_prepares_nothing_and_a_run_without_a_terminal_says_it_in_l
     channels = (tmp_path / "output" / "packages" / "tiny-rehearsal" / ".megabuild-channels.json").read_text()
     shutil.rmtree(tmp_path / "cache")
     second = run()
-    assert "exist" in second
+    assert "packages exist" in second
     assert "packing" not in second
     assert not (tmp_path / "cache" / "channel" / "store").exists(), "nothing to do, so nothing is prepared"
     assert (

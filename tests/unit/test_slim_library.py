@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import shutil
 import struct
 import subprocess
@@ -258,7 +257,7 @@ def test_sections_that_share_bytes_are_left_alone(tmp_path: Path) -> None:
     struct.pack_into("<Q", data, table + 64 * (index or 0) + 24, names - 8)
     library.write_bytes(data)
     done, _ = slimmed(library, "sm_120")
-    assert re.search(r"\d+ to \d+", done.trouble)
+    assert "two uses" in done.trouble
 
 
 def test_on_aarch64_whole_pages_of_64_kb_go(tmp_path: Path) -> None:

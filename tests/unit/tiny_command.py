@@ -34,7 +34,7 @@ class Packing(Made):
     _package = LocalPackage(name="noise", version="1.0", platform="linux-64", fill=fill)
 
     def survey(self) -> Environment:
-        """Tell what is to be packed."""
+        """Report the package to pack."""
         if not Store(self.request.cache / "channel", writing=False).missing([self._package]):
             return self.environment
         download = Download(what="wheels", count=2, size=DOWNLOAD)

@@ -6,7 +6,6 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -90,17 +89,32 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="Time limit of the whole audit.")  # fmt: skip
 @version("audit-pins")
 @click.pass_context
-def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result:
+def audit(
+    context: click.Context, /, *, package_words: tuple[str, ...], root: Path | None, release: str | None,
+    upstream: str | None, ref: str | None, bump: str | None, tree: Path | None, pinning: Path | None,
+    write: Path | None, snapshot: bool, fail_on: str | None, offline: bool, timeout: float,
+) -> Result:  # fmt: skip
     """Compare every dependency: upstream, the recipe, conda-forge.
 
     Reads upstream's submodules, wheel requirements and CI pins, each variant of the recipe, conda-forge's pins,
     migrations and newest versions, and GPU architectures. If a source fails, its cells give the reason.
     """
-    from pin_audit.bump_command import bump
-    from pin_audit.command import AuditOptions
-    from pin_audit.command import audit as command
+    from pin_audit import bump_command, command
 
-    options = AuditOptions(**values)
+    options = command.AuditOptions(
+        package_words=package_words,
+        release=release,
+        upstream=upstream,
+        ref=ref,
+        tree=tree,
+        pinning=pinning,
+        offline=offline,
+        timeout=timeout,
+        write=write,
+        fail_on=fail_on,
+        snapshot=snapshot,
+        bump=bump,
+    )
     invocation: Invocation = context.obj
     console = Console(stderr=True, highlight=False, emoji=False, markup=False)
     # a status line on a terminal, no output elsewhere
@@ -117,7 +131,7 @@ def audit(context: click.Context, /, root: Path | None, **values: Any) -> Result
         folder = _root(root)
         if root is None and not Path.cwd().is_relative_to(folder):
             tell(f"auditing the recipes of {folder}")
-        make = command if options.bump is None else bump
+        make = command.audit if bump is None else bump_command.bump
         result = make(options, folder, tell=tell, progress=progress)
     if not invocation.json and result.lines and sys.stdout.isatty():
         console = Console(highlight=False, emoji=False)

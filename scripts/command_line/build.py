@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -98,8 +97,11 @@ PYG = "PyTorch Geometric's extensions"
 @click.pass_context
 def build(
     context: click.Context, /, *, configs: tuple[str, ...], every: bool, provider: str | None, root: str | None,
-    output: str | None, torch: str | None, torch_source: Path | None, engine: str, memory: float | None,
-    deadline: str | None, plan_only: bool, verbose: bool, remove_trees: bool, **unchanged: Any,
+    pythons: tuple[str, ...], torch: str | None, torch_source: Path | None, rehearse: bool, plan_only: bool,
+    verbose: bool, engine: str, cpu_count: int | None, optimization: str | None, upstream_tests: bool,
+    keep_going: bool, deadline: str | None, remove_trees: bool, output: str | None, pyg: str,
+    extensions: tuple[str, ...], pyg_index: str | None, pyg_sources: str | None, arch_list: str | None,
+    memory: float | None,
 ) -> Result:  # fmt: skip
     """Build each CONFIG: libtorch once, pytorch for every Python, then PyTorch Geometric's extensions.
 
@@ -133,17 +135,27 @@ def build(
         config = use_provider(file, provider, os.environ)
         return Options(
             config=with_torch(config, torch, torch_source),
-            own=is_own(repository),
             root=repository,
             output=folder,
             cache=cache_folder(os.environ),
+            own=is_own(repository),
+            rehearse=rehearse,
+            pythons=pythons,
             engine=None if engine == "auto" else engine,
+            keep_going=keep_going,
+            optimization=optimization,
+            upstream_tests=upstream_tests,
+            cpu_count=cpu_count,
+            pyg=pyg,
+            pyg_index=pyg_index,
+            pyg_sources=pyg_sources,
+            extensions=extensions,
+            arch_list=arch_list,
             memory=int(memory * 1e9) if memory is not None else None,
             torch=torch if torch != file.torch_version else None,
             torch_source=torch_source.absolute() if torch_source else None,
             deadline=until,
             earlier=earlier,
-            **unchanged,
         )
 
     options = {

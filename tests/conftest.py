@@ -10,6 +10,11 @@ import pytest
 from command_line.run_command import Invocation
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare how the page of options is renewed."""
+    parser.addoption("--renew-options", action="store_true", help="write docs/options.md again")
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The repository under test."""

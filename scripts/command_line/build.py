@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
 import click
@@ -12,10 +11,11 @@ from command_line.configs import choose, config_names
 from command_line.options import SETTINGS, GroupedCommand, json_option, option, version
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
+from groundwork.errors import MegabuildError, UsageError
 from groundwork.interrupts import parse_deadline
 from groundwork.machine import machine_platform
 from groundwork.result import Result
-from megabuild.configs.config import Config, available, list_command, load, of_provider
+from megabuild.configs.config import available, list_command, load, of_provider
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.sharing import sort_for_sharing
 
@@ -131,10 +131,16 @@ def build(
     from megabuild.plan.options import Options
     from megabuild.plan.torch_version import with_torch
 
-    def make_options(file: Config, earlier: tuple[str, ...]) -> Options:
-        config = use_provider(file, provider, os.environ)
-        return Options(
-            config=with_torch(config, torch, torch_source),
+    options: dict[str, Options | MegabuildError] = {}
+    for number, name in enumerate(chosen):
+        file = load(repository, name)
+        try:
+            config = with_torch(use_provider(file, provider, os.environ), torch, torch_source)
+        except UsageError as error:  # the other configs are built
+            options[name] = error
+            continue
+        options[name] = Options(
+            config=config,
             root=repository,
             output=folder,
             cache=cache_folder(os.environ),
@@ -155,13 +161,8 @@ def build(
             torch=torch if torch != file.torch_version else None,
             torch_source=torch_source.absolute() if torch_source else None,
             deadline=until,
-            earlier=earlier,
+            earlier=chosen[:number],
         )
-
-    options = {
-        name: partial(make_options, load(repository, name), chosen[:number])
-        for number, name in enumerate(chosen)
-    }
     return run_configs(options, invocation, plan_only=plan_only, remove_trees=remove_trees)
 
 

@@ -14,18 +14,18 @@ _HEADS = ("config", "will", "download", "disk", "time")
 CANNOT = "cannot be built"
 
 
-def overview_lines(plans: Mapping[str, Plan | MegabuildError | None]) -> list[str]:
+def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
     """Return a row per config, their sum, and each error with the configs that it stops.
 
-    `plans`: by config; None where planning ended in a bug, which the build of that config will report.
+    `plans`: by config, or the exception that ended planning; its report follows if it is a bug.
     """
     rows, reasons = [], dict[str, list[str]]()
     remedies: dict[str, str] = {}
     downloads, disk, hours = 0, 0, 0.0
     for name, plan in plans.items():
-        if not isinstance(plan, Plan):
-            rows.append((name, CANNOT if plan else "?", "", "", ""))
-            if plan:
+        if isinstance(plan, Exception):
+            rows.append((name, CANNOT if isinstance(plan, MegabuildError) else "?", "", "", ""))
+            if isinstance(plan, MegabuildError):
                 reason = plan.message.removeprefix(f"{name}: ")
                 reasons.setdefault(reason, []).append(name)
                 remedies.setdefault(reason, plan.remedy)

@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from difflib import SequenceMatcher
@@ -68,10 +68,6 @@ _CLICK_SENTENCES = (
 )
 
 
-def _print(document: object) -> None:
-    click.echo(json.dumps(document, indent=1))
-
-
 @dataclass
 class Invocation:
     """Facts about one start of the program that an error report needs."""
@@ -80,7 +76,8 @@ class Invocation:
     json: bool = False  #: standard output holds exactly one JSON document
     verbose: bool = False  #: print every line of the builds
     log: Path | None = None  #: log of the run in progress, printed with an error
-    show: Callable[[object], None] = _print  #: prints the JSON document
+    #: the entry of one of several configs; its "result" is the JSON document, which is then not printed
+    entry: dict[str, object] | None = None
 
 
 def run(
@@ -131,7 +128,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
                     format="help", lines=shown.format_message().splitlines(), exit_code=UsageError.exit_code
                 )
             if isinstance(result, Result) and invocation.json:
-                invocation.show(result.to_json())
+                _give(result.to_json(), invocation)
             elif isinstance(result, Result) and result.lines:
                 _print_lines(result.lines, sys.stdout)
         sys.stdout.flush()
@@ -231,7 +228,7 @@ def _report(error: MegabuildError, kind: str, invocation: Invocation) -> None:
     remedy = certificates.remedy_for(error.message, error.remedy)
     log = str(invocation.log or "")
     if invocation.json:
-        invocation.show(error_document(error, kind, remedy, log))
+        _give(error_document(error, kind, remedy, log), invocation)
     lines = [f"error: {error.message}"]
     lines += [f"hint: {remedy}"] if remedy else []
     lines += [f"log: {log}"] if log and log not in error.message + remedy else []
@@ -249,6 +246,13 @@ def error_document(error: MegabuildError, kind: str, remedy: str, log: str = "")
         "log": log or None,
     }
     return {"error": document | ({"failure": error.failure} if error.failure else {})}
+
+
+def _give(document: Mapping[str, object], invocation: Invocation) -> None:
+    if invocation.entry is not None:
+        invocation.entry["result"] = document
+    else:
+        click.echo(json.dumps(document, indent=1))
 
 
 def _print_lines(lines: Sequence[str], stream: TextIO) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -27,45 +27,41 @@ from megabuild.status.status import Status
 
 
 def run_configs(
-    options: Mapping[str, Callable[[], Options]],
+    options: Mapping[str, Options | MegabuildError],
     invocation: Invocation,
     *,
-    plan_only: bool = False,
-    remove_trees: bool = False,
+    plan_only: bool,
+    remove_trees: bool,
 ) -> Result:
-    """Plan or build configs one after the other. If one fails, the next one starts; Ctrl-C ends all."""
+    """Plan or build configs one after the other. If one fails, the next one starts; Ctrl-C ends all.
 
-    def run(name: str, own: Invocation) -> Result:
-        plan = plans.get(name)
-        if plan_only and plan is not None and not isinstance(plan, MegabuildError):
-            return plan_result(plan)
-        return _run_config(options[name](), own, plan_only=plan_only, remove_trees=remove_trees)
-
-    plans: dict[str, Plan | MegabuildError | None] = {}
-
+    `options`: by config; the error of a config that does not support its options.
+    """
     if len(options) == 1:
-        return run(next(iter(options)), invocation)
-    plans |= _survey(options, _console(invocation), plan_only=plan_only)
+        (only,) = options.values()
+        if isinstance(only, MegabuildError):
+            raise only
+        return _run_config(only, invocation, plan_only=plan_only, remove_trees=remove_trees)
+    console = _console(invocation)
+    plans = _survey(options, console, plan_only=plan_only)
     overview = overview_lines(plans)
     if not plan_only:
-        show(_console(invocation), overview)
-    entries: list[dict[str, object]] = [{"config": name, "exit_code": None, "log": None} for name in options]
+        show(console, overview)
+    entries: list[dict[str, object]] = [{"config": name, "exit_code": None, "log": None} for name in plans]
     rows, exit_code = [], 0
-    for number, (name, entry) in enumerate(zip(options, entries, strict=True), 1):
-        plan = plans[name]
+    for number, (entry, (name, plan)) in enumerate(zip(entries, plans.items(), strict=True), 1):
         if exit_code == Interrupted.exit_code:
             rows.append((name, "", "not started"))
             continue
         if isinstance(plan, MegabuildError):
-            entry |= error_document(plan, type(plan).__name__, plan.remedy)
-            entry |= {"exit_code": plan.exit_code, "result": {"error": entry.pop("error")}}
+            document = error_document(plan, type(plan).__name__, plan.remedy)
+            entry |= {"exit_code": plan.exit_code, "result": document}
             rows.append((name, "", f"{Sign.failed} {CANNOT}: exit code {plan.exit_code}"))
             exit_code = exit_code or plan.exit_code
             continue
-        show(_console(invocation), ["", f"[{number}/{len(options)}] {name}"])
-        own = replace(invocation, log=None, show=partial(entry.__setitem__, "result"))
-        began = time.monotonic()
-        code = outcome(partial(run, name, own), own)
+        show(console, ["", f"[{number}/{len(plans)}] {name}"])
+        own, began = replace(invocation, log=None, entry=entry), time.monotonic()
+        code = outcome(partial(_run_planned, plan, own, plan_only=plan_only, remove_trees=remove_trees), own)
         entry |= {"exit_code": code, "log": str(own.log) if own.log else None}
         state = f"{Sign.failed} exit code {code}" if code else Sign.done
         rows.append((name, duration(time.monotonic() - began), state))
@@ -80,22 +76,33 @@ def run_configs(
 
 
 def _survey(
-    options: Mapping[str, Callable[[], Options]], console: Console, *, plan_only: bool
-) -> dict[str, Plan | MegabuildError | None]:
-    """Plan all configs before the first one is built; None where planning ends in a bug."""
-    plans: dict[str, Plan | MegabuildError | None] = {}
+    options: Mapping[str, Options | MegabuildError], console: Console, *, plan_only: bool
+) -> dict[str, Plan | Exception]:
+    """Plan all configs before the first one is built; return the plan or the exception of each."""
+    plans: dict[str, Plan | Exception] = {}
     with Screen(console) as screen:
-        for number, (name, make) in enumerate(options.items()):
+        for number, (name, config) in enumerate(options.items()):
             screen.count("planning", number, len(options))
+            if isinstance(config, MegabuildError):
+                plans[name] = config
+                continue
             try:
-                config = make()
                 with in_use.shared_lock(config.cache, config.cache_name, objects_lock(config.objects_name)):
                     plans[name] = _plan(config, screen, plan_only=plan_only)
-            except MegabuildError as error:
+            except Exception as error:
                 plans[name] = error
-            except Exception:
-                plans[name] = None
     return plans
+
+
+def _run_planned(
+    plan: Plan | Exception, invocation: Invocation, *, plan_only: bool, remove_trees: bool
+) -> Result:
+    """Show a plan of the survey, or build its config, which is planned again: others were built meanwhile."""
+    if isinstance(plan, Exception):
+        raise plan
+    if plan_only:
+        return plan_result(plan)
+    return _run_config(plan.options, invocation, plan_only=False, remove_trees=remove_trees)
 
 
 def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, remove_trees: bool) -> Result:
@@ -122,8 +129,7 @@ def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, re
         if remove_trees and result.exit_code == 0:
             from megabuild.run.session import remove_trees as remove
 
-            freed = f"work trees removed: {size(remove(options))}"
-            result = replace(result, lines=["", freed, *result.lines])
+            show(console, ["", f"work trees removed: {size(remove(options))}"])
         return _shown(result, invocation)
 
 

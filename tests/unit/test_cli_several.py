@@ -23,11 +23,12 @@ from command_line import running
 from command_line.main import megabuild
 from command_line.overview import overview_lines
 from command_line.run_command import Invocation, outcome
-from groundwork.errors import BuildError, BusyError, DeadlineError, MegabuildError, ProviderError
+from groundwork import in_use
+from groundwork.errors import BuildError, BusyError, DeadlineError, ProviderError
 from groundwork.names import PackageId
 from groundwork.result import Result
 from megabuild.plan import planning
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.plan import Estimate, Plan
 from megabuild.run import session
 from megabuild.run.summary import PackageResult, Summary
@@ -53,6 +54,9 @@ class Runs:
         self.plans: dict[str, Act] = {}  # extra actions while planning
 
     def plan(self, options: Options, *_: object, **how: bool) -> FakePlan:
+        for lock in (in_use.SHARED, options.cache_name, objects_lock(options.objects_name)):
+            with in_use.exclusive_lock(options.cache, lock) as free:
+                assert not free, "clean would remove files in use"
         self.plans.get(options.config.name, lambda: None)()
         return FakePlan(options)
 
@@ -147,12 +151,15 @@ def test_a_failure_is_reported_and_does_not_stop_the_others(
 
 def test_what_cannot_be_built_is_a_row_and_an_entry(runs: Runs, invocation: Invocation) -> None:
     runs.plans["linux_64_cuda130"] = fail(ProviderError("no mirror", "add one"))
-    result = build(invocation, *NAMES, "--json")
-    assert runs.names() == ["linux_64_cpu", "linux_64_cuda129"]
-    second = json.loads(result.stdout)["configs"][1]
+    runs.plans["linux_64_cuda129"] = fail(ZeroDivisionError("by zero"))
+    result = build(invocation, *NAMES, "linux_64_cpu_wheel", "--torch-source", "pytorch", "--json")
+    assert runs.names() == ["linux_64_cpu"]
+    _, second, third, wheel = json.loads(result.stdout)["configs"]
     assert (second["exit_code"], second["log"]) == (5, None)
     assert second["result"]["error"]["message"] == "no mirror"
     assert results(result.stderr)["linux_64_cuda130"] == "5"
+    assert (third["exit_code"], third["result"]["error"]["kind"]) == (70, "ZeroDivisionError")
+    assert (wheel["exit_code"], wheel["result"]["error"]["remedy"]) == (2, "omit --torch-source")
 
 
 def test_the_overview_has_a_row_per_config_their_sum_and_each_reason_once(
@@ -162,12 +169,12 @@ def test_the_overview_has_a_row_per_config_their_sum_and_each_reason_once(
     monkeypatch.setattr(planning, "choose_provider", provider(channel))
     plan = Tiny(output=tmp_path / "output", channel=channel, root=ROOT).plan(cache=tmp_path / "cache")
     gigabyte = Estimate(disk=10**9, hours=1.5)
-    plans: dict[str, Plan | MegabuildError | None] = {
+    plans: dict[str, Plan | Exception] = {
         "a": replace(plan, estimate=gigabyte),
         "b": replace(plan, estimate=gigabyte),
         "c": ProviderError("c: no channel", "set a mirror"),
         "d": ProviderError("d: no channel", "set another"),
-        "e": None,
+        "e": ZeroDivisionError("by zero"),
     }
     lines = overview_lines(plans)
     assert lines[1].split()[:2] == ["a", "build"]

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import tenacity
 
 from command_line.run_command import Invocation
 
@@ -25,6 +26,15 @@ def repository() -> Path:
 def invocation(tmp_path: Path) -> Invocation:
     """A start of the program whose crash files go to a temporary folder."""
     return Invocation(log_folder=tmp_path / "logs")
+
+
+@pytest.fixture(autouse=True)
+def _servers_of_this_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take from unit tests, whose servers are all on this machine, proxies and the pauses before another request."""
+    if request.path.parent.name == "unit":
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(tenacity, "wait_random_exponential", lambda **_: tenacity.wait_none())
 
 
 # Started from a background job or by nohup, these are ignored, and so in every child: nothing could be interrupted.

@@ -63,8 +63,6 @@ def html(names: Mapping[str, str], base: str = "/files/") -> bytes:
 
 def configured_by_the_test(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Replace this machine's configuration of pip by one that a test writes."""
-    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
     said = SimpleNamespace(text="", help="")
     answers = {"config": lambda: said.text, "download": lambda: said.help}
     monkeypatch.setattr(

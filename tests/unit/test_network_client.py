@@ -26,12 +26,6 @@ from groundwork.network import client
 from groundwork.network.client import Client, NetworkError
 
 
-@pytest.fixture(autouse=True)
-def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def test_a_transient_error_is_retried(tmp_path: Path) -> None:
     def recover(handler: Handler) -> None:
         failing = len(handler.server.asked) < 3

@@ -187,7 +187,6 @@ def test_an_index_that_does_not_answer_is_left_out(
     world: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(resolver._SET, "UV_HTTP_RETRIES", "0")
-    monkeypatch.setattr(resolver, "PAGE_TIMEOUTS", replace(resolver.PAGE_TIMEOUTS, pause=0.01))
     world.answers["/broken/lib/"] = lambda handler: handler.reply(500, b"")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", f"{world.url}/broken http://127.0.0.1:9/closed")
     monkeypatch.setenv("PIP_FIND_LINKS", f"{world.url}/links {tmp_path}/nowhere")

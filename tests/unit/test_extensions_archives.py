@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import http.server
-import threading
 from pathlib import Path
 
 import pytest
+from audit_site import serving
 
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.index import Configured
@@ -52,12 +50,10 @@ def test_an_archive_that_goes_on_and_on_is_cut_short(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_sources, "_LARGEST", len(CONTENT) - 1)
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(index))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        served = Configured(indexes=(f"http://127.0.0.1:{server.server_port}/",))
+    page = (index / "torch-scatter" / "index.html").read_bytes()
+    with serving({"/torch-scatter/": page}, folder=index) as site:
+        served = Configured(indexes=(f"{site.url}/",))
         with pytest.raises(ProviderError):
             download([RELEASE], tmp_path / "cache", served)
         monkeypatch.setattr(fetch_sources, "_LARGEST", len(CONTENT))
         assert download([RELEASE], tmp_path / "cache", served)
-        server.shutdown()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from audit_site import serving
 from wheel_files import make_wheel
 
 from groundwork.errors import IntegrityError, ProviderError
@@ -20,35 +17,14 @@ BODY = b"wheel" * 1000
 CLOSED = "http://user:secret@127.0.0.1:9/file.whl"
 
 
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(int(self.path.strip("/")))
-        self.send_header("Content-Length", str(len(BODY)))
-        self.end_headers()
-        self.wfile.write(BODY)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing of this belongs into the tests' output."""
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a server that answers with the status that a path names."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        threading.Thread(target=functools.partial(running.serve_forever, 0.01), daemon=True).start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
-
-
-def test_another_hash_is_refused_and_leaves_nothing(server: str, tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match="sha256"):
-        fetch(f"{server}/200", tmp_path / "file.whl", "0" * 64)
-    with pytest.raises(ProviderError, match="401"):
-        fetch(f"{server}/401", tmp_path / "file.whl", "")
-    assert list(tmp_path.iterdir()) == []
-    assert fetch(f"{server}/200", tmp_path / "file.whl", "").read_bytes() == BODY
+def test_another_hash_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    with serving({"/wheel": BODY, "/refused": lambda handler: handler.reply(401, BODY)}) as site:
+        with pytest.raises(IntegrityError, match="sha256"):
+            fetch(f"{site.url}/wheel", tmp_path / "file.whl", "0" * 64)
+        with pytest.raises(ProviderError, match="401"):
+            fetch(f"{site.url}/refused", tmp_path / "file.whl", "")
+        assert list(tmp_path.iterdir()) == []
+        assert fetch(f"{site.url}/wheel", tmp_path / "file.whl", "").read_bytes() == BODY
 
 
 def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from audit_site import serving
 from test_sizes_cli import call
 from wheel_files import make_wheel
 
@@ -87,13 +85,11 @@ def test_a_wrong_request_is_a_sentence(
 @pytest.fixture
 def whole_files(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A server that sends no parts of files."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(index))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_address[1]}/"
-        monkeypatch.setattr(uninstalled, "configured", lambda: Configured(links=(address,)))
+    page = "".join(f'<a href="{path.name}">{path.name}</a>' for path in index.iterdir())
+    with serving({"/": page.encode()}, folder=index) as site:
+        site.ranges = False
+        monkeypatch.setattr(uninstalled, "configured", lambda: Configured(links=(f"{site.url}/",)))
         yield
-        server.shutdown()
 
 
 @pytest.mark.usefixtures("whole_files")

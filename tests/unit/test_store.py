@@ -9,11 +9,11 @@ import socket
 import tarfile
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 import zstandard
+from audit_site import Handler, serving
 
 from groundwork import interrupts
 from groundwork.errors import IntegrityError, UsageError
@@ -99,29 +99,22 @@ def test_a_server_that_is_not_there_is_said_without_the_password() -> None:
     assert "sesame" not in str(caught.value)
 
 
-class _Boasting(BaseHTTPRequestHandler):
-    """Announces more than a machine's memory holds."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "100000000000")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+def boast(handler: Handler) -> None:
+    """Announce more than a machine's memory holds."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "100000000000")
+    handler.end_headers()
+    handler.wfile.write(b"{}")
 
 
 def test_an_answer_too_long_for_what_was_asked_is_not_read(tmp_path: Path) -> None:
-    listening = HTTPServer(("127.0.0.1", 0), _Boasting)
-    threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
-    store = Store(f"http://127.0.0.1:{listening.server_port}")
-    with pytest.raises(IntegrityError, match="100000000000 bytes"):
-        store.find("a")
-    with pytest.raises(IntegrityError, match="100000000000 bytes"):
-        store.fetch(server.StoredFile(size=1, parts=["0" * 64]), tmp_path / "part", nothing)
-    listening.shutdown()
-    listening.server_close()
+    part = "0" * 64
+    with serving({"/a.json": boast, f"/parts/00/{part}": boast}) as site:
+        store = Store(site.url)
+        with pytest.raises(IntegrityError, match="100000000000 bytes"):
+            store.find("a")
+        with pytest.raises(IntegrityError, match="100000000000 bytes"):
+            store.fetch(server.StoredFile(size=1, parts=[part]), tmp_path / "part", nothing)
 
 
 @pytest.fixture

@@ -95,6 +95,10 @@ run(command, name="x", invocation=Invocation(log_folder=Path({logs!r})), argumen
 """
 
 
+#: Waits until no other process has the terminal or reads the pipe any more.
+_READER_GONE = "import select; poll = select.poll(); poll.register(1, 0); poll.poll()"
+
+
 def _started(
     repository: Path, logs: Path, wait: str, output: int, *, prepare: str = "pass", **more: object
 ) -> subprocess.Popen[bytes]:
@@ -127,14 +131,14 @@ def test_a_closed_terminal_is_an_interruption_not_a_crash(repository: Path, tmp_
 
 def test_with_hangups_ignored_a_run_continues_without_its_terminal(repository: Path, tmp_path: Path) -> None:
     ignore = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
-    code = _on_a_terminal_that_closes(repository, tmp_path / "logs", "time.sleep(1)", ignore)
+    code = _on_a_terminal_that_closes(repository, tmp_path / "logs", _READER_GONE, ignore)
     assert code == BuildError.exit_code
     assert not (tmp_path / "logs").exists()
 
 
 def test_a_closed_pipe_does_not_replace_an_earlier_error(repository: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
-    process = _started(repository, tmp_path / "logs", "time.sleep(1)", writing)
+    process = _started(repository, tmp_path / "logs", _READER_GONE, writing)
     os.close(writing)
     seen = b""
     while not seen.endswith(b"\n"):  # the newline may be a separate write

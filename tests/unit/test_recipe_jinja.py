@@ -15,6 +15,10 @@ from ruamel.yaml import YAML
 from megabuild.configs.config import load
 
 ROOT = Path(__file__).resolve().parents[2]
+VARIANTS = [
+    {key: values[-1] for key, values in load(ROOT, name).variant.items()}
+    for name in ("linux_64_cpu_wheel", "linux_64_cuda130", "osx_64_cpu")
+]
 RECIPES = [*sorted((ROOT / "recipe").rglob("recipe.yaml")), *(ROOT / "contrib").rglob("recipe.yaml")]
 
 
@@ -53,8 +57,7 @@ def conditions(node: Any) -> Iterator[str]:
         yield from conditions([*node.values()])
 
 
-def render(recipe: Path, variant: Mapping[str, str]) -> list[str]:
-    document = YAML(typ="safe", pure=True).load(recipe)
+def render(document: Any, variant: Mapping[str, str]) -> list[str]:
     reader = environment(variant)
     context: dict[str, str] = {}
     for key, value in document["context"].items():
@@ -66,7 +69,7 @@ def render(recipe: Path, variant: Mapping[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.parent.name)
 def test_jinja2_renders_every_recipe(recipe: Path) -> None:
-    assert render(recipe, {})
-    for name in ("linux_64_cpu_wheel", "linux_64_cuda130", "osx_64_cpu"):
-        variant = {key: values[-1] for key, values in load(ROOT, name).variant.items()}
-        assert render(recipe, variant)
+    document = YAML(typ="safe", pure=True).load(recipe)
+    assert render(document, {})
+    for variant in VARIANTS:
+        assert render(document, variant)

@@ -101,7 +101,7 @@ def test_a_signal_while_a_package_is_packed_leaves_no_files(
 
     def fill(prefix: Path) -> None:
         with (prefix / "noise").open("wb") as file:
-            for _ in range(40):  # compressing it takes about two seconds
+            for _ in range(12):  # compressing it takes a moment
                 file.write(os.urandom(8_000_000))
         threading.Thread(target=stop_the_engine, daemon=True).start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -96,7 +97,16 @@ def test_conda_smithy_renders_what_the_matrix_has_and_leaves_our_files(repositor
     assert set(settings["skip_render"]) == theirs
     # what it deletes there
     for name in ("LICENSE", "pixi.toml", ".github/CONTRIBUTING.md", ".github/workflows/main.yml"):
-        assert not (repository / name).exists(), name
+        assert not os.path.lexists(repository / name), name
+
+
+def test_the_licence_stands_a_rerender(repository: Path) -> None:
+    """conda-smithy removes a root file LICENSE, through links, and writes LICENSE.txt unless told not to."""
+    root, packed = repository / "LICENSE.txt", repository / "recipe" / "LICENSE"
+    assert not root.is_symlink()
+    assert not packed.is_symlink()
+    assert packed.read_bytes()
+    assert root.read_bytes() == packed.read_bytes()
 
 
 def test_migrations_are_known_by_date_and_number(repository: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
@@ -154,3 +155,15 @@ def test_credentials_are_not_sent_to_another_host(tmp_path: Path) -> None:
 def test_addresses_are_shown_without_secrets(url: str, shown: str) -> None:
     assert redact.address(url) == shown
     assert redact.text(f"see {url} now").startswith(f"see {shown}")
+
+
+def test_a_hanging_channel_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_CHANNEL_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections, and never answers
+        assert "no answer" in client.why_channel_unreachable(f"http://127.0.0.1:{silent.getsockname()[1]}")
+
+
+def test_names_are_below_the_alias_and_addresses_unchanged() -> None:
+    alias = {"CONDA_CHANNEL_ALIAS": "http://mirror.example/conda/"}
+    assert client.channel_url("conda-forge", alias) == "http://mirror.example/conda/conda-forge"
+    assert client.channel_url("file:///srv/channel/", alias) == "file:///srv/channel"

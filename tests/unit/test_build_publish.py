@@ -188,7 +188,7 @@ def test_a_record_leads_nowhere_else(tmp_path: Path, path: str) -> None:
     assert mine.read_text() == "mine"
 
 
-@pytest.mark.parametrize("text", ['{"a": {"path": 1}}', "[]", "{", "\udcff", '{"a": null}',
+@pytest.mark.parametrize("text", ['{"a": {"path": 1}}', "[]", "{", "\udcff", '{"a": null}', '{"a":' * 100_000,
                                   '{"a": {"path": "x", "size": "1", "sha256": 1, "fingerprint": {}}}'])  # fmt: skip
 def test_damaged_records_are_none(tmp_path: Path, text: str) -> None:
     channel, _ = publish(tmp_path, "one")

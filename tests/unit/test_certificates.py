@@ -110,7 +110,9 @@ def _connect(
     code = "\n".join([_HEAD, *(_CONNECTIONS[connection] for connection in connections), "os._exit(0)"])
     program = [sys.executable, "-c", code, str(repository / "scripts"), server]
     clean = {"PATH": os.environ["PATH"], "HOME": str(folder), "PIP_CONFIG_FILE": os.devnull, **environ}
-    return subprocess.run([*before, *program], cwd=folder, env=clean, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [*before, *program], cwd=folder, env=clean, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("way", ["system", "SSL_CERT_FILE", "SSL_CERT_DIR"])

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from calling import call
-from click.testing import Result
 
 from command_line.configs import choose
 from command_line.main import HELPS, load
@@ -25,14 +24,10 @@ from megabuild.configs.matrix import compared
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "osx_64_cpu")
 
 
-def invoke(*arguments: str, invocation: Invocation) -> Result:
-    return call(invocation, *arguments)
-
-
 def test_configs_are_listed_with_their_properties(invocation: Invocation) -> None:
-    lines = invoke("configs", invocation=invocation).stdout.splitlines()
+    lines = call(invocation, "configs").stdout.splitlines()
     assert "linux_64_cuda130" in [line.split()[0] for line in lines]
-    document = json.loads(invoke("configs", "--json", invocation=invocation).stdout)
+    document = json.loads(call(invocation, "configs", "--json").stdout)
     assert document["format"] == "megabuild/configs"
     found = {entry["name"]: entry for entry in document["configs"]}
     assert found["linux_64_cuda130"]["cuda_version"] == "13.0"
@@ -44,14 +39,19 @@ def test_outdated_configs_are_named_and_rewritten(tmp_path: Path, repository: Pa
     shutil.copytree(repository / CONFIG_FOLDER, tmp_path / CONFIG_FOLDER)
     (tmp_path / CONFIG_FOLDER / "osx_64_cpu.yaml").unlink()
     (tmp_path / CONFIG_FOLDER / "mine.yaml").write_text(stamped("python: []\n"))
-    states = {"mine": "unknown", "osx_64_cpu": "missing"}
+    with (tmp_path / CONFIG_FOLDER / "linux_64_cpu.yaml").open("a") as file:
+        file.write("changed: [by hand]\n")
+    states = {"linux_64_cpu": "changed", "mine": "unknown", "osx_64_cpu": "missing"}
     result = compared(tmp_path, mend=False)
     assert (result.exit_code, result.document) == (ConfigError.exit_code, {"outdated": states})
-    assert [line.split() for line in result.lines[:2]] == [["unknown", "mine"], ["missing", "osx_64_cpu"]]
+    shown = [["changed", "linux_64_cpu"], ["unknown", "mine"], ["missing", "osx_64_cpu"]]
+    assert [line.split() for line in result.lines[:3]] == shown
     assert "configs --write" in result.lines[-1]
     written = compared(tmp_path, mend=True)
     assert written.document == {"outdated": states}
-    assert [line.split() for line in written.lines] == [["deleted", "mine"], ["wrote", "osx_64_cpu"]]
+    assert [line.split() for line in written.lines] == [
+        ["wrote", "linux_64_cpu"], ["deleted", "mine"], ["wrote", "osx_64_cpu"],
+    ]  # fmt: skip
     assert compared(tmp_path, mend=False).exit_code == 0
 
 
@@ -125,4 +125,4 @@ def test_every_program_prints_its_version(name: str, invocation: Invocation, rep
     expected = re.search(r'^version = "(.+)"$', (repository / "pyproject.toml").read_text(), re.MULTILINE)
     assert expected is not None
     for words in ((name, "--version"), ("--version",)):
-        assert f"version {expected[1]}" in invoke(*words, invocation=invocation).stdout
+        assert f"version {expected[1]}" in call(invocation, *words).stdout

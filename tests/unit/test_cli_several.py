@@ -24,7 +24,7 @@ from command_line.main import megabuild
 from command_line.overview import overview_lines
 from command_line.run_command import Invocation, outcome
 from groundwork import in_use
-from groundwork.errors import BuildError, BusyError, DeadlineError, ProviderError
+from groundwork.errors import BuildError, BusyError, ProviderError
 from groundwork.names import PackageId
 from groundwork.result import Result
 from megabuild.plan import planning
@@ -286,8 +286,3 @@ def test_build_all_passes_its_arguments_on(
         check=False,
     )
     assert (done.returncode, done.stdout) == (8, f"{call} 3\n")
-
-
-def test_after_the_deadline_nothing_is_planned(runs: Runs, invocation: Invocation) -> None:
-    assert build(invocation, NAMES[0], "--deadline", "1s").exit_code == DeadlineError.exit_code
-    assert not runs.options

@@ -74,19 +74,6 @@ def test_a_config_of_wheels_has_the_pythons_that_its_release_supports(repository
     assert {config.variant["is_python_min"][:2] for config in oldest.values()} == {("true", "false")}
 
 
-def test_write_repairs_what_check_finds(copy: Path) -> None:
-    folder = copy / CONFIG_FOLDER
-    (folder / "linux_64_cpu.yaml").unlink()
-    with (folder / "osx_64_cpu.yaml").open("a") as file:
-        file.write("changed: [by hand]\n")
-    (folder / "linux_64_cuda118.yaml").write_text(stamped("left: [over]\n"))
-    found = {"linux_64_cpu": "missing", "linux_64_cuda118": "unknown", "osx_64_cpu": "changed"}
-    assert matrix.outdated(copy) == found
-    assert matrix.write(copy) == found
-    assert matrix.outdated(copy) == {}
-    assert available(copy) == available(ROOT)
-
-
 def test_what_was_not_generated_is_neither_deleted_nor_reported(copy: Path) -> None:
     folder = copy / CONFIG_FOLDER
     mine = (folder / "linux_64_cpu.yaml").read_text().replace("3.7.1", "3.8.0")
@@ -167,6 +154,7 @@ def test_broken_yaml_is_located(copy: Path) -> None:
         ("a: &a [x, [x]]\nzip_keys: [*a]\n", "nested list"),
         ("zip_keys: [x]\n", "a group of zip_keys is not a list"),
         (f"zip_keys: {'[' * 5000}{']' * 5000}\n", "nested"),
+        (f"a: [{'1' * 5000}]\n", r"linux_64_cpu\.yaml: "),
         (f"a: ['{'x' * 10_000_001}']\n", "not a file of at most"),
     ],
 )

@@ -19,10 +19,9 @@ from slim_world import SITE, environment, install, venv
 from command_line.run_command import Invocation
 from groundwork import files
 from groundwork.archives import explain_damage
-from groundwork.errors import ConfigError, IntegrityError, OutOfSpaceError, PreflightError, ProviderError
-from megabuild.configs import config_file
+from groundwork.errors import IntegrityError, OutOfSpaceError, PreflightError, ProviderError
 from megabuild.engine import archive
-from megabuild.plan import published, solving
+from megabuild.plan import solving
 from pin_audit.sources.pinning import _from_local
 from pyg_extensions.pyg_index import PygIndex
 
@@ -147,19 +146,6 @@ def test_a_limit_of_this_machine_is_no_damage_of_an_archive(tmp_path: Path) -> N
         raise zstandard.ZstdError("zstd compress error: Allocation error : not enough memory")
     with pytest.raises(IntegrityError), explain_damage(tmp_path):
         raise FileNotFoundError(errno.ENOENT, "No such file", "info/index.json")
-
-
-@pytest.mark.parametrize("text", [f"python: {DEEP}", "python: [" + "1" * 5000 + "]"])
-def test_a_config_that_python_cannot_hold_is_an_error_of_the_config(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "linux_64_.yaml"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=r"linux_64_\.yaml: "):
-        config_file.read(path, tmp_path)
-
-
-def test_nested_records_of_packages_are_no_records(tmp_path: Path) -> None:
-    (tmp_path / published.RECORDS).write_text('{"a":' * 100_000)
-    assert published.records(tmp_path) == {}
 
 
 def test_a_pipe_in_an_index_or_among_pins_is_an_error(tmp_path: Path) -> None:

@@ -88,9 +88,9 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
         help="Time limit of the whole audit.")  # fmt: skip
 @version("audit-pins")
-@click.pass_context
+@click.pass_obj
 def audit(
-    context: click.Context, /, *, package_words: tuple[str, ...], root: Path | None, release: str | None,
+    invocation: Invocation, /, *, package_words: tuple[str, ...], root: Path | None, release: str | None,
     upstream: str | None, ref: str | None, bump: str | None, tree: Path | None, pinning: Path | None,
     write: Path | None, snapshot: bool, fail_on: str | None, offline: bool, timeout: float,
 ) -> Result:  # fmt: skip
@@ -115,7 +115,6 @@ def audit(
         snapshot=snapshot,
         bump=bump,
     )
-    invocation: Invocation = context.obj
     console = Console(stderr=True, highlight=False, emoji=False, markup=False)
     # a status line on a terminal, no output elsewhere
     with console.status("", spinner="line") as status:

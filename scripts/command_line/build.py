@@ -52,13 +52,8 @@ PYG = "PyTorch Geometric's extensions"
 @option(CHOICE, "--torch-source", type=click.Path(path_type=Path), metavar="DIR|TARBALL",
         help="Source of PyTorch with submodules, instead of the provider's.")  # fmt: skip
 @option(CHOICE, "--rehearse", is_flag=True, help="Build a small model of PyTorch: minutes, not hours.")
-@option(
-    SHOW,
-    "--plan",
-    "plan_only",
-    is_flag=True,
-    help="Show packages, order, disk, memory and hours; build nothing.",
-)
+@option(SHOW, "--plan", "plan_only", is_flag=True,
+        help="Show packages, order, disk, memory and hours; build nothing.")  # fmt: skip
 @option(SHOW, "--verbose", "-v", is_flag=True,
         help="Also print every line of the builds; the log always has them.")  # fmt: skip
 @json_option(SHOW)
@@ -85,18 +80,14 @@ PYG = "PyTorch Geometric's extensions"
 @option(PYG, "--pyg-index", metavar="URL|DIR",
         help="Index of wheels.  [default: the official one]")  # fmt: skip
 @option(PYG, "--pyg-sources", metavar="URL|DIR", help="Source archives.  [default: PyPI]")
-@option(
-    PYG,
-    "--arch-list",
-    metavar="LIST",
-    help="CUDA architectures, such as '9.0;12.0'.  [default: the config's]",
-)
+@option(PYG, "--arch-list", metavar="LIST",
+        help="CUDA architectures, such as '9.0;12.0'.  [default: the config's]")  # fmt: skip
 @option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
         help="Memory for all compilers together, in GB.  [default: the free memory]")  # fmt: skip
 @version("build-locally.py")
-@click.pass_context
+@click.pass_obj
 def build(
-    context: click.Context, /, *, configs: tuple[str, ...], every: bool, provider: str | None, root: str | None,
+    invocation: Invocation, /, *, configs: tuple[str, ...], every: bool, provider: str | None, root: str | None,
     pythons: tuple[str, ...], torch: str | None, torch_source: Path | None, rehearse: bool, plan_only: bool,
     verbose: bool, engine: str, cpu_count: int | None, optimization: str | None, upstream_tests: bool,
     keep_going: bool, deadline: str | None, remove_trees: bool, output: str | None, pyg: str,
@@ -108,11 +99,10 @@ def build(
     A quoted pattern ('linux_64_*') selects several configs. Run the same command again to resume: it skips finished
     packages and continues the compile.
     """
-    invocation: Invocation = context.obj
     invocation.verbose = verbose
     repository = feedstock(root)
     if output == "":
-        raise click.UsageError("--output needs a folder", context)
+        raise UsageError("--output: empty", "name a folder")
     folder = output_folder(output, repository)
     invocation.log_folder = folder / "logs"
     names = available(repository)

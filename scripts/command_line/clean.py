@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from command_line.options import GroupedCommand, option
+from command_line.options import GroupedCommand, option, output_option
 from command_line.root import output_folder
 from groundwork.errors import ConfigError, UsageError
 from groundwork.files import cache_folder
@@ -28,8 +28,7 @@ EXAMPLES = """
 @option("Select", "--kind", "kinds", multiple=True, type=click.Choice(list(COSTS)), metavar="KIND",
         help=f"Only this kind, repeatable: {', '.join(COSTS)}.  [default: all]")  # fmt: skip
 @option("Select", "--apply", is_flag=True, help="Remove the kinds named with --kind.  [default: list only]")
-@option("Where", "--output", "-o", metavar="DIR",
-        help="Output folder of the builds.  [default: output/ in the repository]")  # fmt: skip
+@output_option()
 def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output: str | None) -> Result:
     """List the files of builds by kind and size, and remove some with --apply.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from command_line.options import GroupedCommand, option
+from command_line.options import GroupedCommand, option, output_option
 from command_line.root import output_folder
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, size
@@ -34,13 +34,7 @@ def env() -> None:
 @option(WHAT, "--python", "-p", metavar="X.Y", help="Python version.  [default: the newest that fits]")
 @option(WHAT, "--channel", "-c", "channels", multiple=True, metavar="URL|NAME|DIR",
         help="Further channel after the built one, repeatable.")  # fmt: skip
-@option(
-    WHAT,
-    "--output",
-    "-o",
-    metavar="DIR",
-    help="Output folder of the build.  [default: output/ in the repository]",
-)
+@output_option()
 def create(
     folder: Path,
     packages: tuple[str, ...],

@@ -51,9 +51,10 @@ HOW = "Compile"
         help="Compile jobs.  [default: CPU_COUNT, or by memory]")  # fmt: skip
 @json_option()
 @version("install-pyg")
-@click.pass_context
+@click.pass_obj
 def install_pyg(
-    context: click.Context,
+    invocation: Invocation,
+    /,
     *,
     extensions: tuple[str, ...],
     python: str | None,
@@ -77,7 +78,6 @@ def install_pyg(
     from pyg_extensions.pyg_index import PygIndex
     from pyg_extensions.table import matrix
 
-    invocation: Invocation = context.obj
     requests = parse_requests(extensions, matrix())
     native = arch_list == "native"
     archs = () if native else cuda_archs(arch_list or "")

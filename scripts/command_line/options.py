@@ -67,6 +67,12 @@ def json_option(group: str = _OTHERS) -> Callable[[Decorated], Decorated]:
     return option(group, "--json", is_flag=True, expose_value=False, is_eager=True, callback=note, help=text)
 
 
+def output_option() -> Callable[[Decorated], Decorated]:
+    """Declare ``--output`` of a command that reads builds."""
+    text = "Output folder of the builds.  [default: output/ in the repository]"
+    return option("Where", "--output", "-o", metavar="DIR", help=text)
+
+
 def version(name: str) -> Callable[[Decorated], Decorated]:
     """Declare ``--version``."""
     return click.version_option(VERSION, prog_name=name, help="Print the version.")

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from command_line.options import GroupedCommand, json_option, option
+from command_line.options import GroupedCommand, json_option, option, output_option
 from command_line.progress_display import moves, moving_lines, show_records
 from command_line.root import output_folder
 from command_line.run_command import Invocation
@@ -32,41 +32,41 @@ SHOW = "Showing"
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...")
-@option(
-    SHOW, "--follow", "-f", is_flag=True, help="Wait until the runs have ended; exit with the run's code."
-)
+@option(SHOW, "--follow", "-f", is_flag=True,
+        help="Wait until the runs have ended; exit with the run's code.")  # fmt: skip
 @json_option(SHOW)
 @option(SHOW, "--page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
         help="Write an HTML page with the durations of one CONFIG's last run.")  # fmt: skip
-@option("Where", "--output", "-o", "folder", metavar="DIR",
-        help="Output folder of the builds.  [default: output/ in the repository]")  # fmt: skip
-@click.pass_context
+@output_option()
+@click.pass_obj
 def status(
-    context: click.Context,
+    invocation: Invocation,
+    /,
+    *,
     configs: tuple[str, ...],
     follow: bool,
     page: Path | None,
-    folder: str | None,
+    output: str | None,
 ) -> Result:
     """Show the progress or the result of each CONFIG's last run.
 
     Without CONFIG, it shows every run; patterns work. It locks and writes nothing, so it works during a run, for other
     users, and after kill -9.
     """
-    output = output_folder(folder)
-    folders = [output / name for name in run_names(output, configs)]
+    parent = output_folder(output)
+    folders = [parent / name for name in run_names(parent, configs)]
     if page is not None:
         from megabuild.status.trace import run_page  # imported late: only this needs Jinja2
 
         if not folders:
-            raise ConfigError(f"{output}: no run", "build a config first")
+            raise ConfigError(f"{parent}: no run", "build a config first")
         if len(folders) != 1:
             names = ", ".join(path.name for path in folders)
             raise UsageError(f"--page takes one run; {len(folders)} match", f"name one of: {names}")
         files.write(page, run_page(folders[0]), mode=0o644)
         lines = [f"page of {folders[0].name}: {page}"]
         return Result(format="status", format_version=2, document={"page": str(page)}, lines=lines)
-    runs = _follow(folders, configs, context.obj) if follow else [read_run_state(path) for path in folders]
+    runs = _follow(folders, configs, invocation) if follow else [read_run_state(path) for path in folders]
     width = max(40, shutil.get_terminal_size().columns)
     return status_result(runs, width, time.time(), followed=follow)
 

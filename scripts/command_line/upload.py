@@ -6,7 +6,7 @@ import os
 
 import click
 
-from command_line.options import GroupedCommand, option
+from command_line.options import GroupedCommand, option, output_option
 from command_line.root import output_folder
 from groundwork.errors import UsageError
 from groundwork.result import Result
@@ -16,18 +16,16 @@ EXAMPLES = """
 {prog} linux_64_cuda130                     list the packages in upload order
 {prog} linux_64_cuda130 --user me --apply   upload them to your channel
 """
-WHERE = "Destination"
+TO = "Destination"
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("config")
-@option(WHERE, "--user", metavar="CHANNEL", help="Channel on anaconda.org.")
-@option(WHERE, "--label", default="cfep03", show_default=True, help="Label of the packages.")
-@option(
-    WHERE, "--apply", is_flag=True, help="Upload, with the token in ANACONDA_API_KEY.  [default: list only]"
-)
-@option("Source", "--output", "-o", metavar="DIR",
-        help="Output folder of the build.  [default: output/ in the repository]")  # fmt: skip
+@option(TO, "--user", metavar="CHANNEL", help="Channel on anaconda.org.")
+@option(TO, "--label", default="cfep03", show_default=True, help="Label of the packages.")
+@option(TO, "--apply", is_flag=True,
+        help="Upload, with the token in ANACONDA_API_KEY.  [default: list only]")  # fmt: skip
+@output_option()
 def upload(config: str, user: str | None, label: str, apply: bool, output: str | None) -> Result:
     """List the packages of CONFIG in upload order, and upload them with --apply.
 

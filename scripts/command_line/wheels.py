@@ -7,7 +7,7 @@ import time
 
 import click
 
-from command_line.options import GroupedCommand, json_option, option
+from command_line.options import GroupedCommand, json_option, option, output_option
 from command_line.root import is_checkout, output_folder, repository
 from groundwork.result import Result
 
@@ -24,13 +24,7 @@ WHAT = "Select"
 @click.argument("packages", metavar="[PACKAGE]...", nargs=-1)
 @option(WHAT, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
         help="Only this Python, repeatable.  [default: all]")  # fmt: skip
-@option(
-    WHAT,
-    "--output",
-    "-o",
-    metavar="DIR",
-    help="Output folder of the build.  [default: output/ in the repository]",
-)
+@output_option()
 @json_option()
 def wheels(config: str, packages: tuple[str, ...], pythons: tuple[str, ...], output: str | None) -> Result:
     """Make wheels of CONFIG's packages, and an index of them for pip, uv and poetry.

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _RECORDS = {"NamedTuple", "TypedDict", "Struct"}
-_OPTIONS = {"option", "click.option", "json_option"}
+_OPTIONS = {"option", "click.option", "json_option", "output_option"}
 
 
 @dataclass

@@ -13,6 +13,7 @@ import click
 import pytest
 
 from command_line.main import HELPS, load
+from command_line.run_command import Invocation
 
 RENEW = "scripts/test tests/unit/test_cli_options.py --renew-options"
 _PROGRAMS = {"build": "python3 build-locally.py", "install-pyg": "scripts/install-pyg"}
@@ -50,7 +51,7 @@ def passed_type(parameter: click.Parameter, default: object) -> object:
 def test_functions_take_the_values_that_click_passes(command: click.Command) -> None:
     assert command.callback is not None
     taken = get_type_hints(command.callback)
-    assert taken.pop("context", click.Context) is click.Context
+    assert taken.pop("invocation", Invocation) is Invocation
     assert taken.pop("return").__name__ == "Result"
     defaults = command.make_context("program", [], resilient_parsing=True).params
     passed = {p.name: passed_type(p, defaults[p.name]) for p in command.params if p.name in defaults}

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.text import Text
 
-from command_line.options import SETTINGS, GroupedCommand, json_option, option, version
+from command_line.options import GroupedCommand, json_option, option, version_option
 from command_line.root import is_checkout, log_folder
 from command_line.root import repository as root_of_repository
 from command_line.run_command import Invocation, run
@@ -61,7 +61,7 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
     return [CompletionItem(f"{head}{comma}{name}") for name in STATUSES if name.startswith(last)]
 
 
-@click.command("audit", cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
+@click.command("audit", cls=GroupedCommand, examples=EXAMPLES)
 @option(WHAT, "--package", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
         help="Package, repeatable: pytorch, pyg-lib, pytorch_scatter, ..., or all.  [default: pytorch]")  # fmt: skip
 @option(WHAT, "--root", type=_FOLDER, metavar="DIR",
@@ -77,7 +77,6 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="Unpacked source of upstream, for its CI pins.")  # fmt: skip
 @option(LOCAL, "--pinning", type=click.Path(exists=True, path_type=Path), metavar="PATH",
         help="conda-forge-pinning: a conda_build_config.yaml, or its folder with migrations.")  # fmt: skip
-@json_option(SHOWN)
 @option(SHOWN, "--write", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
         help="Replace the text between <!-- audit:begin --> and <!-- audit:end --> in FILE.")  # fmt: skip
 @option(SHOWN, "--snapshot", is_flag=True,
@@ -87,7 +86,8 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
 @option(HOW, "--offline", is_flag=True, help="Use only the cache and local files.")
 @option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
         help="Time limit of the whole audit.")  # fmt: skip
-@version("audit-pins")
+@json_option
+@version_option
 @click.pass_obj
 def audit(
     invocation: Invocation, /, *, package_words: tuple[str, ...], root: Path | None, release: str | None,

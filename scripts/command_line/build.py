@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from command_line.configs import choose, config_names
-from command_line.options import SETTINGS, GroupedCommand, json_option, option, version
+from command_line.options import GroupedCommand, json_option, option, version_option
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
 from groundwork.errors import MegabuildError, UsageError
@@ -36,7 +36,7 @@ HOW = "Build"
 PYG = "PyTorch Geometric's extensions"
 
 
-@click.command(cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
+@click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...", shell_complete=config_names)
 @option(CHOICE, "--all", "every", is_flag=True,
         help="Every config of this machine's platform.")  # fmt: skip
@@ -56,7 +56,6 @@ PYG = "PyTorch Geometric's extensions"
         help="Show packages, order, disk, memory and hours; build nothing.")  # fmt: skip
 @option(SHOW, "--verbose", "-v", is_flag=True,
         help="Also print every line of the builds; the log always has them.")  # fmt: skip
-@json_option(SHOW)
 @option(HOW, "--engine", type=click.Choice(["auto", "host", "docker", "podman", "bubblewrap"]), default="auto",
         show_default=True, help="Where the build runs; auto follows the provider.")  # fmt: skip
 @option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
@@ -84,7 +83,8 @@ PYG = "PyTorch Geometric's extensions"
         help="CUDA architectures, such as '9.0;12.0'.  [default: the config's]")  # fmt: skip
 @option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
         help="Memory for all compilers together, in GB.  [default: the free memory]")  # fmt: skip
-@version("build-locally.py")
+@json_option
+@version_option
 @click.pass_obj
 def build(
     invocation: Invocation, /, *, configs: tuple[str, ...], every: bool, provider: str | None, root: str | None,

@@ -28,7 +28,7 @@ EXAMPLES = """
 @option("Select", "--kind", "kinds", multiple=True, type=click.Choice(list(COSTS)), metavar="KIND",
         help=f"Only this kind, repeatable: {', '.join(COSTS)}.  [default: all]")  # fmt: skip
 @option("Select", "--apply", is_flag=True, help="Remove the kinds named with --kind.  [default: list only]")
-@output_option()
+@output_option
 def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output: str | None) -> Result:
     """List the files of builds by kind and size, and remove some with --apply.
 

@@ -16,7 +16,7 @@ from megabuild.configs.config import LIST_CONFIGS, available, list_configs, sele
 
 
 @click.command()
-@json_option()
+@json_option
 @click.option(
     "--write", "action", flag_value="write", help="Regenerate .ci_support from conda_build_config.yaml."
 )

@@ -34,7 +34,7 @@ def env() -> None:
 @option(WHAT, "--python", "-p", metavar="X.Y", help="Python version.  [default: the newest that fits]")
 @option(WHAT, "--channel", "-c", "channels", multiple=True, metavar="URL|NAME|DIR",
         help="Further channel after the built one, repeatable.")  # fmt: skip
-@output_option()
+@output_option
 def create(
     folder: Path,
     packages: tuple[str, ...],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from command_line.options import SETTINGS, GroupedCommand, json_option, option, version
+from command_line.options import GroupedCommand, json_option, option, version_option
 from command_line.progress_display import Screen
 from command_line.root import log_folder
 from command_line.run_command import Invocation, run
@@ -33,7 +33,7 @@ WHAT = "Wheels and sources"
 HOW = "Compile"
 
 
-@click.command("install-pyg", cls=GroupedCommand, examples=EXAMPLES, context_settings=SETTINGS)
+@click.command("install-pyg", cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...")
 @option(WHERE, "--python", "-p", "python", metavar="PATH",
         help="Interpreter or folder of the environment.  [default: the active one]")  # fmt: skip
@@ -49,8 +49,8 @@ HOW = "Compile"
         help='CUDA architectures, such as "9.0;12.0+PTX".  [default: the GPUs here, else PyTorch\'s]')  # fmt: skip
 @option(HOW, "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs.  [default: CPU_COUNT, or by memory]")  # fmt: skip
-@json_option()
-@version("install-pyg")
+@json_option
+@version_option
 @click.pass_obj
 def install_pyg(
     invocation: Invocation,

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import click
 
-from command_line.options import SETTINGS, version
+from command_line.options import SETTINGS, version_option
 from command_line.root import log_folder
 from command_line.run_command import Invocation, run
 
@@ -58,7 +58,7 @@ def load(name: str) -> click.Command:
     context_settings=SETTINGS,
     commands=[click.Command(name, help=text) for name, text in HELPS.items()],
 )
-@version("megabuild")
+@version_option
 def megabuild() -> None:
     """Build PyTorch for conda: libtorch once, pytorch for every Python."""
 

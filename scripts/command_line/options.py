@@ -26,8 +26,8 @@ class GroupedOption(click.Option):
 class GroupedCommand(click.Command):
     """Shows options group by group, in the order of declaration, then examples verbatim."""
 
-    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *, examples: str = "", **kwargs: Any) -> None:
+        super().__init__(context_settings=SETTINGS, **kwargs)
         self.examples = examples
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -56,23 +56,19 @@ def option(group: str, *names: str, **attributes: Any) -> Callable[[Decorated], 
     return click.option(*names, cls=GroupedOption, group=group, **attributes)
 
 
-def json_option(group: str = _OTHERS) -> Callable[[Decorated], Decorated]:
-    """Declare ``--json``: standard output then holds one JSON document."""
-
-    def note(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-        if context.obj is not None:  # None while a shell completes words
-            context.obj.json = value
-
-    text = "Print one JSON document instead of text."
-    return option(group, "--json", is_flag=True, expose_value=False, is_eager=True, callback=note, help=text)
+def _print_json(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if context.obj is not None:  # None while a shell completes words
+        context.obj.json = value
 
 
-def output_option() -> Callable[[Decorated], Decorated]:
-    """Declare ``--output`` of a command that reads builds."""
-    text = "Output folder of the builds.  [default: output/ in the repository]"
-    return option("Where", "--output", "-o", metavar="DIR", help=text)
-
-
-def version(name: str) -> Callable[[Decorated], Decorated]:
-    """Declare ``--version``."""
-    return click.version_option(VERSION, prog_name=name, help="Print the version.")
+#: ``--json``: standard output then holds one JSON document.
+json_option = option(
+    _OTHERS, "--json", is_flag=True, expose_value=False, is_eager=True, callback=_print_json,
+    help="Print one JSON document instead of text.",
+)  # fmt: skip
+#: ``--output`` of a command that reads builds.
+output_option = option(
+    "Where", "--output", "-o", metavar="DIR",
+    help="Output folder of the builds.  [default: output/ in the repository]",
+)  # fmt: skip
+version_option = click.version_option(VERSION, help="Print the version.")

@@ -18,7 +18,7 @@ from groundwork.result import Result
 @click.option("--all", "everything", is_flag=True, help="Show every row.  [default: rows from 1 %]")
 @click.option("--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", metavar="X.Y",
               help="Python for which requirements are resolved.  [default: the one that runs this]")  # fmt: skip
-@json_option()
+@json_option
 def sizes(subjects: tuple[str, ...], everything: bool, python: str) -> Result:
     """List the sizes of packages, and of GPU code, symbols, headers and tests in them.
 

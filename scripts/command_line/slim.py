@@ -39,7 +39,7 @@ DO = "Change"
         help="Write a smaller copy of a package into DIR.")  # fmt: skip
 @option(DO, "--undo", is_flag=True, help="Restore the original files.")
 @option(DO, "--forget", is_flag=True, help="Delete the originals; with --apply, after the imports.")
-@json_option()
+@json_option
 def slim(
     subject: Path,
     gpus: tuple[str, ...],

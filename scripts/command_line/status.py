@@ -34,10 +34,10 @@ SHOW = "Showing"
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...")
 @option(SHOW, "--follow", "-f", is_flag=True,
         help="Wait until the runs have ended; exit with the run's code.")  # fmt: skip
-@json_option(SHOW)
 @option(SHOW, "--page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
         help="Write an HTML page with the durations of one CONFIG's last run.")  # fmt: skip
-@output_option()
+@output_option
+@json_option
 @click.pass_obj
 def status(
     invocation: Invocation,

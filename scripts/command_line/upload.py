@@ -25,7 +25,7 @@ TO = "Destination"
 @option(TO, "--label", default="cfep03", show_default=True, help="Label of the packages.")
 @option(TO, "--apply", is_flag=True,
         help="Upload, with the token in ANACONDA_API_KEY.  [default: list only]")  # fmt: skip
-@output_option()
+@output_option
 def upload(config: str, user: str | None, label: str, apply: bool, output: str | None) -> Result:
     """List the packages of CONFIG in upload order, and upload them with --apply.
 

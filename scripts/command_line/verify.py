@@ -23,7 +23,7 @@ from groundwork.result import Result
 )
 @click.option("--arch-list", "archs", default="", metavar="LIST",
               help='GPUs that must run the libraries: "9.0;12.0", sm_120, "12.0+PTX", native.')  # fmt: skip
-@json_option()
+@json_option
 def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, archs: str) -> Result:
     """Inspect packages, wheels or an environment, without a GPU.
 
@@ -50,7 +50,7 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, ar
 
 @click.command("verify-gpu")
 @click.argument("environment", type=click.Path(path_type=Path))
-@json_option()
+@json_option
 def verify_gpu(environment: Path) -> Result:
     """Try an environment's torch and extensions on this machine's GPUs.
 

@@ -24,8 +24,8 @@ WHAT = "Select"
 @click.argument("packages", metavar="[PACKAGE]...", nargs=-1)
 @option(WHAT, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
         help="Only this Python, repeatable.  [default: all]")  # fmt: skip
-@output_option()
-@json_option()
+@output_option
+@json_option
 def wheels(config: str, packages: tuple[str, ...], pythons: tuple[str, ...], output: str | None) -> Result:
     """Make wheels of CONFIG's packages, and an index of them for pip, uv and poetry.
 

@@ -13,6 +13,7 @@ import click
 import pytest
 
 from command_line.main import HELPS, load
+from command_line.options import GroupedCommand
 from command_line.run_command import Invocation
 
 RENEW = "scripts/test tests/unit/test_cli_options.py --renew-options"
@@ -76,7 +77,7 @@ def describe(name: str, command: click.Command) -> Iterator[str]:
     for option in command.params:
         if not isinstance(option, click.Option) or option.name == "version":
             continue
-        if group != (group := getattr(option, "group", "")):
+        if group != (group := getattr(option, "group", "")) and isinstance(command, GroupedCommand):
             yield f"| **{group}** | |"
         names, effect = map(escape, option.get_help_record(context) or ())
         yield f"| `{names}` | {effect} |"

@@ -66,14 +66,12 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="Package, repeatable: pytorch, pyg-lib, pytorch_scatter, ..., or all.  [default: pytorch]")  # fmt: skip
 @option(WHAT, "--root", type=_FOLDER, metavar="DIR",
         help="Repository with a recipe.  [default: the current one]")  # fmt: skip
-@option(WHAT, "--release", metavar="X",
-        help="Release, or newest.  [default: the recipe's]")  # fmt: skip
+@option(WHAT, "--release", metavar="VERSION|newest", help="Release to audit.  [default: the recipe's]")
 @option(WHAT, "--upstream", metavar="URL",
         help="Another project's repository, with --ref; needs no recipe.")  # fmt: skip
 @option(WHAT, "--ref", metavar="TAG", help="Tag or commit of upstream's repository.")
-@option(WHAT, "--bump", metavar="VERSION",
-        help="List the changes that another version (or newest) needs.")  # fmt: skip
-@option(LOCAL, "--tree", type=_FOLDER, metavar="FOLDER",
+@option(WHAT, "--bump", metavar="VERSION|newest", help="List the changes that another version needs.")
+@option(LOCAL, "--tree", type=_FOLDER, metavar="DIR",
         help="Unpacked source of upstream, for its CI pins.")  # fmt: skip
 @option(LOCAL, "--pinning", type=click.Path(exists=True, path_type=Path), metavar="PATH",
         help="conda-forge-pinning: a conda_build_config.yaml, or its folder with migrations.")  # fmt: skip

@@ -48,7 +48,7 @@ PYG = "PyTorch Geometric's extensions"
 @option(CHOICE, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
         help="Only this Python, repeatable.  [default: all of the config]")  # fmt: skip
 @option(CHOICE, "--torch", metavar="X.Y.Z",
-        help="Another release, with --torch-source. For wheel configs: any wheel, also a nightly.")  # fmt: skip
+        help="Another release, also a nightly for wheel configs. To compile one, add --torch-source.")  # fmt: skip
 @option(CHOICE, "--torch-source", type=click.Path(path_type=Path), metavar="DIR|TARBALL",
         help="Source of PyTorch with submodules, instead of the provider's.")  # fmt: skip
 @option(CHOICE, "--rehearse", is_flag=True, help="Build a small model of PyTorch: minutes, not hours.")
@@ -60,6 +60,10 @@ PYG = "PyTorch Geometric's extensions"
         show_default=True, help="Where the build runs; auto follows the provider.")  # fmt: skip
 @option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs.  [default: CPU_COUNT, or by cores and memory]")  # fmt: skip
+@option(HOW, "--memory", type=click.FloatRange(min=1), metavar="GB",
+        help="Memory for all compilers together, in GB.  [default: the free memory]")  # fmt: skip
+@option(HOW, "--arch-list", metavar="LIST",
+        help="CUDA architectures to compile for, such as '9.0;12.0'.  [default: the config's]")  # fmt: skip
 @option(HOW, "--optimization", type=click.Choice(["0", "2"]),
         help="Optimization level: 2 as released, 0 for a quick trial.  [default: 2]")  # fmt: skip
 @option(HOW, "--upstream-tests", is_flag=True,
@@ -73,16 +77,13 @@ PYG = "PyTorch Geometric's extensions"
 @option(HOW, "--output", "-o", metavar="DIR",
         help="Folder for packages, logs and trees.  [default: output/ in the repository or FEEDSTOCK]")  # fmt: skip
 @option(PYG, "--pyg", type=click.Choice(["auto", "source", "prebuilt", "none"]), default="auto", show_default=True,
-        help="auto: a verified wheel of the index, else compile.")  # fmt: skip
+        help="auto: a verified wheel of the index, else compile. source: compile. prebuilt: wheels only. none: no "
+        "extensions.")  # fmt: skip
 @option(PYG, "--extension", "-e", "extensions", multiple=True, metavar="NAME",
         help="Only this extension and those it needs, repeatable.")  # fmt: skip
 @option(PYG, "--pyg-index", metavar="URL|DIR",
-        help="Index of wheels.  [default: the official one]")  # fmt: skip
-@option(PYG, "--pyg-sources", metavar="URL|DIR", help="Source archives.  [default: PyPI]")
-@option(PYG, "--arch-list", metavar="LIST",
-        help="CUDA architectures, such as '9.0;12.0'.  [default: the config's]")  # fmt: skip
-@option(PYG, "--memory", type=click.FloatRange(min=1), metavar="GB",
-        help="Memory for all compilers together, in GB.  [default: the free memory]")  # fmt: skip
+        help="Index of the extensions' wheels.  [default: the official one]")  # fmt: skip
+@option(PYG, "--pyg-sources", metavar="URL|DIR", help="The extensions' source archives.  [default: PyPI]")
 @json_option
 @version_option
 @click.pass_obj

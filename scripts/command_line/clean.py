@@ -18,7 +18,7 @@ from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
 
 EXAMPLES = """
 {prog}                                        list kinds and sizes
-{prog} linux_64_cpu --kind tree --kind work   list what --apply would remove
+{prog} linux_64_cpu --kind tree --kind work   list the files that --apply would remove
 {prog} --kind objects --apply                 remove all object caches
 """
 
@@ -32,7 +32,7 @@ EXAMPLES = """
 def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output: str | None) -> Result:
     """List the files of builds by kind and size, and remove some with --apply.
 
-    Files of active builds, channels of published packages, and files that megabuild did not make are kept.
+    clean keeps files of active builds, channels of published packages, and files that megabuild did not make.
     """
     if apply and not kinds:
         raise UsageError("--apply needs --kind", f"add --kind KIND, repeatable: {', '.join(COSTS)}")

@@ -40,7 +40,7 @@ HOW = "Compile"
 @option(WHERE, "--plan", "only_plan", is_flag=True,
         help="Show the plan and try the compilers; install nothing.")  # fmt: skip
 @option(WHAT, "--pyg", "mode", type=click.Choice(["auto", "source", "prebuilt"]), default="auto", show_default=True,
-        help="auto: a verified wheel of the index, else compile.")  # fmt: skip
+        help="auto: a verified wheel of the index, else compile. source: compile. prebuilt: wheels only.")  # fmt: skip
 @option(WHAT, "--pyg-index", "index", metavar="URL|DIR", default=PYG_INDEX, show_default=True,
         help="Index of wheels.")  # fmt: skip
 @option(WHAT, "--pyg-sources", "sources", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -67,8 +67,8 @@ def install_pyg(
 ) -> Result:
     """Install PyTorch Geometric's extensions next to an installed PyTorch.
 
-    Each extension is a wheel compiled here earlier, a wheel of the index, or compiled for this PyTorch. Installed
-    extensions are inspected and imported; a CPU build next to a CUDA PyTorch is replaced.
+    Each extension is a wheel compiled here earlier, a wheel of the index, or compiled for this PyTorch. install-pyg
+    inspects and imports installed extensions, and replaces a CPU build next to a CUDA PyTorch.
     """
     # imported late: --help needs none of it
     from pyg_extensions.install.install_report import environment_lines, install_result

@@ -19,7 +19,7 @@ HELPS = {
     "env": "Make environments from built packages, without conda.",
     "install-pyg": "Install PyTorch Geometric's extensions next to an installed PyTorch.",
     "sizes": "List the sizes of packages, and of GPU code, symbols, headers and tests in them.",
-    "slim": "Make an environment or a package smaller, and list what breaks.",
+    "slim": "Make an environment or a package smaller, and list the features that break.",
     "status": "Show the progress or the result of each CONFIG's last run.",
     "upload": "List the packages of CONFIG in upload order, and upload them with --apply.",
     "verify": "Inspect packages, wheels or an environment, without a GPU.",

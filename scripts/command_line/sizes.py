@@ -23,7 +23,7 @@ def sizes(subjects: tuple[str, ...], everything: bool, python: str) -> Result:
     """List the sizes of packages, and of GPU code, symbols, headers and tests in them.
 
     Reads an environment (venv or conda), or a .conda, .tar.bz2 or .whl file; imports and runs nothing. For requirements
-    (torch==2.15.0 jax), lists what a fresh installation of each takes, and of all together, without downloading them.
+    (torch==2.15.0 jax), lists the size of a fresh installation of each, and of all together; downloads no packages.
     """
     from gpu_tools.sizes import sizes_report, uninstalled
     from gpu_tools.sizes.measure import measure

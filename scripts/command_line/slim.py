@@ -51,10 +51,10 @@ def slim(
     undo: bool,
     forget: bool,
 ) -> Result:
-    """Make an environment or a package smaller, and list what breaks.
+    """Make an environment or a package smaller, and list the features that break.
 
     Removes code for other GPUs, symbol tables, Triton, headers, static libraries and NVIDIA's unused libraries. Without
-    --apply or --output, it shows the plan: what each step saves and breaks.
+    --apply or --output, it shows the plan: the bytes that each step saves, and the features that it breaks.
     """  # fmt: skip
     from gpu_tools.slim import commands
     from gpu_tools.slim.steps import SlimRequest, parse_gpus, parse_keep

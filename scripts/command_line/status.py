@@ -27,7 +27,7 @@ EXAMPLES = """
 {prog} linux_64_cpu --follow   until it ends, with its exit code
 {prog} linux_64_cpu --page run.html   durations of tasks and steps
 """
-SHOW = "Showing"
+SHOW = "Show"
 
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
@@ -50,8 +50,8 @@ def status(
 ) -> Result:
     """Show the progress or the result of each CONFIG's last run.
 
-    Without CONFIG, it shows every run; patterns work. It locks and writes nothing, so it works during a run, for other
-    users, and after kill -9.
+    Without CONFIG, it shows every run. CONFIG may be a pattern. status never locks or writes files: it works during a
+    run, for other users, and after kill -9.
     """
     parent = output_folder(output)
     folders = [parent / name for name in run_names(parent, configs)]

@@ -22,14 +22,14 @@ TO = "Destination"
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("config")
 @option(TO, "--user", metavar="CHANNEL", help="Channel on anaconda.org.")
-@option(TO, "--label", default="cfep03", show_default=True, help="Label of the packages.")
+@option(TO, "--label", metavar="LABEL", default="cfep03", show_default=True, help="Label of the packages.")
 @option(TO, "--apply", is_flag=True,
         help="Upload, with the token in ANACONDA_API_KEY.  [default: list only]")  # fmt: skip
 @output_option
 def upload(config: str, user: str | None, label: str, apply: bool, output: str | None) -> Result:
     """List the packages of CONFIG in upload order, and upload them with --apply.
 
-    CONFIG is a folder of output/packages. Of several builds of a package, the newest is uploaded.
+    CONFIG is a folder of output/packages. upload takes the newest of several builds of a package.
     """
     from groundwork.files import cache_folder
     from megabuild import upload as uploading

@@ -22,7 +22,7 @@ from groundwork.result import Result
     "--accelerator", default="", metavar="cpu|cudaNNN", help="Accelerator the libraries must be built for."
 )
 @click.option("--arch-list", "archs", default="", metavar="LIST",
-              help='GPUs that must run the libraries: "9.0;12.0", sm_120, "12.0+PTX", native.')  # fmt: skip
+              help='GPUs that must run the libraries: "9.0;12.0", sm_120, native; "12.0+PTX" with PTX.')  # fmt: skip
 @json_option
 def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, archs: str) -> Result:
     """Inspect packages, wheels or an environment, without a GPU.
@@ -55,7 +55,7 @@ def verify_gpu(environment: Path) -> Result:
     """Try an environment's torch and extensions on this machine's GPUs.
 
     Compares driver and torch, each GPU with the code in every library, and one operation of torch and of each extension
-    on the GPU with the same on the CPU. Exit codes: 14 a fault; 19 no fault, but no GPU.
+    on the GPU with the same operation on the CPU. Exit codes: 14 a fault; 19 no fault, but no GPU.
     """
     from gpu_tools.verify import verify_report
     from gpu_tools.verify.gpu import examine

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from real_graph import DEPFILES, RECIPE, TOOLS, TREE, RealGraph
+from small_files import program
 
 CLONE = "MEGABUILD_TEST_FEEDSTOCK"
 #: The commit of the feedstock's main branch that the patches are for, of 2026-08-13: PyTorch 2.13.0, build 2.
@@ -69,9 +70,7 @@ def lay_out(graph: RealGraph, recipe: Path, debian_patches: Path) -> None:
 
 def give_rsync(folder: Path) -> None:
     """Put a stand-in for rsync into a folder: it merges folders, which is what build.sh wants of it."""
-    rsync = folder / "rsync"
-    rsync.write_text('#!/bin/sh\nfor last; do :; done\nmkdir -p "$last" && exec cp "$@"\n')
-    rsync.chmod(0o755)
+    program(folder / "rsync", 'for last; do :; done\nmkdir -p "$last" && exec cp "$@"')
 
 
 def build(graph: RealGraph, python: str, package: str) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import bare_root
 import pytest
 from bare_root import HOME, BareRoot, command_of, succeed
+from small_files import program
 
 from megabuild.providers.debian.root import SUITE
 
@@ -43,10 +44,8 @@ def test_wheels_of_pypi_alone_are_enough_for_a_wheel_config(machine: BareRoot) -
 @pytest.mark.long  # minutes
 def test_unit_tests_pass_or_are_skipped_behind_broken_shims(machine: BareRoot) -> None:
     shims = machine.home / "shims"
-    shims.mkdir()
     for name in SHIMS:
-        (shims / name).write_text("#!/bin/sh\nexit 127\n")
-        (shims / name).chmod(0o755)
+        program(shims / name, "exit 127")
     elsewhere = {"HOME": "/tmp/elsewhere", "PATH": f"{HOME}/shims:/usr/bin:/bin"}
     told = succeed(machine.run("scripts/test", "tests/unit", environment=elsewhere))
     assert re.search(r"\d+ passed", told)

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import tiny_pyg
+from small_files import write
 from tiny import PACKAGES, make_channel, provider
 from tiny_pyg import TinyPyg
 
@@ -215,9 +216,7 @@ def test_the_plan_says_what_becomes_of_every_extension(tiny: TinyPyg) -> None:
 def test_a_wheel_that_fits_is_repackaged_without_a_compiler_and_another_one_makes_another_package(
     tiny: TinyPyg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = tmp_path / "wheels" / "torch_cluster-1.6.3.whl"
-    wheel.parent.mkdir()
-    wheel.write_text("one")
+    wheel = write(tmp_path / "wheels" / "torch_cluster-1.6.3.whl", "one")
     choice = Choice(wheel=wheel, reason=wheel.name)
     monkeypatch.setattr(extensions, "wheel_chooser", lambda *_: lambda extension, python: choice)
 

@@ -10,6 +10,7 @@ import pytest
 from debian_inputs import PACKAGES, debian_inputs
 from feedstock_series import applied, build, give_libtorch, lay_out, must_build
 from real_graph import RealGraph, prepare
+from small_files import program
 from test_backend_real_graph import give_the_back_end_of_2_14, replaced
 
 STAGING = "3.12"  # build.sh and meta.yaml say so
@@ -36,6 +37,15 @@ def test_a_patch_applies_alone(release: str, tmp_path: Path) -> None:
         subprocess.run(["bash", "-n", str(script)], check=True)
 
 
+def added_lines(folder: Path, ninja: str) -> subprocess.CompletedProcess[str]:
+    """Run the lines that the patch adds to build.sh, with a ninja that is a script."""
+    program(folder / "ninja", ninja)
+    script = "set -ex\n" + "\n".join(re.findall(r"^\+(?!\+)(.*)", PATCHES["2.13"].read_text(), re.MULTILINE))
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "PY_VER": "3.13"}
+    command = ["bash", "-c", script]
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize(
     ("more", "refused"),
     [
@@ -46,16 +56,7 @@ def test_a_patch_applies_alone(release: str, tmp_path: Path) -> None:
     ],
 )
 def test_only_the_python_side_may_be_compiled_again(more: str, refused: bool, tmp_path: Path) -> None:
-    """The lines that the patch adds to build.sh, with a ninja that says what a test wants."""
-    added = re.findall(r"^\+(?!\+)(.*)", PATCHES["2.13"].read_text(), re.MULTILINE)
-    ninja = tmp_path / "ninja"
-    ninja.write_text(f"#!/bin/sh\ncat <<'END'\n{PYTHON_SIDE}\n{more}\nEND\n")
-    ninja.chmod(0o755)
-    script = "set -ex\n" + "\n".join(added)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PY_VER": "3.13"}
-    done = subprocess.run(
-        ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = added_lines(tmp_path, f"cat <<'END'\n{PYTHON_SIDE}\n{more}\nEND")
     assert done.returncode == refused
     if refused:
         assert done.stdout.splitlines()[-1] == more
@@ -64,16 +65,7 @@ def test_only_the_python_side_may_be_compiled_again(more: str, refused: bool, tm
 @pytest.mark.parametrize("ninja", ["case $* in *-n*) exit 1;; esac", "case $* in *-n*) ;; *) echo ok;; esac"])
 def test_a_list_that_was_not_made_ends_the_build(ninja: str, tmp_path: Path) -> None:
     """`ninja -n` fails, or prints nothing: nothing was learnt."""
-    added = re.findall(r"^\+(?!\+)(.*)", PATCHES["2.13"].read_text(), re.MULTILINE)
-    program = tmp_path / "ninja"
-    program.write_text(f"#!/bin/sh\n{ninja}\n")
-    program.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PY_VER": "3.13"}
-    script = "set -ex\n" + "\n".join(added)
-    done = subprocess.run(
-        ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, check=False
-    )
-    assert done.returncode == 1
+    assert added_lines(tmp_path, ninja).returncode == 1
 
 
 @pytest.fixture(scope="module", params=PATCHES)

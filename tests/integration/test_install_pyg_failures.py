@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch_model
+from small_files import program
 
 from groundwork.errors import MegabuildError, PreflightError
 from pyg_extensions.fetch_sources import unpack_sources
@@ -57,10 +58,7 @@ def toolkit(tmp_path: Path) -> Path:
 
 
 def test_an_nvcc_that_is_a_script_is_asked_for_its_home(toolkit: Path, tmp_path: Path) -> None:
-    wrapper = tmp_path / "bin" / "nvcc"
-    wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\nexec {toolkit}/bin/nvcc "$@"\n')
-    wrapper.chmod(0o755)
+    wrapper = program(tmp_path / "bin" / "nvcc", f'exec {toolkit}/bin/nvcc "$@"')
     environ = {"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
     home = cuda_home(there(tmp_path / "env"), environ)
     assert home == toolkit

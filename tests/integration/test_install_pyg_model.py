@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch_model
+from small_files import program
 from tiny import wait_for
 from wheel_files import make_page, make_wheel
 
@@ -84,16 +85,8 @@ class Place:
         return process.returncode, rows, f"{errors}{END}{out}"
 
     def pip_install(self, wheel: Path) -> None:
-        pip = [
-            str(self.venv / "bin" / "python"),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--no-index",
-        ]
-        subprocess.run([*pip, str(wheel)], check=True)
+        command = f"{self.venv}/bin/python -m pip install --quiet --no-deps --no-index {wheel}"
+        subprocess.run(command.split(), check=True)
 
     def remove(self, name: str) -> None:
         """Uninstall it, by hand."""
@@ -163,13 +156,12 @@ def test_one_that_fails_does_not_stop_the_others_and_says_why_in_english(place: 
     """The compiler speaks German unless it is told to speak English, as gcc and ld do with their translations."""
     torch_model.make_sdist("torch_scatter", VERSION, place.sdists)
     place.offer("torch_spline_conv")
-    program = place.folder / "cc"
-    program.write_text(
-        '#!/bin/sh\ncase "$*" in *csrc*) ;; *) exec gcc "$@";; esac\n'
-        'case "$LC_ALL" in C*) echo "x.h:1:2: error: not there";; *) echo "x.h:1:2: Fehler: fehlt";; esac >&2\nexit 1\n'
+    compiler = program(
+        place.folder / "cc",
+        'case "$*" in *csrc*) ;; *) exec gcc "$@";; esac\n'
+        'case "$LC_ALL" in C*) echo "x.h:1:2: error: not there";; *) echo "x.h:1:2: Fehler: fehlt";; esac >&2\nexit 1',
     )
-    program.chmod(0o755)
-    changes = {"CC": str(program), "LANG": "de_DE.UTF-8", "LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}
+    changes = {"CC": str(compiler), "LANG": "de_DE.UTF-8", "LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}
     words = ["--arch-list", "9.0", *asked("torch_scatter", "torch_spline_conv")]
     code, _, said = place.install(*words, **changes)
     assert code == 8, said
@@ -325,8 +317,7 @@ def test_a_run_that_is_stopped_leaves_no_compiler_and_no_files(number: signal.Si
     torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
     compiler, note, temporary = (place.folder / name for name in ("slow-cc", "compiling", "tmp"))
     slow = f"mktemp; touch here; echo $$ > {note}; sleep 100"
-    compiler.write_text(f'#!/bin/sh\ncase "$*" in *csrc*) {slow};; esac\nexec gcc "$@"\n')
-    compiler.chmod(0o755)
+    program(compiler, f'case "$*" in *csrc*) {slow};; esac\nexec gcc "$@"')
     temporary.mkdir()
     words = ["--pyg", "source", "--arch-list", "9.0", *asked("torch_spline_conv")]
     process = place.start(*words, CC=str(compiler), TMPDIR=str(temporary))

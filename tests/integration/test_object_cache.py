@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from small_files import program, write
 
 #: As long as the engine makes the paths of environments.
 PADDED = 255
@@ -37,14 +38,11 @@ def compiler(tmp_path: Path) -> Path:
     """A compiler meanwhile the package with a header is installed once more."""
     if shutil.which("ccache") is None or shutil.which("g++") is None:
         pytest.skip("ccache or g++ is not installed")
-    package = tmp_path / "package" / "dependency.h"
-    package.parent.mkdir()
-    package.write_text("inline const char* dependency() { return __FILE__; }\n")
+    package = write(
+        tmp_path / "package" / "dependency.h", "inline const char* dependency() { return __FILE__; }\n"
+    )
     os.utime(package, (10**9, 10**9))
-    script = tmp_path / "g++"
-    script.write_text(f'#!/bin/sh\nln -f "{package}" "{package}.again"\nexec g++ "$@"\n')
-    script.chmod(0o755)
-    return script
+    return program(tmp_path / "g++", f'ln -f "{package}" "{package}.again"\nexec g++ "$@"')
 
 
 def compiled(
@@ -103,10 +101,7 @@ def test_what_nvcc_makes_depends_on_the_programs_that_it_calls(
     nvcc = compiler.rename(compiler.parent / "nvcc")
     for number, (ptxas, said) in enumerate([("12.9", MISS), ("12.9", HIT), ("13.0", MISS)]):
         folder = tmp_path / f"folder{number}"
-        program = folder / "out" / "bld" / "rattler-build_libtorch" / "build_env" / "bin" / "ptxas"
-        program.parent.mkdir(parents=True)
-        program.write_text(ptxas)
-        program.chmod(0o755)
+        program(folder / "out" / "bld" / "rattler-build_libtorch" / "build_env" / "bin" / "ptxas", ptxas)
         assert compiled(repository, nvcc, folder, cuda="13.0") == said
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 from debian_inputs import cuda_inputs, install_cuda_environment
 from real_graph import DEPFILES, RECIPE, TOOLS, TREE
+from small_files import program, write
 
 from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
@@ -35,7 +36,7 @@ MKL = ("mkl==2026.2.0", "mkl-devel==2026.2.0", "mkl-include==2026.2.0")
 MKL_LIBRARIES = ("mkl_core", "mkl_gnu_thread", "mkl_intel_thread", "mkl_intel_lp64", "mkl_sequential")
 KERNELS, SEED = 20, 51
 #: ccache calls it before each compiler. In ``STUB_DEPFILES`` it finds the lists of headers; CMake's checks are real.
-STUB = """#!/bin/sh
+STUB = """
 case "$PWD" in *CMakeScratch*|*CMakeTmp*|*CompilerId*) exec "$@" ;; esac
 [ -n "$STUB_DEPFILES" ] || exec "$@"
 while [ $# -gt 0 ]; do
@@ -159,9 +160,7 @@ def copy_mkl(prefix: Path, wheels: Path) -> None:
             for name in archive.namelist():
                 inside = name.partition(".data/data/")[2]
                 if inside.startswith(("lib/libmkl_", "include/")) and not name.endswith("/"):
-                    target = prefix / inside
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(archive.read(name))
+                    write(prefix / inside, archive.read(name))
     for library in MKL_LIBRARIES:
         (versioned,) = (prefix / "lib").glob(f"lib{library}.so.*")
         (prefix / "lib" / f"lib{library}.so").symlink_to(versioned.name)
@@ -177,8 +176,7 @@ def trees(
     tools.mkdir()
     for name in ("include_scan.py", "prepare_stub_build.py"):
         shutil.copy(Path(__file__).with_name(name), tools)
-    (tools / "stub").write_text(STUB)
-    (tools / "stub").chmod(0o755)
+    program(tools / "stub", STUB)
     install_cuda_environment(repository, top / "prefix", ())
     shutil.copytree(top / "prefix", top / "with-mkl", symlinks=True)
     (top / "wheels").mkdir()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import wheels_world as world
 from package_files import rot
+from small_files import write
 
 from conda_wheels import built, licences, simple_index, tools, wheel_tree
 from conda_wheels.make_wheels import Request, make
@@ -248,7 +249,7 @@ def test_what_no_package_has_comes_from_the_root_with_its_licence(tmp_path: Path
         ("usr/share/doc/libnowhere1/copyright", "do as you like"),
         ("usr/share/doc/libelse1/copyright", "do not"),
     ):
-        world._write(root / name, text)
+        write(root / name, text)
     (tmp_path / "other").mkdir()
     with pytest.raises(BuildError, match=r"libnowhere\.so\.1"):
         tools.auditwheel(plain, tmp_path / "other", libraries=None, without=(), date=world.DATE)

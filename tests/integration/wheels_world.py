@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rattler_build import assemble_package
+from small_files import write
 from tiny import make_channel
 
 from megabuild.engine import archive
@@ -57,20 +58,15 @@ def _package(
     return Path(str(made.path))
 
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
 def _dist_info(site: Path, name: str, version: str, requires: Sequence[str] = ()) -> None:
     folder = site / f"{name}-{version}.dist-info"
     lines = [f"Name: {name}", f"Version: {version}", "Requires-Python: >=3.9"]
     lines += [f"Requires-Dist: {one}" for one in requires]
-    _write(folder / "METADATA", "\n".join(["Metadata-Version: 2.1", *lines, "", f"{name}, in short", ""]))
-    _write(folder / "WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {TAG}-{TAG}-linux_x86_64\n")
-    _write(folder / "INSTALLER", "conda\n")
-    _write(folder / "RECORD", "")
-    _write(folder / "LICENSE", f"{name}'s licence\n")
+    write(folder / "METADATA", "\n".join(["Metadata-Version: 2.1", *lines, "", f"{name}, in short", ""]))
+    write(folder / "WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {TAG}-{TAG}-linux_x86_64\n")
+    write(folder / "INSTALLER", "conda\n")
+    write(folder / "RECORD", "")
+    write(folder / "LICENSE", f"{name}'s licence\n")
 
 
 def nvidias(folder: Path) -> tuple[Path, Path]:
@@ -85,7 +81,7 @@ def make(folder: Path, accelerator: str = "cpu") -> Path:
     """Make that world in a folder; returns the output folder of its run."""
     packages = folder / "made" / "linux-64"
     packages.mkdir(parents=True)
-    _write(folder / "LICENSE", "libtorch's licence\n")
+    write(folder / "LICENSE", "libtorch's licence\n")
     outer, libtorch, pytorch, extension = (
         folder / name for name in ("outer", "libtorch", "pytorch", "spline")
     )
@@ -104,14 +100,14 @@ def make(folder: Path, accelerator: str = "cpu") -> Path:
     )  # fmt: skip
     for name in ("libc10", "libtorch_cpu"):
         (libtorch / "lib" / f"{name}.so").symlink_to(f"{name}.so.2.6")
-    _write(libtorch / "include" / "c10" / "c10.h", "int one(void);\n")
-    _write(libtorch / "share" / "cmake" / "Torch" / "Targets.cmake", '"${_PREFIX}/lib/libc10.so.2.6"\n')
+    write(libtorch / "include" / "c10" / "c10.h", "int one(void);\n")
+    write(libtorch / "share" / "cmake" / "Torch" / "Targets.cmake", '"${_PREFIX}/lib/libc10.so.2.6"\n')
 
     site = pytorch / "lib" / f"python{PYTHON}" / "site-packages"
-    _write(site / "torch" / "__init__.py", _TORCH)
-    _write(site / "torch" / "version.py", "__version__ = '2.6.0+debian'\n")
-    _write(site / "torch" / "__pycache__" / "version.pyc", "byte code")
-    _write(site / "torch" / "include" / "own.h", "int own;\n")
+    write(site / "torch" / "__init__.py", _TORCH)
+    write(site / "torch" / "version.py", "__version__ = '2.6.0+debian'\n")
+    write(site / "torch" / "__pycache__" / "version.pyc", "byte code")
+    write(site / "torch" / "include" / "own.h", "int own;\n")
     up = "../" * 5
     links = [f"lib/{path.name}" for path in (libtorch / "lib").iterdir()]
     for place in [*links, "bin/torch_shm_manager", "share/cmake/Torch/Targets.cmake", "include/c10"]:
@@ -120,7 +116,7 @@ def make(folder: Path, accelerator: str = "cpu") -> Path:
     _dist_info(site, "torch", "2.6.0+debian")
 
     inside = extension / "lib" / f"python{PYTHON}" / "site-packages"
-    _write(inside / "torch_spline_conv" / "__init__.py", _EXTENSION)
+    write(inside / "torch_spline_conv" / "__init__.py", _EXTENSION)
     library(
         inside / "torch_spline_conv" / "_basis_cpu.so",
         "int answer(void); int twice(void) { return 2 * answer(); }",
@@ -128,7 +124,7 @@ def make(folder: Path, accelerator: str = "cpu") -> Path:
     )  # fmt: skip
     _dist_info(inside, "torch_spline_conv", "1.2.2", ['pytest; extra == "test"'])
 
-    _write(outer / "include" / "pybind11" / "detail" / "common.h", "int pybind11;\n")
+    write(outer / "include" / "pybind11" / "detail" / "common.h", "int pybind11;\n")
     beside = folder / "beside"
     _package(beside / "linux-64", outer, "outer", "1.0", "0", ())
     needs = ["outer", "__glibc >=2.90,<3.0.a0"]

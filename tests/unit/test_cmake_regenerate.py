@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from small_files import program, write
 
 from cmake_python_swap.__main__ import main
 from cmake_python_swap.cmake_regenerate import regenerate
@@ -23,14 +24,11 @@ def build_dir(tmp_path: Path) -> Path:
 
 
 def cmake(build_dir: Path, body: str) -> None:
-    program = build_dir.parent / "cmake"
-    program.write_text(f"#!/bin/sh\ncd '{build_dir}' || exit 1\n{body}\n")
-    program.chmod(0o755)
+    program(build_dir.parent / "cmake", f"cd '{build_dir}' || exit 1\n{body}")
 
 
 def old_file(path: Path, content: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
+    write(path, content)
     os.utime(path, ns=(LONG_AGO, LONG_AGO))
     return path
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_files import program
 from wheel_files import make_wheel
 
 from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
@@ -217,9 +218,7 @@ def test_nvidias_libraries_become_requirements_of_one_release() -> None:
 def test_a_full_disk_is_told_from_a_library_that_cannot_be_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, error: type[Exception]
 ) -> None:
-    program = tmp_path / "patchelf"
-    program.write_text(f"#!/bin/sh\nif [ $1 = --ok ]; then exit 0; fi\necho '{said}' >&2\nexit 1\n")
-    program.chmod(0o755)
+    program(tmp_path / "patchelf", f"if [ $1 = --ok ]; then exit 0; fi\necho '{said}' >&2\nexit 1")
     monkeypatch.setattr(tools, "_OWN", tmp_path)
     tools.patchelf(tmp_path / "lib.so", ["--ok"])
     with pytest.raises(error, match=r"lib\.so"):

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from small_files import program
 
 from megabuild.configs.config import available, load
 from pyg_extensions.table import EXTENSIONS
@@ -39,11 +40,6 @@ def shell(
     )
     environ = {"PATH": f"{folder}:/usr/bin:/bin", **values}
     return subprocess.run(["sh", "-c", line], env=environ, capture_output=True, text=True, check=False)
-
-
-def program(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_files import write
 from tiny import make_channel, make_package
 
 from groundwork import channel_folder
@@ -30,9 +31,7 @@ def test_an_index_names_exactly_the_packages_in_the_folder(out: Path) -> None:
 
 
 def test_an_index_changes_only_the_modes_of_a_channel(out: Path) -> None:
-    program = out / "build_cache" / "staging_x" / "prefix" / "bin" / "program"
-    program.parent.mkdir(parents=True)
-    program.write_text("")
+    program = write(out / "build_cache" / "staging_x" / "prefix" / "bin" / "program", "")
     program.chmod(0o750)
     (out / "linux-64" / "torch-1-0.conda").chmod(0o600)
     channel_folder.index(out, "linux-64")

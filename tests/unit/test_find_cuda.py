@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from small_files import program, write
 
 TRIPLET = "sbsa-linux" if platform.machine() == "aarch64" else "x86_64-linux"
 NVCC = """\
-#!/bin/sh
 if [ "$1" = --version ]; then echo 'Cuda compilation tools, release 13.0, V13.0.88'; fi
 if [ "$1" = -v ]; then echo '#$ TOP={top}' >&2; fi
 """
@@ -38,11 +38,8 @@ def test_cuda_is_found(repository: Path, tmp_path: Path, inside: str) -> None:
         pytest.skip("the system has no cmake; later ones find more in a toolkit than this one has")
     home, modules = tmp_path / "cuda", tmp_path / "project" / "modules"
     for name in ("include/cuda_runtime.h", "lib/libcudart.so"):
-        (home / inside / name).parent.mkdir(parents=True)
-        (home / inside / name).touch()
-    (home / "bin").mkdir()
-    (home / "bin/nvcc").write_text(NVCC.format(top=home))
-    (home / "bin/nvcc").chmod(0o755)
+        write(home / inside / name)
+    program(home / "bin/nvcc", NVCC.format(top=home))
     (modules / "upstream/FindCUDA").mkdir(parents=True)
     (modules / "upstream/FindCUDA/select_compute_arch.cmake").write_text(SELECT)
     shutil.copy(repository / "recipe/FindCUDA.cmake", modules)

@@ -6,12 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from small_files import program
 
 from groundwork.errors import PreflightError
 from groundwork.host_compiler import find_gcc_suffix, read_newest_gcc
 from megabuild.providers.local.compilers import probe
 
-GCC = "#!/bin/sh\ncase $1 in --version) echo 'g++ {0} Free Software Foundation';; *) echo {0};; esac\n"
+GCC = "case $1 in --version) echo 'g++ {0} Free Software Foundation';; *) echo {0};; esac"
 
 
 @pytest.fixture
@@ -22,8 +23,7 @@ def programs(tmp_path: Path) -> Path:
 
 
 def install(folder: Path, name: str, version: str) -> None:
-    (folder / name).write_text(GCC.format(version))
-    (folder / name).chmod(0o755)
+    program(folder / name, GCC.format(version))
 
 
 def test_the_newest_accepted_gcc_is_taken(programs: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_package_to_install_is_named(programs: Path) -> None:
 
 
 def test_another_compiler_has_no_limit(programs: Path) -> None:
-    (programs / "g++").write_text("#!/bin/sh\necho clang version 21.1.0\n")
+    program(programs / "g++", "echo clang version 21.1.0")
     assert find_gcc_suffix(15, str(programs)) == ""
     assert find_gcc_suffix(15, str(programs / "empty")) == ""
 
@@ -76,8 +76,8 @@ def test_the_machine_s_compilers_are_packaged_by_suffix(
     expected = probe()
     for name in ("gcc", "g++"):
         (tmp_path / f"{name}-99").symlink_to(shutil.which(name) or "")
-    for program in ("sh", "readlink", "getconf", "as", "ld"):
-        (tmp_path / program).symlink_to(shutil.which(program) or "")
+    for name in ("sh", "readlink", "getconf", "as", "ld"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
     monkeypatch.setenv("PATH", str(tmp_path))
     found = probe(suffix="-99")
     assert (found.cxx, found.version) == (expected.cxx, expected.version)

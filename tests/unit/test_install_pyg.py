@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from packaging.version import Version
+from small_files import program
 
 from command_line.main import megabuild
 from command_line.run_command import Invocation
@@ -55,11 +55,7 @@ def ended(extension: str, **values: Any) -> Installation:
 
 
 def fake_python(folder: Path, answer: str) -> Path:
-    path = folder / "bin" / "python"
-    path.parent.mkdir(parents=True)
-    path.write_text(f"#!/bin/sh\n{answer}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+    return program(folder / "bin" / "python", answer)
 
 
 # ---- the environment ---------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_files import program
 
 from groundwork.errors import IsolationError
 from megabuild.isolation import bubblewrap as bubblewrap_module
@@ -35,8 +36,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def install(folder: Path, name: str, info: str) -> None:
     """Put a fake program in place that answers when it is asked for information, and has no images."""
-    (folder / name).write_text(f'#!/bin/sh\ncase "$1 $2" in "info "*) {info};; image*) exit 1;; esac\n')
-    (folder / name).chmod(0o755)
+    program(folder / name, f'case "$1 $2" in "info "*) {info};; image*) exit 1;; esac')
 
 
 def run_command(isolation: Isolation, *mounts: Mount, **env: str) -> list[str]:

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from small_files import program
 
 from megabuild.plan.choose_isolation import rehearsal_image
 
@@ -27,20 +28,15 @@ class FakeTools:
         self.folder = folder
         release = rehearsal_image().partition(":")[2]
         (folder / "targets").write_text(TARGETS.format(release=release).lstrip())
-        self.program("apt-get", f"cat {folder}/targets")
-        self.program(
-            "mmdebstrap",
+        program(folder / "apt-get", f"cat {folder}/targets")
+        program(
+            folder / "mmdebstrap",
             f'cat > {folder}/sources; for word; do case $word in *.tar) echo system > "$word";; esac; done',
         )
-        self.program(
-            "docker",
+        program(
+            folder / "docker",
             f'echo "$*" >> {folder}/docker.asked; case $* in *.tar*) cat "$4" > {folder}/image;; esac',
         )
-
-    def program(self, name: str, script: str) -> None:
-        path = self.folder / name
-        path.write_text(f"#!/bin/bash\n{script}\n")
-        path.chmod(0o755)
 
     def make(self, repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         script = repository / "rehearsal" / "image" / "make-image.sh"
@@ -76,7 +72,10 @@ def test_the_image_has_this_systems_release_from_this_systems_mirrors(
 
 
 def test_half_a_system_never_becomes_an_image(tools: FakeTools, repository: Path) -> None:
-    tools.program("mmdebstrap", 'for word; do case $word in *.tar) echo half > "$word";; esac; done; exit 1')
+    program(
+        tools.folder / "mmdebstrap",
+        'for word; do case $word in *.tar) echo half > "$word";; esac; done; exit 1',
+    )
     done = tools.make(repository)
     assert done.returncode == 1
     assert "mmdebstrap failed" in done.stderr

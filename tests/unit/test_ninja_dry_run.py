@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from small_files import program
 
 from cmake_python_swap.ninja_dry_run import Graph, NinjaError, Step, dry_run, reasons
 
@@ -69,20 +70,19 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ninja() -> str:
-    program = shutil.which("ninja")
-    if program is None:
+    path = shutil.which("ninja")
+    if path is None:
         pytest.skip("ninja is not installed")
-    return program
+    return path
 
 
 def fake_ninja(folder: Path, stdout: str = "", stderr: str = "", code: int = 0) -> str:
     """A program that says what a ninja of some version said once."""
     (folder / "stdout").write_text(stdout)
     (folder / "stderr").write_text(stderr)
-    program = folder / "fake-ninja"
-    program.write_text(f"#!/bin/sh\ncat '{folder}/stdout'; cat '{folder}/stderr' >&2; exit {code}\n")
-    program.chmod(0o755)
-    return str(program)
+    return str(
+        program(folder / "fake-ninja", f"cat '{folder}/stdout'; cat '{folder}/stderr' >&2; exit {code}")
+    )
 
 
 def test_statements_are_read_with_continued_lines_escapes_and_dependencies(tree: Path) -> None:

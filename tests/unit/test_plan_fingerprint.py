@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_files import write
 from tiny import ROOT
 
 from groundwork.errors import ConfigError, IntegrityError, PreflightError
@@ -41,10 +42,7 @@ def facts(recipe: Path, **changes: object) -> Fingerprint:
 
 def test_another_version_of_a_system_package_is_another_dependency(recipe: Path, tmp_path: Path) -> None:
     status = tmp_path / "root" / "var" / "lib" / "dpkg" / "status"
-    status.parent.mkdir(parents=True)
-    status.write_text(
-        "Package: libprotobuf-dev\nStatus: install ok installed\nVersion: 3.21\nSection: libs\n"
-    )
+    write(status, "Package: libprotobuf-dev\nStatus: install ok installed\nVersion: 3.21\nSection: libs\n")
     before = facts(recipe, root=tmp_path / "root")
     status.write_text(status.read_text().replace("Section: libs", "Section: devel"))
     assert facts(recipe, root=tmp_path / "root") == before
@@ -315,8 +313,7 @@ def test_files_of_the_last_minutes_before_a_restart_are_built_again(
     dates = {"build/old.o": 500, "build/.ninja_log": 1, "build/new.o": 100, "build/newest.o": 1}
     dates |= {"torch/lib/libc10.so": 5000, "a.source.cpp": 1}
     for name, age in dates.items():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).touch()
+        write(tree / name)
         os.utime(tree / name, (boot - age, boot - age))
     tree_reuse.write(tree, CORE)
     monkeypatch.setattr("psutil.boot_time", lambda: float(boot if restarted else boot - 10))
@@ -329,9 +326,7 @@ def test_files_of_the_last_minutes_before_a_restart_are_built_again(
 
 
 def test_libraries_of_an_unpacked_wheel_stay_after_a_restart(tmp_path: Path) -> None:
-    library = tmp_path / "tree" / "torch" / "lib" / "libc10.so"
-    library.parent.mkdir(parents=True)
-    library.touch()
+    library = write(tmp_path / "tree" / "torch" / "lib" / "libc10.so")
     os.utime(library, (1, 1))
     tree_reuse._drop_unflushed(tmp_path / "tree")
     assert library.exists()

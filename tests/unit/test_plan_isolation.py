@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_files import program
 from tiny import provider
 
 from groundwork.errors import IsolationError, ProviderError
@@ -55,9 +56,7 @@ def options(repository: Path, tmp_path: Path) -> Options:
 
 
 def fake(folder: Path, name: str, answer: str, code: int = 0) -> None:
-    program = folder / name
-    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] || echo "{answer}"\nexit {code}\n')
-    program.chmod(0o755)
+    program(folder / name, f'[ "$1" = --version ] || echo "{answer}"\nexit {code}')
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_files import program, write
 
 from megabuild.providers.local import interpreters
 from megabuild.providers.local import python as python_package
@@ -38,11 +39,7 @@ def _fake(
         "library_folder": str(folder / "lib"),
         "multiarch": "",
     }
-    program = folder / "bin" / f"python{short}"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
-    program.chmod(0o755)
-    return program
+    return program(folder / "bin" / f"python{short}", f"echo '{json.dumps(answer)}'")
 
 
 def test_the_highest_micro_version_is_chosen_and_free_threaded_builds_are_pythons_of_their_own(
@@ -62,10 +59,7 @@ def test_prereleases_old_pythons_broken_programs_and_those_without_headers_are_l
     said: list[str] = []
     assert interpreters.find(said.append, [_fake(tmp_path / "bare", "3.12.1", headers=False)]) == {}
     assert "Python.h" in said[0]
-    broken = tmp_path / "broken" / "bin" / "python3.12"
-    broken.parent.mkdir(parents=True)
-    broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(0o755)
+    broken = program(tmp_path / "broken" / "bin" / "python3.12", "exit 1")
     paths = [_fake(tmp_path / "rc", "3.14.0", level="candidate"), _fake(tmp_path / "old", "3.9.1"), broken]
     assert interpreters.find(lambda _: None, paths) == {}
 
@@ -97,12 +91,11 @@ def test_a_folder_that_may_not_be_looked_into_has_no_interpreters(tmp_path: Path
 @pytest.fixture
 def interpreter(tmp_path: Path) -> Interpreter:
     """An interpreter of a few files."""
-    program = _fake(tmp_path, "3.12.1")
+    path = _fake(tmp_path, "3.12.1")
     for name in ("os.py", "test/test_os.py", "__pycache__/os.pyc"):
         name = f"lib/python3.12/{name}"
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"prefix = '{tmp_path}'\n")
-    found = interpreters.ask(program)
+        write(tmp_path / name, f"prefix = '{tmp_path}'\n")
+    found = interpreters.ask(path)
     assert found is not None
     return found
 

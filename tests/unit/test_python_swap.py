@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_files import program
 
 from cmake_python_swap import __main__ as command_line
 from cmake_python_swap import python_entries, python_facts, python_swap, skbuild_backend
@@ -196,10 +197,7 @@ def fake_python(folder: Path, *, before: str = "", answer: Mapping[str, object] 
     (folder / "include").mkdir(exist_ok=True)
     (folder / "include" / "Python.h").touch()
     values = {**vars(facts()), "include": str(folder / "include"), **(answer or {})}
-    script = folder / "python"
-    script.write_text(f"#!/bin/sh\ncat <<'EOF'\n{before}::python-facts::{json.dumps(values)}\nEOF\n")
-    script.chmod(0o755)
-    return script
+    return program(folder / "python", f"cat <<'EOF'\n{before}::python-facts::{json.dumps(values)}\nEOF")
 
 
 def test_an_interpreter_answers_for_itself_whatever_it_says_first(tmp_path: Path) -> None:
@@ -207,9 +205,9 @@ def test_an_interpreter_answers_for_itself_whatever_it_says_first(tmp_path: Path
     answer = python_facts.ask(Path(sys.executable))
     assert answer.version == ".".join(map(str, sys.version_info[:3]))
     assert answer.executable == os.path.abspath(sys.executable)
-    for program in (tmp_path / "missing", Path("/bin/false")):
+    for path in (tmp_path / "missing", Path("/bin/false")):
         with pytest.raises(InterpreterError, match=r"does not run|fails"):
-            python_facts.ask(program)
+            python_facts.ask(path)
 
 
 @pytest.mark.parametrize(
@@ -301,10 +299,7 @@ class Tree:
         self.original = self.path.read_bytes()
 
     def program(self, name: str, body: str) -> Path:
-        path = self.build.parent / name
-        path.write_text(f"#!/bin/sh\n{body}\n")
-        path.chmod(0o755)
-        return path
+        return program(self.build.parent / name, body)
 
     def ninja(self, steps: list[str], why: Mapping[str, str]) -> Path:
         said = [f"ninja explain: {line}" for line in why.values()] + [

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_files import program, write
 from wheel_files import make_wheel
 
 SIX = "third_party/NNPACK/cmake/DownloadSix.cmake"
@@ -43,10 +44,7 @@ def test_a_build_script_that_runs_again_keeps_the_tree(repository: Path, tmp_pat
 
 def test_nnpack_s_configure_gets_nothing_from_the_network(repository: Path, tmp_path: Path) -> None:
     for place in (SIX, "cmake/Modules_CUDA_fix/FindCUDA.cmake"):
-        (tmp_path / "src" / place).parent.mkdir(parents=True)
-        (tmp_path / "src" / place).write_text(
-            "ExternalProject_Add(six URL https://index.example/six.tar.gz)\n"
-        )
+        write(tmp_path / "src" / place, "ExternalProject_Add(six URL https://index.example/six.tar.gz)\n")
     (tmp_path / "src" / "FindCUDA.cmake").touch()  # the engine brings it with the patches
     environment = settings(repository, tmp_path)  # its PYTHON ends the script where it would copy the sources
     script = repository / "recipe" / "build_staging.sh"
@@ -77,10 +75,7 @@ def libtorch(tmp_path: Path) -> Path:
     """An environment with libtorch, as far as tests/libtorch.sh looks at it, and programs that build nothing."""
     prefix = tmp_path / "env"
     for place in ("bin/torch_shm_manager", "bin/cmake", "build/torch_user"):
-        path = (tmp_path if place.startswith("build") else prefix) / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("#!/bin/sh\n")
-        path.chmod(0o755)
+        program((tmp_path if place.startswith("build") else prefix) / place, "")
     for package in ("ATen", "Caffe2", "Torch", "nlohmann_json"):
         (prefix / "share" / "cmake" / package).mkdir(parents=True)
     # somebody else's package may have been built wherever it was
@@ -107,9 +102,10 @@ def judged(repository: Path, prefix: Path) -> subprocess.CompletedProcess[str]:
 def test_targets_that_name_a_folder_of_the_build_are_refused(
     repository: Path, libtorch: Path, package: str, folder: str
 ) -> None:
-    targets = libtorch / "share" / "cmake" / package / "Targets.cmake"
-    targets.parent.mkdir(exist_ok=True)
-    targets.write_text(f'INTERFACE_LINK_LIBRARIES "{folder}/libx.a"\n')
+    targets = write(
+        libtorch / "share" / "cmake" / package / "Targets.cmake",
+        f'INTERFACE_LINK_LIBRARIES "{folder}/libx.a"\n',
+    )
     ended = judged(repository, libtorch)
     assert ended.returncode == 1
     assert str(targets) in ended.stdout

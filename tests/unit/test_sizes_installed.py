@@ -11,17 +11,12 @@ from pathlib import Path
 import pytest
 from sizes_files import GPU_CODE, elf
 from slim_world import SITE, install
+from small_files import write
 
 from gpu_tools.sizes.installed import BACKUP
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import NO_PACKAGE, Package, Sizes
 from groundwork.errors import UsageError
-
-
-def write(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return path
 
 
 def truth(folder: Path) -> int:

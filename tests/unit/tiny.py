@@ -18,6 +18,7 @@ from typing import Any
 
 from rattler.index import index_fs
 from rattler_build import assemble_package
+from small_files import write
 
 from megabuild.configs.config import load
 from megabuild.plan import planning
@@ -48,8 +49,7 @@ def make_package(
     folder.mkdir(parents=True, exist_ok=True)
     content = folder / f".content-{name}-{version}-{build}"
     for path, text in (files or {f"share/{name}/note": version}).items():
-        (content / path).parent.mkdir(parents=True, exist_ok=True)
-        (content / path).write_bytes(text.encode() if isinstance(text, str) else text)
+        write(content / path, text)
     made = assemble_package(
         name=name, version=version, build_string=build, target_platform="linux-64", output_dir=folder,
         files_dir=content, compression_level=1, detect_prefix=False, depends=list(depends), license="MIT",

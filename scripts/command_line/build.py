@@ -15,7 +15,7 @@ from groundwork.errors import MegabuildError, UsageError
 from groundwork.interrupts import parse_deadline
 from groundwork.machine import machine_platform
 from groundwork.result import Result
-from megabuild.configs.config import available, list_command, load, of_provider
+from megabuild.configs.config import PROVIDERS, available, list_command, load, of_provider
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.sharing import sort_for_sharing
 
@@ -40,7 +40,7 @@ PYG = "PyTorch Geometric's extensions"
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...", shell_complete=config_names)
 @option(CHOICE, "--all", "every", is_flag=True,
         help="Every config of this machine's platform.")  # fmt: skip
-@option(CHOICE, "--provider", type=click.Choice(["conda-forge", "debian", "wheel", "local"]),
+@option(CHOICE, "--provider", type=click.Choice([*PROVIDERS, "local"]),
         help="Only configs of this provider. With --root, 'local' builds with this machine's compilers and Pythons and "
         "with PyPI's wheels.")  # fmt: skip
 @option(CHOICE, "--root", metavar="FEEDSTOCK", type=click.Path(),

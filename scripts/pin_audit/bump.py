@@ -15,8 +15,7 @@ from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from groundwork.errors import ConfigError
-from megabuild.configs.config import CONFIG_FOLDER, python_version
-from megabuild.configs.matrix import PROVIDERS
+from megabuild.configs.config import CONFIG_FOLDER, PROVIDERS, python_version
 from pin_audit.bump_requirements import Rendered, differences, lines_of
 from pin_audit.facts import Requirement, Submodule, UpstreamArchs
 from pin_audit.recipe_lines import Line

@@ -12,6 +12,7 @@ import pytest
 from audit_site import serving
 
 from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageError
+from megabuild.configs.config import PROVIDERS as matrix_providers
 from megabuild.configs.config import Config, load
 from megabuild.configs.render import PlannedPackage
 from megabuild.plan import planning
@@ -148,3 +149,7 @@ def test_a_class_and_a_line_make_a_provider(
         with_torch(toy, None, tmp_path)
     with pytest.raises(ConfigError, match="nobody"):
         provider_of(replace(config, provider="nobody"))
+
+
+def test_each_provider_of_the_matrix_has_a_class() -> None:
+    assert PROVIDERS.keys() == {*matrix_providers, "local"}

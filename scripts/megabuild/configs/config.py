@@ -24,6 +24,8 @@ MATRIX_FILE = "conda_build_config.yaml"
 RECIPES = "recipe"
 #: The provider of configs that name none.
 CONDA_FORGE = "conda-forge"
+#: The providers of the matrix's configs. Each has its class in ``providers/select.py``.
+PROVIDERS = (CONDA_FORGE, "debian", "wheel")
 #: The command that lists this repository's configs.
 LIST_CONFIGS = "python3 scripts/megabuild configs"
 
@@ -161,7 +163,10 @@ def load(root: Path, name: str) -> Config:
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(close)}? List all: " if close else "list all configs: "
-        raise ConfigError(f"{name}: unknown config", hint + list_command(root))
+        hint += list_command(root)
+        if (root / MATRIX_FILE).is_file() and (root / "scripts" / "megabuild").is_dir():
+            hint += f"; after a change of {MATRIX_FILE}: {LIST_CONFIGS} --write"
+        raise ConfigError(f"{name}: unknown config", hint)
     path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", root.absolute() / RECIPES
     if path.is_file():
         content = config_file.read(path, recipe=recipes)

@@ -20,12 +20,11 @@ from groundwork.names import accelerator
 from groundwork.result import Result
 from groundwork.text import counted
 from megabuild.configs import config_file
-from megabuild.configs.config import CONDA_FORGE, CONFIG_FOLDER, RECIPES, python_version
+from megabuild.configs.config import CONDA_FORGE, CONFIG_FOLDER, PROVIDERS, RECIPES, python_version
 from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
 from megabuild.configs.config_file import as_text
 
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
-PROVIDERS = (CONDA_FORGE, "debian", "wheel")
 
 _CUDA, _ARCHS = "cuda_compiler_version", "torch_cuda_arch_list"
 #: The usual ARM machine, which configs do not have in their names.
@@ -160,8 +159,10 @@ def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]
         raise ConfigError(f"{path}: cannot be read for {platform}: {reason}", "correct the file") from error
     values = {key: [as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
     zip_keys = [list(group) for group in config.zip_keys or []]
-    zipped = {key: values.get(key, []) for group in zip_keys for key in group}
-    config_file.check_zips(path, zipped, zip_keys, f"give every key a value per row for {platform}")
+    if values.get("provider") and values.get("target_platform"):
+        zipped = {key: values.get(key, []) for group in zip_keys for key in group}
+        remedy = f"give every key a value per row for {platform} and provider {provider}"
+        config_file.check_zips(path, zipped, zip_keys, remedy)
     return values, zip_keys
 
 

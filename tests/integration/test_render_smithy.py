@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+from kept_names import pyg_recipes
+from packaging.version import Version
 from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
 from ruamel.yaml import YAML
 
 from groundwork.errors import ConfigError
-from megabuild.configs.config import Config, load
+from groundwork.names import accelerator
+from megabuild.configs.config import Config, available, load
 from megabuild.configs.render import render
 from pyg_extensions.table import archs_of
 
@@ -59,14 +63,24 @@ def smithy_config(repository: Path, root: Path, name: str = "linux_64_cuda130", 
     return load(root, "linux_64_a")
 
 
-@pytest.mark.parametrize(("cuda", "newest"), [("12.8", "cuda129"), ("13.10", "cuda134")])
+@pytest.mark.parametrize("major", ["12", "13"])
 def test_cuda_without_a_list_of_its_own_has_the_newest_of_its_major_version(
-    cuda: str, newest: str, repository: Path, tmp_path: Path
+    major: str, repository: Path, tmp_path: Path
 ) -> None:
-    (expected,) = load(repository, f"linux_64_{newest}").variant["torch_cuda_arch_list"]
-    made = smithy_config(repository, tmp_path, cuda_compiler_version=cuda)
-    for recipe in (tmp_path / "recipe/recipe.yaml", tmp_path / "recipe/pyg/pytorch_scatter/recipe.yaml"):
-        assert scripts_are_told(made, recipe) == {expected}, recipe
+    configs = [load(repository, name) for name in available(repository) if name.startswith("linux_64_cuda")]
+    versions = [config.cuda_version or "" for config in configs if config.follows_conda_forge]
+    newest = max((cuda for cuda in versions if cuda.startswith(major)), key=Version)
+    smithy_config(repository, tmp_path, cuda_compiler_version=f"{major}.99")
+    lists, key = (
+        tmp_path / "recipe" / "conda_build_config.yaml",
+        f"torch_cuda_arch_list_{accelerator(newest)}",
+    )
+    lists.write_text(
+        re.sub(rf"({key}:.*\n  - )\S+", r"\g<1>9.9", lists.read_text())
+    )  # else lists may be equal
+    made = load(tmp_path, "linux_64_a")
+    for recipe in (tmp_path / "recipe" / "recipe.yaml", *pyg_recipes(tmp_path)):
+        assert scripts_are_told(made, recipe) == {"9.9"}, f"{recipe}: name {key} for CUDA {major}"
 
 
 def test_a_major_version_of_cuda_without_a_list_is_an_error_that_names_the_key(

@@ -58,6 +58,7 @@ def test_the_matrix_says_of_which_day_its_pins_are(repository: Path, pins: list[
 
 def test_every_config_has_conda_forges_pins(repository: Path, pins: list[GlobalPin]) -> None:
     for config in of_conda_forge(repository):
-        assert drifted(config, pins) == {}, config.name
+        remedy = "take conda-forge's value, or renew its pins: python3 scripts/megabuild audit --snapshot"
+        assert drifted(config, pins) == {}, f"{config.name}: {remedy}"
         pinned = {pin.name for pin in pins if holds(pin, config)}
         assert len(pinned & config.variant.keys()) > 20, config.name

@@ -64,7 +64,7 @@ class Provider(ABC):
     has_nightlies: ClassVar[bool] = False
     #: Whether upstream's wheels of the extensions fit its PyTorch.
     fits_extension_wheels: ClassVar[bool] = True
-    #: By kind of accelerator, ``cpu`` or ``cuda``; empty if it builds no PyTorch.
+    #: By kind of accelerator, ``cpu`` or ``cuda``; without them a plan has no estimate.
     figures: ClassVar[Mapping[str, Figures]] = {}
 
     request: ProviderRequest

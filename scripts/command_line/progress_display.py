@@ -12,8 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column
 from rich.text import Text
 
-from groundwork.progress import WARNING as WARNING
-from groundwork.progress import Preparing
+from groundwork.progress import WARNING, Preparing
 from groundwork.text import folded, plain, plain_lines, printable
 from megabuild.status.record import RunRecord
 from megabuild.status.show import activity_line, figures, record_lines, run_line

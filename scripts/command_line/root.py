@@ -8,7 +8,7 @@ from pathlib import Path
 import platformdirs
 
 from groundwork.errors import PreflightError
-from groundwork.text import display as display
+from groundwork.text import display
 from groundwork.user_folders import home_folder
 
 _ROOT = Path(__file__).resolve().parents[2]

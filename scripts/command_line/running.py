@@ -37,12 +37,15 @@ def run_configs(
 
     `options`: by config; the error of a config that does not support its options.
     """
+    console = _console(invocation)
     if len(options) == 1:
         (only,) = options.values()
         if isinstance(only, MegabuildError):
             raise only
-        return _run_config(only, invocation, plan_only=plan_only, remove_trees=remove_trees)
-    console = _console(invocation)
+        if not plan_only:
+            return _build(only, invocation, remove_trees=remove_trees)
+        with Screen(console) as screen:
+            return plan_result(_plan(only, screen, plan_only=True))
     plans = _survey(options, console, plan_only=plan_only)
     overview = overview_lines(plans)
     if not plan_only:
@@ -87,8 +90,7 @@ def _survey(
                 plans[name] = config
                 continue
             try:
-                with in_use.shared_lock(config.cache, config.cache_name, objects_lock(config.objects_name)):
-                    plans[name] = _plan(config, screen, plan_only=plan_only)
+                plans[name] = _plan(config, screen, plan_only=plan_only)
             except Exception as error:
                 plans[name] = error
     return plans
@@ -102,40 +104,37 @@ def _run_planned(
         raise plan
     if plan_only:
         return plan_result(plan)
-    return _run_config(plan.options, invocation, plan_only=False, remove_trees=remove_trees)
+    return _build(plan.options, invocation, remove_trees=remove_trees)
 
 
-def _run_config(options: Options, invocation: Invocation, *, plan_only: bool, remove_trees: bool) -> Result:
-    """Show the plan; unless ``plan_only``, prepare and run the build."""
+def _build(options: Options, invocation: Invocation, *, remove_trees: bool) -> Result:
+    """Show the plan, then prepare and run the build."""
+    # imported late: --plan needs none of it
+    from megabuild.run import session
+    from megabuild.run.summary import package_lines, packages_of_last_run
+
     console = _console(invocation)
     with in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name)):
-        if not plan_only and (options.state / "lock").is_file():
-            from megabuild.run.session import locked
-
-            with locked(options):  # another run is an error before the plan, not after it
+        if (options.state / "lock").is_file():
+            with session.locked(options):  # another run is an error before the plan, not after it
                 pass
         try:
             with Screen(console) as screen:
-                plan = _plan(options, screen, plan_only=plan_only)
-            result = plan_result(plan)
-            if plan_only:
-                return result
+                plan = _plan(options, screen, plan_only=False)
             in_use.note_output(options.cache, options.output)
-            show(console, result.lines)
-            result = _build(plan, console, invocation)
+            show(console, plan_result(plan).lines)
+            result = _execute(plan, console, invocation)
         except MegabuildError:
-            _show_packages(options, console, invocation)
+            if invocation.log is not None and (packages := packages_of_last_run(options.state)):
+                show(console, ["", *package_lines(packages)])
             raise
         if remove_trees and result.exit_code == 0:
-            from megabuild.run.session import remove_trees as remove
-
-            show(console, ["", f"work trees removed: {size(remove(options))}"])
+            show(console, ["", f"work trees removed: {size(session.remove_trees(options))}"])
         return _shown(result, invocation)
 
 
-def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
-    # imported late: --plan needs none of it
-    from megabuild.run.session import execute
+def _execute(plan: Plan, console: Console, invocation: Invocation) -> Result:
+    from megabuild.run import session
 
     sums: Path | None = None
     try:
@@ -145,22 +144,13 @@ def _build(plan: Plan, console: Console, invocation: Invocation) -> Result:
                 invocation.log = Path(status.record.log)
                 screen.follow(status)
 
-            summary = execute(plan, follow)
+            summary = session.execute(plan, follow)
     finally:
         with suppress(OSError, MegabuildError):  # a full disk
             sums = published.write_sums(plan.options.output)
     if sums and any(row.status == "built" for row in summary.packages):
         show(console, [f"packages and their hashes: {display(sums)}"])
     return summary.result(rehearsal=plan.options.rehearse)
-
-
-def _show_packages(options: Options, console: Console, invocation: Invocation) -> None:
-    """Show the packages of a failed run, if it has begun."""
-    if invocation.log is not None:
-        from megabuild.run.summary import package_lines, packages_of_last_run
-
-        if packages := packages_of_last_run(options.state):
-            show(console, ["", *package_lines(packages)])
 
 
 def _console(invocation: Invocation) -> Console:
@@ -179,4 +169,5 @@ def _plan(options: Options, screen: Screen, *, plan_only: bool) -> Plan:
     """Make the plan, and show the progress of the providers; with ``plan_only``, an unreachable channel is a note."""
     if options.deadline and options.deadline.left <= 0:
         raise options.deadline.error(f"before preparing {options.run_name}")
-    return make_plan(options, screen.note, only_plan=True, without_channel=plan_only)
+    with in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name)):
+        return make_plan(options, screen.note, only_plan=True, without_channel=plan_only)

@@ -35,27 +35,3 @@ def server(answer: Callable[[socket.socket], None]) -> Iterator[int]:
         for one in [listener, *open_ones]:
             one.close()
         thread.join(5.0)
-
-
-def cutting(port: int, after: int) -> Callable[[socket.socket], None]:
-    """Pass on to another port, and hang up after some bytes of each answer."""
-
-    def answer(near: socket.socket) -> None:
-        with socket.create_connection(("127.0.0.1", port)) as far:
-
-            def back() -> None:
-                left = after
-                with contextlib.suppress(OSError):
-                    while left > 0 and (block := far.recv(min(left, 1 << 12))):
-                        near.sendall(block)
-                        left -= len(block)
-                    near.shutdown(socket.SHUT_RDWR)
-
-            thread = threading.Thread(target=back, daemon=True)
-            thread.start()
-            with contextlib.suppress(OSError):
-                while block := near.recv(1 << 12):
-                    far.sendall(block)
-            thread.join(5.0)
-
-    return answer

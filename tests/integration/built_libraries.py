@@ -39,13 +39,7 @@ class Cuda:
         kernel = SOURCES / "kernel.cu"
         made = _cached(f"fatbins/{name}.so", kernel, flags)
         if not made.exists():
-            nvcc = [
-                str(self.home / "bin" / "nvcc"),
-                "-shared",
-                "-Xcompiler",
-                "-fPIC",
-                *self._runtime(made.parent),
-            ]
+            nvcc = f"{self.home}/bin/nvcc -shared -Xcompiler -fPIC".split() + self._runtime(made.parent)
             # the last one counts: flags may ask for the static runtime, which relocatable code is linked with
             nvcc += [] if "-cudart" in flags else ["-cudart", "none"]
             _run([*nvcc, "-Wno-deprecated-gpu-targets", *flags, "-o", f"{made}.part", str(kernel)])
@@ -58,14 +52,7 @@ class Cuda:
         made = _cached(f"fatbins/{'-'.join(archs)}.o", kernel, archs)
         if not made.exists():
             codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
-            nvcc = [
-                str(self.home / "bin" / "nvcc"),
-                "-c",
-                "-Xcompiler",
-                "-fPIC",
-                *codes,
-                "--compress-mode=size",
-            ]
+            nvcc = f"{self.home}/bin/nvcc -c -Xcompiler -fPIC --compress-mode=size".split() + codes
             _run([*nvcc, "-o", f"{made}.part.o", str(kernel)])
             Path(f"{made}.part.o").replace(made)
         return made
@@ -104,18 +91,8 @@ class Torch:
             includes = [f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}"]
             libraries = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10"]
             compiler = [*_CXX, *flags, *includes]
-            objects = [str(path) for path in more]
-            _run(
-                [
-                    *compiler,
-                    "-o",
-                    f"{made}.part",
-                    str(source),
-                    *objects,
-                    *libraries,
-                    "-Wl,--allow-shlib-undefined",
-                ]
-            )
+            linked_to = [*map(str, more), *libraries, "-Wl,--allow-shlib-undefined"]
+            _run([*compiler, "-o", f"{made}.part", str(source), *linked_to])
             Path(f"{made}.part").replace(made)
         return made
 
@@ -127,17 +104,8 @@ def torch_wheel(requirement: str, python: str) -> Torch:
     site = prefix / "lib" / f"python{python}" / "site-packages"
     if not prefix.exists():
         work = _fresh(prefix)
-        platforms = [f"--platform=manylinux_2_28_{os.uname().machine}"]
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "-q",
-            "--no-deps",
-            "--only-binary=:all:",
-            *platforms,
-        ]
+        options = f"-q --no-deps --only-binary=:all: --platform=manylinux_2_28_{os.uname().machine}"
+        command = [sys.executable, "-m", "pip", "download", *options.split()]
         _fetch([*command, f"--python-version={python}", "-d", str(work / "wheel"), requirement])
         (wheel,) = (work / "wheel").glob("torch-*.whl")
         with zipfile.ZipFile(wheel) as archive:

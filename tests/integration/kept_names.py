@@ -10,7 +10,7 @@ from megabuild.configs.config import available, load, recipe_of
 from megabuild.configs.render import render
 
 #: What a test says where they differ.
-REMEDY = "if that is wanted: scripts/test tests/integration/test_render_*.py -k kept --renew-names"
+_REMEDY = "if that is wanted: scripts/test tests/integration/test_render_*.py -k kept --renew-names"
 
 #: Where packages for other processors are cross-compiled; it is part of their hashes.
 CROSS_FROM = "linux-64"
@@ -64,8 +64,11 @@ def pyg_table(root: Path) -> dict[str, list[str]]:
     return rows
 
 
-def kept(file: Path, found: Mapping[str, Sequence[str]], *, renew: bool) -> dict[str, list[str]]:
-    """Return the names that a file keeps, after writing those found to it if it is to be renewed."""
+def compare(file: Path, found: Mapping[str, Sequence[str]], *, renew: bool) -> None:
+    """Compare the names found with those that a file keeps, after writing them to it if it is to be renewed."""
     if renew:
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return dict(json.loads(file.read_text(encoding="utf-8")))
+    expected = json.loads(file.read_text(encoding="utf-8"))
+    assert sorted(found) == sorted(expected)
+    for name, files in found.items():
+        assert files == expected[name], f"{name}; {_REMEDY}"

@@ -21,11 +21,16 @@ build_recipes(**json.loads(sys.argv[1]))
 """
 
 
-def build(arguments: Mapping[str, object]) -> str:
-    """Call the engine; return what it printed: what it rendered, a JSON document for each recipe."""
+def attempt(arguments: Mapping[str, object]) -> subprocess.CompletedProcess[str]:
+    """Call the engine."""
     command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
     environ = {**os.environ, "CONDA_OVERRIDE_CUDA": "13.0"}
-    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=1800)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=1800)
+
+
+def build(arguments: Mapping[str, object]) -> str:
+    """Call the engine; return what it printed: what it rendered, a JSON document for each recipe."""
+    ended = attempt(arguments)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     return ended.stdout
 

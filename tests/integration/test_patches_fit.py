@@ -6,14 +6,13 @@ in ``MEGABUILD_TEST_PYTORCH`` all patches are tried on that.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import plain_engine
 import pytest
 from ruamel.yaml import YAML
 
@@ -31,7 +30,6 @@ IN_WHEEL = {
     ),
 }
 HELD = ("0002", "0003", "0007")
-_BUILD = "import json, sys; from rattler_build.cli_api import build_recipes; build_recipes(**json.loads(sys.argv[1]))"
 Apply = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -47,14 +45,15 @@ def apply(tmp_path: Path) -> Apply:
         recipe.mkdir(exist_ok=True)
         for patch in patches:
             (recipe / patch.name).write_bytes(patch.read_bytes())
-        source = {"path": str(tree), "use_gitignore": False, "patches": [patch.name for patch in patches]}
+        script = 'mkdir "$PREFIX/patched" && cp -r . "$PREFIX/patched/tree"'
         content = {
             "package": {"name": "patched", "version": "0"},
-            "source": source,
-            "build": {
-                "noarch": "generic",
-                "script": 'mkdir "$PREFIX/patched" && cp -r . "$PREFIX/patched/tree"',
+            "source": {
+                "path": str(tree),
+                "use_gitignore": False,
+                "patches": [patch.name for patch in patches],
             },
+            "build": {"noarch": "generic", "script": script},
         }
         with (recipe / "recipe.yaml").open("w") as file:
             YAML().dump(content, file)
@@ -64,8 +63,7 @@ def apply(tmp_path: Path) -> Apply:
             "channel": [(tmp_path / "channel").as_uri()],
             "test": "skip",
         }
-        command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        return plain_engine.attempt(arguments)
 
     return build
 

@@ -1,4 +1,4 @@
-"""A rehearsal in podman: the same packages as on the host, also after a kill of the driver; podman without docker.
+"""A rehearsal in podman: the same packages as on the host, also after a kill of the driver.
 
 The image is made of this system's own packages.
 """
@@ -13,14 +13,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-
-import pytest
-
-from groundwork.errors import IsolationError
-from megabuild.configs.config import load
-from megabuild.isolation.container import Container
-from megabuild.plan.choose_isolation import choose_isolation
-from megabuild.providers.environment import Environment
 
 CONFIG = "linux_64_cpu"
 PYTHON = "3.12"
@@ -76,19 +68,3 @@ def test_a_killed_rehearsal_leaves_no_container_and_gives_the_packages_of_the_ho
     expected = {package["file_name"] for package in json.loads(plan.stdout)["packages"]}
     published = (output / "packages" / f"{CONFIG}-rehearsal").rglob("*.conda")
     assert {path.name for path in published} == expected
-
-
-def test_podman_is_taken_where_docker_does_not_run(
-    repository: Path, podman_image: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in podman_image.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
-    chosen = choose_isolation(
-        None, load(repository, CONFIG), Environment(channels=(), pythons=(), overrides={})
-    )
-    assert isinstance(chosen, Container)
-    assert chosen.name == "podman"
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(IsolationError, match="docker or podman"):
-        choose_isolation(None, load(repository, CONFIG), Environment(channels=(), pythons=(), overrides={}))

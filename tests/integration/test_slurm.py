@@ -96,16 +96,7 @@ def test_each_build_begins_after_those_that_it_needs_and_a_deadline_is_continued
         assert call["environment"] == {
             "CPU_COUNT": "1", "MEGABUILD_STORE": f"{output}/store", "MEGABUILD_STORE_WRITES": "1",
         }  # fmt: skip
-    libtorch = [
-        "config",
-        "-p",
-        "3.13",
-        "--pyg",
-        "none",
-        "--remove-trees",
-        "--output",
-        f"{output}/slurm/py3.13",
-    ]
+    libtorch = f"config -p 3.13 --pyg none --remove-trees --output {output}/slurm/py3.13".split()
     assert calls[0]["words"] == [*libtorch, "--rehearse", "--deadline", "108s"]
     assert calls[-1]["words"] == ["config", "--output", str(output), "--rehearse", "--deadline", "108s"]
     (log,) = output.glob("slurm/config-libtorch-*.log")

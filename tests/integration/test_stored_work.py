@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from shared_servers import end, running
+from shared_servers import Server, end, running
 from tiny import Tiny, make_channel, provider
 
 from megabuild.plan import planning
@@ -45,6 +46,15 @@ class First:
         """Return a machine that has nothing yet, at the same path: on the host itself, objects hold paths."""
         shutil.rmtree(self.tiny.output)
         return Tiny(output=self.tiny.output, channel=self.tiny.channel)
+
+
+@pytest.fixture
+def http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A real server as the store, to which machines write."""
+    with running("http", tmp_path / "server") as started:
+        monkeypatch.setenv(server.STORE, f"{started.address}/work")
+        monkeypatch.setenv(server.WRITES, "1")
+        yield started
 
 
 @pytest.fixture
@@ -135,44 +145,40 @@ def test_a_store_that_is_gone_costs_time_only(
     assert any("upload" in text for text in second.warnings())
 
 
-def test_a_real_server_keeps_it(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running("http", tmp_path / "server") as http:
-        monkeypatch.setenv(server.STORE, f"{http.address}/work")
-        monkeypatch.setenv(server.WRITES, "1")
-        made = Tiny(output=tmp_path / "first", channel=channel)
-        assert made.run(pythons=("3.11",)).ok
-        second = First(made, packages(made)).elsewhere()
-        assert second.run().ok
-        assert compiled(second) == ["✓ tinypy 1.0: built"]
-        assert [decided for decided, _ in second.decisions()] == ["reuse"]
-        assert http.tamper() >= 4
-        third = First(second, packages(second)).elsewhere()
-        assert third.run().ok
-        assert len(compiled(third)) == 3
+def second_of(tmp_path: Path, channel: Path) -> Tiny:
+    """A machine that has nothing yet, after another one has stored Python 3.11's packages."""
+    made = Tiny(output=tmp_path / "first", channel=channel)
+    assert made.run(pythons=("3.11",)).ok
+    return First(made, packages(made)).elsewhere()
+
+
+def test_a_real_server_keeps_it(tmp_path: Path, channel: Path, http: Server) -> None:
+    second = second_of(tmp_path, channel)
+    assert second.run().ok
+    assert compiled(second) == ["✓ tinypy 1.0: built"]
+    assert [decided for decided, _ in second.decisions()] == ["reuse"]
+    assert http.tamper() >= 4
+    third = First(second, packages(second)).elsewhere()
+    assert third.run().ok
+    assert len(compiled(third)) == 3
 
 
 @pytest.mark.parametrize("count", [1, 6])
 def test_a_server_that_dies_costs_time_only(
-    tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch, count: int
+    tmp_path: Path, channel: Path, http: Server, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Killed after so many answers, from the plan's first question to the last part of the tree."""
-    with running("http", tmp_path / "server") as http:
-        monkeypatch.setenv(server.STORE, f"{http.address}/work")
-        monkeypatch.setenv(server.WRITES, "1")
-        made = Tiny(output=tmp_path / "first", channel=channel)
-        assert made.run(pythons=("3.11",)).ok
-        second = First(made, packages(made)).elsewhere()
-        asked, get = [0], server.Store._get
+    second = second_of(tmp_path, channel)
+    asked, get = [0], server.Store._get
 
-        def counted(self: server.Store, path: str, limit: int, seconds: float) -> bytes | None:
-            asked[0] += 1
-            if asked[0] == count:
-                end(http.process)
-            return get(self, path, limit, seconds)
+    def counted(self: server.Store, path: str, limit: int, seconds: float) -> bytes | None:
+        asked[0] += 1
+        if asked[0] == count:
+            end(http.process)
+        return get(self, path, limit, seconds)
 
-        monkeypatch.setattr(server.Store, "_get", counted)
-        assert second.run().ok
-        assert asked[0] >= count
-        assert len(packages(second)) == 3
-        lost = second.warnings()
-        assert lost, "it is said"
+    monkeypatch.setattr(server.Store, "_get", counted)
+    assert second.run().ok
+    assert asked[0] >= count
+    assert len(packages(second)) == 3
+    assert second.warnings(), "it is said"

@@ -197,8 +197,7 @@ def test_a_pytorch_compiled_for_cuda_has_nvidias_libraries_from_nvidias_wheels(t
         with opened(path) as elf:
             places = [place.removeprefix(f"{up}/").removeprefix("$ORIGIN/../") for place in elf.rpath()]
         assert places[: len(own) + 2] == [*own, "nvidia/cuda_runtime/lib", "nvidia/cudnn/lib"]
-    with zipfile.ZipFile(wheel(output, SPLINE)) as archive:
-        archive.extractall(site)
+    unpacked(output, SPLINE, site)
     (shm,) = site.glob("torch/bin/*")
     shm.chmod(0o755)
     command = [shutil.which("python") or "python", "-c", f"import {SPLINE} as x; print(x.answer)"]
@@ -228,14 +227,6 @@ def _needs_nowhere(tmp_path: Path, system: Path) -> Path:
     name = wheel_tree.tag(folder, "linux-64")
     (tmp_path / "work").mkdir()
     return pack(folder, tmp_path / name, world.DATE)
-
-
-def test_a_repacked_wheel_has_its_licence_in_its_metadata(tmp_path: Path) -> None:
-    metadata = tmp_path / "site-packages" / "pybind11-2.13.6.dist-info"
-    metadata.mkdir(parents=True)
-    for name in ("LICENSE", "METADATA"):
-        (metadata / name).touch()
-    assert licences.of_package("pybind11", tmp_path) == {"pybind11/LICENSE": metadata / "LICENSE"}
 
 
 def test_what_no_package_has_comes_from_the_root_with_its_licence(tmp_path: Path) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import tenacity
 
 from command_line.run_command import Invocation
+
+if TYPE_CHECKING:
+    from tiny import Tiny  # imported by the fixtures: with the engine, it takes a second
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,6 +31,26 @@ def repository() -> Path:
 def invocation(tmp_path: Path) -> Invocation:
     """A start of the program whose crash files go to a temporary folder."""
     return Invocation(log_folder=tmp_path / "logs")
+
+
+@pytest.fixture(scope="session")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the tiny megabuild is built with."""
+    from tiny import make_channel
+
+    return make_channel(tmp_path_factory.mktemp("channel"))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    """A tiny megabuild that has built nothing yet."""
+    from tiny import ROOT, Tiny, provider
+
+    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("megabuild.plan.planning.choose_provider", provider(channel))
+    shutil.copytree(ROOT, tmp_path / "root")
+    return Tiny(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What integration tests share: their order, a tiny megabuild, container engines."""
+"""What integration tests share: their order, container engines."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from tiny import ROOT, Tiny, make_channel, provider
 
 from groundwork import files
-from megabuild.plan import planning
 from megabuild.plan.choose_isolation import rehearsal_image
 
 #: The bare root has caches of its own. One rehearsal fills the cache of packed wheels, for which others would wait
@@ -43,22 +41,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: order.get("unit" if item.path.parent.name == "unit" else item.path.stem, last)
     )
-
-
-@pytest.fixture(scope="session")
-def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the tiny megabuild is built with."""
-    return make_channel(tmp_path_factory.mktemp("channel"))
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
-    """A tiny megabuild that has built nothing yet."""
-    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(planning, "choose_provider", provider(channel))
-    shutil.copytree(ROOT, tmp_path / "root")
-    return Tiny(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tiny import make_channel, make_package
+from tiny import make_channel, make_package, publish
 
-from megabuild.engine import archive
 from megabuild.plan import published
 
 CONFIG = "linux_64_cuda132_wheel"
@@ -72,13 +71,7 @@ def test_packages_that_were_built_become_an_image(image: str, repository: Path, 
         make_package(folder, "for_gpu", "1.0", "0", depends=["__cuda"]),
     ]
     channel = tmp_path / "packages" / CONFIG
-    published.publish(
-        channel,
-        [archive.read(path) for path in made],
-        platform="linux-64",
-        fingerprints={path.name: "f" for path in made},
-        seconds={},
-    )
+    publish(channel, made)
     published.note_channels(channel, (beside,))
     certificates = os.environ.get("PIP_CERT")
     more = (

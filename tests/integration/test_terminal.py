@@ -16,18 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from tiny import ROOT, make_channel
+from tiny import ROOT
 
 from megabuild.status import record as state_file
 
 HERE = Path(__file__).resolve().parent.parent
 #: What rich draws with: styles, the cursor up and hidden, lines erased.
 OURS = re.compile(r"\x1b\[(?:[\d;]*m|\d*A|2?K|\?25[lh])")
-
-
-@pytest.fixture(scope="module")
-def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_channel(tmp_path_factory.mktemp("channel"))
 
 
 def command(folder: Path, channel: Path, *more: str) -> list[str]:

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from rattler_build import assemble_package
 from small_files import write
-from tiny import make_channel
+from tiny import make_channel, publish
 
-from megabuild.engine import archive
 from megabuild.plan import published
 
 CONFIG = "linux_64_cpu_debian"
@@ -147,12 +146,6 @@ def make(folder: Path, accelerator: str = "cpu") -> Path:
         _package(packages, extension, "pytorch_spline_conv", "1.2.2", f"{flavour}_{python}_h2_0", exact),
     ]
     output = folder / "output"
-    published.publish(
-        output / "packages" / CONFIG,
-        [archive.read(path) for path in made],
-        platform="linux-64",
-        fingerprints={path.name: "f" for path in made},
-        seconds={},
-    )
+    publish(output / "packages" / CONFIG, made)
     published.note_channels(output / "packages" / CONFIG, (beside,))
     return output

@@ -29,10 +29,8 @@ def test_the_line_names_packages_python_and_what_this_machine_lacks(
     assert install_line(plan, replace(summary, packages=())) == ""
 
 
-def test_the_line_names_an_extension_for_all_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    channel = make_channel(tmp_path / "channel")
-    monkeypatch.setattr(planning, "choose_provider", provider(channel))
-    plan = Tiny(output=tmp_path / "output", channel=channel).plan()
+def test_the_line_names_an_extension_for_all_pythons(tiny: Tiny, tmp_path: Path) -> None:
+    plan = tiny.plan()
     pythonic = next(item.package for item in plan.items if item.package.python)
 
     def task(extension: str, built_with: str, serves: str | None) -> Task:

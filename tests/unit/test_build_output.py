@@ -5,20 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from tiny import Clock
 
 from groundwork.names import PackageId
 from megabuild.engine.logs import ScriptLine
 from megabuild.run.build_output import BuildStep, Parser
-
-
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def line(

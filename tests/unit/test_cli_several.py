@@ -17,17 +17,15 @@ import pytest
 from calling import call
 from click.testing import Result as CliResult
 from filelock import FileLock
-from tiny import ROOT, Tiny, make_channel, provider
+from tiny import Tiny
 
 from command_line import running
-from command_line.main import megabuild
 from command_line.overview import overview_lines
-from command_line.run_command import Invocation, outcome
+from command_line.run_command import Invocation
 from groundwork import in_use
 from groundwork.errors import BuildError, BusyError, ProviderError
 from groundwork.names import PackageId
 from groundwork.result import Result
-from megabuild.plan import planning
 from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.plan import Estimate, Plan
 from megabuild.run import session
@@ -162,12 +160,8 @@ def test_what_cannot_be_built_is_a_row_and_an_entry(runs: Runs, invocation: Invo
     assert (wheel["exit_code"], wheel["result"]["error"]["remedy"]) == (2, "omit --torch-source")
 
 
-def test_the_overview_has_a_row_per_config_their_sum_and_each_reason_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    channel = make_channel(tmp_path / "channel")
-    monkeypatch.setattr(planning, "choose_provider", provider(channel))
-    plan = Tiny(output=tmp_path / "output", channel=channel, root=ROOT).plan(cache=tmp_path / "cache")
+def test_the_overview_has_a_row_per_config_their_sum_and_each_reason_once(tiny: Tiny) -> None:
+    plan = tiny.plan()
     gigabyte = Estimate(disk=10**9, hours=1.5)
     plans: dict[str, Plan | Exception] = {
         "a": replace(plan, estimate=gigabyte),
@@ -253,8 +247,7 @@ def test_configs_are_chosen_by_provider(
 
 
 def test_an_unknown_config_is_refused_before_anything_is_built(runs: Runs, invocation: Invocation) -> None:
-    arguments = ["build", "linux_64_cpu", "linux_64_nosuch", "-o", "out"]
-    assert outcome(lambda: megabuild.main(arguments, standalone_mode=False, obj=invocation), invocation) == 3
+    assert build(invocation, "linux_64_cpu", "linux_64_nosuch").exit_code == 3
     assert not runs.options
 
 

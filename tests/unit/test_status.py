@@ -8,21 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from tiny import kept_sentences
+from tiny import Clock, kept_sentences
 
 from groundwork.progress import Preparing
 from megabuild.status import record as state_file
 from megabuild.status.status import PHASE, Status, TimeLeft
-
-
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

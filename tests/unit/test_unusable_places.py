@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny import ROOT, Tiny, make_channel, provider
+from tiny import Tiny
 
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import OutOfSpaceError, PreflightError
 from groundwork.files import writable
-from megabuild.plan import planning
-
-
-@pytest.fixture(scope="module")
-def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_channel(tmp_path_factory.mktemp("channel"))
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
-    monkeypatch.setattr(planning, "choose_provider", provider(channel))
-    shutil.copytree(ROOT, tmp_path / "root")
-    return Tiny(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
 
 
 @pytest.fixture

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 from calling import call
 from click.testing import Result
-from tiny import make_package
+from tiny import make_package, publish
 
 from command_line.run_command import Invocation
 from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
-from megabuild.engine import archive
 from megabuild.plan import published
 
 CONFIG = "linux_64_cuda130"
@@ -33,10 +32,7 @@ class Channel:
     packages: list[Path] = field(default_factory=list)
 
     def publish(self) -> None:
-        archives = [archive.read(path) for path in self.packages]
-        fingerprints = {path.name: "f" for path in self.packages}
-        folder = self.output / "packages" / CONFIG
-        published.publish(folder, archives, platform="linux-64", fingerprints=fingerprints, seconds={})
+        publish(self.output / "packages" / CONFIG, self.packages)
 
     def add(self, name: str, build: str, *depends: str) -> None:
         folder = self.output / "out" / "linux-64"

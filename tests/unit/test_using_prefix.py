@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 from calling import call
-from tiny import make_channel, make_package
+from tiny import make_channel, make_package, publish
 
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, PreflightError, ProviderError, UsageError
 from megabuild import environments
-from megabuild.engine import archive
 from megabuild.plan import published
 from megabuild.providers.environment import machine_platform
 
@@ -39,13 +38,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("for_glibc", ["__glibc >=9"], {"share/glibc": "x"}),
         )
     ]
-    published.publish(
-        folder / "output" / "packages" / NAME,
-        [archive.read(path) for path in made],
-        platform="linux-64",
-        fingerprints={path.name: "f" for path in made},
-        seconds={},
-    )
+    publish(folder / "output" / "packages" / NAME, made)
     for number, version in ((1, "3.11.7"), (2, "3.12.1")):
         make_channel(folder / f"beside{number}", (("python", version, "0"), ("tool", "1.0", "0")))
     return folder

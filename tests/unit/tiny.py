@@ -21,7 +21,8 @@ from rattler_build import assemble_package
 from small_files import write
 
 from megabuild.configs.config import load
-from megabuild.plan import planning
+from megabuild.engine import archive
+from megabuild.plan import planning, published
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.providers.environment import Environment
@@ -64,6 +65,12 @@ def make_channel(folder: Path, packages: tuple[tuple[str, str, str], ...] = PACK
     (folder / "noarch").mkdir(exist_ok=True)
     asyncio.run(index_fs(folder, force=True, write_shards=False))
     return folder
+
+
+def publish(channel: Path, packages: Sequence[Path]) -> None:
+    """Publish package files in the channel of a config."""
+    archives, fingerprints = [archive.read(path) for path in packages], {path.name: "f" for path in packages}
+    published.publish(channel, archives, platform="linux-64", fingerprints=fingerprints, seconds={})
 
 
 @dataclass
@@ -111,6 +118,16 @@ class Tiny:
     def log_text(self) -> str:
         """The last run's log."""
         return (self.options().state / "logs" / "latest.log").read_text()
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @contextmanager

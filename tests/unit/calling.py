@@ -11,15 +11,15 @@ from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 
 
+def exit_code(invocation: Invocation, *arguments: str) -> int:
+    """Call it in this process, with the streams that the test has."""
+    return outcome(
+        lambda: megabuild.main(list(arguments), "megabuild", standalone_mode=False, obj=invocation),
+        invocation,
+    )
+
+
 def call(invocation: Invocation, *arguments: str) -> Result:
     """Return output and exit code."""
-
-    def program() -> None:
-        sys.exit(
-            outcome(
-                lambda: megabuild.main(arguments, "megabuild", standalone_mode=False, obj=invocation),
-                invocation,
-            )
-        )
-
-    return CliRunner().invoke(click.Command("program", callback=program), catch_exceptions=False)
+    program = click.Command("program", callback=lambda: sys.exit(exit_code(invocation, *arguments)))
+    return CliRunner().invoke(program, catch_exceptions=False)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from audit_wheels import configured_by_the_test
+from calling import call
+from click.testing import Result
 
-from command_line.main import megabuild
-from command_line.run_command import Invocation, outcome
+from command_line.run_command import Invocation
 from pin_audit.bump_requirements import differences
 from pin_audit.facts import Requirement, SourceOutcome
 from pin_audit.recipe_lines import Line
@@ -55,27 +57,19 @@ outputs:
 
 
 @pytest.fixture
-def call(invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def audit(invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     configured_by_the_test(monkeypatch).text = "global.no-index='1'\n"
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
-
-    def run(*words: str) -> int:
-        argv = ["audit", "--offline", *words]
-        return outcome(lambda: megabuild.main(argv, standalone_mode=False, obj=invocation), invocation)
-
-    return run
+    return partial(call, invocation, "audit", "--offline")
 
 
 @pytest.fixture
-def changes(
-    call: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> Callable[..., dict[str, list[dict[str, Any]]]]:
+def changes(audit: Callable[..., Result]) -> Callable[..., dict[str, list[dict[str, Any]]]]:
     """Return a bump's changes by topic."""
 
     def run(*words: str) -> dict[str, list[dict[str, Any]]]:
-        assert call(*words, "--json") == 0
         found: dict[str, list[dict[str, Any]]] = {}
-        for one in json.loads(capsys.readouterr().out)["bump"]["changes"]:
+        for one in json.loads(audit(*words, "--json").stdout)["bump"]["changes"]:
             found.setdefault(one["topic"], []).append(one)
         return found
 
@@ -131,8 +125,8 @@ def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp
 @pytest.mark.parametrize(
     "words", [["2.13.0"], ["2.14.1", "--release", "2.14.1"], ["2.14.1", "--fail-on", "conflict"]]
 )
-def test_what_does_not_fit_is_refused(words: list[str], call: Callable[..., int]) -> None:
-    assert call("--bump", *words) == 2
+def test_what_does_not_fit_is_refused(words: list[str], audit: Callable[..., Result]) -> None:
+    assert audit("--bump", *words).exit_code == 2
 
 
 def released(version: str, **requires: str) -> Release:

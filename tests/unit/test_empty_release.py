@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from calling import call
 from wheel_files import make_page, make_wheel
 
 import verify_package
-from command_line.main import megabuild
-from command_line.run_command import Invocation, outcome
+from command_line.run_command import Invocation
 from groundwork.errors import IntegrityError
 from pyg_extensions.fetch_sources import unpack_sources
 from pyg_extensions.find_wheel import Choice, WheelRequirements, check_package, find_fault, find_wheel
@@ -58,12 +59,11 @@ def environment(folder: Path) -> Path:
 
 @pytest.mark.parametrize("made", [wheel, package, environment])
 def test_verify_refuses_it_by_name_with_what_to_do(
-    made: object, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+    made: Callable[[Path], Path], tmp_path: Path, invocation: Invocation
 ) -> None:
-    assert callable(made)
-    words = ["verify", str(made(tmp_path))]
-    assert outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation) == 14
-    said = " ".join(capsys.readouterr().out.split())
+    done = call(invocation, "verify", str(made(tmp_path)))
+    assert done.exit_code == 14
+    said = " ".join(done.stdout.split())
     assert f"torch_scatter: {NOTHING}" in said
     assert said.count("pyg-lib") == 2 * said.count(NOTHING), "a remedy for each"
 

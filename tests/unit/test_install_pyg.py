@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from calling import call
 from packaging.version import Version
 from small_files import program
 
-from command_line.main import megabuild
 from command_line.run_command import Invocation
 from groundwork.errors import BuildError, OutOfSpaceError, PreflightError, ProviderError, UsageError
 from groundwork.network.index import File
@@ -138,10 +137,6 @@ def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
 
 
 # ---- the command line ----------------------------------------------------------------------------------------------
-def invoke(*arguments: str, invocation: Invocation) -> Result:
-    return CliRunner().invoke(megabuild, ["install-pyg", *arguments], obj=invocation)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -154,10 +149,9 @@ def invoke(*arguments: str, invocation: Invocation) -> Result:
     ],
 )
 def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str, ...], message: str) -> None:
-    result = invoke(*arguments, invocation=invocation)
-    assert isinstance(result.exception, UsageError)
-    assert result.exception.message == message
-    assert result.exception.remedy
+    done = call(invocation, "install-pyg", *arguments)
+    assert done.exit_code == UsageError.exit_code
+    assert done.stderr.startswith(f"error: {message}\nhint: ")
 
 
 def test_versions_come_from_the_matrix_and_order_from_need(repository: Path) -> None:

@@ -6,16 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from calling import call
 from sizes_files import GPU_CODE, elf
 from wheel_files import make_wheel
 
-from command_line.main import megabuild
-from command_line.run_command import Invocation, outcome
-
-
-def call(invocation: Invocation, *arguments: str) -> int:
-    """Run the command line and return its exit code."""
-    return outcome(lambda: megabuild.main(list(arguments), standalone_mode=False, obj=invocation), invocation)
+from command_line.run_command import Invocation
 
 
 @pytest.fixture
@@ -25,11 +20,10 @@ def wheel(tmp_path: Path) -> Path:
     return make_wheel(tmp_path, "torch-2.0-cp312-cp312-linux_x86_64.whl", files)
 
 
-def test_the_table_fits_a_terminal_and_names_architectures(
-    wheel: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(invocation, "sizes", str(wheel)) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_table_fits_a_terminal_and_names_architectures(wheel: Path, invocation: Invocation) -> None:
+    done = call(invocation, "sizes", str(wheel))
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 0
     assert max(map(len, lines)) <= 80
     rows = {line.split("  ")[0] or line.strip().rpartition("  ")[0].split("  ")[0]: line for line in lines}
     assert rows["torch 2.0"].endswith("kB")
@@ -37,11 +31,8 @@ def test_the_table_fits_a_terminal_and_names_architectures(
     assert any(row.startswith("not attributed: ") for row in lines)
 
 
-def test_json_adds_up_at_every_level(
-    wheel: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(invocation, "sizes", "--json", str(wheel)) == 0
-    document = json.loads(capsys.readouterr().out)
+def test_json_adds_up_at_every_level(wheel: Path, invocation: Invocation) -> None:
+    document = json.loads(call(invocation, "sizes", "--json", str(wheel)).stdout)
     assert document["installed"] == sum(part["bytes"] for part in document["parts"])
     (package,) = document["packages"]
     assert package["installed"] == sum(part["bytes"] for part in package["parts"]) == document["installed"]
@@ -53,10 +44,9 @@ def test_json_adds_up_at_every_level(
 
 
 @pytest.mark.parametrize("subject", ["missing.whl", "torch==", "a b", "", __file__])
-def test_a_mistake_is_a_sentence_with_a_remedy(
-    subject: str, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(invocation, "sizes", subject) == 2
-    message, remedy = capsys.readouterr().err.splitlines()[:2]
+def test_a_mistake_is_a_sentence_with_a_remedy(subject: str, invocation: Invocation) -> None:
+    done = call(invocation, "sizes", subject)
+    message, remedy = done.stderr.splitlines()[:2]
+    assert done.exit_code == 2
     assert message.startswith("error: ")
     assert remedy.startswith("hint: ")

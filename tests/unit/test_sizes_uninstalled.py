@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from audit_site import serving
-from test_sizes_cli import call
+from calling import call
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
@@ -47,10 +47,10 @@ def installed(folder: Path, *names: str) -> int:
 
 
 def test_each_requirement_counts_with_what_it_needs_and_all_count_once(
-    index: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+    index: Path, invocation: Invocation
 ) -> None:
-    assert call(invocation, "sizes", "torch==2.15.0", "vision", "--python", "3.12", "--json") == 0
-    torch, vision, together = json.loads(capsys.readouterr().out)["subjects"]
+    done = call(invocation, "sizes", "torch==2.15.0", "vision", "--python", "3.12", "--json")
+    torch, vision, together = json.loads(done.stdout)["subjects"]
     assert torch["installed"] == installed(index, "torch", "nvidia")
     assert torch["for_gpus"] == installed(index, "nvidia") + 5000
     assert torch["download"] == sum(path.stat().st_size for path in index.glob("*x86_64.whl"))
@@ -62,11 +62,8 @@ def test_each_requirement_counts_with_what_it_needs_and_all_count_once(
     assert together["installed"] == vision["installed"] == installed(index, "")
 
 
-def test_the_largest_packages_come_first_in_80_columns(
-    index: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(invocation, "sizes", "vision", "--python", "3.12") == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_largest_packages_come_first_in_80_columns(index: Path, invocation: Invocation) -> None:
+    lines = call(invocation, "sizes", "vision", "--python", "3.12").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     names = [line.split()[0] for line in lines[lines.index("") + 2 :]]
     assert names == ["nvidia-cublas", "torch", "vision"]
@@ -75,11 +72,9 @@ def test_the_largest_packages_come_first_in_80_columns(
 @pytest.mark.parametrize(
     "words", [("vision", "--python", "3"), ("vision", "."), ("nosuch-thing", "--python", "3.12")]
 )
-def test_a_wrong_request_is_a_sentence(
-    words: tuple[str, ...], index: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(invocation, "sizes", *words) in (2, 5)
-    assert capsys.readouterr().err.splitlines()[-1].startswith("hint: ")
+def test_a_wrong_request_is_a_sentence(words: tuple[str, ...], index: Path, invocation: Invocation) -> None:
+    done = call(invocation, "sizes", *words)
+    assert (done.exit_code in (2, 5), done.stderr.splitlines()[-1].startswith("hint: ")) == (True, True)
 
 
 @pytest.fixture
@@ -93,10 +88,7 @@ def whole_files(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("whole_files")
-def test_a_server_without_ranges_is_said_and_nothing_is_downloaded(
-    invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(invocation, "sizes", "torch", "--python", "3.12") == 0
-    shown = capsys.readouterr().out
+def test_a_server_without_ranges_is_said_and_nothing_is_downloaded(invocation: Invocation) -> None:
+    shown = call(invocation, "sizes", "torch", "--python", "3.12").stdout
     assert "torch-2.15.0" in shown
     assert shown.count("whole files") == 2

@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from calling import exit_code as call
 from slim_world import SITE, install, tree, venv
-from test_sizes_cli import call
 
 from command_line.run_command import Invocation
 from gpu_tools.slim import check as checking

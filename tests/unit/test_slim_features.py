@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import exit_code as call
 from gpu_library import MACHINE_CODE, PTX, build, entry, fatbin
 from slim_world import SITE, install, library, tree, venv
-from test_sizes_cli import call
 
 from command_line.run_command import Invocation
 from gpu_tools.slim.contents import scan

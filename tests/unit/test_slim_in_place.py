@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import exit_code as call
 from slim_world import HOSTILE, SITE, environment, install, tree, wrong_in_records
-from test_sizes_cli import call
 
 from command_line.run_command import Invocation
 from gpu_tools.slim import backup

@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from calling import exit_code as call
 from gpu_library import MACHINE_CODE, build, entry, fatbin
 from rattler.package import IndexJson, PathsJson
 from rattler.package_streaming import extract
 from slim_world import SITE, library, tree, wrong_in_records
-from test_sizes_cli import call
 from tiny import make_package
 from wheel_files import make_wheel
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import exit_code as call
 from package_files import rot
-from test_sizes_cli import call
 from tiny import make_package
 from wheel_files import make_wheel
 

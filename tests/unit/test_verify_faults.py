@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from calling import exit_code as call
 from gpu_library import MACHINE_CODE, entry, fatbin
-from test_sizes_cli import call
 from tiny import make_package
 from wheel_files import make_wheel
 

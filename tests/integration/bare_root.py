@@ -65,12 +65,7 @@ class BareRoot:
         chosen = {**self.environment, **usual, **(environment or {})}
         words += [f"{name}={value}" for name, value in chosen.items()]
         return subprocess.run(
-            [*words, *command],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            stdin=subprocess.DEVNULL,
+            [*words, *command], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
         )
 
 
@@ -84,10 +79,7 @@ def emulated(machine: str) -> Iterator[None]:
     if not rule.is_file() or shutil.which("arch-test") is None:
         pytest.skip("qemu-user-static or arch-test is not installed")
     mounting = not (folder / "status").exists()
-    if (
-        mounting
-        and subprocess.run(["mount", "-t", "binfmt_misc", "binfmt_misc", folder], check=False).returncode
-    ):
+    if mounting and subprocess.run(["mount", "-t", "binfmt_misc", "binfmt_misc", folder]).returncode:
         pytest.skip("binfmt_misc cannot be mounted here")
     registered = folder / rule.stem
     registering = not registered.exists()
@@ -142,9 +134,7 @@ def make(
 ) -> BareRoot:
     """Return a root with a clone of the project in the user's home; skips the test where there can be none."""
     root = make_root(suite, more, architecture)
-    cloned = subprocess.run(
-        ["git", "clone", "--quiet", str(repository), str(home / "megabuild")], check=False
-    )
+    cloned = subprocess.run(["git", "clone", "--quiet", str(repository), str(home / "megabuild")])
     if cloned.returncode:
         pytest.skip("this is not a clone of the repository")
     subprocess.run(["chown", "-R", f"{_USER}:{_USER}", str(home)], check=True)
@@ -181,7 +171,6 @@ def _kept(suite: str, lines: list[str], packages: Sequence[str], architecture: s
                 env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
                 capture_output=True,
                 text=True,
-                check=False,
             )
             if made.returncode:
                 shutil.rmtree(temporary)
@@ -199,5 +188,5 @@ def _kept(suite: str, lines: list[str], packages: Sequence[str], architecture: s
 def _index() -> dict[str, str]:
     """Return the address of the machine's mirror of PyPI, if pip uses one here, and nothing else of its settings."""
     asked = ["python3", "-m", "pip", "config", "get", "global.index-url"]
-    answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    answer = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
     return {"PIP_INDEX_URL": answer} if answer.startswith("http") else {}

@@ -25,7 +25,7 @@ def attempt(arguments: Mapping[str, object]) -> subprocess.CompletedProcess[str]
     """Call the engine."""
     command = [sys.executable, "-W", "ignore", "-c", _BUILD, json.dumps(arguments)]
     environ = {**os.environ, "CONDA_OVERRIDE_CUDA": "13.0"}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=1800)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=1800)
 
 
 def build(arguments: Mapping[str, object]) -> str:

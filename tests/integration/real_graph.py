@@ -122,12 +122,7 @@ class RealGraph:
         )
         command = isolation.command(argv, mounts=mounts, env=env, cwd=TREE, name="real-graph")
         return subprocess.run(
-            command,
-            env=isolation.environment(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
+            command, env=isolation.environment(env), stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
 
     def must(self, python: str, argv: Sequence[str], *, stub: bool = False) -> str:

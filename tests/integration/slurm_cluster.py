@@ -108,9 +108,7 @@ def _start(daemons: contextlib.ExitStack, folder: Path, *command: str) -> None:
 
 
 def _said(environment: Mapping[str, str], *command: str) -> str:
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
     return done.stdout.strip()
 
 

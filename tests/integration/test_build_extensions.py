@@ -130,7 +130,7 @@ def test_the_object_that_failed_is_named_and_can_be_compiled_alone_in_its_enviro
     again, enter = str(failure["again"]), str(failure["enter"])
 
     def run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
 
     assert ("bwrap" in Path(again).read_text()) == (engine == "bubblewrap")
     assert "f1.cc:2:2: error: #error on purpose" in run(again).stderr

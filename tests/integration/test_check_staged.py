@@ -41,7 +41,7 @@ def check(name: str, *folders: Path, **env: str) -> subprocess.CompletedProcess[
     """Run the check as build_staging.sh does."""
     command = [sys.executable, str(RECIPE / "check_staged.py"), name, *map(str, folders)]
     environ = {**os.environ, "LD_BIND_NOW": "1", **env}
-    return subprocess.run(command, env=environ, text=True, capture_output=True, check=False)
+    return subprocess.run(command, env=environ, text=True, capture_output=True)
 
 
 @pytest.fixture
@@ -83,9 +83,7 @@ def test_the_script_finds_libraries_that_have_no_path_to_one_another_yet(tree: P
         **os.environ, "RECIPE_DIR": str(RECIPE), "PREFIX": str(prefix), "PYTHON": sys.executable,
         "script_python": sys.executable, "installed": ".", "target_platform": "linux-64",
     }  # fmt: skip
-    done = subprocess.run(
-        ["bash", "-euc", script], cwd=tree, env=environ, text=True, capture_output=True, check=False
-    )
+    done = subprocess.run(["bash", "-euc", script], cwd=tree, env=environ, text=True, capture_output=True)
     said = "::megabuild:: checked libraries\n::megabuild:: checked import\n"
     assert (done.returncode, done.stdout) == (0, said), done.stderr
 
@@ -178,7 +176,7 @@ def configured(folder: Path, asks: str, **env: str) -> subprocess.CompletedProce
     lines = "cmake_minimum_required(VERSION 3.20)\nproject(x NONE)\ninclude(FetchContent)\ninclude(ExternalProject)\n"
     (folder / "p" / "CMakeLists.txt").write_text(lines + asks)
     command = ["cmake", "-Wno-dev", "-S", str(folder / "p"), "-B", str(folder / "build")]
-    return subprocess.run(command, env={**os.environ, **env}, text=True, capture_output=True, check=False)
+    return subprocess.run(command, env={**os.environ, **env}, text=True, capture_output=True)
 
 
 def test_a_configure_that_downloads_is_told(tmp_path: Path, web: str) -> None:

@@ -60,7 +60,6 @@ def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout[-5000:]
     (output / f"{CONFIG}-rehearsal").rename(output / "driver")
@@ -143,7 +142,6 @@ def conda_build(command: str, recipe: Path, config: Path, folder: Path, *options
         cwd=folder,
         capture_output=True,
         text=True,
-        check=False,
     )
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     return ended.stdout

@@ -59,7 +59,7 @@ def test_a_rerender_leaves_our_files_and_its_configs_are_built_as_ours(tmp_path:
 
 
 def run(*words: str, cwd: Path) -> str:
-    ended = subprocess.run(["conda-smithy", *words], cwd=cwd, capture_output=True, text=True, check=False)
+    ended = subprocess.run(["conda-smithy", *words], cwd=cwd, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -20,9 +20,7 @@ BASE = "localhost/megabuild-rehearsal:bookworm"
 def podman(*words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = ["podman", *words]
     environ = {**os.environ, **(environment or {})}
-    return subprocess.run(
-        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
+    return subprocess.run(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +46,7 @@ def test_without_what_only_a_user_knows_it_ends_before_anything_is_fetched(
 @pytest.fixture
 def image() -> Iterator[str]:
     """A name for an image, which is removed in the end."""
-    if (
-        not shutil.which("podman")
-        or subprocess.run(["podman", "image", "exists", BASE], check=False).returncode != 0
-    ):
+    if not shutil.which("podman") or subprocess.run(["podman", "image", "exists", BASE]).returncode != 0:
         pytest.skip("needs podman, and the image of rehearsal/image/make-image.sh podman")
     yield "megabuild-test:built"
     subprocess.run(

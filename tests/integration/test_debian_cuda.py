@@ -46,10 +46,7 @@ def prefix(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def inside(root: Path, prefix: Path, *command: str) -> str:
     done = subprocess.run(
-        [*enter(root), "--ro-bind", str(prefix), "/mnt", *command],
-        capture_output=True,
-        text=True,
-        check=False,
+        [*enter(root), "--ro-bind", str(prefix), "/mnt", *command], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout

@@ -85,7 +85,6 @@ def run(prefix: Path, root: Path | None, check: str, *arguments: str) -> str:
         env=engine.environment(variables),
         capture_output=True,
         text=True,
-        check=False,
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -43,7 +43,7 @@ def added_lines(folder: Path, ninja: str) -> subprocess.CompletedProcess[str]:
     script = "set -ex\n" + "\n".join(re.findall(r"^\+(?!\+)(.*)", PATCHES["2.13"].read_text(), re.MULTILINE))
     environment = {"PATH": f"{folder}:/usr/bin:/bin", "PY_VER": "3.13"}
     command = ["bash", "-c", script]
-    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(

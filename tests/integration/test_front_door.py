@@ -39,7 +39,7 @@ def small(clone: Path) -> Path:
 
 def start(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [BASE, str(clone / "build-locally.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=clone.parent, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=clone.parent)
 
 
 def environments(clone: Path) -> list[Path]:
@@ -57,7 +57,7 @@ def test_the_first_start_sets_up_and_later_ones_do_not(small: Path) -> None:
     # a link to it from elsewhere is the same door
     link = small.parent / f"{small.name}-link.py"
     link.symlink_to(small / "build-locally.py")
-    linked = subprocess.run([BASE, str(link), "--list"], capture_output=True, text=True, cwd="/", check=False)
+    linked = subprocess.run([BASE, str(link), "--list"], capture_output=True, text=True, cwd="/")
     assert (linked.returncode, linked.stderr, linked.stdout) == (0, "", first.stdout)
 
     second = start(small, "--list")
@@ -132,11 +132,9 @@ def test_an_old_python_gets_a_sentence(clone: Path, version: str) -> None:
     pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}*/bin/python"))
     old = str(pyenv[-1]) if pyenv else shutil.which(f"python{version}")
     # pyenv's shims exist for Pythons that are not chosen, and end with 127
-    if old is None or subprocess.run([old, "-c", ""], capture_output=True, check=False).returncode != 0:
+    if old is None or subprocess.run([old, "-c", ""], capture_output=True).returncode != 0:
         pytest.skip(f"no Python {version} here")
-    refused = subprocess.run(
-        [old, str(clone / "build-locally.py")], capture_output=True, text=True, check=False
-    )
+    refused = subprocess.run([old, str(clone / "build-locally.py")], capture_output=True, text=True)
     assert refused.returncode == 4
     assert f" Python {version}" in refused.stderr
     assert refused.stderr.count("\n") == 2

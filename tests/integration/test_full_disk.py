@@ -25,7 +25,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=700m", "none", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)

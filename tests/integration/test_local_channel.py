@@ -74,7 +74,7 @@ def test_an_environment_for_every_python_works(made: _Made, python: str, tmp_pat
         "print(sys.prefix, sysconfig.get_path('purelib'), sysconfig.get_path('include'), sep='\\n')"
     )
     program = [str(tmp_path / "env" / "bin" / "python"), "-c", code]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(program, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     env = tmp_path / "env"
     assert done.stdout.splitlines() == [

@@ -65,7 +65,7 @@ def content(root: Path) -> dict[str, str]:
 
 def build(root: Path, *more: str) -> dict[str, object]:
     done = subprocess.run(
-        command(root, *more), env=environment(), capture_output=True, text=True, timeout=300, check=False
+        command(root, *more), env=environment(), capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     result: dict[str, object] = json.loads(done.stdout)

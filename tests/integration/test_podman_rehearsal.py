@@ -58,7 +58,7 @@ def test_a_killed_rehearsal_leaves_no_container_and_gives_the_packages_of_the_ho
         assert time.monotonic() < deadline, f"{left} run without their driver"
         time.sleep(0.2)
 
-    assert subprocess.run(build, env=environ, stdin=subprocess.DEVNULL, check=False).returncode == 0
+    assert subprocess.run(build, env=environ, stdin=subprocess.DEVNULL).returncode == 0
     assert not containers(podman_image)
     assert all(path.lstat().st_uid == os.getuid() for path in output.rglob("*"))
     plan = subprocess.run(

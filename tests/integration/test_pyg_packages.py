@@ -99,7 +99,7 @@ class Fresh:
         }
         return subprocess.run(
             ["bash", "-c", ACTIVATED, "activated", *command],
-            env={**kept, **variables}, cwd=cwd, capture_output=True, text=True, check=False,
+            env={**kept, **variables}, cwd=cwd, capture_output=True, text=True,
         )  # fmt: skip
 
 

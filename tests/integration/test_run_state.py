@@ -50,7 +50,7 @@ def status(tiny: Tiny, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Call the command in a process of its own."""
     command = [sys.executable, "-m", "megabuild", "status", *arguments, "-o", str(tiny.output)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def test_a_run_that_did_its_work_says_so_and_one_with_nothing_to_do_erases_nothing(tiny: Tiny) -> None:

@@ -104,9 +104,7 @@ class ConfiguredTree:
             cwd=TREE,
             name="shared-objects",
         )
-        done = subprocess.run(
-            command, env=isolation.environment(env), capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, env=isolation.environment(env), capture_output=True, text=True)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
         return done.stdout
 
@@ -153,7 +151,7 @@ def missed(results: Iterable[tuple[str, str]]) -> list[str]:
 def copy_mkl(prefix: Path, wheels: Path) -> None:
     """Unpack MKL's wheels into an environment, as conda's packages would be."""
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(wheels), *MKL]
-    if subprocess.run(command, check=False).returncode != 0:
+    if subprocess.run(command).returncode != 0:
         pytest.skip("no index has MKL's wheels")
     for wheel in wheels.glob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:

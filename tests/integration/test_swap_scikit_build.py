@@ -98,7 +98,7 @@ class Project:
         return {path.name: path.stat().st_mtime_ns for path in self.build.rglob("core.dir/**/*.o")}
 
     def must(self, command: Sequence[str], cwd: Path | None = None) -> None:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -125,7 +125,6 @@ def test_too_little_disk_for_the_downloads_is_said_before_them(tmp_path: Path, c
         env=environ(tmp_path, TINY_DOWNLOAD=str(10**18)),
         capture_output=True,
         text=True,
-        check=False,
     )
     assert done.returncode == 12, done.stderr
     assert "GB needed" in done.stderr

@@ -57,7 +57,7 @@ def packed(repository: Path, tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str, expect: int = 0) -> str:
     command = [sys.executable, str(folder / "pytorch_tests.py"), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.returncode == expect, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
 

@@ -203,7 +203,7 @@ def test_a_pytorch_compiled_for_cuda_has_nvidias_libraries_from_nvidias_wheels(t
     command = [shutil.which("python") or "python", "-c", f"import {SPLINE} as x; print(x.answer)"]
 
     def imported() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=site, capture_output=True, text=True, check=False)
+        return subprocess.run(command, cwd=site, capture_output=True, text=True)
 
     assert "libcudart.so.12" in imported().stderr
     world.nvidias(site / "nvidia")

@@ -199,6 +199,6 @@ def make_sdist(name: str, version: str, folder: Path, *, broken: bool = False) -
 
 def _link(text: str, target: Path, *options: str) -> None:
     command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", *options, "-o", str(target)]
-    done = subprocess.run(command, input=text, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, input=text, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"the model does not compile: {done.stderr}")

@@ -33,7 +33,6 @@ def git(*words: str, cwd: Path, stdin: bytes = b"", check: bool = True) -> str:
         env={**os.environ, **ENVIRONMENT},
         input=stdin,
         capture_output=True,
-        check=False,
     )
     assert not check or answer.returncode == 0, answer.stderr.decode()
     return answer.stdout.decode()

@@ -103,7 +103,7 @@ def build(
 def seen_in_memory(library: Path, fats: int, resources: Sequence[int] = ()) -> tuple[list[str], list[str]]:
     """Load a library in a process of its own, and return digests of the fat binaries as its code finds them."""
     command = [sys.executable, "-c", _READ, str(library), str(fats), *map(str, resources)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     first, second, worked = json.loads(done.stdout)
     assert worked == 2

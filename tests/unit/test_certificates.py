@@ -110,9 +110,7 @@ def _connect(
     code = "\n".join([_HEAD, *(_CONNECTIONS[connection] for connection in connections), "os._exit(0)"])
     program = [sys.executable, "-c", code, str(repository / "scripts"), server]
     clean = {"PATH": os.environ["PATH"], "HOME": str(folder), "PIP_CONFIG_FILE": os.devnull, **environ}
-    return subprocess.run(
-        [*before, *program], cwd=folder, env=clean, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([*before, *program], cwd=folder, env=clean, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("way", ["system", "SSL_CERT_FILE", "SSL_CERT_DIR"])
@@ -124,7 +122,7 @@ def test_a_company_s_certificate_is_trusted(
     if way == "system":
         before = ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev"]
         before += ["--bind", str(company / "certs"), "/etc/ssl/certs"]
-        if not shutil.which("bwrap") or subprocess.run([*before, "true"], check=False).returncode:
+        if not shutil.which("bwrap") or subprocess.run([*before, "true"]).returncode:
             pytest.skip("bubblewrap puts other certificates into this system's place")
     else:
         environ[way] = str(company / ("ca.pem" if way == "SSL_CERT_FILE" else "certs"))

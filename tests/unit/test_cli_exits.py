@@ -187,7 +187,7 @@ def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
     )
     paths = os.pathsep.join(path for path in sys.path if path)
     words = f'"{sys.executable}" "{script}" "{tmp_path}/file" {closed}'
-    done = subprocess.run(["sh", "-c", words], env={**os.environ, "PYTHONPATH": paths}, check=False)
+    done = subprocess.run(["sh", "-c", words], env={**os.environ, "PYTHONPATH": paths})
     assert done.returncode == 0
     assert (tmp_path / "file").read_text() == "written"
 
@@ -221,7 +221,7 @@ def test_a_closed_pipe_is_not_a_crash(repository: Path, tmp_path: Path, talk: st
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment, check=False)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment)
     os.close(writer)
     assert (done.stderr, done.returncode) == (b"", PIPE_CLOSED)
 

@@ -276,6 +276,5 @@ def test_build_all_passes_its_arguments_on(
         env={**os.environ, "CPU_COUNT": "3"},
         stdout=subprocess.PIPE,
         text=True,
-        check=False,
     )
     assert (done.returncode, done.stdout) == (8, f"{call} 3\n")

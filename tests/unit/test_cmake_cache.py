@@ -219,5 +219,5 @@ def test_the_command_line_sets_all_or_nothing(build_dir: Path, capsys: pytest.Ca
     assert "NAME[:TYPE]=VALUE" in capsys.readouterr().err
     folder = Path(command_line.__file__).parent  # as the recipe calls it, which has nothing installed
     nowhere = [sys.executable, "-I", str(folder), "get", str(build_dir / "nowhere")]
-    result = subprocess.run(nowhere, capture_output=True, text=True, check=False)
+    result = subprocess.run(nowhere, capture_output=True, text=True)
     assert (result.returncode, len(result.stderr.splitlines())) == (1, 1), "no traceback"

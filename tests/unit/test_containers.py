@@ -39,7 +39,7 @@ def shell(
         argument for word, argument in instructions(repository, name) if word == "RUN" and words in argument
     )
     environ = {"PATH": f"{folder}:/usr/bin:/bin", **values}
-    return subprocess.run(["sh", "-c", line], env=environ, capture_output=True, text=True, check=False)
+    return subprocess.run(["sh", "-c", line], env=environ, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("name", NAMES)

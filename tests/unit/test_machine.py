@@ -102,10 +102,10 @@ def small_group() -> Iterator[Path]:
 def test_the_kernel_s_kill_is_counted_and_another_one_is_not(small_group: Path) -> None:
     script = f"open('{small_group}/cgroup.procs', 'w').write('0'); held = bytearray(10**9)"
     memory = MemoryWatch()
-    quiet = subprocess.run(["sh", "-c", "kill -9 $$"], check=False)
+    quiet = subprocess.run(["sh", "-c", "kill -9 $$"])
     assert quiet.returncode == -9
     assert not memory.short()
-    greedy = subprocess.run([sys.executable, "-c", script], check=False)
+    greedy = subprocess.run([sys.executable, "-c", script])
     assert greedy.returncode == -9
     assert memory.short()
 

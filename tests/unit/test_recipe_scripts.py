@@ -48,7 +48,7 @@ def test_nnpack_s_configure_gets_nothing_from_the_network(repository: Path, tmp_
     (tmp_path / "src" / "FindCUDA.cmake").touch()  # the engine brings it with the patches
     environment = settings(repository, tmp_path)  # its PYTHON ends the script where it would copy the sources
     script = repository / "recipe" / "build_staging.sh"
-    ended = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(["bash", script], env=environment, capture_output=True, text=True)
     assert ended.stdout.splitlines() == ["::megabuild:: phase sync"], ended.stderr
     assert (tmp_path / "src" / SIX).read_bytes() == b""
 
@@ -91,7 +91,6 @@ def judged(repository: Path, prefix: Path) -> subprocess.CompletedProcess[str]:
         env={"PATH": f"{prefix}/bin:{os.environ['PATH']}", "PREFIX": str(prefix)},
         capture_output=True,
         text=True,
-        check=False,
     )
 
 
@@ -139,7 +138,7 @@ def test_a_linalg_library_that_lacks_a_symbol_or_is_the_other_flavour_is_refused
     (tmp_path / "torch" / "__init__.py").write_text(f"class cuda:\n    has_magma = {has_magma}\n")
     script = repository / "recipe" / "tests" / "linalg_flavour.py"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    assert subprocess.run([sys.executable, script, flavour], env=environment, check=False).returncode == ends
+    assert subprocess.run([sys.executable, script, flavour], env=environment).returncode == ends
 
 
 @pytest.mark.parametrize(
@@ -167,6 +166,6 @@ def test_a_library_is_refused_that_finds_nothing_through_its_link_in_torch(
     (torch / "lib" / name).symlink_to(f"../../../../{name}")
     test = [sys.executable, str(repository / "recipe/tests/linked_libraries.py"), str(prefix)]
     environment = {**os.environ, "PYTHONPATH": str(torch.parent)}
-    judged = subprocess.run(test, env=environment, capture_output=True, text=True, check=False)
+    judged = subprocess.run(test, env=environment, capture_output=True, text=True)
     assert (judged.returncode == 0) is with_flags, judged.stderr
     assert with_flags or needed in judged.stderr

@@ -83,7 +83,7 @@ def test_a_macro_without_its_header_is_an_error(
         )
     text = f"#include <ATen/{source}>\n#if !AT_MKL_ENABLED()\n#error wrong\n#endif\n"
     command = ["g++", "-fsyntax-only", "-I", "aten/src", *filter(None, [definition]), "-x", "c++", "-"]
-    done = subprocess.run(command, input=text, cwd=tree, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=text, cwd=tree, capture_output=True, text=True)
     assert (done.returncode == 0) == compiles, done.stderr
 
 

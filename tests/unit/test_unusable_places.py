@@ -21,13 +21,11 @@ def small(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
     yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=False, stderr=subprocess.DEVNULL)
+    subprocess.run(["umount", "-l", str(folder)], stderr=subprocess.DEVNULL)
 
 
 def mounted(folder: Path, options: str) -> Path:
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=False, capture_output=True
-    )
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], capture_output=True)
     if done.returncode != 0:
         pytest.skip("only root may mount")
     return folder

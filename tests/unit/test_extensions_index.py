@@ -14,13 +14,8 @@ SHA = "ab" * 32
 
 
 def target(**changes: str | None) -> WheelTarget:
-    values: dict[str, str | None] = {
-        "python": "3.12",
-        "torch_version": "2.13.0+cu130",
-        "cuda_version": "13.0",
-        "platform": "linux-64",
-    }
-    return WheelTarget(**{**values, **changes})  # type: ignore[arg-type]
+    torch: dict[str, str | None] = {"torch_version": "2.13.0+cu130", "cuda_version": "13.0"}
+    return WheelTarget(**{"python": "3.12", "platform": "linux-64", **torch, **changes})  # type: ignore[arg-type]
 
 
 def wheels(folder: Path, *links: str, torch: str = "2.13.0", tag: str = "cu130") -> tuple[File, ...]:
@@ -51,12 +46,9 @@ def test_a_patch_release_of_torch_is_served_by_the_page_of_the_first(tmp_path: P
 
 
 def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
-    offered = wheels(
-        tmp_path,
-        "torch_scatter-2.1.1%2Bpt213cu130-cp312-cp312-linux_x86_64.whl",
-        "torch_scatter-2.1.10%2Bpt213cu130-cp312-cp312-linux_x86_64.whl",
-        "torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_x86_64.whl",
-    )
+    versions = ("2.1.1", "2.1.10", "2.1.2")
+    names = [wheel("312-cp312-linux_x86_64", project=f"torch_scatter-{version}") for version in versions]
+    offered = wheels(tmp_path, *names)
     fit = fitting("torch_scatter", offered, target(), None)
     assert [wheel.version.public for wheel in fit.wheels] == ["2.1.10", "2.1.2", "2.1.1"]
     fit = fitting("torch_scatter", offered, target(), "2.1.2")
@@ -64,28 +56,21 @@ def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
     assert "not 3.0" in fitting("torch_scatter", offered, target(), "3.0").reason
 
 
+def wheel(tags: str, local: str = "%2Bpt213cu130", project: str = "torch_scatter-2.1.2") -> str:
+    """Name a wheel by tags such as ``312-cp312-linux_x86_64``."""
+    return f"{project}{local}-cp{tags}.whl"
+
+
 @pytest.mark.parametrize(
     ("file", "changes", "reason"),
     [
-        ("torch_scatter-2.1.2%2Bpt213cu126-cp312-cp312-linux_x86_64.whl", {}, "is for torch 2.13 cu126"),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp311-cp311-linux_x86_64.whl", {}, "is for cp311-cp311"),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-win_amd64.whl", {}, "win_amd64"),
-        (
-            "torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-manylinux_2_34_x86_64.whl",
-            {"glibc": "2.28"},
-            "manylinux_2_34",
-        ),
-        (
-            "torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-manylinux_2_17_x86_64.whl",
-            {"glibc": ""},  # musl
-            "manylinux_2_17",
-        ),
-        (
-            "torch_scatter-2.1.2%2Bpt213cu130-cp314-cp314-linux_x86_64.whl",
-            {"python": "3.14t"},
-            "is for cp314-cp314",
-        ),
-        ("torch_sparse-0.6.18%2Bpt213cu130-cp312-cp312-linux_x86_64.whl", {}, "has no torch_scatter"),
+        (wheel("312-cp312-linux_x86_64", "%2Bpt213cu126"), {}, "is for torch 2.13 cu126"),
+        (wheel("311-cp311-linux_x86_64"), {}, "is for cp311-cp311"),
+        (wheel("312-cp312-win_amd64"), {}, "win_amd64"),
+        (wheel("312-cp312-manylinux_2_34_x86_64"), {"glibc": "2.28"}, "manylinux_2_34"),
+        (wheel("312-cp312-manylinux_2_17_x86_64"), {"glibc": ""}, "manylinux_2_17"),  # musl
+        (wheel("314-cp314-linux_x86_64"), {"python": "3.14t"}, "is for cp314-cp314"),
+        (wheel("312-cp312-linux_x86_64", project="torch_sparse-0.6.18"), {}, "has no torch_scatter"),
     ],
 )
 def test_the_reason_says_what_does_not_fit(
@@ -99,14 +84,14 @@ def test_the_reason_says_what_does_not_fit(
 @pytest.mark.parametrize(
     ("file", "changes"),
     [
-        ("torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl", {}),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-manylinux_2_28_x86_64.whl", {}),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64.whl", {}),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp310-abi3-linux_x86_64.whl", {}),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp314-cp314t-linux_x86_64.whl", {"python": "3.14t"}),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-linux_aarch64.whl", {"platform": "linux-aarch64"}),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-macosx_11_0_arm64.whl", {"platform": "osx-arm64"}),
-        ("torch_scatter-2.1.2%2Bpt213cu130-cp312-cp312-macosx_10_9_universal2.whl", {"platform": "osx-64"}),
+        (wheel("312-cp312-linux_x86_64", local=""), {}),
+        (wheel("312-cp312-manylinux_2_28_x86_64"), {}),
+        (wheel("312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64"), {}),
+        (wheel("310-abi3-linux_x86_64"), {}),
+        (wheel("314-cp314t-linux_x86_64"), {"python": "3.14t"}),
+        (wheel("312-cp312-linux_aarch64"), {"platform": "linux-aarch64"}),
+        (wheel("312-cp312-macosx_11_0_arm64"), {"platform": "osx-arm64"}),
+        (wheel("312-cp312-macosx_10_9_universal2"), {"platform": "osx-64"}),
     ],
 )
 def test_what_fits(tmp_path: Path, file: str, changes: dict[str, str]) -> None:

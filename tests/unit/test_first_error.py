@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from groundwork.first_error import first_error
+from groundwork.first_error import FirstError, first_error
 from groundwork.text import plain
 from megabuild.run.failure import network_failed, of_last_phase
 
 FAILURES = Path(__file__).resolve().parent.parent / "data" / "failures"
+
+
+def error_in(said: Sequence[str]) -> FirstError:
+    """Return the first error of lines that have one."""
+    found = first_error(said)
+    assert found is not None
+    return found
 
 
 def lines(name: str) -> list[str]:
@@ -72,44 +80,38 @@ def lines(name: str) -> list[str]:
     ],
 )  # fmt: skip
 def test_the_first_real_error_of_real_outputs(name: str, kind: str, headline: str) -> None:
-    found = first_error(lines(name))
-    assert found is not None
+    found = error_in(lines(name))
     assert (found.kind, found.headline[: len(headline)]) == (kind, headline)
     assert any(found.message.split()[-1] in line for line in found.excerpt)
 
 
 def test_cmake_s_first_sentence_is_its_message_and_who_called_is_shown() -> None:
-    found = first_error(lines("cmake-find"))
-    assert found is not None
+    found = error_in(lines("cmake-find"))
     assert found.headline.startswith(
         "sub/deps.cmake:2: CMake Error: Could not find a package configuration file"
     )
     assert "  sub/CMakeLists.txt:1 (include)" in found.excerpt
     assert "goes on" not in "".join(found.excerpt)
-    broken = first_error(lines("cmake-compiler"))
-    assert broken is not None
+    broken = error_in(lines("cmake-compiler"))
     assert broken.kind == "cmake", "the FAILED: set in below it is of CMake's own trial"
     assert "is not able to compile a simple test program" in broken.message
 
 
 def test_where_a_template_is_used_stands_before_its_error() -> None:
-    found = first_error(lines("ninja-template"))
-    assert found is not None
+    found = error_in(lines("ninja-template"))
     assert found.headline.startswith("/usr/include/c++/12/bits/predefined_ops.h:45: ")
     assert any(line.startswith("/src/template.cpp:6:12:") for line in found.excerpt)
 
 
 def test_a_step_without_a_message_is_told_by_its_own_words() -> None:
     said = ["FAILED: [code=1] gen.h ", "cd build && ./gen", "cannot do it", "[2/3 1s] Building x.o"]
-    found = first_error(said)
-    assert found is not None
+    found = error_in(said)
     assert (found.headline, found.command, found.excerpt) == (
         "cannot do it",
         "cd build && ./gen",
         ("cannot do it",),
     )
-    silent = first_error(["FAILED: gen.h", "false", "ninja: build stopped: subcommand failed."])
-    assert silent is not None
+    silent = error_in(["FAILED: gen.h", "false", "ninja: build stopped: subcommand failed."])
     assert silent.headline == "gen.h: failed without output"
 
 
@@ -134,8 +136,7 @@ def test_a_step_without_a_message_is_told_by_its_own_words() -> None:
 )  # fmt: skip
 def test_single_lines_of_other_tools(text: str, headline: str) -> None:
     """nvlink's and ptxas's are as NVIDIA's documentation and users quote them."""
-    found = first_error(["before", text, "after"])
-    assert found is not None
+    found = error_in(["before", text, "after"])
     assert found.headline == headline
 
 
@@ -173,8 +174,7 @@ _LINK = "FAILED: a.so\nc++ -o a.so\nx.h:3:1: warning: unused\n"
     ],
 )  # fmt: skip
 def test_errors_in_other_words(text: str, headline: str) -> None:
-    found = first_error([plain(line) for line in text.splitlines()])
-    assert found is not None
+    found = error_in([plain(line) for line in text.splitlines()])
     assert found.headline.startswith(headline)
 
 
@@ -198,8 +198,7 @@ def test_what_is_no_error(text: str) -> None:
 def test_a_compiler_s_message_counts_before_the_traceback_of_who_called_it() -> None:
     called = ["Traceback (most recent call last):", '  File "setup.py", line 9, in <module>']
     called.append("subprocess.CalledProcessError: Command '['ninja']' returned non-zero exit status 1.")
-    found = first_error(["x.cpp:2:2: error: no", *called])
-    assert found is not None
+    found = error_in(["x.cpp:2:2: error: no", *called])
     assert found.headline == "x.cpp:2: error: no"
 
 
@@ -210,8 +209,7 @@ def test_hostile_lines_take_no_time_and_no_room() -> None:
         "x.cpp:1: error: " + "é" * 100_000,
         "a-" * 200_000 + "ld",
     ]
-    found = first_error(long * 20)
-    assert found is not None
+    found = error_in(long * 20)
     assert len(found.message) < 400
     assert max(map(len, found.excerpt)) < 300
     assert len(found.command) <= 100_000
@@ -245,37 +243,24 @@ def test_numbers_alone_are_no_network_fault(line: str) -> None:
 
 
 def test_variables_that_cmake_did_not_find_are_shown() -> None:
-    found = first_error(lines("case-cmake-notfound-vars"))
-    assert found is not None
+    found = error_in(lines("case-cmake-notfound-vars"))
     assert any("CUDA_cublas_LIBRARY" in line for line in found.excerpt)
 
 
 def test_pip_s_indentation_hides_no_step_of_ninja() -> None:
-    found = first_error(lines("case-pip-ninja"))
-    assert found is not None
+    found = error_in(lines("case-pip-ninja"))
     assert found.outputs == "/w/build/temp/csrc/cpu/scatter_cpu.o"
     assert found.command.startswith("c++ -MMD")
 
 
 def test_a_pip_within_a_pip_is_read_too() -> None:
     inner = (FAILURES / "case-pip-vv.log").read_text().splitlines()
-    outer = [
-        "  Running command pip subprocess to install build dependencies",
-        *(f"  {line}" for line in inner),
-    ]
-    found = first_error(outer)
-    assert found is not None
+    outer = "  Running command pip subprocess to install build dependencies"
+    found = error_in([outer, *(f"  {line}" for line in inner)])
     assert found.headline.startswith("b.c:1: fatal error: nosuch_header_for_this.h")
 
 
 def test_a_console_step_does_not_take_another_steps_output() -> None:
-    said = [
-        "[1/3] Building x.o",
-        "x.cpp:9:1: error: of another step",
-        "[2/3] cmake --install",
-        "FAILED: install.util",
-        "cd /w && cmake",
-    ]
-    found = first_error(said)
-    assert found is not None
+    said = "[1/3] Building x.o\nx.cpp:9:1: error: of another step\n[2/3] cmake --install\nFAILED: install.util\ncd /w"
+    found = error_in(said.splitlines())
     assert "another step" not in found.headline

@@ -131,49 +131,30 @@ def test_little_free_memory_is_evidence_too_since_daemons_kill_before_the_kernel
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "lacked", "killed"),
     [
-        "LLVM ERROR: out of memory",
-        "ptxas fatal   : Memory allocation failure",
-        "nvlink fatal   : Memory allocation error",
-        "/usr/bin/ld: final link failed: memory exhausted",
-        "{standard input}: Fatal error: memory exhausted",
-        "x\nMemoryError\ny",
-        "memory allocation of 131072 bytes failed",
-        "fatal error: runtime: out of memory",
-        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7 GiB",
+        ("LLVM ERROR: out of memory", True, False),
+        ("ptxas fatal   : Memory allocation failure", True, False),
+        ("nvlink fatal   : Memory allocation error", True, False),
+        ("/usr/bin/ld: final link failed: memory exhausted", True, False),
+        ("{standard input}: Fatal error: memory exhausted", True, False),
+        ("x\nMemoryError\ny", True, False),
+        ("memory allocation of 131072 bytes failed", True, False),
+        ("fatal error: runtime: out of memory", True, False),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7 GiB", True, False),
+        ("nvcc -c y.cu\nKilled\nninja: build stopped", False, True),
+        ("make[2]: *** [Makefile:70: obj/reduce.o] Error 137", False, True),
+        ("Command '['ninja', '-v']' died with <Signals.SIGKILL: 9>.", False, True),
+        ("process didn't exit successfully: `rustc` (signal: 9, SIGKILL: kill)", False, True),
+        ("returned non-zero exit status 137.", False, True),
+        ("worker exitcode=-9", False, True),
+        # memory of the GPU, and names of tests
+        ("RuntimeError: CUDA error: out of memory", False, False),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", False, False),
+        ("    with pytest.raises(MemoryError):", False, False),
+        ("test_SIGKILL PASSED", False, False),
+        ("Error 1370", False, False),
     ],
 )
-def test_messages_of_failed_allocations_are_detected(text: str) -> None:
-    assert lacked_memory(text)
-    assert not was_killed(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "nvcc -c y.cu\nKilled\nninja: build stopped",
-        "make[2]: *** [Makefile:70: obj/reduce.o] Error 137",
-        "Command '['ninja', '-v']' died with <Signals.SIGKILL: 9>.",
-        "process didn't exit successfully: `rustc` (signal: 9, SIGKILL: kill)",
-        "returned non-zero exit status 137.",
-        "worker exitcode=-9",
-    ],
-)
-def test_messages_of_killed_programs_are_detected(text: str) -> None:
-    assert was_killed(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "RuntimeError: CUDA error: out of memory",
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
-        "    with pytest.raises(MemoryError):",
-        "test_SIGKILL PASSED",
-        "Error 1370",
-    ],
-)
-def test_gpu_memory_and_names_of_tests_are_ignored(text: str) -> None:
-    assert not lacked_memory(text)
-    assert not was_killed(text)
+def test_failed_allocations_and_killed_programs_are_told_apart(text: str, lacked: bool, killed: bool) -> None:
+    assert (lacked_memory(text), was_killed(text)) == (lacked, killed)

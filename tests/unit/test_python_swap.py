@@ -310,6 +310,10 @@ class Tree:
     def swap(self, **environment: str) -> python_swap.Report:
         return swap(self.build, self.python, environment=environment)
 
+    def call(self, command: str, *words: str) -> int:
+        """Call the command line for the tree and its Python; return the exit code."""
+        return command_line.main([command, str(self.build), "--python", str(self.python), *words])
+
     def left_overs(self) -> list[str]:
         return sorted(
             path.name for path in self.build.iterdir() if "undo" in path.name or path.name[0] == "."
@@ -473,7 +477,7 @@ def test_a_tree_or_an_environment_that_does_not_fit_is_refused_before_anything_c
 
 
 def test_a_planned_swap_changes_nothing(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["plan", str(tree.build), "--python", str(tree.python)]) == 0
+    assert tree.call("plan") == 0
     assert "pybind11_DIR: /opt/env/lib/python3.12" in capsys.readouterr().out
     assert tree.path.read_bytes() == tree.original
     assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
@@ -489,10 +493,10 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_line_ends_with_the_marker_or_prints_json(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command_line.main(["apply", str(tree.build), "--python", str(tree.python)]) == 0
+    assert tree.call("apply") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "::megabuild:: swap from=3.12 to=3.11 steps=1 core=0"
     tree.path.write_bytes(tree.original)
-    assert command_line.main(["apply", str(tree.build), "--python", str(tree.python), "--json"]) == 0
+    assert tree.call("apply", "--json") == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["steps"] == 1
     assert captured.err == "::megabuild:: swap from=3.12 to=3.11 steps=1 core=0\n"
@@ -501,7 +505,7 @@ def test_the_command_line_ends_with_the_marker_or_prints_json(
 @pytest.mark.usefixtures("plain_environment")
 def test_exit_codes_tell_a_refusal_from_an_error(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     tree.ninja(["core.o"], {})
-    assert command_line.main(["apply", str(tree.build), "--python", str(tree.python)]) == 9
+    assert tree.call("apply") == 9
     assert "core.o" in capsys.readouterr().err
     assert command_line.main(["apply", str(tree.build / "nowhere"), "--python", str(tree.python)]) == 1
     assert "nowhere/CMakeCache.txt" in capsys.readouterr().err
@@ -510,10 +514,7 @@ def test_exit_codes_tell_a_refusal_from_an_error(tree: Tree, capsys: pytest.Capt
 @pytest.mark.usefixtures("plain_environment")
 def test_further_targets_can_be_declared_python_side(tree: Tree) -> None:
     tree.ninja(["core.o"], {})
-    assert (
-        command_line.main(["apply", str(tree.build), "--python", str(tree.python), "--python-target", "c10"])
-        == 0
-    )
+    assert tree.call("apply", "--python-target", "c10") == 0
 
 
 def test_other_headers_behind_the_same_path_make_the_python_side_compile_again(tree: Tree) -> None:

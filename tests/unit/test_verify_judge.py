@@ -95,8 +95,8 @@ ABI3 = replace(BASIS, pythons=(("abi3", "its file name"), ("3.11", "the torch he
 def test_what_is_wrong_with_a_build(
     libraries: list[LibraryFacts], wanted: Wanted, faults: dict[str, str]
 ) -> None:
-    found = judge("torch_spline_conv", libraries, wanted)
-    reasons = {one.path.rpartition("/")[2]: one.reason for one in found if not one.ok}
+    judged = judge("torch_spline_conv", libraries, wanted).items()
+    reasons = {path.rpartition("/")[2]: fault.reason for path, fault in judged if not fault.ok}
     assert reasons.keys() == faults.keys()
     assert all(words in reasons[name] for name, words in faults.items()), reasons
 
@@ -104,7 +104,7 @@ def test_what_is_wrong_with_a_build(
 def test_pyg_lib_is_not_asked_for_what_upstream_cannot_compile() -> None:
     pyg = replace(library("libpyg.so", unit("sm_90", "sm_120"), cuda=12), path="pyg_lib/libpyg.so")
     wanted = Wanted(cuda=True, cuda_major=12, archs=("5.0", "9.0", "12.0"))
-    assert all(one.ok for one in judge("pyg_lib", [pyg], wanted))
+    assert all(one.ok for one in judge("pyg_lib", [pyg], wanted).values())
 
 
 @pytest.mark.parametrize(
@@ -129,4 +129,4 @@ def test_an_architecture_that_nobody_asked_for_is_a_remark(archs: tuple[str, ...
     basis = library("_basis_cuda.so", unit("sm_120"), cuda=13)
     wanted = replace(CUDA, archs=archs, exact=False, required=False)
     judged = judge("torch_spline_conv", [basis, WEIGHTING, VERSION], wanted)
-    assert sum(not judgement.ok for judgement in judged) == faults
+    assert sum(not judgement.ok for judgement in judged.values()) == faults

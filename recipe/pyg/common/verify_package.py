@@ -33,14 +33,14 @@ def check(
     ``exact``, ``minor`` or ``stable``.
     """
     libraries: list[LibraryFacts] = []
-    unread: dict[str, str] = {}
+    judged: list[tuple[str, Judgement]] = []
     for file in sorted((folder / module).rglob("*.so")):
         path = str(file.relative_to(folder))
         try:
             if facts := read(file, path):
                 libraries.append(facts)
         except ValueError as error:
-            unread[path] = str(error)
+            judged.append((path, Judgement(str(error), "build it again")))
     cuda = accelerator != "cpu"
     wanted = Wanted(
         cuda=cuda,
@@ -51,13 +51,13 @@ def check(
     for facts in libraries:
         abi = "torch's stable ABI only" if facts.stable_abi else "torch's C++"
         print(f"{facts.path}: {' '.join([*facts.archs, *facts.ptx]) or 'no device code'}, {abi}")
-    judged = [Judgement(path=path, reason=why, remedy="build it again") for path, why in unread.items()]
-    judged += (
-        judge(module, libraries, wanted, unread=list(unread)) if libraries or unread else [empty(module)]
-    )
+    if libraries or judged:
+        judged += judge(module, libraries, wanted, unread=[path for path, _ in judged]).items()
+    else:
+        judged.append((module, empty(module)))
     if torch_pin == "stable":
-        judged += filter(None, map(judge_abi, libraries))
-    return [f"{fault.path}: {fault.reason}\n  {fault.remedy}" for fault in judged if not fault.ok]
+        judged += [(facts.path, fault) for facts in libraries if (fault := judge_abi(facts))]
+    return [f"{path}: {fault.reason}\n  {fault.remedy}" for path, fault in judged if not fault.ok]
 
 
 def _python() -> str:

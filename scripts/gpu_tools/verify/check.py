@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +98,12 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
     torch = environment.torch
     installed = Expectation(accelerator="", python=environment.python)
     if torch is not None:
-        installed = replace(
-            installed,
+        installed = Expectation(
             accelerator="" if torch.other else accelerator(torch.cuda),
-            torch_version=torch.version,
             archs=torch.archs,
             exact_archs=bool(torch.promised),
+            python=environment.python,
+            torch_version=torch.version,
         )
     verdicts = [
         LibraryVerdict(
@@ -114,20 +114,14 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
     extensions = subject.targets.keys() & KERNELS.keys()
     for name in sorted({library.module for library in subject.libraries} | extensions):
         libraries = [library for library in subject.libraries if library.module == name]
-        target = subject.targets.get(name, BuildTarget(source=""))
-        if subject is environment:
-            target = replace(target, python=target.python or subject.python)
-            if torch is not None and name == "torch":
-                target = replace(
-                    target, torch=torch.version, cuda=None if torch.other else torch.cuda or "cpu"
-                )
         module = ModuleContext(
             name=name,
             names=frozenset(library_name(library.path) for library in libraries),
             asked=asked,
             expected=asked.filled(installed),
             torch=torch,
-            target=target,
+            target=subject.targets.get(name, BuildTarget(source="")),
+            python=subject.python,
             machine=environment.machine,
             only_uses_torch=name in subject.users,
         )
@@ -138,35 +132,27 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
 
 def _verify_module(module: ModuleContext, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
     by_path: dict[str, LibraryFacts] = {}
-    unread: list[Judgement] = []
+    judgements: dict[str, Judgement] = {}
     for library in libraries:
         try:
             if facts := read(library.file, library.path):
                 by_path[library.path] = facts
         except ValueError as error:
-            unread.append(
-                Judgement(path=library.path, reason=str(error), remedy="download or build it again")
-            )
-    judgements: Sequence[Judgement]
+            judgements[library.path] = Judgement(str(error), "download or build it again")
     if not libraries:
-        judgements = (empty(module.name),)
+        judgements[module.name] = empty(module.name)
     elif module.name in KERNELS:
-        paths = [judgement.path for judgement in unread]
-        judgements = judge(module.name, list(by_path.values()), module.wanted, unread=paths)
+        judgements |= judge(module.name, list(by_path.values()), module.wanted, unread=list(judgements))
     else:
-        judgements = [judge_contents(module, facts) for facts in by_path.values()]
+        judgements |= {path: judge_contents(module, facts) for path, facts in by_path.items()}
     machines = [facts.machine for facts in by_path.values()]
     machine = module.target.machine or module.machine or max(machines, key=machines.count, default="")
-    for judgement in (*unread, *judgements):
-        if judged := by_path.get(judgement.path):
+    for path, judgement in judgements.items():
+        if judged := by_path.get(path):
             yield _verify_library(module, judged, judgement, machine)
         else:
             yield LibraryVerdict(
-                path=judgement.path,
-                module=module.name,
-                ok=False,
-                reason=judgement.reason,
-                remedy=judgement.remedy,
+                path=path, module=module.name, ok=False, reason=judgement.reason, remedy=judgement.remedy
             )
 
 
@@ -177,6 +163,7 @@ def _verify_library(
     if judgement.ok:
         judgement = judge_fit(module, facts) or judgement
     target, remedy = module.target, judgement.remedy
+    python = target.python or module.python
     question = judgement.reason if judgement.unknown else ""
     if judgement.ok and (question := find_open_question(module, facts)):
         remedy = _REMEDY
@@ -189,7 +176,7 @@ def _verify_library(
         torch=target.torch,
         stable_abi=facts.stable_abi,
         cuda=find_accelerator(module, facts),
-        python=facts.pythons[0][0] if facts.pythons and target.python != "abi3" else target.python,
+        python=facts.pythons[0][0] if facts.pythons and python != "abi3" else python,
         ok=judgement.ok and not question,
         unknown=bool(question),
         reason=question or judgement.reason or judgement.note,

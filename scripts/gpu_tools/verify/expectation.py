@@ -62,8 +62,7 @@ class Expectation:
 
     def filled(self, other: Expectation) -> Expectation:
         """Return a copy with unset values taken from ``other``."""
-        return replace(
-            self,
+        return Expectation(
             accelerator=self.accelerator or other.accelerator,
             archs=self.archs or other.archs,
             exact_archs=self.exact_archs if self.archs else other.exact_archs,
@@ -82,6 +81,7 @@ class ModuleContext:
     expected: Expectation  #: The request, filled from the torch that the module must fit.
     torch: InstalledTorch | None  #: The torch that the module must fit.
     target: BuildTarget  #: The build target in the metadata.
+    python: str | None = None  #: The Python of the examined environment.
     machine: str = ""  #: The environment's processor: ``x86_64``.
     #: An environment's module that links to torch and that :data:`KERNELS` does not list.
     only_uses_torch: bool = False
@@ -115,25 +115,27 @@ def judge_contents(module: ModuleContext, facts: LibraryFacts) -> Judgement:
     wanted = module.wanted
     if module.name == "torch":
         return judge_runtime(facts, wanted.cuda_major) or _judge_torch_code(facts, wanted)
+    pythons = facts.pythons
     if module.only_uses_torch and not facts.uses_python:  # torch loads it, as xformers/_C.so, in any Python
-        named = tuple(python for python in facts.pythons if python[1] != TORCH_HEADERS)
-        facts = replace(facts, pythons=named)
-    wrong = judge_python(facts, wanted.python) or judge_runtime(facts, wanted.cuda_major)
+        pythons = tuple(python for python in pythons if python[1] != TORCH_HEADERS)
+    wrong = judge_python(pythons, wanted.python) or judge_runtime(facts, wanted.cuda_major)
     wrong = wrong or judge_blank_code(facts)
     if wrong is None and module.asked.archs and facts.units:
         wrong = judge_archs(facts, wanted)
     if wrong is None and module.asked.cuda is False:
         wrong = judge_for_cpu(facts)
-    return wrong or Judgement(path=facts.path)
+    return wrong or Judgement()
 
 
 def _judge_torch_code(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     name = library_name(facts.path)
     if name in TORCH_KERNELS and not facts.units and wanted.cuda is not False:
-        return Judgement(path=facts.path, reason="libtorch was compiled without device code",
-                         remedy="build libtorch again with USE_CUDA=1 and TORCH_CUDA_ARCH_LIST set")  # fmt: skip
+        return Judgement(
+            "libtorch was compiled without device code",
+            "build libtorch again with USE_CUDA=1 and TORCH_CUDA_ARCH_LIST set",
+        )
     if name not in TORCH_KERNELS | TORCH_MAY_HAVE_KERNELS or not facts.units or wanted.cuda is False:
-        return Judgement(path=facts.path)
+        return Judgement()
     archs = tuple(arch.removesuffix("+PTX") for arch in wanted.archs)
     own = {arch.rstrip("af") for arch in facts.archs}  # 9.0a alone is enough for 9.0
     exact = wanted.exact and not {f"sm_{arch.replace('.', '')}" for arch in archs} <= own
@@ -141,8 +143,8 @@ def _judge_torch_code(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     if judgement.ok:
         return judgement
     if name in TORCH_MAY_HAVE_KERNELS:  # the official wheels omit some
-        return Judgement(path=facts.path, note=judgement.reason)
-    return replace(judgement, remedy=f"build libtorch again: {judgement.remedy}")
+        return Judgement(note=judgement.reason)
+    return Judgement(judgement.reason, f"build libtorch again: {judgement.remedy}")
 
 
 def judge_fit(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
@@ -173,7 +175,7 @@ def judge_fit(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
         reason = (
             f"built for another torch: its headers differ from {torch.version} at {denied[0]}{_more(denied)}"
         )
-    return Judgement(path=facts.path, reason=reason, remedy=remedy) if reason else None
+    return Judgement(reason, remedy) if reason else None
 
 
 def _clashes(name: str, built_for: str, cuda: str) -> bool:
@@ -208,14 +210,14 @@ def _judge_torch_part(module: ModuleContext, facts: LibraryFacts) -> Judgement |
     elif asked.cuda_version and target.cuda and target.cuda != asked.cuda_version:
         reason = f"torch was built for CUDA {target.cuda}, not for CUDA {asked.cuda_version}"
     remedy = "install another build of torch"
-    return Judgement(path=facts.path, reason=reason, remedy=remedy) if reason else None
+    return Judgement(reason, remedy) if reason else None
 
 
 def judge_machine(module: ModuleContext, facts: LibraryFacts, machine: str) -> Judgement | None:
     """Judge whether a library is for ``machine`` and for the environment's processor; None if it is."""
     wanted = next((name for name in (machine, module.machine) if name and name != facts.machine), "")
     reason, remedy = f"built for {facts.machine}, not for {wanted}", f"install the build for {wanted}"
-    return Judgement(path=facts.path, reason=reason, remedy=remedy) if wanted else None
+    return Judgement(reason, remedy) if wanted else None
 
 
 def judge_accelerator(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
@@ -226,11 +228,11 @@ def judge_accelerator(module: ModuleContext, facts: LibraryFacts) -> Judgement |
     name, evidence = facts.other or (module.target.other, module.target.source)
     if name and (asked := module.asked.accelerator):
         reason = f"built for {name} ({evidence}), not for {asked}"
-        return Judgement(path=facts.path, reason=reason, remedy=f"install the build for {asked}")
+        return Judgement(reason, f"install the build for {asked}")
     if not name and module.name != "torch" and module.torch and module.torch.other:
         name, evidence = module.torch.other, f"torch {module.torch.version} in the environment"
     reason = f"for {name} ({evidence}), which verify does not support"
-    return Judgement(path=facts.path, reason=reason, unknown=True) if name else None
+    return Judgement(reason, unknown=True) if name else None
 
 
 def find_accelerator(module: ModuleContext, facts: LibraryFacts) -> str | None:

@@ -9,7 +9,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -189,6 +189,10 @@ def _environment(prefix: Path) -> Subject:
     torch, package = None, site / "torch"
     if (package / "version.py").is_file():
         torch = checked(package / "version.py", "torch", partial(parse_torch, package, prefix))
+    if torch:
+        cuda = None if torch.other else torch.cuda or "cpu"
+        target = targets.get("torch", BuildTarget(source=""))
+        targets["torch"] = replace(target, torch=torch.version, cuda=cuda)
     return Subject(
         name=str(prefix),
         libraries=(*_named(prefix, files), *_outside_site(prefix, elsewhere)),

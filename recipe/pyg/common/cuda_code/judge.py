@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cuda_code import cuda_archs
@@ -26,11 +26,10 @@ class Wanted:
     python: str | None = None  #: ``3.12``; None for any: a module with the stable ABI.
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Judgement:
     """The judgement on one library; the reason is empty if it has no fault."""
 
-    path: str
     reason: str = ""
     remedy: str = ""
     note: str = ""
@@ -44,52 +43,44 @@ class Judgement:
 
 def judge(
     module: str, libraries: Sequence[LibraryFacts], wanted: Wanted, *, unread: Sequence[str] = ()
-) -> tuple[Judgement, ...]:
-    """Judge each library of a module in :data:`KERNELS`, and each missing one.
+) -> Mapping[str, Judgement]:
+    """Judge each library of a module in :data:`KERNELS`, and each missing one, by path.
 
     `unread`: paths of libraries that exist but cannot be read.
     """
     table = KERNELS[module]
     cuda = any(facts.units or facts.links_cuda for facts in libraries) if wanted.cuda is None else wanted.cuda
     names = {path.rpartition("/")[2] for path in (*unread, *(facts.path for facts in libraries))}
-    stems = {split(name)[0] for name in names}
-    missing = [
-        Judgement(
-            path=_file_name(stem, table, cuda),
-            reason=f"{module} has no library for {stem}",
-            remedy="build the module again: its package is incomplete",
+    judgements = {facts.path: _judge_library(facts, names, table, cuda, wanted) for facts in libraries}
+    for stem in sorted((table.kernels | table.plain) - {split(name)[0] for name in names}):
+        file = f"_{stem}_{'cuda' if cuda else 'cpu'}.so" if table.flavours else f"lib{stem}.so"
+        judgements[file] = Judgement(
+            f"{module} has no library for {stem}", "build the module again: its package is incomplete"
         )
-        for stem in sorted((table.kernels | table.plain) - stems)
-    ]
-    return (*(_judge_library(facts, names, table, cuda, wanted) for facts in libraries), *missing)
+    return judgements
 
 
 def empty(module: str) -> Judgement:
     """Return the judgement on a module of :data:`KERNELS` without any library."""
     successor = KERNELS[module].successor
     if not successor:
-        return Judgement(path=module, reason="no library in it", remedy="download or build it again")
+        return Judgement("no library in it", "download or build it again")
     return Judgement(
-        path=module,
-        reason=f"no library in it: an empty release; upstream replaces {module} by {successor}",
-        remedy=f"install {successor} instead, or an earlier release of {module}",
+        f"no library in it: an empty release; upstream replaces {module} by {successor}",
+        f"install {successor} instead, or an earlier release of {module}",
     )
-
-
-def _file_name(stem: str, table: Module, cuda: bool) -> str:
-    return f"_{stem}_{'cuda' if cuda else 'cpu'}.so" if table.flavours else f"lib{stem}.so"
 
 
 def _judge_library(
     facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted: Wanted
 ) -> Judgement:
     stem, flavour = split(facts.path.rpartition("/")[2])
-    if wrong := judge_python(facts, wanted.python):
+    if wrong := judge_python(facts.pythons, wanted.python):
         return wrong
     if not cuda:
         return judge_for_cpu(facts)
     if flavour == "cpu" and f"_{stem}_cuda.so" in names:
-        return Judgement(path=facts.path, note=f"_{stem}_cuda.so is loaded instead")
+        return Judgement(note=f"_{stem}_cuda.so is loaded instead")
     archs = tuple(arch for arch in wanted.archs if _as_number(arch) >= _as_number(table.oldest))
     if wrong := judge_blank_code(facts):
         return wrong
@@ -97,25 +88,21 @@ def _judge_library(
         return _without_cuda(facts, flavour, archs)
     if wrong := judge_runtime(facts, wanted.cuda_major):
         return wrong
-    if stem in table.plain and facts.units:
-        return Judgement(path=facts.path, note="has device code, although upstream has none for it")
-    return (
-        judge_archs(facts, replace(wanted, archs=archs))
-        if stem in table.kernels
-        else Judgement(path=facts.path)
-    )
+    if stem in table.kernels:
+        return judge_archs(facts, replace(wanted, archs=archs))
+    is_odd = stem in table.plain and facts.units
+    return Judgement(note="has device code, although upstream has none for it" if is_odd else "")
 
 
 def judge_for_cpu(facts: LibraryFacts) -> Judgement:
     """Judge whether a library is for a CPU build of torch."""
     _, flavour = split(facts.path.rpartition("/")[2])
     if not (facts.units or facts.links_cuda or flavour == "cuda"):
-        return Judgement(path=facts.path)
+        return Judgement()
     sign = "has device code" if facts.units else "links to CUDA" if facts.links_cuda else "is named for CUDA"
     return Judgement(
-        path=facts.path,
-        reason=f"compiled with CUDA ({sign}), not for the CPU",
-        remedy="install the CPU build or a torch with CUDA, or rebuild with FORCE_ONLY_CPU=1",
+        f"compiled with CUDA ({sign}), not for the CPU",
+        "install the CPU build or a torch with CUDA, or rebuild with FORCE_ONLY_CPU=1",
     )
 
 
@@ -129,9 +116,8 @@ def _without_cuda(facts: LibraryFacts, flavour: str, archs: Sequence[str]) -> Ju
         signs.append("named for the CPU")
     arch_list = f' TORCH_CUDA_ARCH_LIST="{";".join(archs)}"' if archs else " and TORCH_CUDA_ARCH_LIST set"
     return Judgement(
-        path=facts.path,
-        reason=f"compiled without CUDA: {', '.join(signs)}",
-        remedy=f"rebuild with nvcc, a CUDA build of torch and FORCE_CUDA=1{arch_list}",
+        f"compiled without CUDA: {', '.join(signs)}",
+        f"rebuild with nvcc, a CUDA build of torch and FORCE_CUDA=1{arch_list}",
     )
 
 
@@ -155,8 +141,8 @@ def judge_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
         has = ", ".join([*facts.archs, *(f"PTX {name}" for name in facts.ptx)]) or "none"
         lack = f"no code for {', '.join(lacking)} (it has {has})"
         if not wanted.required and not wanted_sm <= {*lacking}:
-            return Judgement(path=facts.path, note=lack)
-        return Judgement(path=facts.path, reason=lack, remedy=remedy)
+            return Judgement(note=lack)
+        return Judgement(lack, remedy)
     partial = [
         f"{name} in {sum(name in unit.sm for unit in facts.units)}"
         for name in cuda_archs.ordered(wanted_sm & set(facts.archs))
@@ -164,25 +150,20 @@ def judge_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     ]
     if partial and exact and wanted.required:
         return Judgement(
-            path=facts.path,
-            reason=f"some objects lack code: {', '.join(partial)} of {len(facts.units)}",
-            remedy=f"delete the build folder, which has objects of another arch list, and {remedy}",
+            f"some objects lack code: {', '.join(partial)} of {len(facts.units)}",
+            f"delete the build folder, which has objects of another arch list, and {remedy}",
         )
     more = cuda_archs.ordered(frozenset(facts.archs) - wanted_sm) if archs else ()
     if more and exact:
-        return Judgement(path=facts.path, note=f"more architectures than requested: {', '.join(more)}")
-    return Judgement(path=facts.path, note=", ".join(runs_as) if wanted.explain else "")
+        return Judgement(note=f"more architectures than requested: {', '.join(more)}")
+    return Judgement(note=", ".join(runs_as) if wanted.explain else "")
 
 
 def judge_blank_code(facts: LibraryFacts) -> Judgement | None:
     """Judge whether a library's device code was overwritten with zeros; None if not."""
     if not facts.blank:
         return None
-    return Judgement(
-        path=facts.path,
-        reason=f"device code ({cuda_archs.SECTIONS[0]}) is all zeros",
-        remedy="download or build it again",
-    )
+    return Judgement(f"device code ({cuda_archs.SECTIONS[0]}) is all zeros", "download or build it again")
 
 
 def judge_runtime(facts: LibraryFacts, major: int | None) -> Judgement | None:
@@ -190,22 +171,23 @@ def judge_runtime(facts: LibraryFacts, major: int | None) -> Judgement | None:
     if major is None or facts.cuda_runtime in (None, major):
         return None
     return Judgement(
-        path=facts.path,
-        reason=f"links to CUDA {facts.cuda_runtime} (libcudart.so.{facts.cuda_runtime}), torch to CUDA {major}",
-        remedy=f"install a build for CUDA {major}, or rebuild with CUDA_HOME pointing at CUDA {major}",
+        f"links to CUDA {facts.cuda_runtime} (libcudart.so.{facts.cuda_runtime}), torch to CUDA {major}",
+        f"install a build for CUDA {major}, or rebuild with CUDA_HOME pointing at CUDA {major}",
     )
 
 
-def judge_python(facts: LibraryFacts, python: str | None) -> Judgement | None:
-    """Judge whether a library was built for ``python`` (None: any); None if it was, or names no Python."""
-    others = [(version, evidence) for version, evidence in facts.pythons if version != python]
+def judge_python(pythons: Sequence[tuple[str, str]], python: str | None) -> Judgement | None:
+    """Judge whether a library was built for ``python`` (None: any); None if it was, or names no Python.
+
+    `pythons`: the versions that it names, each with its evidence.
+    """
+    others = [(version, evidence) for version, evidence in pythons if version != python]
     if python is None or not others or any(version == "abi3" for version, _ in others):
         return None
     version, evidence = others[0]
     return Judgement(
-        path=facts.path,
-        reason=f"built for Python {version} ({evidence}), not for {python}",
-        remedy=f"install the build for Python {python}, or rebuild with that Python",
+        f"built for Python {version} ({evidence}), not for {python}",
+        f"install the build for Python {python}, or rebuild with that Python",
     )
 
 
@@ -216,9 +198,8 @@ def judge_abi(facts: LibraryFacts) -> Judgement | None:
         return None
     more = f" and {len(needed) - 1} more symbols" if len(needed) > 1 else ""
     return Judgement(
-        path=facts.path,
-        reason=f"not for every later torch: needs {readable(needed[0])}{more} of torch's C++, fixed per minor version",
-        remedy="pin torch to one minor version: set pyg_torch_pin: [minor] in the config",
+        f"not for every later torch: needs {readable(needed[0])}{more} of torch's C++, fixed per minor version",
+        "pin torch to one minor version: set pyg_torch_pin: [minor] in the config",
     )
 
 

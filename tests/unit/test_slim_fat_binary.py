@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cuda_code.cuda_archs import Member
-from gpu_tools.slim.fat_binary import code_name, find_needed
+from gpu_tools.slim.fat_binary import find_needed
 
 KINDS = {"sm": 2, "compute": 1, "lto": 8, "new": 64}
 USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
@@ -40,5 +40,5 @@ def test_what_stays(there: str, gpus: str, stays: str) -> None:
         Member(KINDS[kind], arch, 100) for kind, _, arch in (word.partition("_") for word in there.split())
     ]
     positions = find_needed(members, gpus.split())
-    kept = " ".join(code_name(members[at]).replace("kind64", "new") for at in sorted(positions))
+    kept = " ".join(members[at].name.replace("kind64", "new") for at in sorted(positions))
     assert kept == stays

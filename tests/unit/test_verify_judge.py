@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cuda_code.cuda_archs import Unit
+from cuda_code.cuda_archs import MACHINE_CODE, PTX, Fatbin, Member
 from cuda_code.judge import Wanted, judge
 from cuda_code.kernels import split
 from cuda_code.library_facts import LibraryFacts
@@ -19,12 +19,13 @@ PLAIN = LibraryFacts(
 CUDA = Wanted(cuda=True, cuda_major=13, archs=("9.0", "12.0"), python="3.12")
 
 
-def unit(*sm: str, ptx: Iterable[str] = ()) -> Unit:
+def unit(*sm: str, ptx: Iterable[str] = ()) -> Fatbin:
     """Make the device code of one translation unit."""
-    return Unit(sm=frozenset(sm), ptx=frozenset(ptx))
+    kinds = (*((MACHINE_CODE, name) for name in sm), *((PTX, name) for name in ptx))
+    return Fatbin(0, 0, tuple(Member(kind, name.partition("_")[2], 0) for kind, name in kinds))
 
 
-def library(name: str, *units: Unit, cuda: int | None = None) -> LibraryFacts:
+def library(name: str, *units: Fatbin, cuda: int | None = None) -> LibraryFacts:
     """Make what is known of a library of torch_spline_conv."""
     needed = (*PLAIN.needed, *((f"libcudart.so.{cuda}",) if cuda else ()))
     return replace(PLAIN, path=f"torch_spline_conv/{name}", units=units, needed=needed, cuda_runtime=cuda)

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from cuda_code import cuda_archs
-from cuda_code.cuda_archs import LTO_IR, MACHINE_CODE, PTX, Fatbin, Member
+from cuda_code.cuda_archs import MACHINE_CODE, PTX, Fatbin, Member, number
 from gpu_tools.slim.layout import Piece
 
-_PREFIXES = {MACHINE_CODE: "sm", PTX: "compute", LTO_IR: "lto"}
 _HEADER, _ENTRY_START = struct.Struct("<4sHHQ"), struct.Struct("<HH")
 _VERSION, _ENTRY_VERSION, _ALIGNED = 1, 0x101, 8
 
@@ -45,12 +44,12 @@ def find_stand_in(
     data: mmap.mmap | bytes, fatbins: Iterable[Fatbin], gpus: Sequence[str]
 ) -> tuple[int, int] | None:
     """Return the byte range of the library's smallest machine code for another major number than the GPUs'."""
-    majors = {cuda_archs.number(gpu) // 10 for gpu in gpus}
+    majors = {number(gpu) // 10 for gpu in gpus}
     others = (
         entry
         for fatbin in fatbins
         for member, entry in zip(fatbin.members, _find_entries(data, fatbin), strict=False)
-        if member.kind == MACHINE_CODE and _number(member) // 10 not in majors
+        if member.kind == MACHINE_CODE and number(member.name) // 10 not in majors
     )
     return min(others, key=lambda entry: entry[1] - entry[0], default=None)
 
@@ -72,37 +71,17 @@ def find_needed(members: Sequence[Member], gpus: Iterable[str]) -> frozenset[int
     return frozenset(needed)
 
 
-def code_for(gpu: str, code: Iterable[str]) -> str:
-    """Return what a GPU can run of ``code`` (:func:`code_name`): ``own`` machine code, ``ptx``, or ``none``."""
-    kinds = {prefix: kind for kind, prefix in _PREFIXES.items()}
-    split = (name.partition("_") for name in code)
-    members = [Member(kinds[prefix], arch, 0) for prefix, _, arch in split if prefix in kinds]
-    if any(member.kind == MACHINE_CODE and _runs(member, gpu) for member in members):
-        return "own"
-    return "ptx" if any(member.kind == PTX and _runs(member, gpu) for member in members) else "none"
-
-
-def code_name(member: Member) -> str:
-    """Return ``sm_90a``, ``compute_120`` or ``lto_75``; ``kind16_90`` for an unknown kind."""
-    return f"{_PREFIXES.get(member.kind, f'kind{member.kind}')}_{member.arch}"
-
-
 def _runs(member: Member, gpu: str) -> bool:
     if member.kind == PTX:
-        return cuda_archs.runs_on(gpu, [], [code_name(member)]) != "missing"
-    return cuda_archs.runs_on(gpu, [code_name(member)], []) == "native"
+        return cuda_archs.runs_on(gpu, [], [member.name]) != "missing"
+    return cuda_archs.runs_on(gpu, [member.name], []) == "native"
 
 
 def _is_desktop_code(member: Member, gpu: str) -> bool:
-    number, code = cuda_archs.number(gpu), _number(member)
-    if number not in cuda_archs.TEGRA or code in cuda_archs.TEGRA or code_name(member).endswith("a"):
+    device, code = number(gpu), number(member.name)
+    if device not in cuda_archs.TEGRA or code in cuda_archs.TEGRA or member.arch.endswith("a"):
         return False
-    return code // 10 == number // 10 and code <= number
-
-
-def _number(member: Member) -> int:
-    """Return 90 for ``sm_90a``."""
-    return cuda_archs.number(code_name(member))
+    return code // 10 == device // 10 and code <= device
 
 
 def _find_highest(members: Sequence[Member], kind: int, gpu: str, *, desktop: bool = False) -> set[int]:
@@ -111,7 +90,7 @@ def _find_highest(members: Sequence[Member], kind: int, gpu: str, *, desktop: bo
     `desktop`: for a Jetson or Drive GPU, use desktop GPUs' code instead, which some drivers run on them.
     """
     runnable = {
-        position: _number(member)
+        position: number(member.name)
         for position, member in enumerate(members)
         if member.kind == kind and (_is_desktop_code(member, gpu) if desktop else _runs(member, gpu))
     }

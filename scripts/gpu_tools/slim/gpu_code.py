@@ -19,7 +19,7 @@ from itertools import chain
 from cuda_code import cuda_archs
 from cuda_code.cuda_archs import Fatbin
 from cuda_code.elf_file import ElfFile
-from gpu_tools.slim.fat_binary import code_name, find_stand_in, slim_fatbin
+from gpu_tools.slim.fat_binary import find_stand_in, slim_fatbin
 from gpu_tools.slim.layout import MOST_HOLES, SMALLEST_HOLE, Piece, RangeChange, hole
 from gpu_tools.slim.tables import ALLOC, DYNSYM, REL, RELA, RELR, SYMTAB, X86_64, NotUnderstood, Tables
 
@@ -68,7 +68,7 @@ def find_cuts(
         cuts += [compacted] if compacted else [_cut_in_place(fatbin, slim, own) for fatbin in fatbins]
     sized = sorted(((_hole_size(tables, cut.change), cut) for cut in cuts), key=lambda pair: -pair[0])
     most = max(0, MOST_HOLES - len(tables.segments))
-    code = frozenset(code_name(member) for fatbin in all_fatbins for member in fatbin.members)
+    code = frozenset(member.name for fatbin in all_fatbins for member in fatbin.members)
     return [cut for size, cut in sized[:most] if size >= SMALLEST_HOLE], code
 
 

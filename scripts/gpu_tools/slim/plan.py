@@ -14,7 +14,6 @@ from typing import Any
 from cuda_code import cuda_archs
 from gpu_tools.file_lists import correct_list
 from gpu_tools.slim.contents import ELF, Contents, Note
-from gpu_tools.slim.fat_binary import code_for
 from gpu_tools.slim.features import FEATURES, Feature, find_unknown, is_nvidia_library
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
 from gpu_tools.slim.steps import SlimRequest, SlimStep, select_steps
@@ -157,7 +156,11 @@ def _sort_by_code(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> dict[str
     paths: dict[str, list[str]] = {"own": [], "ptx": [], "none": []}
     for path, library in libraries.items():
         if library.code:
-            paths[code_for(gpu, library.code)].append(path)
+            sm, ptx = (
+                [name for name in library.code if name.startswith(kind)] for kind in ("sm_", "compute_")
+            )
+            runs = cuda_archs.runs_on(gpu, sm, ptx)
+            paths["own" if runs == "native" else "ptx" if runs == "PTX-only" else "none"].append(path)
     return paths
 
 

@@ -13,6 +13,7 @@ import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from cuda_code.elf_file import ElfFile
 
@@ -21,6 +22,7 @@ _MAGIC = struct.pack("<I", 0xBA55ED50)
 _FATBIN = struct.Struct("<4sHHQ")
 _ENTRY = struct.Struct("<HHIQ")
 PTX, MACHINE_CODE, LTO_IR = 1, 2, 8
+_PREFIXES = {MACHINE_CODE: "sm", PTX: "compute", LTO_IR: "lto"}
 #: GPUs of Jetson and Drive. Their machine code and that of desktop GPUs are incompatible (CUDA C++ Programming Guide,
 #: "Binary Compatibility"), but some drivers accept desktop code.
 TEGRA = frozenset({53, 62, 72, 87, 101, 110})
@@ -31,14 +33,6 @@ _SUFFIXES = {0x100000: "a", 0x200000: "f"}
 
 
 @dataclass(frozen=True)
-class Unit:
-    """The device code of one translation unit: machine code (``sm_90``) and PTX (``compute_120``)."""
-
-    sm: frozenset[str]
-    ptx: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Member:
     """One entry of a fatbin: kind, architecture (``90a``), and bytes in the file including its header."""
 
@@ -46,17 +40,32 @@ class Member:
     arch: str
     size: int
 
+    @property
+    def name(self) -> str:
+        """``sm_90a``, ``compute_120`` or ``lto_75``; ``kind16_90`` for an unknown kind."""
+        return f"{_PREFIXES.get(self.kind, f'kind{self.kind}')}_{self.arch}"
+
 
 @dataclass(frozen=True)
 class Fatbin:
-    """A fatbin: its start and end offsets in the data, and its entries."""
+    """A fatbin, the device code of one translation unit: its start and end offsets in the data, and its entries."""
 
     start: int
     end: int
     members: tuple[Member, ...]
 
+    @cached_property
+    def sm(self) -> frozenset[str]:
+        """Names of its machine code: ``sm_90``."""
+        return frozenset(member.name for member in self.members if member.kind == MACHINE_CODE)
 
-def units(library: ElfFile) -> tuple[Unit, ...]:
+    @cached_property
+    def ptx(self) -> frozenset[str]:
+        """Names of its PTX: ``compute_120``."""
+        return frozenset(member.name for member in self.members if member.kind == PTX)
+
+
+def units(library: ElfFile) -> tuple[Fatbin, ...]:
     """Return the device code of each translation unit of a library; empty without device code.
 
     Raises ValueError: The section contains something other than fatbins.
@@ -64,7 +73,7 @@ def units(library: ElfFile) -> tuple[Unit, ...]:
     return fatbins(library.content(SECTIONS[0]))
 
 
-def fatbins(data: bytes) -> tuple[Unit, ...]:
+def fatbins(data: bytes) -> tuple[Fatbin, ...]:
     """Read consecutive fatbins.
 
     Raises ValueError: A fatbin is truncated, or an entry has an unknown form.
@@ -77,12 +86,7 @@ def fatbins(data: bytes) -> tuple[Unit, ...]:
             position += _ALIGNED
             continue
         fatbin = _fatbin(data, position)
-        parsed.append(
-            Unit(
-                sm=frozenset(f"sm_{member.arch}" for member in fatbin.members if member.kind == MACHINE_CODE),
-                ptx=frozenset(f"compute_{member.arch}" for member in fatbin.members if member.kind == PTX),
-            )
-        )
+        parsed.append(fatbin)
         position = -(-fatbin.end // _ALIGNED) * _ALIGNED
     return tuple(parsed)
 

@@ -41,7 +41,7 @@ class LibraryFacts:
 
     path: str  #: Path in the package or environment.
     needed: tuple[str, ...]  #: Libraries that it links to.
-    units: tuple[cuda_archs.Unit, ...]  #: Device code per translation unit.
+    units: tuple[cuda_archs.Fatbin, ...]  #: Device code per translation unit.
     cuda_runtime: int | None  #: Major version of the CUDA runtime it links to.
     says_not_compiled: bool  #: It contains the message "Not compiled with CUDA support".
     #: The Python versions it was built for, each with its evidence; ``abi3`` for the stable ABI.
@@ -123,13 +123,12 @@ def _other_accelerator(library: ElfFile, needed: tuple[str, ...]) -> tuple[str, 
 
 
 def _pythons(path: str, needed: tuple[str, ...], constants: bytes) -> tuple[tuple[str, str], ...]:
-    found: list[tuple[str, str]] = []
+    pythons: list[tuple[str, str]] = []
     name = path.rpartition("/")[2]
     if name.endswith(".abi3.so"):
-        found.append(("abi3", "its file name"))
+        pythons.append(("abi3", "its file name"))
     elif suffix := _SUFFIX.search(name):
-        found.append((f"{suffix[1]}.{suffix[2]}{suffix[3]}", "its file name"))
-    found += [(linked[1], library) for library in needed if (linked := _PYTHON_LIBRARY.match(library))]
+        pythons.append((f"{suffix[1]}.{suffix[2]}{suffix[3]}", "its file name"))
+    pythons += [(linked[1], library) for library in needed if (linked := _PYTHON_LIBRARY.match(library))]
     compiled = sorted({version.decode() for version in _HEADER_PYTHON.findall(constants)})
-    found += [(version, TORCH_HEADERS) for version in compiled]
-    return tuple(found)
+    return (*pythons, *((version, TORCH_HEADERS) for version in compiled))

@@ -133,7 +133,7 @@ def _sections(library: ElfFile) -> Counter[ContentPart]:
 
     done = 0
     for name, section in sorted(library.every, key=lambda item: item[1].offset):
-        start, end = max(done, section.offset), section.offset + section.size
+        start, end = max(done, section.offset), section.end
         if end > start:
             if in_fatbins(done) == in_fatbins(start):
                 parts[ContentPart(Kind.PADDING)] += _filling(library, done, start)

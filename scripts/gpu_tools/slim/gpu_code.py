@@ -21,11 +21,11 @@ from cuda_code.cuda_archs import Fatbin
 from cuda_code.elf_file import ElfFile
 from gpu_tools.slim.fat_binary import find_stand_in, slim_fatbin
 from gpu_tools.slim.layout import MOST_HOLES, SMALLEST_HOLE, Piece, RangeChange, hole
-from gpu_tools.slim.tables import ALLOC, DYNSYM, REL, RELA, RELR, SYMTAB, X86_64, NotUnderstood, Tables
+from gpu_tools.slim.tables import ALLOC, DYNSYM, REL, RELA, RELR, SYMTAB, NotUnderstood, Tables
 
 _WRAPPERS, _WRAPPER_MAGIC = ".nvFatBinSegment", struct.pack("<I", 0x466243B1)
 _RELOCATION, _SYMBOL, _ADDRESS = struct.Struct("<QQq"), struct.Struct("<IBBHQQ"), struct.Struct("<Q")
-_RELATIVE = {X86_64: 8, 183: 1027}  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
+_RELATIVE = {"x86_64": 8, "aarch64": 1027}  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
 _POINTER_AT, _ADDEND_AT, _VALUE_AT = 8, 16, 8
 
 Slimmer = Callable[[Fatbin], tuple[tuple[Piece, ...], bool]]
@@ -169,7 +169,7 @@ def _find_pointers(
                 if target not in inside:
                     continue
                 pointer = _find_in_wrapper(library, tables, address)
-                if kind != _RELATIVE.get(tables.machine) or pointer is None:
+                if kind != _RELATIVE.get(library.machine) or pointer is None:
                     return None
                 loader[target].append(table.offset + position * _RELOCATION.size + _ADDEND_AT)
                 if library.data[pointer : pointer + _ADDRESS.size] == _ADDRESS.pack(target):

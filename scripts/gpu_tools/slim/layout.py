@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import IO
 
-from cuda_code.elf_file import ElfFile
+from cuda_code.elf_file import NULL, SECTION, ElfFile, Section
 from gpu_tools.slim import tables as elf
-from gpu_tools.slim.tables import LOAD, NULL, NotUnderstood, SectionHeader, Segment, Tables
+from gpu_tools.slim.tables import LOAD, NotUnderstood, Segment, Tables
 
 #: The loader keeps all program headers on its thread's stack (100 bytes each), and maps each one separately: a process
 #: may have 65,530 mappings for all its libraries (vm.max_map_count).
@@ -106,11 +106,11 @@ def lay_out(tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[i
         padding = bytes(table_at - moved(size))
     new_sizes = {(change.start, change.end): change.filled - change.start for change in changes}
     sections = [
-        SectionHeader(*bytes(10)) if index in dropped else _section(section, moved, new_sizes)
+        Section(*bytes(10)) if index in dropped else _section(section, moved, new_sizes)
         for index, section in enumerate(tables.sections)
     ]
     _, old_table, sections_range = tables.own_ranges
-    headers = b"".join(elf.SECTION.pack(*section) for section in sections)
+    headers = b"".join(SECTION.pack(*section) for section in sections)
     headers_changed = (
         ((32, 48), struct.pack("<QQ", table_at, moved(tables.sections_at))),
         ((56, 58), struct.pack("<H", len(segments))),
@@ -173,7 +173,7 @@ def _part(segment: Segment, start: int, end: int, memory: int, moved: _Moved) ->
     )
 
 
-def _section(section: SectionHeader, moved: _Moved, sizes: dict[tuple[int, int], int]) -> SectionHeader:
+def _section(section: Section, moved: _Moved, sizes: dict[tuple[int, int], int]) -> Section:
     """Return a section's new header; ``sizes`` has the new sizes of sections replaced as a whole, by range."""
     if section.kind == NULL:
         return section

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from cuda_code.elf_file import ElfFile
+from cuda_code.elf_file import SECTION, ElfFile, Section
 
 LOAD, INTERP, PROGRAM_HEADERS = 1, 3, 6
-NULL, SYMTAB, STRTAB, RELA, NOBITS, REL, DYNSYM, SYMTAB_SHNDX, RELR = 0, 2, 3, 4, 8, 9, 11, 18, 19
+SYMTAB, RELA, REL, DYNSYM, RELR = 2, 4, 9, 11, 19
 ALLOC, READABLE = 2, 4
-X86_64 = 62
 HEADER_SIZE = 64
-SEGMENT, SECTION = struct.Struct("<IIQQQQQQ"), struct.Struct("<IIQQQQIIQQ")
+SEGMENT = struct.Struct("<IIQQQQQQ")
 _PROGRAM, _SHARED = 2, 3
 _SMALLEST_PAGE = 0x1000
 
@@ -46,37 +45,16 @@ class Segment(NamedTuple):
         return self.offset + self.size
 
 
-class SectionHeader(NamedTuple):
-    """The fields of a section header; ``size`` is the size in memory, also if the file has no bytes (``.bss``)."""
-
-    name: int
-    kind: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-    entry: int
-
-    @property
-    def end(self) -> int:
-        """End offset in the file."""
-        return self.offset + (0 if self.kind in (NULL, NOBITS) else self.size)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Tables:
     """Both tables of a library, and their file offsets."""
 
     segments: tuple[Segment, ...]
     segments_at: int
-    sections: tuple[SectionHeader, ...]
+    sections: tuple[Section, ...]
     sections_at: int
     names: tuple[str, ...]  #: Names of the sections.
     names_in: int  #: Number of the section that has the names.
-    machine: int
     page: int  #: Bytes; content may move only by multiples of this.
     is_program: bool  #: The kernel starts it, and expects the program headers at their original offset.
 
@@ -118,7 +96,7 @@ def read(library: ElfFile) -> Tables:
     Raises NotUnderstood: The file is no shared library or program, or its tables are missing or inconsistent.
     """
     data = library.data
-    kind, machine = struct.unpack_from("<HH", data, 16)
+    (kind,) = struct.unpack_from("<H", data, 16)
     segments_at, sections_at = struct.unpack_from("<QQ", data, 32)
     *sizes, section_count, names_in = struct.unpack_from("<6H", data, 52)
     header_size, segment_size, segment_count, section_size = sizes
@@ -130,28 +108,24 @@ def read(library: ElfFile) -> Tables:
         raise NotUnderstood("tables of unknown form")
     if segments_at + segment_count * SEGMENT.size > len(data):
         raise NotUnderstood("program headers beyond the end of the file")
-    segments_end, sections_end = (
-        segments_at + segment_count * SEGMENT.size,
-        sections_at + section_count * SECTION.size,
-    )
-    segments = tuple(Segment(*row) for row in SEGMENT.iter_unpack(data[segments_at:segments_end]))
-    sections = tuple(SectionHeader(*row) for row in SECTION.iter_unpack(data[sections_at:sections_end]))
+    rows = data[segments_at : segments_at + segment_count * SEGMENT.size]
+    segments = tuple(Segment(*row) for row in SEGMENT.iter_unpack(rows))
+    names, sections = zip(*library.every, strict=True)
     tables = Tables(
         segments=segments,
         segments_at=segments_at,
         sections=sections,
         sections_at=sections_at,
-        names=tuple(name for name, _ in library.every),
+        names=names,
         names_in=names_in,
-        machine=machine,
-        page=_step(machine, segments, sections),
+        page=_step(library.machine, segments, sections),
         is_program=kind == _PROGRAM or any(segment.kind == INTERP for segment in segments),
     )
     _check(tables, len(data))
     return tables
 
 
-def _step(machine: int, segments: Sequence[Segment], sections: Sequence[SectionHeader]) -> int:
+def _step(machine: str, segments: Sequence[Segment], sections: Sequence[Section]) -> int:
     """Return the bytes by whose multiples content may move.
 
     This is the machine's largest page or the largest section alignment, limited to the segments' alignment: the loader
@@ -159,7 +133,7 @@ def _step(machine: int, segments: Sequence[Segment], sections: Sequence[SectionH
     """
     heeded = max((segment.align for segment in segments if segment.kind == LOAD), default=1)
     asked = max((section.align for section in sections if section.flags & ALLOC), default=1)
-    return max(_SMALLEST_PAGE if machine == X86_64 else 0x10000, min(asked, heeded))
+    return max(_SMALLEST_PAGE if machine == "x86_64" else 0x10000, min(asked, heeded))
 
 
 def _check(tables: Tables, size: int) -> None:

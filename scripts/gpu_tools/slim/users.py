@@ -119,9 +119,9 @@ def _read_names(contents: Contents, path: str) -> set[str]:
     with suppress(NotElf, ValueError), opened(contents.root / path) as library:
         names.update(map(_stem, library.needed()))
         for section_name, section in library.every:
-            if section_name.startswith(_STRINGS) and section.size and _stem(path) != _PROFILER:
-                end = section.offset + section.size
-                names |= {match[1].decode() for match in _NAME.finditer(library.data, section.offset, end)}
+            if section_name.startswith(_STRINGS) and _stem(path) != _PROFILER:
+                strings = _NAME.finditer(library.data, section.offset, section.end)
+                names |= {match[1].decode() for match in strings}
     return names
 
 

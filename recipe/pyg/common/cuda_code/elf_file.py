@@ -11,12 +11,12 @@ import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _NEEDED, _SONAME, _RPATH, _RUNPATH = 1, 14, 15, 29
 _UNDEFINED = 0
-_WITHOUT_BYTES = (0, 8)  # SHT_NULL, SHT_NOBITS
+NULL, NOBITS = 0, 8  # kinds of sections without bytes in the file
 _NAME_ENDS = b"\0"
 _LONGEST_NAME = 4096
 _HEADER_BYTES = 64
@@ -33,17 +33,29 @@ _OTHER_FILES = (
     (b"\xca\xfe\xba\xbe", "a macOS library"),
     (bytes(64), "full of zeros"),
 )
-_SECTION = struct.Struct("<IIQQQQIIQQ")
+SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _DYNAMIC = struct.Struct("<qQ")
 
 
-@dataclass(frozen=True)
-class Section:
-    """A section's offset and size in the file, in bytes; the size is 0 for sections without content (``.bss``)."""
+class Section(NamedTuple):
+    """The fields of a section header; ``size`` is the size in memory, also if the file has no bytes (``.bss``)."""
 
+    name: int
+    kind: int
+    flags: int
+    address: int
     offset: int
     size: int
+    link: int
+    info: int
+    align: int
+    entry: int
+
+    @property
+    def end(self) -> int:
+        """End offset in the file."""
+        return self.offset + (0 if self.kind in (NULL, NOBITS) else self.size)
 
 
 class NotElf(ValueError):
@@ -85,18 +97,17 @@ class ElfFile:
     def _read_sections(self) -> Iterator[tuple[str, Section]]:
         (table,) = struct.unpack_from("<Q", self.data, 40)
         size, count, names = struct.unpack_from("<HHH", self.data, 58)
-        headers = [_SECTION.unpack_from(self.data, table + index * size) for index in range(count)]
-        for header in headers:
-            name = self._text(headers[names][4] + header[0])
-            size_in_file = 0 if header[1] in _WITHOUT_BYTES else header[5]
-            if header[4] + size_in_file > len(self.data):
+        sections = [Section(*SECTION.unpack_from(self.data, table + index * size)) for index in range(count)]
+        for section in sections:
+            name = self._text(sections[names].offset + section.name)
+            if section.end > len(self.data):
                 raise NotElf(f"truncated inside {name}")
-            yield name, Section(header[4], size_in_file)
+            yield name, section
 
     def content(self, name: str) -> bytes:
         """Return a section's bytes; empty if there is no such section."""
         section = self.sections.get(name)
-        return bytes(self.data[section.offset : section.offset + section.size]) if section else b""
+        return bytes(self.data[section.offset : section.end]) if section else b""
 
     def needed(self) -> tuple[str, ...]:
         """Return the names of the libraries that this one links to (DT_NEEDED), in order."""

@@ -12,15 +12,14 @@ import struct
 import sys
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from cuda_code import cuda_archs
 from cuda_code.cuda_archs import Fatbin
 from cuda_code.elf_file import ElfFile
 from gpu_tools.slim.fat_binary import find_stand_in, slim_fatbin
-from gpu_tools.slim.layout import MOST_HOLES, SMALLEST_HOLE, Piece, RangeChange, hole
+from gpu_tools.slim.layout import MOST_HOLES, SMALLEST_HOLE, RangeChange, hole
 from gpu_tools.slim.tables import ALLOC, DYNSYM, REL, RELA, RELR, SYMTAB, NotUnderstood, Tables
 
 _WRAPPERS, _WRAPPER_MAGIC = ".nvFatBinSegment", struct.pack("<I", 0x466243B1)
@@ -28,48 +27,34 @@ _RELOCATION, _SYMBOL, _ADDRESS = struct.Struct("<QQq"), struct.Struct("<IBBHQQ")
 _RELATIVE = {"x86_64": 8, "aarch64": 1027}  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
 _POINTER_AT, _ADDEND_AT, _VALUE_AT = 8, 16, 8
 
-Slimmer = Callable[[Fatbin], tuple[tuple[Piece, ...], bool]]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """Removable GPU code in one range of the file, and the changes elsewhere that the removal needs."""
-
-    change: RangeChange
-    elsewhere: tuple[RangeChange, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pointers:
-    """File offsets of the pointers to each address in a section: for the loader, and in symbol tables."""
-
-    loader: Mapping[int, list[int]]
-    symbols: Mapping[int, list[int]]
-
-
-def find_cuts(
+def find_changes(
     library: ElfFile, tables: Tables, gpus: Sequence[str], dropped: frozenset[int]
-) -> tuple[list[Cut], frozenset[str]]:
-    """Return the cuts worth making, and all code in the library: ``sm_120``, ``compute_120``, ``lto_75``.
+) -> tuple[list[RangeChange], frozenset[str]]:
+    """Return the changes worth making, and all code in the library: ``sm_120``, ``compute_120``, ``lto_75``.
 
     ``dropped``: numbers of the sections that are removed entirely; their pointers need no change.
     """
-    cuts: list[Cut] = []
+    #: Each the change of a range with GPU code, and the changes of pointers that it needs.
+    cuts: list[tuple[RangeChange, ...]] = []
     by_section = _find_fatbins(library, tables)
     all_fatbins = [*chain(*by_section.values())]
     stand_in = find_stand_in(library.data, all_fatbins, gpus)
-
-    def slim(fatbin: Fatbin) -> tuple[tuple[Piece, ...], bool]:
-        return slim_fatbin(library.data, fatbin, gpus, stand_in)
-
     for index, fatbins in by_section.items():
         own = tables.names[index] in cuda_archs.SECTIONS
-        compacted = _compact(library, tables, index, fatbins, slim, dropped) if own else None
-        cuts += [compacted] if compacted else [_cut_in_place(fatbin, slim, own) for fatbin in fatbins]
-    sized = sorted(((_hole_size(tables, cut.change), cut) for cut in cuts), key=lambda pair: -pair[0])
+        slimmed = []
+        for fatbin in fatbins:
+            pieces, runs = slim_fatbin(library.data, fatbin, gpus, stand_in)
+            if runs and not own:
+                pieces = ((fatbin.start, fatbin.end),)
+            slimmed.append(RangeChange(start=fatbin.start, end=fatbin.end, pieces=pieces))
+        compacted = _compact(library, tables, index, slimmed, dropped) if own else ()
+        cuts += [compacted] if compacted else [(change,) for change in slimmed]
+    sized = sorted(((_hole_size(tables, cut[0]), cut) for cut in cuts), key=lambda pair: -pair[0])
     most = max(0, MOST_HOLES - len(tables.segments))
     code = frozenset(member.name for fatbin in all_fatbins for member in fatbin.members)
-    return [cut for size, cut in sized[:most] if size >= SMALLEST_HOLE], code
+    worth = (cut for size, cut in sized[:most] if size >= SMALLEST_HOLE)
+    return [*chain.from_iterable(worth)], code
 
 
 def _find_fatbins(library: ElfFile, tables: Tables) -> Mapping[int, list[Fatbin]]:
@@ -98,57 +83,50 @@ def _hole_size(tables: Tables, change: RangeChange) -> int:
     return end - start
 
 
-def _cut_in_place(fatbin: Fatbin, slim: Slimmer, own: bool) -> Cut:
-    """Return the cut in a fat binary that keeps its address."""
-    pieces, runs = slim(fatbin)
-    if runs and not own:
-        pieces = ((fatbin.start, fatbin.end),)
-    return Cut(change=RangeChange(start=fatbin.start, end=fatbin.end, pieces=pieces))
-
-
 def _compact(
     library: ElfFile,
     tables: Tables,
     index: int,
-    fatbins: Sequence[Fatbin],
-    slim: Slimmer,
+    slimmed: Sequence[RangeChange],
     dropped: frozenset[int],
-) -> Cut | None:
-    """Return a section with its fat binaries moved together; None if an unknown pointer into it may exist."""
+) -> tuple[RangeChange, ...]:
+    """Return a section with its fat binaries moved together, and its pointers; none if an unknown one may exist."""
     section = tables.sections[index]
     pointers = _find_pointers(library, tables, index, dropped)
-    starts = [fatbin.start for fatbin in fatbins]
-    if pointers is None or [section.offset, *(fatbin.end for fatbin in fatbins)] != [*starts, section.end]:
-        return None
-    all_pieces: list[Piece] = []
+    starts = [change.start for change in slimmed]
+    if pointers is None or [section.offset, *(change.end for change in slimmed)] != [*starts, section.end]:
+        return ()
+    for_loader, in_symbols = pointers
     moved: dict[int, int] = {}
     position = section.address
-    for fatbin in fatbins:
-        address = section.address + fatbin.start - section.offset
-        pieces, _ = slim(fatbin)
+    for change in slimmed:
+        address = section.address + change.start - section.offset
         # the statically linked CUDA runtime's fat binary has no wrapper: it is the first and must not move
-        if address not in pointers.loader and position != address:
-            return None
+        if address not in for_loader and position != address:
+            return ()
         moved[address] = position
-        all_pieces += pieces
-        position += RangeChange(start=0, end=0, pieces=pieces).filled
-    if pointers.loader.keys() - moved.keys():
-        return None
-    return Cut(
-        change=RangeChange(start=section.offset, end=section.end, pieces=tuple(all_pieces)),
-        elsewhere=tuple(
+        position += change.filled - change.start
+    if for_loader.keys() - moved.keys():
+        return ()
+    pieces = chain.from_iterable(change.pieces for change in slimmed)
+    return (
+        RangeChange(start=section.offset, end=section.end, pieces=tuple(pieces)),
+        *(
             RangeChange(start=offset, end=offset + _ADDRESS.size, pieces=(_ADDRESS.pack(now),))
             for before, now in moved.items()
             if before != now
-            for offset in (*pointers.loader.get(before, ()), *pointers.symbols.get(before, ()))
+            for offset in (*for_loader.get(before, ()), *in_symbols.get(before, ()))
         ),
     )
 
 
 def _find_pointers(
     library: ElfFile, tables: Tables, section: int, dropped: frozenset[int]
-) -> Pointers | None:
-    """Return the pointers into a section; None if the loader may use any besides those in nvcc's wrappers."""
+) -> tuple[Mapping[int, list[int]], Mapping[int, list[int]]] | None:
+    """Return the file offsets of the pointers to each address in a section: for the loader, and in symbol tables.
+
+    None if the loader may use any pointer besides those in nvcc's wrappers.
+    """
     loader: dict[int, list[int]] = defaultdict(list)
     symbols: dict[int, list[int]] = defaultdict(list)
     start = tables.sections[section].address
@@ -174,7 +152,7 @@ def _find_pointers(
                 loader[target].append(table.offset + position * _RELOCATION.size + _ADDEND_AT)
                 if library.data[pointer : pointer + _ADDRESS.size] == _ADDRESS.pack(target):
                     loader[target].append(pointer)  # linkers also write the address into the wrapper
-    return Pointers(loader=loader, symbols=symbols)
+    return loader, symbols
 
 
 def _find_in_wrapper(library: ElfFile, tables: Tables, address: int) -> int | None:

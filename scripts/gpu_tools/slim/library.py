@@ -12,7 +12,7 @@ from cuda_code.elf_file import ElfFile, NotElf, opened
 from gpu_tools.sizes.inside import classify_section
 from gpu_tools.sizes.tree import Kind
 from gpu_tools.slim import tables
-from gpu_tools.slim.gpu_code import Cut, find_cuts
+from gpu_tools.slim.gpu_code import find_changes
 from gpu_tools.slim.layout import Layout, RangeChange, lay_out
 from gpu_tools.slim.tables import ALLOC, NotUnderstood, Tables
 
@@ -56,14 +56,13 @@ def _plan(library: ElfFile, gpus: Sequence[str], *, symbols: bool) -> tuple[Layo
     """Return the new layout, or None if nothing can be removed, and the forecast."""
     parsed, size = tables.read(library), len(library.data)
     dropped = _find_symbol_sections(parsed) if symbols else frozenset()
-    cuts: list[Cut] = []
+    changes: list[RangeChange] = []
     code = frozenset[str]()
     if gpus and not parsed.is_program:
-        cuts, code = find_cuts(library, parsed, gpus, dropped)
+        changes, code = find_changes(library, parsed, gpus, dropped)
     sections = (parsed.sections[index] for index in sorted(dropped))
     without = [RangeChange(start=section.offset, end=section.end) for section in sections]
-    parts = [part for cut in cuts for part in (cut.change, *cut.elsewhere)]
-    layout = lay_out(parsed, [*without, *parts], dropped, size)
+    layout = lay_out(parsed, [*without, *changes], dropped, size)
     if layout.after >= size:
         return None, LibrarySlimmed(before=size, after=size, code=cuda_archs.ordered(code))
     gone = {change.start: count for change, count in layout.changes}

@@ -14,7 +14,7 @@ from packaging.version import Version
 from cuda_code.judge import empty
 from groundwork import files
 from groundwork.errors import IntegrityError, ProviderError
-from groundwork.network.index import HEADERS, Configured, configured, offered
+from groundwork.network.index import Configured, configured, offered
 from groundwork.process import run
 from pyg_extensions.find_wheel import check_sha256, fetch
 from pyg_extensions.table import Extension, ExtensionRelease
@@ -41,7 +41,7 @@ def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured 
 
 
 def _address(wanted: ExtensionRelease, where: Configured) -> str:
-    listed, _ = offered(wanted.name, where, lambda url: where.client().get(url, headers=HEADERS))
+    listed, _ = offered(wanted.name, where, where.client().page)
     for file in listed:
         if not file.tags and file.version == Version(wanted.version) and file.name.endswith(".tar.gz"):
             return file.url

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 3
 _CHANNEL_SECONDS = 5.0
+#: Index pages as HTML of the simple API (PEP 691), or of an index that does not name its format.
+_PAGES = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
 #: HTTP statuses that are retried (RFC 9110, RFC 6585).
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 #: HTTP statuses of a server without range requests.
@@ -108,6 +110,10 @@ class Client:
         body = io.BytesIO()
         response = self._fetch(url, headers or {}, body, limit)
         return Answer(url=str(response.url), body=body.getvalue(), headers=response.headers)
+
+    def page(self, url: str) -> Answer:
+        """Return a page of a package index; raises the errors of `get`."""
+        return self.get(url, headers=_PAGES)
 
     def save(self, url: str, target: Path, *, limit: int = 16 << 30) -> None:
         """Write the answer to a GET request into a file, incomplete after an error; raises the errors of `get`."""

@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -33,8 +33,6 @@ from groundwork.errors import ProviderError
 from groundwork.network.client import Answer, Client, NetworkError, NotFound, Timeouts
 from groundwork.user_folders import expanded
 
-#: HTTP headers of requests for index pages.
-HEADERS = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
 #: Upstream's index of wheels of PyTorch Geometric's extensions.
 PYG_INDEX = "https://data.pyg.org/whl"
 #: pip takes a second, but over 20 on a busy machine that emulates another processor.
@@ -45,6 +43,8 @@ _DEFAULT = re.compile(r"--index-url <url>.*?\(default\s+(\S+?)\)", re.DOTALL)
 _SECTIONS = ("global", "download", "install", ":env:")
 _HASH = re.compile(r"sha256=([0-9a-fA-F]{64})")
 _REMEDY = "check pip's configuration (pip config list)"
+#: Returns the page at an address: :meth:`Client.page`, or a cache of it.
+Pages = Callable[[str], Answer]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +112,11 @@ def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
         settings = _ask_once(tuple(sorted(os.environ.items())))
     addresses = (index,) if index else (*settings.indexes, *more)
     folders = tuple(address for address in addresses if "://" not in address)
-    return replace(
-        settings,
+    return Configured(
         indexes=tuple(dict.fromkeys(address.rstrip("/") for address in addresses if "://" in address)),
         links=folders if index else (*settings.links, *folders),
+        certificates=settings.certificates,
+        proxy=settings.proxy,
     )
 
 
@@ -144,9 +145,7 @@ def _run_pip(environment: Mapping[str, str], *arguments: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def offered(
-    project: str, where: Configured, fetch: Callable[[str], Answer]
-) -> tuple[tuple[File, ...], tuple[str, ...]]:
+def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, ...], tuple[str, ...]]:
     """Return all wheels and source archives of a project, and the errors of unreadable indexes.
 
     Raises NetworkError: All indexes are unreadable, or have no such project (NotFound).
@@ -170,7 +169,7 @@ def offered(
     return tuple(files.values()), tuple(troubles)
 
 
-def listed(address: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
+def listed(address: str, fetch: Pages) -> Iterator[File]:
     """Yield the files that a page links to or a folder holds; raises NetworkError."""
     if "://" not in address:
         folder = expanded(address)
@@ -181,22 +180,21 @@ def listed(address: str, fetch: Callable[[str], Answer]) -> Iterator[File]:
             yield from links(page.read_text(encoding="utf-8", errors="replace"), page.as_uri())
     else:
         answer = fetch(address)
-        files = links(answer.body.decode("utf-8", errors="replace"), answer.url)
+        files = links(answer.body.decode("utf-8", errors="replace"), answer.url, address)
         if not files:
-            kind = (
-                "answers in JSON only (PEP 691)"
-                if answer.body[:1] == b"{"
-                else "not a page of a package index"
-            )
+            in_json = answer.body[:1] == b"{"
+            kind = "answers in JSON only (PEP 691)" if in_json else "not a page of a package index"
             raise NetworkError(f"{redact.address(address)}: {kind}", _REMEDY)
         # a page from the network must not lead to files of this machine
-        remote = (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
-        yield from (replace(file, url=with_user(file.url, address)) for file in remote)
+        yield from (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
 
 
-def links(page: str, address: str) -> tuple[File, ...]:
-    """Return the wheels and source archives that an HTML page at ``address`` links to, in order."""
-    parser = _Page(address)
+def links(page: str, address: str, index: str = "") -> tuple[File, ...]:
+    """Return the wheels and source archives that an HTML page at ``address`` links to, in order.
+
+    Addresses on the server of ``index`` get its credentials, as from pip.
+    """
+    parser = _Page(address, index)
     parser.feed(page)
     parser.close()
     return tuple(parser.files)
@@ -205,9 +203,9 @@ def links(page: str, address: str) -> tuple[File, ...]:
 class _Page(HTMLParser):
     """Collects linked files; ``<base>`` in the head changes the base of relative links."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, index: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.base = address
+        self.base, self.index = address, index
         self.files: list[File] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -216,7 +214,7 @@ class _Page(HTMLParser):
             target = urljoin(self.base, (attributes.get("href") or "").strip())
             if tag == "base":
                 self.base = target
-            elif tag == "a" and (file := linked(target, attributes)):
+            elif tag == "a" and (file := linked(with_user(target, self.index), attributes)):
                 self.files.append(file)
         except ValueError:  # not an address
             return

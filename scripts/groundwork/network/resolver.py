@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from groundwork import process, redact
 from groundwork.errors import IntegrityError, MegabuildError, ProviderError, of_text
 from groundwork.network.client import NetworkError, NotFound, Timeouts
-from groundwork.network.index import HEADERS, Configured, File, best_first, linked, listed, with_user
+from groundwork.network.index import Configured, File, best_first, linked, listed, with_user
 from groundwork.user_folders import expanded
 
 REMEDY = (
@@ -143,13 +143,13 @@ def _environment(where: Configured) -> dict[str, str]:
 
 def _best(offers: Sequence[Mapping[str, Any]], target: Target, where: Configured) -> File:
     """Return the wheel that an installer would take, with its index's credentials, which uv removes."""
-    hashes = {str(wheel["url"]): wheel.get("hashes", {}).get("sha256", "") for wheel in offers}
-    wheels = [file for url in hashes if (file := linked(url, {}))]
-    best = (best_first(wheels, target.python) or wheels)[0]
-    url = best.url
-    for address in (*where.indexes, *where.links):
-        url = with_user(url, address)
-    return replace(best, url=url, sha256=hashes[best.url])
+    wheels: list[File] = []
+    for wheel in offers:
+        url = f"{wheel['url']}#sha256={wheel.get('hashes', {}).get('sha256', '')}"
+        for address in (*where.indexes, *where.links):
+            url = with_user(url, address)
+        wheels += filter(None, [linked(url, {})])
+    return (best_first(wheels, target.python) or wheels)[0]
 
 
 def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
@@ -173,7 +173,7 @@ def _unreachable(where: Configured, project: str) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for address in (*where.indexes, *where.links):
         try:
-            list(listed(pages.get(address, address), lambda url: client.get(url, headers=HEADERS)))
+            list(listed(pages.get(address, address), client.page))
         except NetworkError as error:
             if not isinstance(error, NotFound) or address not in pages:
                 reasons[address] = error.message

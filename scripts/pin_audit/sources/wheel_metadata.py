@@ -23,7 +23,6 @@ from groundwork import redact
 from groundwork.errors import AuditError, MegabuildError
 from groundwork.network.client import Answer, Client
 from groundwork.network.index import (
-    HEADERS,
     PYG_INDEX,
     Configured,
     File,
@@ -104,7 +103,7 @@ def files_of(
 
     def fetch(url: str) -> Answer:
         def make() -> bytes:
-            answer = client.get(url, headers=HEADERS)
+            answer = client.page(url)
             # credentials in the address are not kept on disk
             kept = {"url": redact.address(answer.url), "page": answer.body.decode("utf-8", errors="replace")}
             return msgspec.json.encode(kept)

@@ -11,7 +11,7 @@ from pathlib import Path
 from groundwork import files as disk
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.client import Timeouts
-from groundwork.network.index import HEADERS, Configured, local_path, offered, places
+from groundwork.network.index import Configured, local_path, offered, places
 from groundwork.progress import Notes, Preparing
 from groundwork.text import counted
 from megabuild.providers.command import each
@@ -69,7 +69,7 @@ def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
 
 def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> None:
     client = where.client(_HOURS)
-    listed, troubles = offered(wheel.name, where, lambda url: client.get(url, headers=HEADERS))
+    listed, troubles = offered(wheel.name, where, client.page)
     # other builds can have the same file name, for example in a folder of locally built wheels
     named = [file for file in listed if file.name == wheel.file_name]
     same = [file for file in named if file.sha256 in ("", wheel.sha256)]

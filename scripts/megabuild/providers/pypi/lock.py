@@ -18,7 +18,7 @@ from groundwork.errors import ProviderError
 from groundwork.network import index as pip_indexes
 from groundwork.network import resolver
 from groundwork.network.client import NetworkError, NotFound
-from groundwork.network.index import HEADERS, File, best_first
+from groundwork.network.index import File, best_first
 from groundwork.network.resolver import Target, marker_environment
 from groundwork.network.wheel_contents import Content, Contents
 from megabuild.providers.catalogue import Catalogue
@@ -135,7 +135,7 @@ def with_wheels(
     def has_wheel(name: str) -> bool:
         project = catalogue.pypi_name(name)
         try:
-            offered, _ = pip_indexes.offered(project, where, lambda url: client.get(url, headers=HEADERS))
+            offered, _ = pip_indexes.offered(project, where, client.page)
         except NotFound:
             return False
         except NetworkError as error:

@@ -15,7 +15,7 @@ from groundwork import redact
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock, link
 from groundwork.network.client import NetworkError
-from groundwork.network.index import HEADERS, Configured, File, offered, places
+from groundwork.network.index import offered, places
 from groundwork.network.resolver import PAGE_TIMEOUTS
 from groundwork.progress import Notes
 from megabuild.configs.config import Config
@@ -95,17 +95,11 @@ def find(
 def _why_silent(index: str) -> str:
     """Return why an index cannot be used for PyTorch, or an empty string."""
     try:
-        _wheels(places(index=index))
+        where = places(index=index)
+        offered("torch", where, where.client(PAGE_TIMEOUTS).page)
     except NetworkError as error:
         return f"{redact.address(index)}: cannot be searched for PyTorch's wheels: {error.message}"
     return ""
-
-
-def _wheels(where: Configured) -> list[File]:
-    """Return PyTorch's wheels for all machines and Pythons; raises NetworkError."""
-    client = where.client(PAGE_TIMEOUTS)
-    files, _ = offered("torch", where, lambda url: client.get(url, headers=HEADERS))
-    return [file for file in files if file.tags]
 
 
 def _tag(config: Config) -> str:

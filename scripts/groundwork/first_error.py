@@ -148,14 +148,17 @@ def _reported(lines: Sequence[str]) -> FirstError | None:
                 if kind == "python" and not match["message"]:
                     return _traceback(lines)
                 named = match.groupdict()
-                error = FirstError(
-                    kind=kind,
-                    message=_whole_message(lines, at, match["message"]),
-                    file=named.get("file") or "",
-                    line=int(named.get("line") or 0),
-                    excerpt=tuple(map(_cut, lines[max(0, at - _BEFORE) : at + _AFTER + 1])),
-                )
-                return _cmake(lines, at, error) if kind == "cmake" else _placed(lines, at, error)
+                message, file = _whole_message(lines, at, match["message"]), named.get("file") or ""
+                number = int(named.get("line") or 0)
+                if kind == "cmake":
+                    return _cmake(lines, at, message, file, number)
+                if not file and kind != "linker" and not message.startswith("ninja: "):
+                    below = lines[at + 1].strip() if at + 1 < len(lines) else ""
+                    if below.startswith("what():"):
+                        message = _cut(f"{message}: {below}", _LONGEST_MESSAGE)
+                    file, number = _nearest_place(lines, at)
+                excerpt = tuple(map(_cut, lines[max(0, at - _BEFORE) : at + _AFTER + 1]))
+                return FirstError(kind=kind, message=message, file=file, line=number, excerpt=excerpt)
     return None
 
 
@@ -173,32 +176,27 @@ def _text_below(lines: Sequence[str], at: int, start: str = "") -> list[str]:
     return list(takewhile(lambda line: line.strip() and line.startswith(start), lines[at + 1 : at + _AFTER]))
 
 
-def _placed(lines: Sequence[str], at: int, error: FirstError) -> FirstError:
-    """Add the nearest file and line, but no library's, to an error that names none."""
-    before, after = lines[max(0, at - _MOST_LINES) : at], lines[at + 1 : at + 40]
-    if error.file or error.kind == "linker" or error.message.startswith("ninja: "):
-        return error
-    if after and after[0].lstrip().startswith("what():"):
-        error = replace(error, message=_cut(f"{error.message}: {after[0].strip()}", _LONGEST_MESSAGE))
-    near = [line for line in (*after, *reversed(before)) if "/lib/python" not in line]
-    places = [match for line in near for pattern in _PLACES if (match := pattern.match(line))]
-    return replace(error, file=places[0]["file"], line=int(places[0]["line"] or 0)) if places else error
+def _nearest_place(lines: Sequence[str], at: int) -> tuple[str, int]:
+    """Return the nearest file and line, but no library's, of an error that names none."""
+    near = [*lines[at + 1 : at + 40], *reversed(lines[max(0, at - _MOST_LINES) : at])]
+    matches = (pattern.match(line) for line in near if "/lib/python" not in line for pattern in _PLACES)
+    place = next(filter(None, matches), None)
+    return (place["file"], int(place["line"] or 0)) if place else ("", 0)
 
 
-def _cmake(lines: Sequence[str], at: int, error: FirstError) -> FirstError:
-    """Add the indented paragraph that CMake prints below the error's first line."""
+def _cmake(lines: Sequence[str], at: int, message: str, file: str, line: int) -> FirstError:
+    """Return CMake's error with the indented paragraph below its first line."""
     end = at + 1
     while end < len(lines) and re.match(r"\s|$|Call Stack", lines[end]):
         end += 1
-    if not error.file:  # a text without a place may go on in the first column
+    if not file:  # a text without a place may go on in the first column
         end = next((n for n in range(at + 1, len(lines)) if not lines[n].strip()), len(lines))
     elif (quoted := _quoted_error(lines[at + 1 : end])) is not None:
         return quoted
     block = [line for line in lines[at:end] if line.strip()][:_MOST_LINES]
-    message = error.message or " ".join(" ".join(takewhile(str.strip, lines[at + 1 : end])).split())
-    return replace(
-        error, message=_cut(f"CMake Error: {message}", _LONGEST_MESSAGE), excerpt=tuple(map(_cut, block))
-    )
+    message = message or " ".join(" ".join(takewhile(str.strip, lines[at + 1 : end])).split())
+    message = _cut(f"CMake Error: {message}", _LONGEST_MESSAGE)
+    return FirstError(kind="cmake", message=message, file=file, line=line, excerpt=tuple(map(_cut, block)))
 
 
 def _quoted_error(lines: Sequence[str]) -> FirstError | None:

@@ -122,7 +122,7 @@ def test_what_only_its_name_makes_a_package_is_built(tmp_path: Path, first: Firs
     other = next(channel.glob("linux-64/tool-*.conda"))
     aside = tmp_path / record.name.removesuffix(".json")
     aside.write_bytes(other.read_bytes())
-    named.put(key, {aside.name: aside}, lambda done: None)
+    assert [*named.put(key, aside)]
     second = first.elsewhere()
     assert second.run().ok
     assert compiled(second) == ["✓ tinypy 1.0: built"]

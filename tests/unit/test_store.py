@@ -21,10 +21,6 @@ from megabuild.store import server, tree_archive
 from megabuild.store.server import Store, StoreError
 
 
-def nothing(done: int) -> None:
-    """Take how far it has got."""
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr(server, "_PART", 1000)
@@ -40,44 +36,42 @@ def content(tmp_path: Path) -> Path:
 
 def test_a_file_comes_back_in_parts(here: Store, content: Path, tmp_path: Path) -> None:
     assert here.find("a/b") is None
-    went: list[int] = []
-    here.put("a/b", {"file": content}, went.append)
-    assert went == [1000, 2000, 3000, 3500]
+    assert [*here.put("a/b", content)] == [1000, 2000, 3000, 3500]
     record = here.find("a/b")
     assert record is not None
-    assert (record.size, len(record.files["file"].parts)) == (3500, 4)
-    here.fetch(record.files["file"], tmp_path / "back", nothing)
+    assert (record.size, len(record.files["content"].parts)) == (3500, 4)
+    [*here.fetch(record.files["content"], tmp_path / "back")]
     assert (tmp_path / "back").read_bytes() == content.read_bytes()
 
 
 def test_parts_that_are_there_are_not_sent_again_and_cut_ones_are(
     here: Store, content: Path, tmp_path: Path
 ) -> None:
-    here.put("a", {"file": content}, nothing)
+    [*here.put("a", content)]
     parts = {path: path.stat().st_mtime_ns for path in Path(here.address).glob("parts/*/*")}
     cut = next(iter(parts))
     cut.write_bytes(cut.read_bytes()[:-1])
-    here.put("b", {"file": content}, nothing)
+    [*here.put("b", content)]
     assert [path for path, when in parts.items() if path.stat().st_mtime_ns != when] == [cut]
     record = here.find("a")
     assert record is not None
-    here.fetch(record.files["file"], tmp_path / "back", nothing)
+    [*here.fetch(record.files["content"], tmp_path / "back")]
 
 
 def test_what_was_exchanged_is_refused_and_nothing_is_left_of_it(
     here: Store, content: Path, tmp_path: Path
 ) -> None:
-    here.put("a", {"file": content}, nothing)
+    [*here.put("a", content)]
     record = here.find("a")
     assert record is not None
-    last = record.files["file"].parts[-1]
+    last = record.files["content"].parts[-1]
     path = Path(here.address, "parts", last[:2], last)
     path.write_bytes(bytes(500))
     with pytest.raises(IntegrityError, match=last):
-        here.fetch(record.files["file"], tmp_path / "back", nothing)
+        [*here.fetch(record.files["content"], tmp_path / "back")]
     path.unlink()
     with pytest.raises(StoreError, match="missing"):
-        here.fetch(record.files["file"], tmp_path / "back", nothing)
+        [*here.fetch(record.files["content"], tmp_path / "back")]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["content", "store"]
 
 
@@ -114,7 +108,7 @@ def test_an_answer_too_long_for_what_was_asked_is_not_read(tmp_path: Path) -> No
         with pytest.raises(IntegrityError, match="100000000000 bytes"):
             store.find("a")
         with pytest.raises(IntegrityError, match="100000000000 bytes"):
-            store.fetch(server.StoredFile(size=1, parts=[part]), tmp_path / "part", nothing)
+            [*store.fetch(server.StoredFile(size=1, parts=[part]), tmp_path / "part")]
 
 
 @pytest.fixture

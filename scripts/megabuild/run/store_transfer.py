@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 
 from groundwork import channel_folder, files
@@ -91,17 +92,13 @@ def _fetch_file(store: Store, record: Record, target: Path, what: str, status: S
         raise IntegrityError(
             f"{store.shown}: {target.name} is missing from its record", "delete the record from the store"
         )
-    store.fetch(file, target, _follow(status, what, file.size))
+    _follow(store.fetch(file, target), status, what, file.size)
 
 
-def _follow(status: Status, what: str, total: int) -> Callable[[int], None]:
-    """Return a callback that shows the bytes done so far, and show 0."""
-
-    def take(done: int) -> None:
+def _follow(transfer: Iterable[int], status: Status, what: str, total: int) -> None:
+    """Make a transfer, and show its bytes done so far."""
+    for done in chain([0], transfer):
         status.note(Preparing(what=what, done=done, total=total, unit="bytes"))
-
-    take(0)
-    return take
 
 
 def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
@@ -135,7 +132,7 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
 
 def _put_file(store: Store, key: str, path: Path, what: str, status: Status) -> None:
     if not _has_record(store, key):
-        store.put(key, {path.name: path}, _follow(status, f"storing {what}", path.stat().st_size))
+        _follow(store.put(key, path), status, f"storing {what}", path.stat().st_size)
 
 
 def _has_record(store: Store, key: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -94,8 +94,8 @@ class Store:
             raise self._damaged(key, "not a record of this key")
         return record
 
-    def fetch(self, file: StoredFile, target: Path, came: Callable[[int], None]) -> None:
-        """Download a file of a record to ``target``, atomically; ``came`` gets the bytes downloaded so far.
+    def fetch(self, file: StoredFile, target: Path) -> Iterator[int]:
+        """Download a file of a record to ``target``, atomically; yield the bytes downloaded after each part.
 
         Raises IntegrityError: A part does not match the record.
         Raises StoreError: A part cannot be downloaded.
@@ -111,26 +111,23 @@ class Store:
                         raise self._damaged(_part_path(digest), "its SHA-256 differs")
                     out.write(part)
                     done += len(part)
-                    came(done)
+                    yield done
             if done != file.size:
                 raise self._damaged(target.name, f"{done} bytes, not {file.size}")
 
-    def put(self, key: str, content: Mapping[str, Path], went: Callable[[int], None]) -> None:
-        """Upload files under a key, except parts that the store has; ``went`` gets the bytes uploaded so far.
+    def put(self, key: str, path: Path) -> Iterator[int]:
+        """Upload a file under a key, except parts that the store has; yield the bytes uploaded after each part.
 
         Raises StoreError: The upload failed.
         """
-        done, described = 0, {}
-        for name, path in content.items():
-            parts = []
-            with path.open("rb") as file:
-                while part := file.read(_PART):
-                    parts.append(hashlib.sha256(part).hexdigest())
-                    self._put_part(_part_path(parts[-1]), part)
-                    done += len(part)
-                    went(done)
-            described[name] = StoredFile(size=path.stat().st_size, parts=parts)
-        record = msgspec.json.format(msgspec.json.encode(Record(key=key, files=described)))
+        stored = StoredFile(size=0, parts=[])
+        with path.open("rb") as file:
+            while part := file.read(_PART):
+                stored.parts.append(hashlib.sha256(part).hexdigest())
+                self._put_part(_part_path(stored.parts[-1]), part)
+                stored.size += len(part)
+                yield stored.size
+        record = msgspec.json.format(msgspec.json.encode(Record(key=key, files={path.name: stored})))
         self._ask(lambda: self._remote.put(f"{key}.json", record), _PART_SECONDS)
 
     def _put_part(self, path: str, content: bytes) -> None:

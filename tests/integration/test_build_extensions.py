@@ -23,7 +23,7 @@ from megabuild.engine.supervisor import strays
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import extensions, planning
 from megabuild.plan.plan_report import plan_document, plan_lines
-from megabuild.run import work
+from megabuild.run import attempt
 from megabuild.run.summary import Summary, package_lines
 from megabuild.status.status import Task
 from pyg_extensions import find_wheel
@@ -179,7 +179,7 @@ def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_ar
     tiny: TinyPyg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = itertools.count()  # the kernel's, one more at every look
-    monkeypatch.setattr(work, "MemoryWatch", lambda: MemoryWatch(lambda: next(kills)))
+    monkeypatch.setattr(attempt, "MemoryWatch", lambda: MemoryWatch(lambda: next(kills)))
     killed: list[str] = []
     advance = Task.advance
 

@@ -33,7 +33,7 @@ from groundwork.machine import Machine, MemoryWatch
 from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
 from megabuild.plan.published import channels_beside, records
-from megabuild.run import preflight, work
+from megabuild.run import attempt, graph, preflight
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
 from megabuild.status.status import Span
@@ -295,7 +295,7 @@ def test_a_failed_test_ends_the_builds_unless_they_are_to_go_on(tiny: Tiny, keep
 def test_a_package_is_not_blamed_for_the_network(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: int
 ) -> None:
-    monkeypatch.setattr(work, "NETWORK_PAUSE", 0.1)
+    monkeypatch.setattr(graph, "NETWORK_PAUSE", 0.1)
     calls = tmp_path / "calls"
     fault = "echo 'curl: (6) Could not resolve host: conda.invalid'; exit 1"
     with_test(tiny, f"echo called >> {calls}; [ $(wc -l < {calls}) -gt {faults} ] || {{ {fault}; }}")
@@ -397,7 +397,7 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
 ) -> None:
     monkeypatch.setenv("TINY_MOST_JOBS", "2")
     kills = itertools.count()  # the kernel's, one more at every look
-    monkeypatch.setattr(work, "MemoryWatch", lambda: MemoryWatch(lambda: next(kills)))
+    monkeypatch.setattr(attempt, "MemoryWatch", lambda: MemoryWatch(lambda: next(kills)))
     assert tiny.run(cpu_count=4, pythons=("3.12",)).ok
     assert tiny.warnings()[-1].endswith(" 2 jobs")
     assert tiny.decisions()[-1][0] == "resume"
@@ -407,7 +407,7 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
 def ample(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which memory does not run out."""
     machine = Machine(cores=4, memory=100, memory_free=90)
-    monkeypatch.setattr(work, "MemoryWatch", lambda: MemoryWatch(lambda: 7, lambda: machine))
+    monkeypatch.setattr(attempt, "MemoryWatch", lambda: MemoryWatch(lambda: 7, lambda: machine))
 
 
 def kill_one(tiny: Tiny, command: list[str]) -> threading.Thread:

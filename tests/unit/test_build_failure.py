@@ -16,9 +16,7 @@ from groundwork.errors import (
     SwapRefused,
 )
 from groundwork.first_error import first_error
-from groundwork.names import PackageId
 from megabuild.engine.job import Outcome
-from megabuild.engine.logs import ScriptLine
 from megabuild.run.build_output import LogTail
 from megabuild.run.failure import Failure
 
@@ -96,7 +94,7 @@ def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it()
     recent = LogTail()
 
     def said(kind: str, package: str, text: str) -> None:
-        recent.add(ScriptLine(kind=kind, package=PackageId(package, "1", "b"), python="", text=text))
+        recent.add((kind, package, "" if kind == "test" else "b"), text)
 
     said("build", "", "staged")
     said("build", "pytorch", "error")
@@ -111,10 +109,10 @@ def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it()
 
 
 def test_the_step_that_failed_is_remembered_however_much_is_said_after_it() -> None:
-    recent, staging = LogTail(), PackageId("", "", "")
+    recent = LogTail()
 
     def said(text: str) -> None:
-        recent.add(ScriptLine(kind="build", package=staging, python="", text=text))
+        recent.add(("build", "", ""), text)
 
     said("::megabuild:: phase configure")
     said("CMake Error: of another phase")

@@ -6,19 +6,19 @@ import logging
 import queue
 import re
 import threading
-from collections.abc import Callable
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from tiny import kept_sentences
 
-from groundwork.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError, SwapRefused
+from groundwork.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError
 from groundwork.jobs import Budget, Jobs
 from megabuild.engine.archive import Archive
-from megabuild.run.graph import Graph, Inbox
-from megabuild.run.work import Need, Stopped, TaskResult, Work
+from megabuild.run import graph
+from megabuild.run.graph import Graph, Inbox, Stopped, TaskResult, Work
 from megabuild.status.status import Status
 
 
@@ -27,41 +27,24 @@ class Fake:
     """A task that takes little time and notes what it does."""
 
     name: str
-    budget: Budget
     notes: list[str]
-    needs: tuple[Need, ...] = ()
-    provides: tuple[str, ...] = ()
-    brief: bool = False
-    cpu_seconds: int = 0
-    alone: str = ""
-    vital: bool = False
-    errors: list[Exception] = field(default_factory=list)
-    duration: float = 0.02
-    mends: str = ""
+    inbox: Inbox
+    provides: tuple[str, ...]
+    errors: list[Exception]
+    duration: float
     jobs: list[int] = field(default_factory=list)
 
-    there: Callable[[str], None] = lambda name: None
-    cancelled: threading.Event = field(default_factory=threading.Event)
-
-    labels: tuple[str, ...] = ()
-
-    def go(self, jobs: int) -> TaskResult:
+    def run(self, jobs: int, stop: threading.Event) -> TaskResult:
         self.jobs.append(jobs)
         self.notes.append(f"begin {self.name}")
         for name in self.provides:
-            self.there(name)
-        if self.cancelled.wait(self.duration):
+            self.inbox.put(name)
+        if stop.wait(self.duration):
             raise Stopped(self.name)
         self.notes.append(f"end {self.name}")
         if self.errors:
             raise self.errors.pop(0)
         return TaskResult(seconds={}, archives=[cast(Archive, self.name)])
-
-    def cancel(self) -> None:
-        self.cancelled.set()
-
-    def prepare_retry(self, error: MegabuildError) -> str:
-        return self.mends if isinstance(error, SwapRefused) else ""
 
 
 class Run:
@@ -72,27 +55,27 @@ class Run:
         self.notes: list[str] = []
         self.said: list[logging.LogRecord] = []
         self.failed: dict[str, MegabuildError] = {}
-        self.fakes: list[Fake] = []
+        self.works: list[Work] = []
+        self._inbox: Inbox = queue.SimpleQueue()
         self.publishing: BaseException | None = None
         self.published: list[str] = []
         self._budget = Budget(lambda: Jobs(count=jobs, reason=""), tasks=tasks)
 
-    def add(self, name: str, **options: object) -> Fake:
-        fake = Fake(name, self._budget, self.notes, **options)  # type: ignore[arg-type]
-        self.fakes.append(fake)
+    def add(
+        self, name: str, *, errors: list[Exception] | None = None, duration: float = 0.02,
+        provides: tuple[str, ...] = (), **options: Any,
+    ) -> Fake:  # fmt: skip
+        fake = Fake(name, self.notes, self._inbox, provides, errors or [], duration)
+        self.works.append(Work(name=name, run=fake.run, budget=self._budget, provides=provides, **options))
         return fake
 
     def go(self) -> None:
-        inbox: Inbox = queue.SimpleQueue()
-        for fake in self.fakes:
-            fake.there = inbox.put
-        graph = Graph(
-            cast("list[Work]", self.fakes), done=(), failed=self.failed, status=Status("x", Path("/nonexistent")),
-            publish=self._publish, inbox=inbox, stop=threading.Event(),
-            keep_going=self.keep_going,
+        tasks = Graph(
+            self.works, done=(), failed=self.failed, status=Status("x", Path("/nonexistent")),
+            publish=self._publish, inbox=self._inbox, keep_going=self.keep_going,
         )  # fmt: skip
         with kept_sentences() as self.said:
-            graph.run()
+            tasks.run()
 
     def _publish(self, work: Work, made: TaskResult) -> None:
         if self.publishing is not None:
@@ -101,7 +84,7 @@ class Run:
 
     def ended(self) -> dict[str, str]:
         """By task: whether it was built or has failed."""
-        names = {fake.name for fake in self.fakes}
+        names = {work.name for work in self.works}
         failed = dict.fromkeys(names & self.failed.keys(), "failed")
         sentences = {record.getMessage() for record in self.said}
         return failed | {name: "built" for name in names if f"{name}: built" in sentences}
@@ -163,12 +146,27 @@ def test_what_ran_out_of_memory_is_tried_with_half_the_jobs_until_there_is_but_o
     assert [re.findall(r"\d+", text) for text in said if "retrying" in text] == [["0", "2"], ["1", "1"]]
 
 
-def test_what_can_be_mended_is_tried_again() -> None:
+def failure_of(kind: str) -> BuildError:
+    error = BuildError(f"{kind} failed\nlog")
+    error.failure = {"kind": kind}
+    return error
+
+
+def test_what_a_retry_can_help_is_tried_once_more_and_the_network_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(graph, "NETWORK_PAUSE", 0.4)
     run = Run()
-    run.add("pytorch", vital=True, errors=[SwapRefused("damaged\nlog")], mends="staging again")
+    run.add("killed", errors=[failure_of("killed"), failure_of("killed")])
+    run.add("network", errors=[failure_of("network")])
+    run.add("compiler", errors=[failure_of("compiler")])
+    began = time.monotonic()
     run.go()
-    assert run.notes.count("begin pytorch") == 2
-    assert "damaged: staging again" in [record.getMessage() for record in run.said]
+    assert time.monotonic() - began >= 0.4
+    assert [run.notes.count(f"begin {name}") for name in ("killed", "network", "compiler")] == [2, 2, 1]
+    assert run.ended() == {"killed": "failed", "network": "built", "compiler": "failed"}
+    said = {record.getMessage() for record in run.said}
+    assert {"killed failed: retrying", "network failed: retrying in 0 s"} <= said
 
 
 def test_what_shares_objects_does_not_run_at_the_same_time() -> None:

@@ -97,9 +97,9 @@ class LogTail:
         self._scripts: dict[tuple[str, str, str], deque[str]] = {}
         self._engine = deque[str](maxlen=_REMEMBERED_LINES)
 
-    def add(self, line: ScriptLine) -> None:
-        lines = self._scripts.setdefault(line.script, deque(maxlen=_REMEMBERED_LINES))
-        lines.append(line.text[:_LONGEST_LINE])
+    def add(self, script: tuple[str, str, str], text: str) -> None:
+        """Keep a line of a script, named as in :attr:`ScriptLine.script`."""
+        self._scripts.setdefault(script, deque(maxlen=_REMEMBERED_LINES)).append(text[:_LONGEST_LINE])
 
     def add_engine(self, text: str) -> None:
         """Keep a line that the worker itself printed."""

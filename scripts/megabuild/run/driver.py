@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,16 +22,16 @@ from megabuild.plan.estimate import keep_last_run
 from megabuild.plan.plan import LastRun, Plan, Stored
 from megabuild.plan.planning import compare_with_disk, make_plan
 from megabuild.run import store_transfer
-from megabuild.run.extension import ExtensionWork, make_torch_channel
-from megabuild.run.graph import Graph, Inbox
+from megabuild.run.attempt import RunContext
+from megabuild.run.extension import extension_work, make_torch_channel
+from megabuild.run.graph import Graph, Inbox, TaskResult, Work
 from megabuild.run.logfile import LogFile
-from megabuild.run.package_test import PackageTest
+from megabuild.run.package_test import package_test
 from megabuild.run.preflight import check_disk, checks
 from megabuild.run.pytorch import NAME as PYTORCH
-from megabuild.run.pytorch import MemoryBudget, PyTorchWork
+from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary, install_line, name_of_test, package_results
-from megabuild.run.work import RunContext, TaskResult, Work
 from megabuild.status.record import has_ended_well
 from megabuild.status.show import progress_of
 from megabuild.status.status import Status, TimeLeft, logger
@@ -48,8 +47,9 @@ class Driver:
         damage = published.repair(plan.options.packages, plan.options.config.platform)
         self._plan, self._log = compare_with_disk(plan), log
         self._began = time.monotonic()
-        self._pytorch: PyTorchWork | None = None
-        self._shelf = Shelf(plan.options.state)
+        self._pytorch: PyTorchBuild | None = None
+        self._inbox: Inbox = queue.SimpleQueue()
+        self._shelf = Shelf(plan.options.state, self._inbox)
         self._failed: dict[str, MegabuildError] = {}
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
         self.status = Status(plan.options.run_name, plan.options.state)
@@ -110,11 +110,7 @@ class Driver:
     def _run_tasks(self, isolation: Isolation) -> None:
         """Run the missing tasks: PyTorch's, its packages' tests, and one per extension and Python."""
         plan, status = self._plan, self.status
-        inbox: Inbox = queue.SimpleQueue()
-        stop = threading.Event()
-        run = RunContext(
-            plan=plan, isolation=isolation, status=status, log=self._log, announce=inbox.put, stop=stop
-        )
+        run = RunContext(plan=plan, isolation=isolation, status=status, log=self._log)
         files.remove(plan.options.state / TESTS)
         works: list[Work] = []
         done = {task.name for task in plan.extensions.tasks if task.exists}
@@ -122,12 +118,10 @@ class Driver:
             if item.exists:
                 done |= {item.package.file_name, name_of_test(item.package.file_name)}
         if plan.missing:
-            self._pytorch = PyTorchWork(run, MemoryBudget(plan), self._shelf)
+            self._pytorch = PyTorchBuild(run, self._shelf)
             budget = Budget(lambda: plan.jobs, tasks=_TESTS_AT_ONCE)
-            works = [
-                self._pytorch,
-                *(PackageTest(run, budget, self._shelf, item) for item in plan.items if not item.exists),
-            ]
+            tested = (item for item in plan.items if not item.exists)
+            works = [self._pytorch.work, *(package_test(run, budget, self._shelf, item) for item in tested)]
         else:
             done.add(PYTORCH)
             make_torch_channel(plan, plan.options.state / TESTS)
@@ -137,9 +131,9 @@ class Driver:
             if task.how == "nothing":
                 self._failed[task.name] = BuildError(task.reason)
             else:
-                works.append(ExtensionWork(run, budget, task))
+                works.append(extension_work(run, budget, task))
         Graph(
-            works, done=done, failed=self._failed, status=status, publish=self._publish, inbox=inbox, stop=stop,
+            works, done=done, failed=self._failed, status=status, publish=self._publish, inbox=self._inbox,
             keep_going=plan.options.keep_going, on_tick=self._tick,
         ).run()  # fmt: skip
         # not reached after a failed test: the failed package stays in this folder
@@ -169,7 +163,7 @@ class Driver:
             for name in names:
                 self._log.write("driver", f"published {name} ({after[name].size} bytes)")
             self.status.set_packages([items[name].package.id.label for name in names], "published")
-        if isinstance(work, PyTorchWork) and result.error is None:
+        if work.name == PYTORCH and result.error is None:
             tree_reuse.finished(plan.options.state / "tree")
             if plan.extensions.missing:
                 make_torch_channel(plan, self._shelf.folder)
@@ -197,7 +191,7 @@ class Driver:
         rows = package_results(plan, self._failed)
         ok = not error and all(row.status in ("built", "skipped") for row in rows)
         figures: dict[str, Any] = {"staging": plan.staging_decision.decision}
-        figures |= self._pytorch.figures() if self._pytorch else {}
+        figures |= self._pytorch.figures if self._pytorch else {}
         if ok and plan.compiles_staging:
             time_left = self.status.time_left
             last = LastRun(seconds=time_left.seconds, passed=time_left.passed, pythons=plan.rounds)

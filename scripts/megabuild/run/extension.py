@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import threading
+from functools import partial
 from pathlib import Path
 
 from groundwork import channel_folder, files
 from groundwork.jobs import Budget
 from groundwork.redact import Mask
 from megabuild.engine.job import Job
-from megabuild.plan.plan import Plan, PlanItem, Task
+from megabuild.plan.plan import Plan, Task
 from megabuild.plan.published import paths
-from megabuild.run.build_task import BuildTask
+from megabuild.run.attempt import Attempt, RunContext
+from megabuild.run.graph import TaskResult, Work
 from megabuild.run.logfile import LogFile
+from megabuild.run.package_build import PackageBuild
 from megabuild.run.pytorch import NAME as PYTORCH
-from megabuild.run.sandbox_paths import SandboxPaths, job, make_sandbox_paths
+from megabuild.run.sandbox_paths import SandboxPaths, make_job, make_sandbox_paths
 from megabuild.run.summary import name_of_test
-from megabuild.run.work import RunContext
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find
 
@@ -27,71 +29,76 @@ from pyg_extensions.table import archs_of, find
 _FOLDER, _TORCH = "pyg", "pyg/torch"
 
 
-class ExtensionWork(BuildTask):
-    """Builds one extension for one Python, after the tests of that Python's PyTorch."""
+def extension_work(run: RunContext, budget: Budget, task: Task) -> Work:
+    """Return the task that builds one extension for one Python, after the tests of that Python's PyTorch."""
+    ours = (item.package for item in run.plan.items if item.package.python in (None, task.base_python))
+    cached = task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache")
+    return Work(
+        name=task.name,
+        run=partial(_build, run, task, {}),
+        budget=budget,
+        needs=(PYTORCH, *task.needs, *(name_of_test(package.file_name) for package in ours)),
+        cpu_seconds=task.cpu_seconds,
+        # one Python at a time: the next one finds the objects in the cache
+        alone=task.extension if cached else "",
+        labels=[package.id.label for package in task.packages],
+    )
 
-    def __init__(self, run: RunContext, budget: Budget, task: Task) -> None:
-        super().__init__(run, run.plan.options.state / _FOLDER / task.name, budget)
-        self.name = task.name
-        ours = (item.package for item in run.plan.items if item.package.python in (None, task.base_python))
-        self.needs = (PYTORCH, *task.needs, *(name_of_test(package.file_name) for package in ours))
-        self.cpu_seconds = task.cpu_seconds
-        if task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache"):
-            self.alone = task.extension  # one Python at a time: the next one finds the objects in the cache
-        self._task = task
-        self.labels = tuple(package.id.label for package in task.packages)
 
-    @property
-    def items(self) -> Sequence[PlanItem]:
-        return self._task.items
+def _build(
+    run: RunContext, task: Task, seconds: dict[str, float], jobs: int, stop: threading.Event
+) -> TaskResult:
+    """Build the extension with a log of its own, because several tasks run in parallel; then check its packages.
 
-    def log(self) -> AbstractContextManager[LogFile]:
-        """Open the task's own log, because several tasks run in parallel."""
-        return LogFile(self._state / "logs", self.name, Mask(os.environ))
+    ``seconds``: durations of build scripts by file name, kept from attempt to attempt.
+    """
+    from pyg_extensions import find_wheel  # imported late: only runs with extensions need it
 
-    def dependencies(self) -> list[Path]:
-        """Return also the packages of extensions that this one needs."""
-        others = (task for task in self._plan.extensions.tasks if task.name in self._task.needs)
-        names = (package.file_name for task in others for package in task.packages)
-        return [*super().dependencies(), *paths(self._plan.options.packages, names)]
+    plan, config, state = run.plan, run.plan.config, run.plan.options.state / _FOLDER / task.name
+    others = (other for other in plan.extensions.tasks if other.name in task.needs)
+    with (
+        LogFile(state / "logs", task.name, Mask(os.environ)) as log,
+        Attempt(run, task.name, state, jobs=jobs, stop=stop, log=log, level=logging.DEBUG) as attempt,
+    ):
+        needs = (package.file_name for other in others for package in other.packages)
+        build = PackageBuild(attempt, task.items, seconds, needs=needs)
+        outcome, error = build.run(*_describe(run, task, attempt, list(build.missing)))
+        archives = build.finish(outcome)
+        for archived in archives:  # its kernels, and the PyTorch that it was built against
+            find_wheel.check_package(
+                archived.path,
+                accelerator=config.accelerator,
+                archs=archs_of(config.variant),
+                python=task.python,
+                torch_version=config.torch_version,
+            )
+        return TaskResult(archives=archives, seconds=seconds, error=error)
 
-    def describe(self, jobs: int) -> tuple[SandboxPaths, Job]:
-        """Also mount the extension's sources and wheel, and a channel of PyTorch's packages."""
-        plan, task = self._plan, self._task
-        extension = find(task.extension)
-        keys = [BASE, f"{extension.key}_git", *([extension.checkout.key] if extension.checkout else [])]
-        values = {key: task.overrides.get(key, ("",))[0] for key in keys}
-        local = {key: value for key, value in values.items() if value.startswith(("/", "file://"))}
-        more = {key: Path(value.removeprefix("file://")) for key, value in local.items()}
-        if task.wheel is not None:
-            more["wheel"] = task.wheel.parent
-        channels = (plan.options.state / _TORCH, *plan.environment.channels)
-        sandbox = make_sandbox_paths(
-            plan, self._run.isolation, state=self._state, recipe=task.recipe, channels=channels, more=more
-        )
-        inside = {
-            key: (f"file://{sandbox.more[key]}" if value.startswith("file://") else sandbox.more[key],)
-            for key, value in local.items()
-        }
-        env = {
-            "PYG_CCACHE": sandbox.launcher,
-            "PYG_WHEEL": f"{sandbox.more['wheel']}/{task.wheel.name}" if task.wheel else "",
-            "MAKEFLAGS": "",  # the caller's jobserver does not know this task's share of the jobs
-        }
-        return sandbox, job(plan, sandbox, {**task.overrides, **inside}, jobs=jobs, env=env)
 
-    def check(self, package: Path) -> None:
-        """Check the package's kernels and the PyTorch that it was built against."""
-        from pyg_extensions import find_wheel  # imported late: only runs with extensions need it
-
-        config = self._plan.config
-        find_wheel.check_package(
-            package,
-            accelerator=config.accelerator,
-            archs=archs_of(config.variant),
-            python=self._task.python,
-            torch_version=config.torch_version,
-        )
+def _describe(run: RunContext, task: Task, attempt: Attempt, planned: list[str]) -> tuple[SandboxPaths, Job]:
+    """Return the worker's paths, with the extension's sources, wheel and PyTorch's packages, and its job."""
+    plan, extension = run.plan, find(task.extension)
+    keys = [BASE, f"{extension.key}_git", *([extension.checkout.key] if extension.checkout else [])]
+    values = {key: task.overrides.get(key, ("",))[0] for key in keys}
+    local = {key: value for key, value in values.items() if value.startswith(("/", "file://"))}
+    more = {key: Path(value.removeprefix("file://")) for key, value in local.items()}
+    if task.wheel is not None:
+        more["wheel"] = task.wheel.parent
+    channels = (plan.options.state / _TORCH, *plan.environment.channels)
+    sandbox = make_sandbox_paths(
+        plan, run.isolation, state=attempt.state, recipe=task.recipe, channels=channels, more=more
+    )
+    inside = {
+        key: (f"file://{sandbox.more[key]}" if value.startswith("file://") else sandbox.more[key],)
+        for key, value in local.items()
+    }
+    env = {
+        "PYG_CCACHE": sandbox.launcher,
+        "PYG_WHEEL": f"{sandbox.more['wheel']}/{task.wheel.name}" if task.wheel else "",
+        "MAKEFLAGS": "",  # the caller's jobserver does not know this task's share of the jobs
+    }
+    overrides = {**task.overrides, **inside}
+    return sandbox, make_job(plan, sandbox, overrides, jobs=attempt.jobs, env=env, planned=planned)
 
 
 def make_torch_channel(plan: Plan, built: Path) -> None:

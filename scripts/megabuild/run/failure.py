@@ -71,6 +71,21 @@ def excerpt(lines: Sequence[str]) -> list[str]:
     return list(error.excerpt if error else last[-EXCERPT_LINES:])
 
 
+def first_error_below(lines: Sequence[str], *states: Path | str) -> FirstError | None:
+    """Return the last phase's first error, with its file relative to tree, work folder or ``$PREFIX``.
+
+    ``states``: the paths of the task's state folder, on the host and as builds see it.
+    """
+    error = first_error(of_last_phase(lines))
+    if error is None:
+        return None
+    state = "|".join(re.escape(str(folder).rstrip("/")) for folder in states if str(folder))
+    file = re.sub(rf"^(?:{state})/out/bld/[^/]+/host[^/]*/", "$PREFIX/", error.file)
+    file = re.sub(rf"^(?:{state})/out/bld/[^/]+/buil[^/]*/", "$BUILD_PREFIX/", file)
+    file = re.sub(rf"^(?:{state})/(?:tree|out/bld/[^/]+/work)/|^(?:\.\./)+", "", file)
+    return replace(error, file=file)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """The facts about a failed worker."""
@@ -90,16 +105,8 @@ class Failure:
 
     @cached_property
     def first(self) -> FirstError | None:
-        """The failed phase's first error, with its file relative to tree, work folder or ``$PREFIX``."""
-        error = first_error(of_last_phase(self.lines))
-        if error is None:
-            return None
-        folders = (str(folder).rstrip("/") for folder in (self.inside, self.state) if str(folder))
-        state = "|".join(map(re.escape, folders))
-        file = re.sub(rf"^(?:{state})/out/bld/[^/]+/host[^/]*/", "$PREFIX/", error.file)
-        file = re.sub(rf"^(?:{state})/out/bld/[^/]+/buil[^/]*/", "$BUILD_PREFIX/", file)
-        file = re.sub(rf"^(?:{state})/(?:tree|out/bld/[^/]+/work)/|^(?:\.\./)+", "", file)
-        return replace(error, file=file)
+        """The failed phase's first error."""
+        return first_error_below(self.lines, self.inside, self.state)
 
     @property
     def _unlinked(self) -> bool:

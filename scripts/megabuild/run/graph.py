@@ -4,16 +4,56 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
+from groundwork.jobs import Budget
 from groundwork.text import Sign, counted
-from megabuild.run.work import Need, Stopped, TaskResult, Work
+from megabuild.engine.archive import Archive
 from megabuild.status.status import Status, logger
+
+#: Name of a task or package that must be available, or several names, of which one is enough.
+Need: TypeAlias = "str | tuple[str, ...]"
 
 #: Seconds between two calls of ``on_tick``; a message ends the wait at once.
 _POLL_SECONDS = 0.25
+#: Seconds before the retry after a network error.
+NETWORK_PAUSE = 30.0
+
+
+class Stopped(Exception):
+    """Raised in a task's thread when the task is to end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResult:
+    """A task's finished packages, and its error."""
+
+    archives: Sequence[Archive] = ()  #: packages that passed their tests and were verified
+    seconds: Mapping[str, float]  #: by file name: duration of the build script
+    error: MegabuildError | None = None  #: error of the other packages, if any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A task, which runs in a thread of its own; the graph publishes its packages."""
+
+    name: str
+    #: does the task with a number of compile jobs; raises :class:`Stopped` once the event is set
+    run: Callable[[int, threading.Event], TaskResult]
+    budget: Budget  #: the compile jobs that it shares with other tasks
+    needs: Sequence[Need] = ()  #: finished tasks and built packages that it waits for
+    provides: Sequence[str] = ()  #: packages that it may announce while it runs
+    cpu_seconds: int = 0  #: rough estimate
+    alone: str = ""  #: tasks with the same word never run in parallel
+    vital: bool = False  #: its failure fails the run
+    brief: bool = False  #: short enough to finish after the run has failed
+    labels: Sequence[str] = ()  #: labels of the packages that fail with it
+    stop: threading.Event = field(default_factory=threading.Event)  #: set to end it
+
 
 #: Messages of threads: a task with its result or error, or the name of a package that is now available.
 Inbox: TypeAlias = "queue.SimpleQueue[str | tuple[Work, TaskResult | BaseException]]"
@@ -23,8 +63,8 @@ class Graph:
     """Runs tasks until all are done or have failed; use it from one thread.
 
     ``done`` names finished tasks and built packages. ``failed`` maps tasks that cannot run to their errors; it grows.
-    ``publish`` takes a task's result; its error fails the task. ``stop`` is set to end all tasks. With ``keep_going``,
-    a failed brief task does not end the others. ``on_tick`` is called several times a second; its error ends the run.
+    ``publish`` takes a task's result; its error fails the task. With ``keep_going``, a failed brief task does not end
+    the others. ``on_tick`` is called several times a second; its error ends the run.
     """
 
     def __init__(
@@ -36,7 +76,6 @@ class Graph:
         status: Status,
         publish: Callable[[Work, TaskResult], None],
         inbox: Inbox,
-        stop: threading.Event,
         keep_going: bool = False,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
@@ -45,7 +84,8 @@ class Graph:
         self._running: dict[str, tuple[Work, int, threading.Thread]] = {}
         self._done, self._failed = set(done), failed
         self._error: MegabuildError | None = None  # the run's first
-        self._status, self._publish, self._inbox, self._stop = status, publish, inbox, stop
+        self._retried: dict[str, float] = {}  # by task: the time of its retry
+        self._status, self._publish, self._inbox = status, publish, inbox
         self._keep_going, self._on_tick = keep_going, on_tick
 
     def run(self) -> None:
@@ -64,7 +104,8 @@ class Graph:
             logger.warning("%s: ending the running tasks", str(stop) or "Ctrl-C")
             raise
         finally:
-            self._stop.set()
+            for work, _, _ in self._running.values():
+                work.stop.set()
             for _, _, thread in self._running.values():
                 thread.join()
         if self._error is not None:
@@ -89,7 +130,8 @@ class Graph:
     def _start_tasks(self) -> None:
         busy = {work.alone for work, _, _ in self._running.values() if work.alone}
         for work in list(self._waiting):
-            if work.alone in busy or _unmet(work.needs, self._done):
+            is_paused = time.monotonic() < self._retried.get(work.name, 0.0)
+            if is_paused or work.alone in busy or _unmet(work.needs, self._done):
                 continue
             others = (other for other in self._waiting if other is not work)
             jobs = work.budget.acquire(last=not any(other.budget is work.budget for other in others))
@@ -104,7 +146,7 @@ class Graph:
 
         def go() -> None:
             try:
-                self._inbox.put((work, work.go(jobs)))
+                self._inbox.put((work, work.run(jobs, work.stop)))
             except BaseException as error:  # any error: the loop must learn that the thread ended
                 self._inbox.put((work, error))
 
@@ -151,12 +193,20 @@ class Graph:
             self._status.time_left.reach(f"task {work.name}")
 
     def _retry_or_fail(self, work: Work, error: MegabuildError) -> None:
-        """Queue a task again if a retry can help (with half the jobs if memory ran out); else fail it."""
+        """Queue a task again if a retry can help; else fail it.
+
+        If memory ran out, it gets half the jobs. Otherwise one retry is enough: the network may be back soon, a program
+        may have been killed by mistake, and two processes of rattler-build may have unpacked the same package at the
+        same time.
+        """
+        how, kind = "", error.failure["kind"] if error.failure else ""
         if isinstance(error, OutOfMemoryError):
             jobs = work.budget.halve()
             how = f"retrying with {counted(jobs, 'job')}" if jobs else ""
-        else:
-            how = work.prepare_retry(error)
+        elif work.name not in self._retried and kind in ("network", "killed", "environment"):
+            pause = NETWORK_PAUSE if kind == "network" else 0.0
+            self._retried[work.name] = time.monotonic() + pause
+            how = f"retrying in {pause:.0f} s" if pause else "retrying"
         if how:
             logger.warning("%s: %s", error.message.splitlines()[0], how)
             self._waiting.append(work)
@@ -175,7 +225,7 @@ class Graph:
             self._waiting = [other for other in self._waiting if other.brief]
             for other, _, _ in self._running.values():
                 if not other.brief:
-                    other.cancel()
+                    other.stop.set()
 
 
 def _unmet(needs: Iterable[Need], available: Collection[str]) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from rattler import MatchSpec
 
@@ -17,49 +19,48 @@ from megabuild.engine.supervisor import TESTS
 from megabuild.plan.plan import PlanItem
 from megabuild.plan.published import paths
 from megabuild.providers.specs import satisfied
-from megabuild.run.build_output import BuildStep
-from megabuild.run.build_task import finish
-from megabuild.run.sandbox_paths import job, make_sandbox_paths
+from megabuild.run.attempt import BROKEN, Attempt, RunContext
+from megabuild.run.graph import Need, TaskResult, Work
+from megabuild.run.package_build import finish
+from megabuild.run.sandbox_paths import make_job, make_sandbox_paths
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import name_of_test
-from megabuild.run.work import BROKEN, Need, RunContext, TaskResult, Work
 from megabuild.status.status import logger
 
 #: Subfolder of a test's folder: a channel of this run's packages for the test environment.
 _CHANNEL = "channel"
 
 
-class PackageTest(Work):
-    """Tests one package of PyTorch's build, and normalises it for publication.
+def package_test(run: RunContext, budget: Budget, shelf: Shelf, item: PlanItem) -> Work:
+    """Return the task that tests one package of PyTorch's build, and normalises it for publication."""
+    package, items = item.package, run.plan.items
+    needed = _find_needs(package, items, (*package.run, *package.test))
+    # publish dependencies first: wait for the tests of needed packages that are built earlier
+    before = items[: items.index(item)]
+    tests = [tuple(map(name_of_test, names)) for names in _match_own(before, package.run)]
+    return Work(
+        name=name_of_test(package.file_name),
+        run=partial(_run, run, shelf, package),
+        budget=budget,
+        needs=(package.file_name, *needed, *tests),
+        vital=True,
+        brief=True,
+        labels=(package.id.label,),
+    )
 
-    The test uses copies of this package and of the run's other packages, in a folder that builds cannot write.
-    """
 
-    vital = True
-    brief = True
-
-    def __init__(self, run: RunContext, budget: Budget, shelf: Shelf, item: PlanItem) -> None:
-        package, items = item.package, run.plan.items
-        # short, because tests create sockets below it
-        short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"
-        super().__init__(run, run.plan.options.state / TESTS / short, budget)
-        self._package, self._shelf, self.labels = package, shelf, (package.id.label,)
-        self.name = name_of_test(package.file_name)
-        needed = _find_needs(package, items, (*package.run, *package.test))
-        # publish dependencies first: wait for the tests of needed packages that are built earlier
-        before = items[: items.index(item)]
-        tests = [tuple(map(name_of_test, names)) for names in _match_own(before, package.run)]
-        self.needs = (package.file_name, *needed, *tests)
-
-    def take(self, step: BuildStep) -> None:
-        """Ignore steps of test scripts: a package counts as one test."""
-
-    def run(self, jobs: int) -> TaskResult:
-        """Test the package; finish it if it passes, else put it aside."""
-        status, began, label = self._run.status, time.monotonic(), self._package.id.label
+def _run(
+    run: RunContext, shelf: Shelf, package: PlannedPackage, jobs: int, stop: threading.Event
+) -> TaskResult:
+    """Test the package; finish it if it passes, else put it aside."""
+    status, began, label = run.status, time.monotonic(), package.id.label
+    # short, because tests create sockets below it
+    short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"
+    state = run.plan.options.state / TESTS / short
+    with Attempt(run, name_of_test(package.file_name), state, jobs=jobs, stop=stop) as attempt:
         status.set_packages([label], "testing")
-        self.task.phase(f"testing {label}")
-        result = self._test(jobs)
+        attempt.row.phase(f"testing {label}")
+        result = _test(attempt, shelf, package)
         took = duration(time.monotonic() - began)
         status.set_packages([label], "failed" if result.error else "tested")
         status.time_left.reach(f"tested {label.split()[0]}")
@@ -67,37 +68,38 @@ class PackageTest(Work):
             logger.info("%s %s: tested in %s", Sign.done, label, took)
         return result
 
-    def _test(self, jobs: int) -> TaskResult:
-        plan, package = self._plan, self._package
-        files.remove(self._state)
-        copies = self._shelf.copies()  # only complete ones: another package may be half copied
-        built = self._shelf.folder / package.subdir / package.file_name
-        # one channel per test: a shared one would be reindexed while other tests read it
-        channel = self._state / _CHANNEL
-        published = (item.package.file_name for item in plan.items if item.exists)
-        for path in [*copies, *paths(plan.options.packages, published)]:
-            files.link(path, channel / path.parent.name / path.name)
-        channel_folder.write_index(channel, plan.options.config.platform)
-        channels = (channel, *plan.environment.channels)
-        recipe = plan.options.recipe
-        sandbox = make_sandbox_paths(
-            plan, self._run.isolation, state=self._state, recipe=recipe, channels=channels
-        )
-        inside = f"{sandbox.channels[0].removeprefix('file://')}/{package.subdir}/{package.file_name}"
-        work = job(plan, sandbox, plan.overrides, jobs=jobs, env={}, tests=[inside])
-        log = self._run.log
-        outcome = self.follow(sandbox, work, log)
-        if not outcome.ok:
-            what = f"test of {package.name} {package.build_string}"
-            aside, broken = self._state.parent / BROKEN, [package.file_name]
-            error = self.explain(outcome, jobs, log.path, aside=aside, broken=broken, what=what)
-            if isinstance(error, PackageTestError):  # not if the test was killed
-                self._shelf.reject(built)
-            return TaskResult(seconds={}, error=error)
-        finished = finish(plan, package, built, self._state.parent / "passed", self.halt)
-        files.remove(self._state)
-        seconds = {package.file_name: copies[built]}
-        return TaskResult(archives=[finished], seconds=seconds)
+
+def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult:
+    """Test copies of the package and of the run's other packages, in a folder that builds cannot write."""
+    run, plan, state = attempt.run, attempt.run.plan, attempt.state
+    files.remove(state)
+    copies = shelf.copies()  # only complete ones: another package may be half copied
+    built = shelf.folder / package.subdir / package.file_name
+    # one channel per test: a shared one would be reindexed while other tests read it
+    channel = state / _CHANNEL
+    published = (item.package.file_name for item in plan.items if item.exists)
+    for path in [*copies, *paths(plan.options.packages, published)]:
+        files.link(path, channel / path.parent.name / path.name)
+    channel_folder.write_index(channel, plan.options.config.platform)
+    channels = (channel, *plan.environment.channels)
+    sandbox = make_sandbox_paths(
+        plan, run.isolation, state=state, recipe=plan.options.recipe, channels=channels
+    )
+    inside = f"{sandbox.channels[0].removeprefix('file://')}/{package.subdir}/{package.file_name}"
+    # a package counts as one test: steps of its scripts are ignored
+    outcome = attempt.follow(
+        sandbox, make_job(plan, sandbox, plan.overrides, jobs=attempt.jobs, env={}, tests=[inside])
+    )
+    if not outcome.ok:
+        what = f"test of {package.name} {package.build_string}"
+        aside, broken = state.parent / BROKEN, [package.file_name]
+        error = attempt.explain(outcome, sandbox, aside=aside, broken=broken, what=what)
+        if isinstance(error, PackageTestError):  # not if the test was killed
+            shelf.reject(built)
+        return TaskResult(seconds={}, error=error)
+    finished = finish(attempt, package, built, state.parent / "passed")
+    files.remove(state)
+    return TaskResult(archives=[finished], seconds={package.file_name: copies[built]})
 
 
 def _find_needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[Need]:

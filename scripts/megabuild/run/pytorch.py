@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+import threading
 from typing import Any
 
-from groundwork.errors import MegabuildError, SwapRefused
+from groundwork.errors import SwapRefused
 from groundwork.jobs import Budget
 from groundwork.progress import title
 from megabuild.engine import output_folder
-from megabuild.engine.job import Job, Outcome
 from megabuild.plan import tree_reuse
-from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.plan import Plan
 from megabuild.plan.plan_report import staging_sentence
 from megabuild.plan.planning import compare_with_disk
-from megabuild.run.build_output import BuildStep
-from megabuild.run.build_task import BuildTask
-from megabuild.run.logfile import LogFile
-from megabuild.run.sandbox_paths import SandboxPaths, job, make_sandbox_paths
+from megabuild.run.attempt import Attempt, RunContext
+from megabuild.run.build_output import Parser
+from megabuild.run.graph import TaskResult, Work
+from megabuild.run.package_build import PackageBuild
+from megabuild.run.sandbox_paths import make_job, make_sandbox_paths
 from megabuild.run.shelf import Shelf
-from megabuild.run.work import RunContext, TaskResult
 from megabuild.status.status import logger
 
 NAME = "pytorch"
@@ -41,98 +38,88 @@ class MemoryBudget(Budget):
         return super().halve()
 
 
-class PyTorchWork(BuildTask):
+class PyTorchBuild:
     """Builds PyTorch's packages; its output goes into the run's own log.
 
     Separate tasks (:mod:`megabuild.run.package_test`) test each package as soon as it is built.
     """
 
-    name = NAME
-    vital = True
-
-    def __init__(self, run: RunContext, budget: MemoryBudget, shelf: Shelf) -> None:
-        super().__init__(run, run.plan.options.state, budget)
-        self._left = run.plan  # changes from attempt to attempt: each publishes packages
-        self._memory_budget = budget
-        self._tree = self._state / "tree"
-        self._swap_retried = False
-        self._shelf = shelf
-        self.provides = tuple(item.package.file_name for item in run.plan.items)
+    def __init__(self, run: RunContext, shelf: Shelf) -> None:
+        self._run, self._shelf = run, shelf
+        self._budget = MemoryBudget(run.plan)
+        self._seconds: dict[str, float] = {}
+        # of the last attempt: each one's plan lacks the packages that are published meanwhile
+        self._plan, self._parser = run.plan, Parser()
 
     @property
-    def items(self) -> Sequence[PlanItem]:
-        return self._left.items
+    def work(self) -> Work:
+        """The task."""
+        files = [item.package.file_name for item in self._plan.items]
+        return Work(name=NAME, run=self._build, budget=self._budget, provides=files, vital=True)
 
-    def describe(self, jobs: int) -> tuple[SandboxPaths, Job]:
-        plan, options = self._left, self._left.options
-        sandbox = make_sandbox_paths(
-            plan, self._run.isolation, state=options.state, recipe=options.recipe,
-            channels=plan.environment.channels, written=("tree",) if plan.stages else (),
-            heavy_jobs=self._memory_budget.heavy_jobs,
-        )  # fmt: skip
-        source = {"torch_source_path": (sandbox.source,)} if sandbox.source is not None else {}
-        env = {
-            "STAGING_FINGERPRINT": plan.staging.digest,
-            "TORCH_TREE": f"{sandbox.state_inside}/tree",
-            "TORCH_CCACHE": sandbox.launcher,
-        }
-        described = job(plan, sandbox, {**plan.overrides, **source}, jobs=jobs, env=env)
-        return sandbox, replace(described, keep_going=options.keep_going, test=False)
-
-    def prepare(self, sandbox: SandboxPaths, job: Job, log: LogFile) -> None:
-        """Prepare the tree before anything is compiled in it."""
-        plan = self._left
-        name = plan.staged_name if plan.stages else plan.missing[0].name
-        self.task.phase(title(name, "", "environment"))
-        if not plan.stages:
-            return
-        logger.debug("%s", staging_sentence(plan))  # the plan has shown it already
-        tree_reuse.prepare_tree(plan.staging_decision, self._tree, self._out, plan.staging)
-        # The recipe must work without megabuild, so it has its own tree_dates.py, which sync_tree.py imports too.
-        tree_dates = plan.options.recipes / "tree_dates.py"
-        # never run another feedstock's code outside the isolation
-        if not tree_dates.is_file() or not plan.options.own:
-            return
-        if seconds := runpy.run_path(str(tree_dates))["mend"](self._tree).seconds:
-            said = "the clock was set back: dates in %s were in the future; shifted them back by %d s"
-            logger.warning(said, self._tree, seconds)
-
-    def run(self, jobs: int) -> TaskResult:
-        """Build the missing packages, without those that an earlier attempt published."""
-        self._left = compare_with_disk(self._plan)
-        with self._shelf.building():
-            return super().run(jobs)
-
-    def keep_built(self, package: Path) -> None:
-        """Copy a package for tests and extensions, and announce it."""
-        self._shelf.add(package, self.seconds.get(package.name, 0.0))
-        self._run.announce(package.name)
-
-    def take(self, step: BuildStep) -> None:
-        """Handle a step; flush a finished staging to the disk before packages are made from it."""
-        if step.kind == "package":
-            output_folder.seal_stagings(self._out)
-        super().take(step)
-
-    def collect(self, outcome: Outcome, jobs: int, log: Path) -> TaskResult:
-        """Return the build's error, if any; the packages' tests are separate tasks."""
-        output_folder.seal_stagings(self._out)
-        return TaskResult(seconds=self.seconds, error=self.error_of(outcome, jobs, log))
-
-    def prepare_retry(self, error: MegabuildError) -> str:
-        """Retry with a new staging if the swap refuses a tree that was reused unchecked."""
-        if not isinstance(error, SwapRefused):
-            return super().prepare_retry(error)
-        if self._swap_retried or self._left.staging_decision.decision != "reuse":
-            return ""
-        self._swap_retried = True
-        output_folder.drop_stagings(self._out)
-        return "retrying: staging runs again with the tree's objects"
-
+    @property
     def figures(self) -> dict[str, Any]:
-        """Return this task's fields of the run's summary."""
+        """The task's fields of the run's summary."""
         return {
-            "staging": self._left.staging_decision.decision,
+            "staging": self._plan.staging_decision.decision,
             "staging_seconds": round(self._parser.staging_seconds, 1),
             "swaps": self._parser.swaps,
         }
+
+    def _build(self, jobs: int, stop: threading.Event) -> TaskResult:
+        """Build the missing packages; retry with a new staging if the swap refuses a tree that was reused unchecked."""
+        result = self._attempt(jobs, stop)
+        if isinstance(result.error, SwapRefused) and self._plan.staging_decision.decision == "reuse":
+            output_folder.drop_stagings(self._plan.options.state / "out")
+            headline = result.error.message.splitlines()[0]
+            logger.warning("%s: retrying: staging runs again with the tree's objects", headline)
+            result = self._attempt(jobs, stop)
+        return result
+
+    def _attempt(self, jobs: int, stop: threading.Event) -> TaskResult:
+        plan = self._plan = compare_with_disk(self._run.plan)
+        options, state = plan.options, plan.options.state
+        if not plan.missing:
+            return TaskResult(seconds={})
+        with self._shelf.building(), Attempt(self._run, NAME, state, jobs=jobs, stop=stop) as attempt:
+            self._parser = attempt.parser
+            build = PackageBuild(attempt, plan.items, self._seconds, shelf=self._shelf)
+            sandbox = make_sandbox_paths(
+                plan, self._run.isolation, state=state, recipe=options.recipe,
+                channels=plan.environment.channels, written=("tree",) if plan.stages else (),
+                heavy_jobs=self._budget.heavy_jobs,
+            )  # fmt: skip
+            source = {"torch_source_path": (sandbox.source,)} if sandbox.source is not None else {}
+            env = {
+                "STAGING_FINGERPRINT": plan.staging.digest,
+                "TORCH_TREE": f"{sandbox.state_inside}/tree",
+                "TORCH_CCACHE": sandbox.launcher,
+            }
+            name = plan.staged_name if plan.stages else plan.missing[0].name
+            attempt.row.phase(title(name, "", "environment"))
+            if plan.stages:
+                _prepare_tree(plan)
+            job = make_job(
+                plan, sandbox, {**plan.overrides, **source}, jobs=jobs, env=env, planned=list(build.missing),
+                keep_going=options.keep_going, test=False,
+            )  # fmt: skip
+            _, error = build.run(sandbox, job)
+            return TaskResult(seconds=self._seconds, error=error)
+
+
+def _prepare_tree(plan: Plan) -> None:
+    """Prepare the tree before anything is compiled in it."""
+    logger.debug("%s", staging_sentence(plan))  # the plan has shown it already
+    state = plan.options.state
+    tree = state / "tree"
+    tree_reuse.prepare_tree(plan.staging_decision, tree, state / "out", plan.staging)
+    # The recipe must work without megabuild, so it has its own tree_dates.py, which sync_tree.py imports too.
+    tree_dates = plan.options.recipes / "tree_dates.py"
+    # never run another feedstock's code outside the isolation
+    if (
+        tree_dates.is_file()
+        and plan.options.own
+        and (seconds := runpy.run_path(str(tree_dates))["mend"](tree).seconds)
+    ):
+        message = "the clock was set back: dates in %s were in the future; shifted them back by %d s"
+        logger.warning(message, tree, seconds)

@@ -115,19 +115,22 @@ def make_sandbox_paths(
     return sandbox
 
 
-def job(
+def make_job(
     plan: Plan,
     sandbox: SandboxPaths,
     overrides: Mapping[str, Sequence[str]],
     *,
     jobs: int,
     env: Mapping[str, str],
+    planned: Sequence[str] = (),
+    test: bool = True,
     tests: Sequence[str] = (),
+    keep_going: bool = False,
 ) -> Job:
-    """Return the worker's job without its packages, and write the variant file for rattler-build.
+    """Return the worker's job, and write the variant file for rattler-build.
 
-    ``overrides`` replace variant values of the config, ``env`` adds variables for the recipe's scripts, ``tests`` are
-    packages to test instead of building.
+    ``overrides`` replace variant values of the config, ``env`` adds variables for the recipe's scripts. For the others
+    see :class:`Job`.
     """
     config = plan.options.config
     variant = chosen(config, overrides)
@@ -143,5 +146,8 @@ def job(
         channels=sandbox.channels,
         named=any(item.package.names_channels for item in plan.all_items),
         env={"CPU_COUNT": str(jobs), **env, **sandbox.environment},
+        planned=planned,
+        test=test,
         tests=tests,
+        keep_going=keep_going,
     )

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from groundwork import channel_folder, files
 from megabuild.engine.supervisor import TESTS
-from megabuild.run.work import BROKEN
+from megabuild.run.attempt import BROKEN
+from megabuild.run.graph import Inbox
 
 
 class Shelf:
     """The packages that PyTorch's build has finished so far; all methods may be called from any thread."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, inbox: Inbox) -> None:
         self.folder = state / TESTS / "built"  #: builds cannot write it
+        self._inbox = inbox
         self._out, self._broken = state / "out", state / TESTS / BROKEN
         self._lock = threading.Lock()
         self._building = False
@@ -24,11 +26,12 @@ class Shelf:
         self._rejected: set[str] = set()
 
     def add(self, package: Path, seconds: float) -> None:
-        """Copy a package; ``seconds``: duration of its build script."""
+        """Copy a package and announce it to the graph; ``seconds``: duration of its build script."""
         copy = self.folder / package.parent.name / package.name
         files.copy(package, copy)
         with self._lock:
             self._seconds[copy] = seconds
+        self._inbox.put(package.name)
 
     def copies(self) -> dict[Path, float]:
         """Return the complete copies, with the durations of their build scripts."""

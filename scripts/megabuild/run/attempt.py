@@ -1,0 +1,126 @@
+"""One attempt at a task: runs the worker, follows its logs, and explains its failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from groundwork.errors import MegabuildError
+from groundwork.machine import MemoryWatch
+from megabuild.engine.job import Job, Outcome
+from megabuild.engine.logs import LogFollower, ScriptLine
+from megabuild.engine.supervisor import run_worker
+from megabuild.isolation.base import Isolation
+from megabuild.plan.plan import Plan
+from megabuild.run.build_output import STAGING, BuildStep, LogTail, Parser
+from megabuild.run.failure import Failure, first_error_below
+from megabuild.run.failure_shell import remove_programs, write_failure_shell
+from megabuild.run.graph import Stopped
+from megabuild.run.logfile import LogFile
+from megabuild.run.sandbox_paths import SandboxPaths
+from megabuild.status.status import PHASE, Status, script_lines
+
+#: Seconds between two polls of logs while ninja compiles: polling is most of the driver's own CPU time.
+_COMPILING_SECONDS = 0.25
+#: Name of the folder of packages that failed their tests.
+BROKEN = "broken"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Objects that all tasks of a run share."""
+
+    plan: Plan  #: its state is locked
+    isolation: Isolation
+    status: Status
+    log: LogFile  #: the run's own
+
+
+class Attempt(AbstractContextManager["Attempt"]):
+    """One attempt at a task, with a row in the status; it ends early, by :class:`Stopped`, once ``stop`` is set.
+
+    ``state`` is the folder from which a later attempt resumes. Lines go to ``log``, by default the run's; phases are
+    logged at ``level``.
+    """
+
+    def __init__(
+        self, run: RunContext, name: str, state: Path, *, jobs: int, stop: threading.Event,
+        log: LogFile | None = None, level: int = PHASE,
+    ) -> None:  # fmt: skip
+        self.run, self.name, self.state, self.jobs = run, name, state, jobs
+        self.log = log or run.log
+        self.row = run.status.task(name, level=level)
+        self.parser = Parser()
+        self.phase = ""  #: the phase that the build script announced last
+        self._stop, self._memory, self._tail = stop, MemoryWatch(), LogTail(run.plan.staged_name)
+        self._compiling = False
+
+    def __exit__(self, *_: object) -> None:
+        """End the row's phase."""
+        self.row.idle()
+
+    def halt(self) -> None:
+        """Raise :class:`Stopped` if the task is to end."""
+        if self._stop.is_set():
+            raise Stopped(self.name)
+
+    def follow(
+        self, sandbox: SandboxPaths, job: Job, on_steps: Callable[[Iterable[BuildStep]], object] = list
+    ) -> Outcome:
+        """Run the worker to its end; log everything that it and its scripts print.
+
+        ``on_steps`` takes the scripts' new steps several times a second, mostly none; by default, steps are ignored.
+        """
+        remove_programs(self.state)
+        due = 0.0
+
+        def take_engine_line(text: str) -> None:
+            masked = self.log.write("engine", text)
+            self._tail.add_engine(masked)
+            script_lines.info("engine: %s", masked)
+
+        def tick(*, last: bool = False) -> None:
+            nonlocal due
+            if last or time.monotonic() >= due:
+                on_steps(self._steps(follower.poll(last=last)))
+                self._memory.tick()
+                # outside ninja, poll all the time: a short script's log may disappear within a moment
+                due = time.monotonic() + (_COMPILING_SECONDS if self._compiling else 0.0)
+            if not last:
+                self.halt()
+
+        with LogFollower(self.state) as follower:
+            outcome = run_worker(sandbox, job, on_line=take_engine_line, on_tick=tick)
+            tick(last=True)
+        return outcome
+
+    def _steps(self, lines: Iterable[ScriptLine]) -> Iterator[BuildStep]:
+        """Log the scripts' lines, and yield the steps that they announce."""
+        for line in lines:
+            name = line.package.name
+            source = " ".join(word for word in (name or STAGING, name and line.python) if word)
+            source = f"test:{source}" if line.kind == "test" else source
+            masked = self.log.write(source, line.text)
+            self._tail.add(line.script, masked)
+            script_lines.info("%s: %s", source, masked)
+            for step in self.parser.feed(line):
+                self._compiling = step.kind == "count" and step.done < step.total
+                yield step
+
+    def explain(
+        self, outcome: Outcome, sandbox: SandboxPaths, *, aside: Path, broken: Collection[str], what: str = ""
+    ) -> MegabuildError:
+        """Return a failed worker's error; the package files ``broken``, now in ``aside``, failed their tests."""
+        culprit, shell = self._tail.culprit(outcome, broken), None
+        if outcome.kind == "build":
+            first = first_error_below(culprit.lines, sandbox.state_inside, self.state)
+            shell = write_failure_shell(sandbox, culprit, first)
+        return Failure(
+            outcome=outcome, lines=culprit.lines, what=what or culprit.what, phase=self.phase, jobs=self.jobs,
+            log=self.log.path, state=self.state, short=self._memory.short(), aside=aside,
+            inside=sandbox.state_inside, package=culprit.package, shell=shell,
+        ).error()  # fmt: skip

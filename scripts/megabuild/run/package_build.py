@@ -1,0 +1,149 @@
+"""Builds packages with rattler-build in one attempt at a task: prepares its folder, reports and verifies packages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from groundwork import channel_folder, files
+from groundwork.errors import BuildError, MegabuildError
+from groundwork.progress import title
+from groundwork.text import Sign, duration
+from megabuild.configs.render import PlannedPackage
+from megabuild.engine import archive, output_folder, reproducible
+from megabuild.engine.job import Job, Outcome
+from megabuild.plan.plan import PlanItem
+from megabuild.plan.published import paths
+from megabuild.run.attempt import BROKEN, Attempt
+from megabuild.run.build_output import BuildStep
+from megabuild.run.sandbox_paths import SandboxPaths
+from megabuild.run.shelf import Shelf
+from megabuild.status.status import PHASE, logger
+
+#: zstd's level for packages. libtorch 2.13.0 for the CPU: 93 MB in 11 CPU seconds; at level 17, 87 MB in 162.
+_COMPRESSION = 10
+
+
+class PackageBuild:
+    """The build of the missing ones among ``items``, the packages of one recipe.
+
+    Packages that an earlier run built from the same inputs are only tested. rattler-build also gets the published
+    ``items`` and the published files ``needs``, since it needs them to build or test the others. A ``shelf`` gets a
+    copy of each package that is built. ``seconds`` has the durations of build scripts by file name, also those of
+    earlier attempts.
+    """
+
+    def __init__(
+        self, attempt: Attempt, items: Sequence[PlanItem], seconds: dict[str, float], *,
+        needs: Iterable[str] = (), shelf: Shelf | None = None,
+    ) -> None:  # fmt: skip
+        self._attempt, self._items, self._seconds, self._shelf = attempt, items, seconds, shelf
+        self._out = attempt.state / "out"
+        self.missing = {item.package.file_name: item.package for item in items if not item.exists}
+        options = attempt.run.plan.options
+        own = (item.package.file_name for item in items if item.exists)
+        untested = output_folder.prepare_output(
+            attempt.state,
+            inputs={item.package.file_name: item.fingerprint for item in items},
+            published=paths(options.packages, [*own, *needs]),
+            platform=options.config.platform,
+        )
+        self._seen = {path.name for path in channel_folder.package_files(self._out)}
+        for name in untested:
+            self._keep(self._out / name)
+
+    def run(self, sandbox: SandboxPaths, job: Job) -> tuple[Outcome, MegabuildError | None]:
+        """Run rattler-build; return how it ended, and the error of a failed worker or of missing packages."""
+        attempt = self._attempt
+        outcome = attempt.follow(sandbox, job, self._take)
+        output_folder.seal_stagings(self._out)
+        if not outcome.ok:
+            aside = self._out / BROKEN
+            broken = [path.name for path in aside.glob("*.conda")]
+            return outcome, attempt.explain(outcome, sandbox, aside=aside, broken=broken)
+        missing = sorted(
+            self.missing.keys() - {path.name for path in channel_folder.package_files(self._out)}
+        )
+        if not missing:
+            return outcome, None
+        return outcome, BuildError(
+            f"{len(missing)} of {len(self.missing)} packages not built: {', '.join(missing)}\nlog: {attempt.log.path}",
+            "correct the cause, then run again: finished packages are kept",
+        )
+
+    def _take(self, steps: Iterable[BuildStep]) -> None:
+        for step in steps:
+            self._show(step)
+            if step.kind != "count":
+                self._look()
+        self._look()
+
+    def _show(self, step: BuildStep) -> None:
+        """Show a step of the build scripts in the status."""
+        attempt, row = self._attempt, self._attempt.row
+        if step.kind == "count":
+            row.advance(step.done, step.total)
+        elif step.kind == "phase":
+            attempt.phase = step.phase
+            label = title(step.package or attempt.run.plan.staged_name, step.python, step.phase)
+            row.phase(label, point=f"{step.package} {step.phase}")
+        elif step.kind == "package":
+            output_folder.seal_stagings(self._out)  # before packages are made from a finished staging
+            row.phase(f"{step.label}: build script", level=logging.DEBUG)
+        elif step.kind == "test":  # a test names its package without the build string
+            row.phase(f"testing {attempt.name}")
+            tested = [package.id.label for package in self.missing.values() if package.name == step.package]
+            attempt.run.status.set_packages(tested, "testing")
+        else:
+            logger.info("%s", step.sentence if row.level == PHASE else f"{attempt.name}: {step.sentence}")
+
+    def _look(self) -> None:
+        """Report new packages in the output folder."""
+        for path in channel_folder.package_files(self._out):
+            if path.name in self._seen:
+                continue
+            self._seen.add(path.name)
+            if path.name in self.missing:
+                package, status = self.missing[path.name].id, self._attempt.run.status
+                seconds = self._seconds[path.name] = round(self._attempt.parser.seconds(), 1)
+                # a package that only picks files of a compile has no script
+                took = f" in {duration(seconds)}" if round(seconds) else ""
+                logger.info("%s %s: built%s", Sign.done, package.label, took)
+                status.set_packages([package.label], "built")
+                status.time_left.reach(f"built {package.name}")
+                if any(
+                    status.record.packages.get(item.package.id.label) == "waiting" for item in self._items
+                ):
+                    self._attempt.row.phase("preparing the next package's environment", level=logging.DEBUG)
+                else:
+                    self._attempt.row.idle()
+                self._keep(path)
+
+    def _keep(self, package: Path) -> None:
+        if self._shelf is not None:
+            self._shelf.add(package, self._seconds.get(package.name, 0.0))
+
+    def finish(self, outcome: Outcome) -> list[archive.Archive]:
+        """Verify the packages that passed their tests, even if others failed."""
+        finished = self._attempt.state / output_folder.FINISHED
+        files.remove(finished)
+        archives = []
+        for path in channel_folder.package_files(self._out):
+            if path.name in self.missing and path.name in outcome.passed:
+                package = self.missing[path.name]
+                self._attempt.row.phase(title(package.name, package.python or "", "normalise"))
+                archives.append(finish(self._attempt, package, path, finished))
+        return archives
+
+
+def finish(attempt: Attempt, package: PlannedPackage, path: Path, folder: Path) -> archive.Archive:
+    """Write a normalised copy of a tested package below ``folder``, for publication, and verify it.
+
+    Raises IntegrityError: It is not the planned package.
+    """
+    target, plan = folder / path.parent.name / path.name, attempt.run.plan
+    local = plan.environment.local
+    # a large package takes minutes
+    reproducible.normalise(path, target, plan.date, level=_COMPRESSION, local=local, halt=attempt.halt)
+    return archive.verify(package, target)

@@ -44,8 +44,8 @@ def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
 
 
 def _work(plan: Plan) -> str:
-    left = store_lookup.when_fetched(plan)
-    count = len(left.missing) + sum(len(task.packages) for task in left.extensions.missing)
+    left = store_lookup.when_fetched(plan, plan.stored)
+    count = len(left.missing) + sum(len(task.packages) for task in left.missing_tasks)
     fetched = len(plan.stored.packages)
     if not count:
         return f"fetch {counted(fetched, 'package')}" if fetched else "do nothing: all exist"

@@ -10,7 +10,7 @@ from tiny import Tiny, make_channel, provider
 
 from megabuild.plan import planning
 from megabuild.plan.plan import Extensions, PlanItem, Task
-from megabuild.run.summary import PackageResult, Summary, install_line
+from megabuild.run.summary import PackageResult, install_line
 
 
 def test_the_line_names_packages_python_and_what_this_machine_lacks(
@@ -22,11 +22,10 @@ def test_the_line_names_packages_python_and_what_this_machine_lacks(
     monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "")  # as without a driver
     plan = Tiny(output=tmp_path / "output", channel=channel).plan()
     rows = tuple(PackageResult(package=item.package.id, status="built") for item in plan.items)
-    summary = Summary(ok=True, config="tiny", packages=rows, seconds=1.0, log=Path("x"), channel=Path("x"))
-    line = install_line(plan, summary)
+    line = install_line(plan, rows)
     assert line.startswith("CONDA_OVERRIDE_CUDA=13.2 CONDA_OVERRIDE_GLIBC=9.9 python3 ")
     assert line.endswith(f"tinypy --python 3.12 --from tiny-rehearsal -o {plan.options.output}")
-    assert install_line(plan, replace(summary, packages=())) == ""
+    assert install_line(plan, ()) == ""
 
 
 def test_the_line_names_an_extension_for_all_pythons(tiny: Tiny, tmp_path: Path) -> None:
@@ -41,5 +40,4 @@ def test_the_line_names_an_extension_for_all_pythons(tiny: Tiny, tmp_path: Path)
     tasks = (task("pyg-lib", "3.10", None), task("scatter", "3.12", "3.12"), task("sparse", "3.10", "3.10"))
     plan = replace(plan, extensions=Extensions(tasks=tasks))
     rows = tuple(PackageResult(package=item.package.id, status="built") for item in plan.all_items)
-    summary = Summary(ok=True, config="tiny", packages=rows, seconds=1.0, log=Path("x"), channel=Path("x"))
-    assert " ./env pyg-lib scatter --python 3.12 " in install_line(plan, summary)
+    assert " ./env pyg-lib scatter --python 3.12 " in install_line(plan, rows)

@@ -33,7 +33,8 @@ def a_plan(options: Options) -> Plan:
     packages = render(options.config, options.recipe)
     return Plan(
         options=options,
-        items=tuple(PlanItem(package=package, exists=number == 0) for number, package in enumerate(packages)),
+        items=tuple(PlanItem(package=package) for package in packages),
+        existing=frozenset({packages[0].file_name}),
         left_out={"3.14": "none here"},
         environment=Environment(channels=(Path("/channel"),), pythons=("3.12",)),
         estimate=Estimate(
@@ -89,7 +90,7 @@ def test_a_plan_lists_every_package_and_its_state(options: Options) -> None:
     lines = plan_lines(plan)
     for item in plan.items:
         (line,) = (line for line in lines if line.startswith(item.package.file_name.removesuffix(".conda")))
-        assert line.endswith("exists" if item.exists else "build")
+        assert line.endswith("exists" if item.package.file_name in plan.existing else "build")
         assert len(line) <= 80
     text = "\n".join(lines)
     assert re.search(r"! Python 3\.14 .*: none here", text)

@@ -85,8 +85,10 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[[Options], Plan]:
 
 
 def test_the_matrix_s_own_release_and_a_rehearsal_read_nothing(ask: Ask) -> None:
-    assert read_release(ask(None), pytest.fail) == TorchRelease()
-    assert read_release(ask("9.9.9", rehearse=True), pytest.fail) == TorchRelease()
+    notes: list[object] = []
+    assert read_release(ask(None), notes.append) == TorchRelease()
+    assert read_release(ask("9.9.9", rehearse=True), notes.append) == TorchRelease()
+    assert not notes
 
 
 def test_a_free_threaded_python_that_the_channel_is_not_ready_for_is_left_out_unless_asked_for(

@@ -51,7 +51,7 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     heavy = figures is not None and figures.memory * GB > bytes_per_compile(cuda=True)
     largest = int(figures.memory * GB) if figures else 0
     ordinary = bytes_per_compile(cuda=False) if heavy else largest
-    tasks = [task for task in plan.extensions.missing if task.how != "nothing"]
+    tasks = [task for task in plan.missing_tasks if task.how != "nothing"]
     if any(task.how == "compile" for task in tasks):
         ordinary = max(ordinary, bytes_per_compile(cuda=accelerator == "cuda"))
     jobs = compile_jobs(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -30,7 +30,6 @@ from pyg_extensions.table import find
 class PlanItem:
     package: PlannedPackage
     fingerprint: str = ""  #: sha256 over its inputs
-    exists: bool = False  #: it is published, verified, and was made from the same inputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +60,8 @@ class Task:
         return tuple(item.package for item in self.items)
 
     @property
-    def exists(self) -> bool:
-        return all(item.exists for item in self.items)
+    def file_names(self) -> list[str]:
+        return [item.package.file_name for item in self.items]
 
     @property
     def base_python(self) -> str:
@@ -79,11 +78,6 @@ class Task:
 class Extensions:
     tasks: tuple[Task, ...] = ()  #: sorted by name
     reason: str = ""  #: why there are none
-
-    @property
-    def missing(self) -> tuple[Task, ...]:
-        """Tasks with missing packages."""
-        return tuple(task for task in self.tasks if not task.exists)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +115,8 @@ class Plan:
 
     options: Options
     items: tuple[PlanItem, ...]  #: PyTorch's packages in build order
+    #: file names of packages that are published, verified, and were made from the same inputs
+    existing: frozenset[str] = frozenset()
     left_out: Mapping[str, str]  #: Pythons of the config that cannot be built here, with the reason
     environment: Environment  #: made by the provider; its overrides include the requested ones
     #: everything that libtorch's compile depends on; its digest is the salt of the engine's staging cache
@@ -145,16 +141,22 @@ class Plan:
             raise self.isolation
         return self.isolation
 
-    def map_items(self, change: Callable[[PlanItem], PlanItem]) -> Plan:
-        """Return the plan with ``change`` applied to each of its packages."""
-        tasks = (replace(task, items=tuple(map(change, task.items))) for task in self.extensions.tasks)
-        extensions = replace(self.extensions, tasks=tuple(tasks))
-        return replace(self, items=tuple(map(change, self.items)), extensions=extensions)
-
     @property
     def missing(self) -> tuple[PlannedPackage, ...]:
         """PyTorch's packages that are not published yet."""
-        return tuple(item.package for item in self.items if not item.exists)
+        packages = (item.package for item in self.items)
+        return tuple(package for package in packages if package.file_name not in self.existing)
+
+    @property
+    def missing_tasks(self) -> tuple[Task, ...]:
+        """The extensions' tasks with missing packages."""
+        tasks = self.extensions.tasks
+        return tuple(task for task in tasks if not self.existing.issuperset(task.file_names))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all packages exist."""
+        return self.existing.issuperset(item.package.file_name for item in self.all_items)
 
     @property
     def stages(self) -> bool:
@@ -188,7 +190,7 @@ class Plan:
     def compiles(self) -> bool:
         """Whether the run compiles PyTorch or an extension."""
         return bool(self.missing and self.compiles_torch) or any(
-            task.how == "compile" for task in self.extensions.missing
+            task.how == "compile" for task in self.missing_tasks
         )
 
     @property

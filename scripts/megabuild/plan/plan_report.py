@@ -10,7 +10,7 @@ from groundwork.result import Result
 from groundwork.text import Sign, counted, size, table, to_dict
 from megabuild.plan import store_lookup
 from megabuild.plan.extensions import NO_PYTORCH
-from megabuild.plan.plan import Extensions, Plan, PlanItem
+from megabuild.plan.plan import Extensions, Plan
 from megabuild.providers.environment import Pending
 
 _STAGING = {
@@ -32,10 +32,10 @@ def plan_lines(plan: Plan) -> list[str]:
     environment, fetched = plan.environment, plan.stored.packages
     verb = "build" if plan.compiles_torch else "unpack"
     names = [item.package.file_name for item in plan.items]
-    states = [_state(item, verb, fetched) for item in plan.items]
+    states = [_state(name, verb, plan.existing, fetched) for name in names]
     rows = [(name.removesuffix(".conda"), state) for name, state in zip(names, states, strict=True)]
     lines = [_headline(plan), "", *table(("package", "state"), rows), ""]
-    if extensions := extension_lines(plan.extensions, fetched):
+    if extensions := extension_lines(plan.extensions, plan.existing, fetched):
         lines += [*extensions, ""]
     lines += [f"{Sign.warning} {note}" for note in (*_left_out_notes(plan.left_out), *plan.notes)]
     if plan.options.rehearse and (plan.overrides or environment.stand_ins):
@@ -47,8 +47,8 @@ def plan_lines(plan: Plan) -> list[str]:
         lines.append(f"downloads first: {download.count} {download.what} ({size(download.size)})")
     if plan.stored.staging is not None:
         lines.append(f"the finished {plan.staged_name} comes from the store {plan.stored.address}")
-    figures, left = plan.estimate, store_lookup.when_fetched(plan)
-    if not left.missing and not left.extensions.missing:
+    figures, left = plan.estimate, store_lookup.when_fetched(plan, plan.stored)
+    if left.is_done:
         return [*lines, f"nothing to build: {'the store has the rest' if fetched else 'all packages exist'}"]
     if left.missing and plan.stages and not plan.stored.staging:
         lines.append(staging_sentence(plan))
@@ -78,10 +78,10 @@ def _headline(plan: Plan) -> str:
     return ", ".join([f"{config.name}: {kind} {product} for {config.platform}", *filter(None, details)])
 
 
-def _state(item: PlanItem, otherwise: str, fetched: Container[str]) -> str:
-    if item.exists:
+def _state(file_name: str, otherwise: str, existing: Container[str], fetched: Container[str]) -> str:
+    if file_name in existing:
         return f"{Sign.kept} exists"
-    return "fetch" if item.package.file_name in fetched else otherwise
+    return "fetch" if file_name in fetched else otherwise
 
 
 def staging_sentence(plan: Plan) -> str:
@@ -101,7 +101,9 @@ def shared_sentence(plan: Plan) -> str:
     return f"{shared.config} shares its objects: about {', '.join(parts)}"
 
 
-def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> list[str]:
+def extension_lines(
+    extensions: Extensions, existing: Container[str] = (), fetched: Container[str] = ()
+) -> list[str]:
     """Return the table of PyTorch Geometric's extensions, with reasons below; ``fetched`` files come from a store."""
     if extensions.reason:
         none = extensions.reason == NO_PYTORCH
@@ -109,9 +111,9 @@ def extension_lines(extensions: Extensions, fetched: Container[str] = ()) -> lis
     rows, reasons = [], dict[str, dict[str, None]]()
     for task in extensions.tasks:
         how = task.how.replace("nothing", f"{Sign.failed} fails")
-        for item in task.items:
-            state = _state(item, how, fetched)
-            rows.append((item.package.id.label, state))
+        for package in task.packages:
+            state = _state(package.file_name, how, existing, fetched)
+            rows.append((package.id.label, state))
             if state == how and task.reason:
                 reasons.setdefault(task.reason, {})[task.extension] = None
     lines = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
@@ -134,9 +136,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     config, extensions, in_store = plan.options.config, plan.extensions, plan.stored
     tasks = [
         {
-            **to_dict(task, "name extension python how reason exists"),
+            **to_dict(task, "name extension python how reason file_names"),
+            "exists": plan.existing.issuperset(task.file_names),
             "wheel": str(task.wheel) if task.wheel else None,
-            "file_names": [package.file_name for package in task.packages],
         }
         for task in extensions.tasks
     ]
@@ -144,7 +146,10 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "config": config.name,
         "rehearsal": plan.options.rehearse,
         **to_dict(config, "platform torch_version"),
-        "packages": [{**to_dict(item.package, _PACKAGE), "exists": item.exists} for item in plan.items],
+        "packages": [
+            {**to_dict(item.package, _PACKAGE), "exists": item.package.file_name in plan.existing}
+            for item in plan.items
+        ],
         "extensions": {"reason": extensions.reason, "tasks": tasks},
         "left_out": dict(plan.left_out),
         "notes": list(plan.notes),

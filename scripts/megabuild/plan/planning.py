@@ -71,11 +71,12 @@ def make_plan(
         reason = problem.message.removeprefix(f"{options.config.name}: ")
         note = f"not asked: {reason}. A build needs it: {problem.remedy}"
         environment = Environment(channels=(), pythons=options.config.pythons, notes=(note,))
-    environment, left_out = _narrow(options, environment, overrides)
+    overrides, left_out = _narrow(options, environment, overrides)
+    source = release.source or environment.source
+    environment = replace(environment, overrides=overrides, source=source)
     isolation = isolation_of(options, environment)
     packages = [package for package in render_recipe(options, environment.overrides) if not package.skipped]
     part, package_parts = parts(options.recipe, options.recipes, own=options.own)
-    environment = replace(environment, source=release.source or environment.source)
     staged = _staging(part, options, packages, environment, isolation)
     items = tuple(
         PlanItem(
@@ -105,25 +106,26 @@ def make_plan(
             shared=find_shared_objects(options, environment.overrides),
         )
     )
-    in_store, notes = store_lookup.ask_store(plan, os.environ, report)
-    plan = replace(plan, stored=in_store, notes=(*plan.notes, *notes))
-    figures, jobs, heavy = estimate(store_lookup.when_fetched(plan))
-    return replace(plan, estimate=figures, jobs=jobs, heavy_jobs=heavy)
+    stored, notes = store_lookup.ask_store(plan, os.environ, report)
+    figures, jobs, heavy = estimate(store_lookup.when_fetched(plan, stored))
+    return replace(
+        plan, stored=stored, notes=(*plan.notes, *notes), estimate=figures, jobs=jobs, heavy_jobs=heavy
+    )
 
 
 def compare_with_disk(plan: Plan) -> Plan:
     """Return the plan, updated with the published packages and the decision on the former compile."""
     state, channel = plan.options.state, plan.options.packages
     published = records(channel)
-
-    def compared(item: PlanItem) -> PlanItem:
-        record = published.get(item.package.file_name)
-        return replace(item, exists=is_published(channel, record, item.fingerprint))
-
+    existing = frozenset(
+        item.package.file_name
+        for item in plan.all_items
+        if is_published(channel, published.get(item.package.file_name), item.fingerprint)
+    )
     decision = tree_reuse.NOTHING_STAGED
     if plan.staging.dependency:
         decision = tree_reuse.decide(state / "tree", state / "out", plan.staging)
-    return replace(plan.map_items(compared), staging_decision=decision)
+    return replace(plan, existing=existing, staging_decision=decision)
 
 
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
@@ -154,8 +156,8 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
 
 def _narrow(
     options: Options, environment: Environment, overrides: Mapping[str, tuple[str, ...]]
-) -> tuple[Environment, dict[str, str]]:
-    """Leave out Pythons that the environment does not have; return it with the remaining overrides, and the reasons."""
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return all overrides without Pythons that the environment does not have, and the reasons for these Pythons."""
     overrides = {**overrides, **environment.overrides}
     reasons = {
         python: environment.left_out.get(python, "not found on this machine, or without headers")
@@ -165,8 +167,7 @@ def _narrow(
     if not options.pythons:  # an incomplete migration to free threading must not stop the other Pythons
         rendered = render_recipe(options, overrides)
         reasons |= solving.free_threaded_gaps(rendered, environment, options.config.platform)
-    overrides, left_out = _leave_out(options, overrides, reasons)
-    return replace(environment, overrides=overrides), left_out
+    return _leave_out(options, overrides, reasons)
 
 
 def _leave_out(

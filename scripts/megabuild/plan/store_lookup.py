@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from groundwork.errors import IntegrityError
+from groundwork.progress import Notes
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Stored
@@ -31,9 +32,7 @@ def _folder(options: Options) -> str:
     return options.run_name if options.own else f"{options.root.resolve().name}/{options.run_name}"
 
 
-def ask_store(
-    plan: Plan, environ: Mapping[str, str], report: Callable[[str], None]
-) -> tuple[Stored, list[str]]:
+def ask_store(plan: Plan, environ: Mapping[str, str], report: Notes) -> tuple[Stored, list[str]]:
     """Return the missing packages that the configured store has, and notes for the plan.
 
     Raises UsageError: The store's address is invalid.
@@ -51,25 +50,21 @@ def ask_store(
             notes.append(f"not fetched from the store: {error.message}")
             return None
 
-    stored = Stored(address=store.shown)
+    packages: dict[str, Record] = {}
+    staging = None
     try:
-        records = {
-            item.package.file_name: record
-            for item in plan.all_items
-            if not item.exists and (record := find(package_key(plan.options, item)))
-        }
-        stored = replace(stored, packages=records)
+        for item in plan.all_items:
+            name = item.package.file_name
+            if name not in plan.existing and (record := find(package_key(plan.options, item))):
+                packages[name] = record
         if any(map(inherits, plan.missing)) and plan.staging_decision.decision != "reuse":
-            stored = replace(stored, staging=find(staging_key(plan)))
+            staging = find(staging_key(plan))
     except StoreError as error:
         notes.append(f"the store cannot be reached, so everything is built here: {error}")
-    return stored, notes
+    return Stored(address=store.shown, packages=packages, staging=staging), notes
 
 
-def when_fetched(plan: Plan) -> Plan:
-    """Return a plan as if all packages that the store has were fetched."""
-    in_store = plan.stored
-    left = plan.map_items(
-        lambda item: replace(item, exists=item.exists or item.package.file_name in in_store.packages)
-    )
-    return replace(left, staging_decision=_FETCHED) if in_store.staging else left
+def when_fetched(plan: Plan, stored: Stored) -> Plan:
+    """Return a plan as if everything that the store has were fetched."""
+    decision = _FETCHED if stored.staging else plan.staging_decision
+    return replace(plan, existing=plan.existing | stored.packages.keys(), staging_decision=decision)

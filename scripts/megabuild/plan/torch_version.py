@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from groundwork import files
 from groundwork.errors import IntegrityError, PreflightError, UsageError
+from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import TARBALLS
 from megabuild.plan.options import Options
@@ -64,7 +65,7 @@ def _other_torch(config: Config, version: str) -> Config:
     return replace(config, torch_version=version, variant={**config.variant, **changed})
 
 
-def read_release(options: Options, report: Callable[[str], None]) -> TorchRelease:
+def read_release(options: Options, report: Notes) -> TorchRelease:
     """Check the user's source, and read its Triton and Pythons; if it names none, the config's are used.
 
     Raises UsageError: The source does not exist, is of another release, or is missing for another release.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -65,12 +65,12 @@ class Driver:
             logger.warning("%s", problem)
 
     def _is_done(self) -> bool:
-        return not self._plan.missing and not self._plan.extensions.missing
+        return self._plan.is_done
 
     def _show_plan(self) -> None:
         """Pass the planned packages to the status, at the start and after each change of the plan."""
         plan, last = self._plan, self._plan.last_run
-        packages = {item.package.id.label: item.exists for item in plan.all_items}
+        packages = {item.package.id.label: item.package.file_name in plan.existing for item in plan.all_items}
         # durations of a run for other Pythons do not apply
         time_left = TimeLeft(last.passed, last.seconds) if plan.rounds == last.pythons else TimeLeft({}, 0.0)
         self.status.plan(packages, time_left)
@@ -113,21 +113,19 @@ class Driver:
         run = RunContext(plan=plan, isolation=isolation, status=status, log=self._log)
         files.remove(plan.options.state / TESTS)
         works: list[Work] = []
-        done = {task.name for task in plan.extensions.tasks if task.exists}
-        for item in plan.items:
-            if item.exists:
-                done |= {item.package.file_name, name_of_test(item.package.file_name)}
+        done = {task.name for task in plan.extensions.tasks if task not in plan.missing_tasks}
+        done |= plan.existing | set(map(name_of_test, plan.existing))
         if plan.missing:
             self._pytorch = PyTorchBuild(run, self._shelf)
             budget = Budget(lambda: plan.jobs, tasks=_TESTS_AT_ONCE)
-            tested = (item for item in plan.items if not item.exists)
+            tested = (item for item in plan.items if item.package.file_name not in plan.existing)
             works = [self._pytorch.work, *(package_test(run, budget, self._shelf, item) for item in tested)]
         else:
             done.add(PYTORCH)
             make_torch_channel(plan, plan.options.state / TESTS)
 
         budget = Budget(lambda: plan.jobs, tasks=_AT_ONCE)
-        for task in plan.extensions.missing:
+        for task in plan.missing_tasks:
             if task.how == "nothing":
                 self._failed[task.name] = BuildError(task.reason)
             else:
@@ -165,7 +163,7 @@ class Driver:
             self.status.set_packages([items[name].package.id.label for name in names], "published")
         if work.name == PYTORCH and result.error is None:
             tree_reuse.finished(plan.options.state / "tree")
-            if plan.extensions.missing:
+            if plan.missing_tasks:
                 make_torch_channel(plan, self._shelf.folder)
 
     def _tick(self) -> None:
@@ -185,7 +183,7 @@ class Driver:
         if not self._plan.environment.pending:
             published.note_channels(self._plan.options.packages, self._plan.environment.channels)
 
-    def summary(self, error: str) -> Summary:
+    def summary(self, error: str, slowest_steps: Mapping[str, float]) -> Summary:
         """Return the run's summary; after a successful compile, also keep its durations for estimates."""
         plan, options = self._plan, self._plan.options
         rows = package_results(plan, self._failed)
@@ -196,15 +194,16 @@ class Driver:
             time_left = self.status.time_left
             last = LastRun(seconds=time_left.seconds, passed=time_left.passed, pythons=plan.rounds)
             keep_last_run(options, last)
-        summary = Summary(
+        return Summary(
             ok=ok,
             config=options.run_name,
             packages=rows,
             seconds=round(time.monotonic() - self._began, 1),
             log=self._log.path,
             channel=options.packages,
+            slowest_steps=slowest_steps,
             error=error,
+            use=install_line(plan, rows),
             failures=tuple(why.failure for why in self._failed.values() if why.failure),
             **figures,
         )
-        return replace(summary, use=install_line(plan, summary))

@@ -60,8 +60,8 @@ def _build(
         LogFile(state / "logs", task.name, Mask(os.environ)) as log,
         Attempt(run, task.name, state, jobs=jobs, stop=stop, log=log, level=logging.DEBUG) as attempt,
     ):
-        needs = (package.file_name for other in others for package in other.packages)
-        build = PackageBuild(attempt, task.items, seconds, needs=needs)
+        needs = [name for other in others for name in other.file_names]
+        build = PackageBuild(attempt, plan, task.items, seconds, needs=needs)
         outcome, error = build.run(*_describe(run, task, attempt, list(build.missing)))
         archives = build.finish(outcome)
         for archived in archives:  # its kernels, and the PyTorch that it was built against
@@ -108,7 +108,8 @@ def make_torch_channel(plan: Plan, built: Path) -> None:
     """
     options = plan.options
     channel = options.state / _TORCH
-    published = paths(options.packages, (item.package.file_name for item in plan.items if item.exists))
+    names = [item.package.file_name for item in plan.items]
+    published = paths(options.packages, [name for name in names if name in plan.existing])
     packages = [*published, *channel_folder.package_files(built)]
     channel_folder.drop_packages(channel, keep=frozenset(path.name for path in packages))
     for path in packages:

@@ -13,7 +13,7 @@ from groundwork.text import Sign, duration
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, output_folder, reproducible
 from megabuild.engine.job import Job, Outcome
-from megabuild.plan.plan import PlanItem
+from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
 from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.build_output import BuildStep
@@ -35,19 +35,19 @@ class PackageBuild:
     """
 
     def __init__(
-        self, attempt: Attempt, items: Sequence[PlanItem], seconds: dict[str, float], *,
-        needs: Iterable[str] = (), shelf: Shelf | None = None,
+        self, attempt: Attempt, plan: Plan, items: Sequence[PlanItem], seconds: dict[str, float], *,
+        needs: Sequence[str] = (), shelf: Shelf | None = None,
     ) -> None:  # fmt: skip
         self._attempt, self._items, self._seconds, self._shelf = attempt, items, seconds, shelf
         self._out = attempt.state / "out"
-        self.missing = {item.package.file_name: item.package for item in items if not item.exists}
-        options = attempt.run.plan.options
-        own = (item.package.file_name for item in items if item.exists)
+        packages = {item.package.file_name: item.package for item in items}
+        self.missing = {name: package for name, package in packages.items() if name not in plan.existing}
+        own = packages.keys() & plan.existing
         untested = output_folder.prepare_output(
             attempt.state,
             inputs={item.package.file_name: item.fingerprint for item in items},
-            published=paths(options.packages, [*own, *needs]),
-            platform=options.config.platform,
+            published=paths(plan.options.packages, [*own, *needs]),
+            platform=plan.options.config.platform,
         )
         self._seen = {path.name for path in channel_folder.package_files(self._out)}
         for name in untested:

@@ -77,8 +77,9 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
     built = shelf.folder / package.subdir / package.file_name
     # one channel per test: a shared one would be reindexed while other tests read it
     channel = state / _CHANNEL
-    published = (item.package.file_name for item in plan.items if item.exists)
-    for path in [*copies, *paths(plan.options.packages, published)]:
+    names = [item.package.file_name for item in plan.items]
+    published = paths(plan.options.packages, [name for name in names if name in plan.existing])
+    for path in [*copies, *published]:
         files.link(path, channel / path.parent.name / path.name)
     channel_folder.write_index(channel, plan.options.config.platform)
     channels = (channel, *plan.environment.channels)

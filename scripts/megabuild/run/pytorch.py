@@ -83,7 +83,7 @@ class PyTorchBuild:
             return TaskResult(seconds={})
         with self._shelf.building(), Attempt(self._run, NAME, state, jobs=jobs, stop=stop) as attempt:
             self._parser = attempt.parser
-            build = PackageBuild(attempt, plan.items, self._seconds, shelf=self._shelf)
+            build = PackageBuild(attempt, plan, plan.items, self._seconds, shelf=self._shelf)
             sandbox = make_sandbox_paths(
                 plan, self._run.isolation, state=state, recipe=options.recipe,
                 channels=plan.environment.channels, written=("tree",) if plan.stages else (),

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from filelock import Timeout
 
@@ -64,7 +63,7 @@ def execute(plan: Plan, follow: Callable[[Status], None] = lambda status: None) 
             log.write("driver", f"error: {message}")
         began, records = run.status.record.began, options.state / RECORDS
         steps = trace.ninja_steps(options.state / "tree" / "build", began)
-        summary = replace(run.summary(message), slowest_steps=trace.slowest(steps))
+        summary = run.summary(message, trace.slowest(steps))
         if status == "done" and not summary.ok:
             status, code = "failed", BuildError.exit_code
         # after an error, report that one rather than a full disk

@@ -33,7 +33,7 @@ def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> bool:
         try:
             for item in plan.all_items:
                 record = plan.stored.packages.get(item.package.file_name)
-                if record is not None and not item.exists:
+                if record is not None and item.package.file_name not in plan.existing:
                     came |= _fetch_package(plan, item, record, store, aside, status)
             # compare again: packages whose download failed must be built
             missing = compare_with_disk(plan).missing
@@ -111,7 +111,7 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
         return
     try:
         for item in plan.all_items:
-            if item.exists:
+            if item.package.file_name in plan.existing:
                 (path,) = published.paths(plan.options.packages, [item.package.file_name])
                 _put_file(
                     store, store_lookup.package_key(plan.options, item), path, item.package.id.label, status

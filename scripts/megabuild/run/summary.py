@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -173,19 +173,20 @@ def package_results(plan: Plan, failed: Mapping[str, MegabuildError]) -> tuple[P
     rows = []
     for item in plan.all_items:
         name = item.package.file_name
-        status = "failed" if name in notes else "missing"
-        row = PackageResult(package=item.package.id, status=status, note=notes.get(name, ""))
-        record = published.get(name)
-        if record is not None and is_published(channel, record, item.fingerprint):
-            row = replace(
-                row, status="skipped" if item.exists else "built", size=record.size, sha256=record.sha256,
-                seconds=0.0 if item.exists else record.seconds, path=str(channel / record.path), note="",
-            )  # fmt: skip
+        record, existed = published.get(name), name in plan.existing
+        if record is None or not is_published(channel, record, item.fingerprint):
+            status = "failed" if name in notes else "missing"
+            rows.append(PackageResult(package=item.package.id, status=status, note=notes.get(name, "")))
+            continue
+        row = PackageResult(
+            package=item.package.id, status="skipped" if existed else "built", size=record.size,
+            sha256=record.sha256, seconds=0.0 if existed else record.seconds, path=str(channel / record.path),
+        )  # fmt: skip
         rows.append(row)
     return tuple(rows)
 
 
-def install_line(plan: Plan, summary: Summary) -> str:
+def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     """Return the command that creates an environment of the built packages; empty if PyTorch is not published.
 
     It takes the newest Python with its extensions, or with PyTorch if it has none. For another feedstock's recipe, it
@@ -196,7 +197,7 @@ def install_line(plan: Plan, summary: Summary) -> str:
     from rattler.virtual_package.virtual_package import VirtualPackageOverrides
 
     options, foreign = plan.options, not plan.options.config.torch_version
-    ids = {row.package for row in summary.packages if row.status in ("built", "skipped")}
+    ids = {row.package for row in rows if row.status in ("built", "skipped")}
     packages = [item.package for item in plan.all_items if item.package.id in ids]
     # a package for all Pythons has the Python that it is built with, and its task has none
     extensions = [(package, task.python) for task in plan.extensions.tasks for package in task.packages]

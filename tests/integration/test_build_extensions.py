@@ -218,7 +218,7 @@ def test_a_wheel_that_fits_is_repackaged_without_a_compiler_and_another_one_make
 ) -> None:
     wheel = write(tmp_path / "wheels" / "torch_cluster-1.6.3.whl", "one")
     choice = Choice(wheel=wheel, reason=wheel.name)
-    monkeypatch.setattr(extensions, "wheel_chooser", lambda *_: lambda extension, python: choice)
+    monkeypatch.setattr(extensions, "choose_wheel", lambda *_: choice)
 
     def run() -> dict[str, str]:
         return statuses(tiny.run(pyg="auto", pythons=("3.11",), extensions=("cluster",)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from megabuild.configs.config import load
@@ -27,7 +28,12 @@ def planned(repository: Path, *, mode: str, lacking: str = "") -> Extensions:
         for name in ("pytorch_scatter", "pytorch_cluster")
         for task in render_tasks(config, name, recipes(repository)[name], {"python": pins})
     ]
-    return Extensions(tasks=tuple(choose_source(task, mode, lacking, choose) for task in tasks))
+    planned = []
+    for task in tasks:
+        choice = choose(task.extension, task.base_python)
+        how, reason = choose_source(choice, mode, lacking)
+        planned.append(replace(task, how=how, reason=reason, wheel=choice.wheel))
+    return Extensions(tasks=tuple(planned))
 
 
 def test_a_fitting_wheel_is_repackaged_and_other_extensions_are_compiled(repository: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from groundwork.errors import PreflightError
 from groundwork.files import sha256
 from groundwork.network.index import PYG_INDEX
+from groundwork.progress import Notes
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage, render
@@ -28,8 +29,6 @@ from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import archs_of, find, recipes, release
 
 Overrides = Mapping[str, tuple[str, ...]]
-#: Looks for a wheel of an extension for one Python.
-WheelChooser = Callable[[str, str], Choice]
 
 #: Reason for no extensions in another feedstock; the plan does not print it.
 NO_PYTORCH = "this is not PyTorch's recipe"
@@ -47,7 +46,7 @@ class ExtensionPlanner:
     sources: sources.Sources  #: for these recipes
 
     @classmethod
-    def find(cls, options: Options, report: Callable[[str], None]) -> ExtensionPlanner:
+    def find(cls, options: Options, report: Notes) -> ExtensionPlanner:
         """Find the recipes and sources of the requested extensions.
 
         Raises UsageError: An extension or a source folder does not exist.
@@ -75,9 +74,7 @@ class ExtensionPlanner:
         """Return the extensions' packages, whose requirements the provider must have."""
         return tuple(package for task in self._tasks(overrides) for package in task.packages)
 
-    def plan(
-        self, environment: Environment, pytorch: Sequence[PlanItem], report: Callable[[str], None]
-    ) -> Extensions:
+    def plan(self, environment: Environment, pytorch: Sequence[PlanItem], report: Notes) -> Extensions:
         """Return the extensions' part of a plan, for PyTorch's packages in an environment."""
         options = self.options
         if self.reason:
@@ -87,46 +84,60 @@ class ExtensionPlanner:
         own = {package.name for task in rendered for package in task.packages}
         own |= {item.package.name for item in pytorch}
         solver = Solver(environment, config.platform, own)
-        choose_wheel = None if options.pyg == "source" else wheel_chooser(config, options, report)
-        tasks = []
+        index = PygIndex(options.pyg_index or PYG_INDEX)
+        needs, tasks = _needs(rendered), []
         for task in rendered:
-            lacking = self.sources.left_out.get(task.extension, "")
-            task = choose_source(task, options.pyg, lacking, choose_wheel)
-            tasks.append(self._add_fingerprint(task, pytorch, solver))
+            choice = Choice(wheel=None, reason="requested with --pyg source")
+            if options.pyg != "source":
+                choice = choose_wheel(task, config, options, index, report)
+            how, reason = choose_source(choice, options.pyg, self.sources.left_out.get(task.extension, ""))
+            wheel, environments = choice.wheel, list[list[str]]()
+            try:
+                environments = [solver.built_with(package) for package in task.packages]
+            except PreflightError as error:
+                how, reason, wheel = "nothing", error.message, None
+            fingerprint = self._fingerprint(task, wheel, pytorch, environments)
+            items = tuple(PlanItem(package=package, fingerprint=fingerprint) for package in task.packages)
+            tasks.append(
+                replace(task, items=items, needs=needs[task.name], how=how, reason=reason, wheel=wheel)
+            )
         return Extensions(tasks=tuple(tasks))
 
-    def _tasks(self, overrides: Overrides) -> tuple[Task, ...]:
-        config = self.options.config
-        values = {**overrides, **self.sources.overrides}
+    def _tasks(self, overrides: Overrides) -> list[Task]:
+        """Render the wanted extensions, and all that these need to be built or tested."""
+        config, values = self.options.config, {**overrides, **self.sources.overrides}
         rendered = (render_tasks(config, name, recipe, values) for name, recipe in self.recipes.items())
-        return _needed([task for tasks in rendered for task in tasks], self.wanted)
+        tasks = [task for several in rendered for task in several]
+        needs, kept = _needs(tasks), set[str]()
+        queue = [task.name for task in tasks if task.extension in self.wanted]
+        while queue:
+            name = queue.pop()
+            if name not in kept:
+                kept.add(name)
+                queue += needs[name]
+        return [task for task in tasks if task.name in kept]
 
-    def _add_fingerprint(self, task: Task, pytorch: Sequence[PlanItem], solver: Solver) -> Task:
-        """Add the fingerprint; a task with an unsolvable environment is not built."""
+    def _fingerprint(
+        self, task: Task, wheel: Path | None, pytorch: Sequence[PlanItem], environments: list[list[str]]
+    ) -> str:
         against = {
             item.package.file_name: item.fingerprint
             for item in pytorch
             if item.package.python in (None, task.base_python)
         }
         folder = self.sources.folders.get(task.extension)
-        environments: list[list[str]] = []
-        try:
-            environments = [solver.built_with(package) for package in task.packages]
-        except PreflightError as error:
-            task = replace(task, how="nothing", wheel=None, reason=error.message)
         common = task.recipe.parent.parent / "common"
-        fingerprint = digest(
+        return digest(
             {
                 "recipe": tree(task.recipe.parent),
                 "common": tree(common) if common.is_dir() else "",
                 "planned": [package.facts for package in task.packages],
                 "torch": against,
-                "wheel": sha256(task.wheel) if task.wheel else "",
-                "sources": [tree(folder)] if folder and not task.wheel else [],
+                "wheel": sha256(wheel) if wheel else "",
+                "sources": [tree(folder)] if folder and not wheel else [],
                 "environments": environments,
             }
         )
-        return replace(task, items=tuple(replace(item, fingerprint=fingerprint) for item in task.items))
 
 
 def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
@@ -142,38 +153,31 @@ def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
     return ""
 
 
-def choose_source(task: Task, mode: str, lacking: str, choose_wheel: WheelChooser | None) -> Task:
-    """Choose a task's input: a wheel if one fits, else its sources.
+def choose_source(choice: Choice, mode: str, lacking: str) -> tuple[str, str]:
+    """Return how a task is made, and why: from a wheel if one fits, else from its sources.
 
-    ``mode`` is ``auto``, ``source`` or ``prebuilt``; ``lacking`` is the reason for missing sources, or empty. Without
-    ``choose_wheel``, wheels are not considered.
+    ``mode`` is ``auto``, ``source`` or ``prebuilt``; ``lacking`` is the reason for missing sources, or empty.
     """
-    choice = Choice(wheel=None, reason="requested with --pyg source")
-    if choose_wheel is not None:
-        choice = choose_wheel(task.extension, task.base_python)
-    how = "repackage" if choice.wheel else "nothing" if lacking or mode == "prebuilt" else "compile"
-    reason = lacking if lacking and not choice.wheel and mode != "prebuilt" else choice.reason
-    return replace(task, wheel=choice.wheel, how=how, reason=reason)
+    if choice.wheel:
+        return "repackage", choice.reason
+    if mode == "prebuilt":
+        return "nothing", choice.reason
+    return ("nothing", lacking) if lacking else ("compile", choice.reason)
 
 
-def wheel_chooser(config: Config, options: Options, report: Callable[[str], None]) -> WheelChooser:
-    """Return a function that looks for a prebuilt wheel; ``config`` already has this run's overrides."""
-    index = PygIndex(options.pyg_index or PYG_INDEX)
-
-    def choose(name: str, python: str) -> Choice:
-        target = WheelTarget(
-            python=python,
-            torch_version=config.torch_version,
-            cuda_version=config.cuda_version,
-            platform=config.platform,
-            glibc=config.variant.get("c_stdlib_version", ("2.28",))[0],
-        )
-        extension = find(name)
-        requirements = WheelRequirements(extension=extension, target=target, archs=archs_of(config.variant))
-        version = release(extension, config.variant).version
-        return find_wheel(requirements, version, index=index, cache=options.cache, report=report)
-
-    return choose
+def choose_wheel(task: Task, config: Config, options: Options, index: PygIndex, report: Notes) -> Choice:
+    """Look for a task's prebuilt wheel; ``config`` already has this run's overrides."""
+    target = WheelTarget(
+        python=task.base_python,
+        torch_version=config.torch_version,
+        cuda_version=config.cuda_version,
+        platform=config.platform,
+        glibc=config.variant.get("c_stdlib_version", ("2.28",))[0],
+    )
+    extension = find(task.extension)
+    requirements = WheelRequirements(extension=extension, target=target, archs=archs_of(config.variant))
+    version = release(extension, config.variant).version
+    return find_wheel(requirements, version, index=index, cache=options.cache, report=report)
 
 
 def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overrides) -> tuple[Task, ...]:
@@ -204,10 +208,10 @@ def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overri
     return tuple(tasks)
 
 
-def _needed(tasks: Sequence[Task], extensions: Sequence[str]) -> tuple[Task, ...]:
-    """Return the tasks of some extensions, and all tasks that these need to be built or tested."""
+def _needs(tasks: Sequence[Task]) -> dict[str, tuple[str, ...]]:
+    """Return for each task, by name, the tasks that it needs to be built or tested."""
     makers = {(package.name, task.python): task.name for task in tasks for package in task.packages}
-    complete: dict[str, Task] = {}
+    needs = {}
     for task in tasks:
         names = [
             re.split(r"[ =<>!~]", spec, maxsplit=1)[0]
@@ -215,13 +219,5 @@ def _needed(tasks: Sequence[Task], extensions: Sequence[str]) -> tuple[Task, ...
             for spec in (*package.build, *package.host, *package.run, *package.test)
         ]
         makes = [makers.get((name, task.python)) or makers.get((name, None)) for name in names]
-        needs = dict.fromkeys(maker for maker in makes if maker and maker != task.name)
-        complete[task.name] = replace(task, needs=tuple(needs))
-    kept: set[str] = set()
-    queue = [task.name for task in tasks if task.extension in extensions]
-    while queue:
-        name = queue.pop()
-        if name not in kept:
-            kept.add(name)
-            queue += complete[name].needs
-    return tuple(task for name, task in complete.items() if name in kept)
+        needs[task.name] = tuple(dict.fromkeys(maker for maker in makes if maker and maker != task.name))
+    return needs

@@ -63,7 +63,7 @@ def run_configs(
             exit_code = exit_code or plan.exit_code
             continue
         show(console, ["", f"[{number}/{len(plans)}] {name}"])
-        own, began = replace(invocation, log=None, entry=entry), time.monotonic()
+        own, began = replace(invocation, entry=entry), time.monotonic()
         code = outcome(partial(_run_planned, plan, own, plan_only=plan_only, remove_trees=remove_trees), own)
         entry |= {"exit_code": code, "log": str(own.log) if own.log else None}
         state = f"{Sign.failed} exit code {code}" if code else Sign.done

@@ -30,7 +30,7 @@ from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.plan import Estimate, Plan
 from megabuild.run import session
 from megabuild.run.summary import PackageResult, Summary
-from megabuild.status.status import Status
+from megabuild.status.status import Status, script_lines
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "linux_64_cuda129")
 Act = Callable[[], None]
@@ -50,6 +50,7 @@ class Runs:
         self.options: list[Options] = []
         self.acts: dict[str, Act] = {}
         self.plans: dict[str, Act] = {}  # extra actions while planning
+        self.incomplete: set[str] = set()  # configs with a failed package
 
     def plan(self, options: Options, *_: object, **how: bool) -> FakePlan:
         for lock in (in_use.SHARED, options.cache_name, objects_lock(options.objects_name)):
@@ -65,10 +66,10 @@ class Runs:
         status = Status(name, Path("/nonexistent"))
         status.record.log = str(log)
         follow(status)
+        script_lines.info("c++ -c x.cpp")
         row = PackageResult(package=PackageId("libtorch", "2.13.0", "cpu_h0_0"), status="built")
-        summary = Summary(
-            ok=True, config=name, packages=(row,), seconds=1.0, log=log, channel=Path("/channel")
-        )
+        ok = name not in self.incomplete
+        summary = Summary(ok=ok, config=name, packages=(row,), seconds=1.0, log=log, channel=Path("/channel"))
         plan.options.state.mkdir(parents=True, exist_ok=True)
         summary.write(plan.options.state / "run.json")
         self.acts.get(name, lambda: None)()
@@ -118,7 +119,7 @@ def build(invocation: Invocation, *arguments: str) -> CliResult:
     return call(invocation, "build", *arguments, "-o", "out")
 
 
-def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocation) -> None:
+def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocation, tmp_path: Path) -> None:
     result = build(invocation, *NAMES, "--keep-going", "-p", "3.12", "-j", "3", "--engine", "docker")
     assert runs.names() == list(NAMES)
     for options in runs.options:
@@ -126,11 +127,13 @@ def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocat
         assert (options.engine, options.output.name) == ("docker", "out")
     shown = [line for line in result.stdout.splitlines() if line.startswith(("[", "plan of"))]
     assert shown[:2] == [f"[1/3] {NAMES[0]}", f"plan of {NAMES[0]}"]
-    assert result.stdout.count("done in 1 s") == 3
+    assert (result.stdout.count("done in 1 s"), result.stdout.count("SHA256SUMS")) == (3, 3)
     assert results(result.stdout) == dict.fromkeys(NAMES, "✓")
     assert result.exit_code == 0
-    alone = build(invocation, "linux_64_cp[u]")
+    assert set(in_use.outputs(tmp_path / "cache")) == {tmp_path / "out"}
+    alone = build(invocation, "linux_64_cp[u]", "-v")
     assert "[1/1]" not in alone.stdout
+    assert ["c++ -c" in output for output in (result.stdout, alone.stdout)] == [False, True]
 
 
 def test_a_failure_is_reported_and_does_not_stop_the_others(
@@ -199,23 +202,42 @@ def test_another_run_is_an_error_before_the_plan(runs: Runs, invocation: Invocat
 
 
 def test_a_signal_stops_the_run_and_the_table_is_printed(runs: Runs, invocation: Invocation) -> None:
-    runs.acts["linux_64_cuda130"] = interrupted
+    runs.acts |= {"linux_64_cpu": fail(BuildError("no such header")), "linux_64_cuda130": interrupted}
     result = build(invocation, *NAMES)
     assert (result.exit_code, runs.names()) == (130, list(NAMES[:2]))
-    assert results(result.stdout) == dict(zip(NAMES, ("✓", "130", "started"), strict=True))
+    assert results(result.stdout) == dict(zip(NAMES, ("8", "130", "started"), strict=True))
     assert "SIGTERM" in result.stderr
 
 
 def test_with_json_there_is_one_document_for_all(runs: Runs, invocation: Invocation) -> None:
-    runs.acts["linux_64_cuda130"] = fail(BuildError("no such header"))
+    acts = iter((lambda: None, fail(BuildError("no such header"))))  # the second plan fails
+    runs.plans["linux_64_cuda130"] = lambda: next(acts)()
     result = build(invocation, *NAMES, "--json")
     document = json.loads(result.stdout)
     first, second, third = document["configs"]
     assert (document["format"], document["exit_code"]) == ("megabuild/run", 8)
     assert (first["config"], first["exit_code"], first["log"]) == (NAMES[0], 0, "/state/linux_64_cpu/run.log")
     assert third["result"]["packages"][0]["status"] == "built"
-    assert second["result"]["error"]["kind"] == "BuildError"
+    assert (second["result"]["error"]["kind"], second["log"]) == ("BuildError", None)
     assert "done in 1 s" in result.stderr, "progress for people"
+
+
+def test_only_trees_of_complete_configs_are_removed(
+    runs: Runs, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[str] = []
+
+    def remove_trees(options: Options) -> int:
+        removed.append(options.config.name)
+        return 10**9
+
+    monkeypatch.setattr(session, "remove_trees", remove_trees)
+    runs.incomplete.add(NAMES[1])
+    result = build(invocation, *NAMES, "--remove-trees")
+    assert (removed, result.exit_code) == ([NAMES[0], NAMES[2]], BuildError.exit_code)
+    assert result.stdout.count("work trees removed: 1.0 GB") == 2
+    build(invocation, NAMES[0])
+    assert len(removed) == 2
 
 
 def test_plans_of_several_build_nothing(runs: Runs, invocation: Invocation) -> None:

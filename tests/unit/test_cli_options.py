@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import GenericAlias
 from typing import get_type_hints
 
 import click
 import pytest
+from calling import call
 
+from command_line import running
 from command_line.main import HELPS, load
 from command_line.options import GroupedCommand
 from command_line.run_command import Invocation
+from groundwork.result import Result
+from megabuild.plan.options import Options
+from pin_audit import bump_command, command
 
 RENEW = "scripts/test tests/unit/test_cli_options.py --renew-options"
 _PROGRAMS = {"build": "python3 build-locally.py", "install-pyg": "scripts/install-pyg"}
@@ -59,6 +65,79 @@ def test_functions_take_the_values_that_click_passes(command: click.Command) -> 
     assert taken == passed
 
 
+def test_build_fills_its_model(
+    invocation: Invocation, repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    taken: list[Options] = []
+    monkeypatch.setattr(running, "run_configs", lambda options, *_, **__: taken.extend(options.values()))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    words = """linux_64_cuda129 linux_64_cuda130 -p 3.12 -p 3.13 --torch 2.14.1 --torch-source pytorch --rehearse
+        --engine podman -j 3 --memory 2.5 --arch-list 9.0 --optimization 0 --upstream-tests -k --deadline 1h -o out
+        --pyg source -e scatter --pyg-index index --pyg-sources sources"""
+    call(invocation, "build", *words.split())
+    first, second = taken
+    assert second.deadline is not None
+    assert (first.earlier, second.deadline.text) == ((), "1h")
+    assert (second.config.name, second.config.torch_version) == ("linux_64_cuda130", "2.14.1")
+    assert second == Options(
+        config=second.config,
+        root=repository,
+        output=tmp_path / "out",
+        cache=tmp_path / "cache",
+        own=True,
+        rehearse=True,
+        pythons=("3.12", "3.13"),
+        engine="podman",
+        keep_going=True,
+        optimization="0",
+        upstream_tests=True,
+        cpu_count=3,
+        pyg="source",
+        pyg_index="index",
+        pyg_sources="sources",
+        extensions=("scatter",),
+        arch_list="9.0",
+        memory=2_500_000_000,
+        torch="2.14.1",
+        torch_source=tmp_path / "pytorch",
+        deadline=second.deadline,
+        earlier=("linux_64_cuda129",),
+    )
+    call(invocation, "build", "linux_64_cpu", "--torch", "2.13.0", "--rehearse")
+    call(invocation, "build", "linux_64_cpu", "-k")
+    assert (taken[2].engine, taken[2].memory, taken[2].torch) == (None, None, None)
+    flags = [(options.rehearse, options.keep_going, options.upstream_tests) for options in taken[2:]]
+    assert flags == [(True, False, False), (False, True, False)]
+
+
+def test_audit_fills_its_model(
+    invocation: Invocation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    taken: list[tuple[str, command.AuditOptions, Path]] = []
+
+    def take(name: str, options: command.AuditOptions, root: Path, **_: object) -> Result:
+        taken.append((name, options, root))
+        return Result()
+
+    monkeypatch.setattr(command, "audit", partial(take, "audit"))
+    monkeypatch.setattr(bump_command, "bump", partial(take, "bump"))
+    page = tmp_path / "page.md"
+    page.touch()
+    call(
+        invocation, "audit", "--package", "all", "--root", str(tmp_path), "--release", "2.14.1", "--upstream", "url",
+        "--ref", "tag", "--tree", str(tmp_path), "--pinning", str(page), "--write", str(page), "--snapshot",
+        "--fail-on", "conflict", "--offline", "--timeout", "5",
+    )  # fmt: skip
+    call(invocation, "audit", "--bump", "newest")
+    expected = command.AuditOptions(
+        package_words=("all",), release="2.14.1", upstream="url", ref="tag", tree=tmp_path, pinning=page, offline=True,
+        timeout=5.0, write=page, fail_on="conflict", snapshot=True,
+    )  # fmt: skip
+    assert taken[0] == ("audit", expected, tmp_path)
+    assert taken[1][:2] == ("bump", command.AuditOptions(bump="newest"))
+
+
 def escape(text: str) -> str:
     """Return text on one line, with a backslash before signs that Markdown would not show."""
     return re.sub(r"[<*|]", r"\\\g<0>", " ".join(text.split()))
@@ -89,7 +168,7 @@ def describe(name: str, command: click.Command) -> Iterator[str]:
 
 def test_the_page_of_options_is_in_step(repository: Path, request: pytest.FixtureRequest) -> None:
     page = repository / "docs" / "options.md"
-    lines = [line for name, command in commands().items() for line in describe(name, command)]
+    lines = [line for name, described in commands().items() for line in describe(name, described)]
     text = "\n".join([_HEAD, *lines])
     if request.config.getoption("--renew-options"):
         page.write_text(text, encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from pin_audit.command import AuditOptions, make_request, make_services
 from pin_audit.recipe_lines import Line, read_lines
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
+from pin_audit.services import Tell
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.targets import find, packages, target
 
@@ -30,9 +30,7 @@ _WITHOUT_EFFECT = ("release", "every", "write", "fail_on", "upstream", "ref", "s
 _VERSION = re.compile(r"""^\s*(?:\{%-?\s*set\s+)?version\s*[:=]\s*["']?(\d[\w.+-]*)["']?""")
 
 
-def bump(
-    options: AuditOptions, root: Path, *, tell: Callable[[str], None], progress: Callable[[str], None]
-) -> Result:
+def bump(options: AuditOptions, root: Path, *, tell: Tell, progress: Tell) -> Result:
     """List the changes in a repository for another version of its package."""
     if given := [name for name in _WITHOUT_EFFECT if getattr(options, name)]:
         word = {"every": "package all"}.get(given[0], given[0].replace("_", "-"))
@@ -70,8 +68,8 @@ def _row(change: Change) -> tuple[str, ...]:
     return place, change.topic, old, new, change.kind, why
 
 
-def _collect(options: AuditOptions, root: Path, progress: Callable[[str], None]) -> Bump:
-    services = make_services(options, lambda _, text: progress(text))
+def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
+    services = make_services(options, progress)
     repos = Repositories(services)
     if len(options.package_words) > 1:
         raise UsageError("--bump takes one package only", "pass a single --package NAME")

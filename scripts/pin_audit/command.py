@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.rows import STATUSES, Status
 from pin_audit.run_sources import gather, sources
-from pin_audit.services import Services
+from pin_audit.services import Services, Tell
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
 from pin_audit.targets import find, packages, target
@@ -57,9 +57,7 @@ class AuditOptions:
         return "all" in self.package_words
 
 
-def audit(
-    options: AuditOptions, root: Path, *, tell: Callable[[str], None], progress: Callable[[str], None]
-) -> Result:
+def audit(options: AuditOptions, root: Path, *, tell: Tell, progress: Tell) -> Result:
     """Audit the repository `root`; write the report, and apply ``--fail-on``."""
     wanted = parse_statuses(options.fail_on) if options.fail_on else ()
     try:
@@ -88,7 +86,7 @@ def parse_statuses(text: str) -> tuple[Status, ...]:
     return tuple(STATUSES[word] for word in words)
 
 
-def _judge(report: Report, wanted: Sequence[Status], tell: Callable[[str], None]) -> int:
+def _judge(report: Report, wanted: Sequence[Status], tell: Tell) -> int:
     """Return the exit code of ``--fail-on``: a row has a wanted status, or a whole source was not read."""
     rows = [
         f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
@@ -109,7 +107,7 @@ def _judge(report: Report, wanted: Sequence[Status], tell: Callable[[str], None]
 
 
 def make(
-    options: AuditOptions, root: Path, *, progress: Callable[[str], None] = lambda _: None
+    options: AuditOptions, root: Path, *, progress: Tell = lambda _: None
 ) -> tuple[Report, tuple[str, ...]]:
     """Audit a repository; return the report, and warnings to print."""
     for name in ("release", "tree", "upstream"):
@@ -119,15 +117,7 @@ def make(
     everything = feedstock.configs(root) if foreign else (load(root, name) for name in available(root))
     # only these configs build with packages that conda-forge pins
     configs = tuple(config for config in everything if config.follows_conda_forge)
-    warnings: dict[str, None] = {}
-
-    def report(source: str, text: str) -> None:
-        if source == "cache":
-            warnings[text] = None
-        else:
-            progress(text)
-
-    services = make_services(options, report)
+    services = make_services(options, progress)
     version, release = options.release, {"upstream": options.upstream, "ref": options.ref}
     if foreign:
         targets = [feedstock.target(root, configs, version=version, **release)]
@@ -150,10 +140,10 @@ def make(
     for request in requests:
         outcomes = outcomes_of[request.target.package]
         if options.snapshot:
-            saved = [snapshots.save(new) for new in snapshots.of(request.target, outcomes, now())]
-            warnings |= dict.fromkeys(f"written: {path}" for path in saved)
+            for snapshot in snapshots.of(request.target, outcomes, now()):
+                services.warnings.append(f"written: {snapshots.save(snapshot)}")
         audits.append(tabulate(request.target, _fill(outcomes, request), names(), foreign=request.foreign))
-    return Report(made=now(), audits=tuple(audits)), tuple(warnings)
+    return Report(made=now(), audits=tuple(audits)), tuple(dict.fromkeys(services.warnings))
 
 
 def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[SourceOutcome]:
@@ -177,10 +167,10 @@ def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[Sour
     return filled
 
 
-def make_services(options: AuditOptions, report: Callable[[str, str], None]) -> Services:
+def make_services(options: AuditOptions, progress: Tell) -> Services:
     """Return the cache, HTTP client and time limit that all sources share."""
     folder = cache_folder(os.environ) / "audit"
-    return Services(folder, offline=options.offline, seconds=options.timeout, report=report)
+    return Services(folder, offline=options.offline, seconds=options.timeout, progress=progress)
 
 
 def make_request(

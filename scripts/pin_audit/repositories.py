@@ -205,7 +205,7 @@ class Repository:
         except AuditError as error:
             if not self.fetched:
                 raise
-            self._services.report("cache", f"{error.message}; using the clone of {self.fetched}")
+            self._services.warn(f"{error.message}; using the clone of {self.fetched}")
             return
         self.fetched = now()
         stamp.write_text(self.fetched, encoding="ascii")

@@ -45,7 +45,7 @@ def gather(
 
     def work() -> None:
         for request, name in waiting:
-            request.services.report(name, f"{request.target.package}: {name}")
+            request.services.report(f"{request.target.package}: {name}")
             outcomes[request.target.package, name] = outcome_of(request, name, reads[name])
 
     # Daemon threads, not a pool: a name server that never answers must not stop the program from ending.

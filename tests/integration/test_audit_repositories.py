@@ -38,9 +38,7 @@ def audit(
     age: float = 3600.0, reports: list[str] | None = None, tree: Path | None = None,
 ) -> SourceOutcome:  # fmt: skip
     told: list[str] = [] if reports is None else reports
-    services = Services(
-        cache, seconds=seconds, offline=offline, max_age=age, report=lambda _, text: told.append(text)
-    )
+    services = Services(cache, seconds=seconds, offline=offline, max_age=age, progress=told.append)
     target = AuditTarget(package="p", version="1", repository=repository, tag=tag, wheel="", builds=())
     request = AuditRequest(
         target=target, services=services, repositories=Repositories(services), configs=(), root=cache,

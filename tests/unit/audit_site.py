@@ -154,13 +154,7 @@ def services(
     timeouts: Timeouts = PATIENT,
 ) -> Services:
     said = [] if told is None else told
-    return Services(
-        folder,
-        offline=offline,
-        seconds=seconds,
-        report=lambda source, text: said.append(f"{source}: {text}"),
-        timeouts=timeouts,
-    )
+    return Services(folder, offline=offline, seconds=seconds, progress=said.append, timeouts=timeouts)
 
 
 def config(platform: str, **variant: str) -> Config:

@@ -101,7 +101,7 @@ def test_credentials_are_sent_and_never_shown(tmp_path: Path) -> None:
         assert site.headers[-1]["authorization"].startswith("Basic ")
         with pytest.raises(NetworkError) as caught:
             given.client.get(f"{address}/bad?token=s3cret")
-        given.report("web", f"asking {address}/page?token=s3cret, {address}/t/s3cret/channel")
+        given.report(f"asking {address}/page?token=s3cret, {address}/t/s3cret/channel")
     assert "s3cret" not in caught.value.message + caught.value.remedy + "".join(told)
     assert "user" not in "".join(told)
 

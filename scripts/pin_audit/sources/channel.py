@@ -51,7 +51,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     platforms = tuple(sorted({config.platform for config in request.configs})) or ("linux-64",)
     if not names:
         return SourceOutcome(source=SOURCE)
-    services.report(SOURCE, f"looking up {len(names)} packages for {', '.join(platforms)}")
+    services.report(f"looking up {len(names)} packages for {', '.join(platforms)}")
     packages_of: dict[str, _Packages] = {}
     troubles: list[str] = []
 

@@ -104,7 +104,7 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Nee
     lines, keys = requirement_lines(recipe, request.root), key_lines(request.root)
     variants: list[tuple[Config, tuple[PlannedPackage, ...]]] = []
     for config in request.configs:
-        request.services.report(SOURCE, f"{request.target.package}: {config.name}")
+        request.services.report(f"{request.target.package}: {config.name}")
         try:
             variants.append((config, render(config, recipe)))
         except ConfigError as error:

@@ -106,7 +106,7 @@ def _look_up(
     chain, commit = (*parent.chain, path), parent.gitlinks[path]
     entry = parent.declared.get(path, {})
     name, above = "/".join(map(clean, chain)), parent.repository
-    repositories.services.report(SOURCE, name)
+    repositories.services.report(name)
     value = day = trouble = asked = ""
     child = None
     try:

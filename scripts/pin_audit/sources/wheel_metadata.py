@@ -112,7 +112,7 @@ def files_of(
         kept = msgspec.json.decode(entry.data)
         return Answer(url=kept["url"], body=kept["page"].encode())
 
-    services.report(SOURCE, f"looking for wheels of {wheel}")
+    services.report(f"looking for wheels of {wheel}")
     return *offered(wheel, where, fetch), client
 
 

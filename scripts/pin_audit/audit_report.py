@@ -44,6 +44,7 @@ class Report:
 
     made: str
     audits: tuple[Audit, ...]
+    warnings: tuple[str, ...] = ()  #: about the cache, and names of written snapshots
 
 
 def to_document(report: Report) -> dict[str, object]:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
-from groundwork.errors import Interrupted, UsageError
+from groundwork.errors import UsageError
 from groundwork.result import Result
-from megabuild.configs.config import Config, available, load, recipe_of
+from megabuild.configs.config import Config, recipe_of
 from megabuild.configs.matrix import MATRIX_FILE
-from pin_audit import feedstock, release, repositories
+from pin_audit import feedstock, release
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, escape, table
 from pin_audit.bump import Bump, BumpContext, Change, collect
 from pin_audit.bump_requirements import rendered_requirements
-from pin_audit.command import AuditOptions, make_request, make_services
+from pin_audit.command import AuditOptions, Session
 from pin_audit.recipe_lines import Line, read_lines
-from pin_audit.repositories import Repositories
-from pin_audit.request import AuditRequest
 from pin_audit.services import Tell
-from pin_audit.sources.wheel_metadata import newest_version
-from pin_audit.targets import find, packages, target
+from pin_audit.targets import find, packages
 
 _WHEEL = "recipe/wheel/recipe.yaml"
 _WITHOUT_EFFECT = ("release", "every", "write", "fail_on", "upstream", "ref", "snapshot")
@@ -35,10 +31,7 @@ def bump(options: AuditOptions, root: Path, *, tell: Tell, progress: Tell) -> Re
     if given := [name for name in _WITHOUT_EFFECT if getattr(options, name)]:
         word = {"every": "package all"}.get(given[0], given[0].replace("_", "-"))
         raise UsageError(f"--{word} has no effect with --bump", f"omit --{word}")
-    try:
-        changes = _collect(options, root, progress)
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted", "run the command again; it reuses cached downloads") from None
+    changes = _collect(options, root, progress)
     document = {"bump": msgspec.to_builtins(changes)}
     lines = _markdown(changes).splitlines()
     return Result(format=FORMAT, format_version=FORMAT_VERSION, document=document, lines=lines)
@@ -69,44 +62,32 @@ def _row(change: Change) -> tuple[str, ...]:
 
 
 def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
-    services = make_services(options, progress)
-    repos = Repositories(services)
     if len(options.package_words) > 1:
         raise UsageError("--bump takes one package only", "pass a single --package NAME")
     package = find(options.package_words[0]) if options.package_words else packages()[0]
     own = feedstock.is_own(root) and (root / package.recipe).is_file()
-    configs = tuple(load(root, name) for name in available(root)) if own else feedstock.configs(root)
-    kept = tuple(config for config in configs if config.follows_conda_forge)
+    session = Session(options, root, progress, foreign=not own)
     recipe, matrix = _lines(root, package.recipe if own else "")
-    old = _built_version(recipe, kept if own else (), package.key)
-
-    def make(version: str | None, local: AuditOptions) -> AuditRequest:
-        if own:
-            audited = target(package, kept, root, version=version)
-        else:
-            audited = feedstock.target(root, kept, upstream=None, ref=None, version=version)
-        return make_request(audited, local, kept, services, repos, root, foreign=not own)
-
+    old = _built_version(recipe, session.pinned if own else (), package.key)
     version = options.bump or ""
     if version == "newest":
-        named = make(None, options).target
-        torch = next((config.torch_version for config in kept), "")
-        version = newest_version(named.wheel, named.index, torch, services)
+        named = session.request(package, None).target
+        version = session.newest_version(named)
         if version == old:
             return Bump(package=named.package, old=old, new=old)
     elif version == old:
         raise UsageError(f"{recipe[0].file}: already at {old}", "pass another version, or: --bump newest")
-    requests = make(old, AuditOptions(timeout=options.timeout)), make(version, options)
-    try:
-        with ThreadPoolExecutor() as pool:
-            before, after = pool.map(release.read, requests)
-    finally:
-        repositories.stop()
+    requests = session.request(package, old, local=False), session.request(package, version)
+    before, after = release.read(requests)
     key = package.key if own else ""
     rendered = {
         file: rendered_requirements(
             root / file,
-            [config for config in configs if not own or _has_recipe(root, config, file, packages()[0].recipe)],
+            [
+                config
+                for config in session.configs
+                if not own or _has_recipe(root, config, file, packages()[0].recipe)
+            ],
             key, version, old,
         )
         for file in dict.fromkeys(line.file for line in recipe)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from msgspec import structs
 
-from groundwork.errors import AuditError, Interrupted, UnknownError, UsageError, VerdictError
+from groundwork.errors import AuditError, UnknownError, UsageError, VerdictError
 from groundwork.files import cache_folder
 from groundwork.network.cache import now
 from groundwork.result import Result
 from groundwork.text import counted, suggest
-from megabuild.configs.config import Config, available, load
-from pin_audit import feedstock, repositories, snapshots
+from megabuild.configs.config import available, load
+from pin_audit import feedstock, snapshots
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, Report, insert, markdown, to_document
 from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.meta_yaml import names_of
@@ -24,11 +24,11 @@ from pin_audit.recipe_lines import names_in, read_text, requirement_lines
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.rows import STATUSES, Status
-from pin_audit.run_sources import gather, sources
+from pin_audit.run_sources import READERS, gather
 from pin_audit.services import Services, Tell
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.table import tabulate
-from pin_audit.targets import find, packages, target
+from pin_audit.targets import AuditedPackage, find, packages, target
 
 #: Sources that an option replaces with local files, and the request's field for them.
 _LOCAL = {"ci_pins": "local_tree", "upstream_archs": "local_tree", "pinning": "local_pinning"}
@@ -60,11 +60,8 @@ class AuditOptions:
 def audit(options: AuditOptions, root: Path, *, tell: Tell, progress: Tell) -> Result:
     """Audit the repository `root`; write the report, and apply ``--fail-on``."""
     wanted = parse_statuses(options.fail_on) if options.fail_on else ()
-    try:
-        report, warnings = make(options, root, progress=progress)
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted", "run the command again; it reuses cached downloads") from None
-    for warning in warnings:
+    report = make(options, root, progress=progress)
+    for warning in report.warnings:
         tell(f"! {warning}")
     if options.write is not None:
         changed = insert(options.write, markdown(report, level=3, lines=False))
@@ -106,44 +103,29 @@ def _judge(report: Report, wanted: Sequence[Status], tell: Tell) -> int:
     return 0
 
 
-def make(
-    options: AuditOptions, root: Path, *, progress: Tell = lambda _: None
-) -> tuple[Report, tuple[str, ...]]:
-    """Audit a repository; return the report, and warnings to print."""
+def make(options: AuditOptions, root: Path, *, progress: Tell = lambda _: None) -> Report:
+    """Audit a repository; return the report, with warnings to print."""
     for name in ("release", "tree", "upstream"):
         if getattr(options, name) and (options.every or len(options.package_words) > 1):
             raise UsageError(f"--{name} takes one package only", "pass a single --package NAME")
     foreign = options.upstream is not None or not feedstock.is_own(root)
-    everything = feedstock.configs(root) if foreign else (load(root, name) for name in available(root))
-    # only these configs build with packages that conda-forge pins
-    configs = tuple(config for config in everything if config.follows_conda_forge)
-    services = make_services(options, progress)
-    version, release = options.release, {"upstream": options.upstream, "ref": options.ref}
+    session = Session(options, root, progress, foreign=foreign)
+    version = options.release
     if foreign:
-        targets = [feedstock.target(root, configs, version=version, **release)]
+        requests = [session.request(None, version)]
     else:
         words = options.package_words or ("pytorch",)
         chosen = packages() if options.every else tuple(dict.fromkeys(map(find, words)))
         if version == "newest":
-            torch = next((config.torch_version for config in configs), "")
-            version = newest_version(chosen[0].wheel, chosen[0].index, torch, services)
-        targets = [target(package, configs, root, version=version) for package in chosen]
-    repos = Repositories(services)
-    requests = [
-        make_request(audited, options, configs, services, repos, root, foreign=foreign) for audited in targets
-    ]
-    try:
-        outcomes_of = gather(requests, sources())
-    finally:
-        repositories.stop()
-    audits = []
-    for request in requests:
-        outcomes = outcomes_of[request.target.package]
+            version = session.newest_version(chosen[0])
+        requests = [session.request(package, version) for package in chosen]
+    audits, warnings = [], session.services.warnings
+    for request, outcomes in zip(requests, gather(requests, READERS), strict=True):
         if options.snapshot:
             for snapshot in snapshots.of(request.target, outcomes, now()):
-                services.warnings.append(f"written: {snapshots.save(snapshot)}")
+                warnings.append(f"written: {snapshots.save(snapshot)}")
         audits.append(tabulate(request.target, _fill(outcomes, request), names(), foreign=request.foreign))
-    return Report(made=now(), audits=tuple(audits)), tuple(dict.fromkeys(services.warnings))
+    return Report(made=now(), audits=tuple(audits), warnings=tuple(dict.fromkeys(warnings)))
 
 
 def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[SourceOutcome]:
@@ -167,41 +149,62 @@ def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[Sour
     return filled
 
 
-def make_services(options: AuditOptions, progress: Tell) -> Services:
-    """Return the cache, HTTP client and time limit that all sources share."""
-    folder = cache_folder(os.environ) / "audit"
-    return Services(folder, offline=options.offline, seconds=options.timeout, progress=progress)
+class Session:
+    """The configs of a repository, and the services that all requests about it share.
 
+    `foreign`: the repository is another feedstock, or the audited project is another one. Raises MegabuildError if a
+    config cannot be read.
+    """
 
-def make_request(
-    audited: AuditTarget,
-    options: AuditOptions,
-    configs: Sequence[Config],
-    services: Services,
-    repos: Repositories,
-    root: Path,
-    *,
-    foreign: bool,
-) -> AuditRequest:
-    """Return the request for one package, which every source gets."""
-    recipe: tuple[str, ...] = ()
-    try:
-        if audited.recipe and audited.recipe.name == "recipe.yaml":
-            recipe = names_in(requirement_lines(audited.recipe, root))
-        elif audited.recipe:
-            recipe = names_of(read_text(audited.recipe, root))
-    except AuditError:
-        pass  # the source recipe_pins reports it
-    return AuditRequest(
-        target=audited,
-        services=services,
-        repositories=repos,
-        configs=tuple(
-            config for config in configs if config.name in {build.name for build in audited.builds}
-        ),
-        root=root,
-        local_tree=options.tree,
-        local_pinning=options.pinning,
-        foreign=foreign,
-        names=names().wanted(audited.package, recipe, submodules=foreign),
-    )
+    def __init__(self, options: AuditOptions, root: Path, progress: Tell, *, foreign: bool) -> None:
+        self.options, self.root, self.foreign = options, root, foreign
+        self.configs = (
+            feedstock.configs(root) if foreign else tuple(load(root, name) for name in available(root))
+        )
+        #: the configs that build with packages that conda-forge pins
+        self.pinned = tuple(config for config in self.configs if config.follows_conda_forge)
+        self.services = Services(
+            cache_folder(os.environ) / "audit",
+            offline=options.offline,
+            seconds=options.timeout,
+            progress=progress,
+        )
+        self.repositories = Repositories(self.services)
+
+    def request(
+        self, package: AuditedPackage | None, version: str | None, *, local: bool = True
+    ) -> AuditRequest:
+        """Return the request that every source gets, for a package of this repository or for the foreign one.
+
+        `local`: the files passed with ``--tree`` and ``--pinning`` are of this version.
+        """
+        if package is None or self.foreign:
+            upstream, ref = self.options.upstream, self.options.ref
+            audited = feedstock.target(self.root, self.pinned, upstream=upstream, ref=ref, version=version)
+        else:
+            audited = target(package, self.pinned, self.root, version=version)
+        recipe: tuple[str, ...] = ()
+        try:
+            if audited.recipe and audited.recipe.name == "recipe.yaml":
+                recipe = names_in(requirement_lines(audited.recipe, self.root))
+            elif audited.recipe:
+                recipe = names_of(read_text(audited.recipe, self.root))
+        except AuditError:
+            pass  # the source recipe_pins reports it
+        built = {build.name for build in audited.builds}
+        return AuditRequest(
+            target=audited,
+            services=self.services,
+            repositories=self.repositories,
+            configs=tuple(config for config in self.pinned if config.name in built),
+            root=self.root,
+            local_tree=self.options.tree if local else None,
+            local_pinning=self.options.pinning if local else None,
+            foreign=self.foreign,
+            names=names().wanted(audited.package, recipe, submodules=self.foreign),
+        )
+
+    def newest_version(self, package: AuditedPackage | AuditTarget) -> str:
+        """Return the newest version on the package's index; raises MegabuildError if no index has the package."""
+        torch = next((config.torch_version for config in self.pinned), "")
+        return newest_version(package.wheel, package.index, torch, self.services)

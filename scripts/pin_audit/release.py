@@ -15,7 +15,7 @@ from megabuild.configs.overrides import TARBALLS
 from pin_audit import snapshots
 from pin_audit.facts import Fact, Requirement, SourceOutcome, TagCommit, Where
 from pin_audit.request import AuditRequest
-from pin_audit.run_sources import gather, sources
+from pin_audit.run_sources import READERS, gather
 from pin_audit.sources.wheel_metadata import files_of
 
 _ASSET = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/([^/]+)/([^/?#]+)")
@@ -60,13 +60,15 @@ class Release:
         return next((SourcedValue(fact.value, place_of(fact.where)) for fact in facts), SourcedValue(""))
 
 
-def read(request: AuditRequest) -> Release:
-    """Read a release; its snapshot, if there is one, replaces sources that cannot be read."""
-    target = request.target
-    snapshot = snapshots.load(target.package, target.version)
-    outcomes = gather([request], sources(snapshots.OF_RELEASE))[target.package]
-    filled = tuple(snapshots.fill(outcome, [snapshot]) for outcome in outcomes)
-    return Release(version=target.version, outcomes=filled)
+def read(requests: Sequence[AuditRequest]) -> list[Release]:
+    """Read releases; the snapshot of one, if there is one, replaces sources that cannot be read."""
+    releases = []
+    readers = {name: READERS[name] for name in snapshots.OF_RELEASE}
+    for request, outcomes in zip(requests, gather(requests, readers), strict=True):
+        snapshot = snapshots.load(request.target.package, request.target.version)
+        filled = tuple(snapshots.fill(outcome, [snapshot]) for outcome in outcomes)
+        releases.append(Release(version=request.target.version, outcomes=filled))
+    return releases
 
 
 def place_of(where: Where) -> str:

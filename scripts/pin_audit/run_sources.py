@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from groundwork.errors import MegabuildError
+from groundwork.errors import Interrupted, MegabuildError
+from pin_audit import repositories
 from pin_audit.facts import SourceOutcome
 from pin_audit.request import AuditRequest
 
@@ -26,44 +27,40 @@ def _find_readers() -> dict[str, Read]:
     return {name: read for module in modules for name, read in import_module(module.name).READERS.items()}
 
 
-_READERS = _find_readers()
-SOURCES = tuple(_READERS)
+READERS = _find_readers()
+SOURCES = tuple(READERS)
 
 
-def sources(wanted: Sequence[str] = SOURCES) -> Mapping[str, Read]:
-    """Return the read functions of the `wanted` sources by name."""
-    return {name: _READERS[name] for name in wanted}
-
-
-def gather(
-    requests: Sequence[AuditRequest], reads: Mapping[str, Read]
-) -> dict[str, tuple[SourceOutcome, ...]]:
-    """Read every source for every request; return the outcomes by package."""
-    jobs = [(request, name) for name in reads for request in requests]
+def gather(requests: Sequence[AuditRequest], readers: Mapping[str, Read]) -> list[tuple[SourceOutcome, ...]]:
+    """Read every source for every request; return the outcomes of each request. Raises Interrupted."""
+    jobs = [(number, name) for name in readers for number in range(len(requests))]
     waiting = iter(jobs)  # next() on it is atomic
-    outcomes: dict[tuple[str, str], SourceOutcome] = {}
+    outcomes: dict[tuple[int, str], SourceOutcome] = {}
 
     def work() -> None:
-        for request, name in waiting:
+        for number, name in waiting:
+            request = requests[number]
             request.services.report(f"{request.target.package}: {name}")
-            outcomes[request.target.package, name] = outcome_of(request, name, reads[name])
+            outcomes[number, name] = outcome_of(request, name, readers[name])
 
     # Daemon threads, not a pool: a name server that never answers must not stop the program from ending.
     for _ in range(min(_AT_ONCE, len(jobs))):
         threading.Thread(target=work, daemon=True).start()
     end = math.inf
-    while len(outcomes) < len(jobs) and time.monotonic() < end:
-        time.sleep(0.02)
-        if requests[0].services.remaining() <= 0:
-            end = min(end, time.monotonic() + _GRACE)
+    try:
+        while len(outcomes) < len(jobs) and time.monotonic() < end:
+            time.sleep(0.02)
+            if requests[0].services.remaining() <= 0:
+                end = min(end, time.monotonic() + _GRACE)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted", "run the command again; it reuses cached downloads") from None
+    finally:
+        repositories.stop()
     late = "not finished within the time limit (--timeout)"
-    return {
-        request.target.package: tuple(
-            outcomes.get((request.target.package, name), SourceOutcome(source=name, trouble=late))
-            for name in reads
-        )
-        for request in requests
-    }
+    return [
+        tuple(outcomes.get((number, name), SourceOutcome(source=name, trouble=late)) for name in readers)
+        for number in range(len(requests))
+    ]
 
 
 def outcome_of(request: AuditRequest, name: str, read: Read) -> SourceOutcome:

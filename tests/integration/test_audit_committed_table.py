@@ -19,7 +19,7 @@ RELEASES = ("2.12.0", "2.13.0", "2.14.1", "2.15.0")
 
 
 def offline(version: str | None, root: Path) -> Report:
-    return make(AuditOptions(release=version, offline=True), root)[0]
+    return make(AuditOptions(release=version, offline=True), root)
 
 
 @pytest.fixture(scope="module")

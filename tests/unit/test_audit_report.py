@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -60,7 +61,7 @@ def of(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
     def run(facts: Sequence[AnyFact], *arguments: str) -> int:
         with monkeypatch.context() as patch:
-            patch.setattr("pin_audit.command.make", lambda *_, **__: (report(*facts), ()))
+            patch.setattr("pin_audit.command.make", lambda *_, **__: report(*facts))
             return call(*arguments)
 
     return run
@@ -132,7 +133,7 @@ def test_gates_have_exit_codes_of_their_own(
     assert of(CONFLICT, "--fail-on", "recipe-newer") == 0
     assert of(CONFLICT, "--fail-on", "confict") == 2
     silent = {name: lambda _, name=name: SourceOutcome(source=name, trouble="no answer") for name in SOURCES}
-    monkeypatch.setattr("pin_audit.command.sources", lambda: silent)
+    monkeypatch.setattr("pin_audit.command.READERS", silent)
     assert call("--fail-on", "conflict") == UnknownError.exit_code
 
 
@@ -211,6 +212,7 @@ def test_a_terminal_too_narrow_for_a_table_gets_a_list_with_whole_words(width: i
 def test_warnings_of_sources_are_shown_beside_the_report(
     call: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pin_audit.command.make", lambda *_, **__: (report(*FINDINGS), ("a stale copy",)))
+    stale = replace(report(*FINDINGS), warnings=("a stale copy",))
+    monkeypatch.setattr("pin_audit.command.make", lambda *_, **__: stale)
     assert call() == 0
     assert "a stale copy" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from pin_audit import run_sources
 from pin_audit.facts import SourceOutcome
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
-from pin_audit.run_sources import SOURCES, gather, sources
+from pin_audit.run_sources import READERS, gather
 from pin_audit.services import Services
 
 _FIRST_CONVERSION = """
@@ -61,8 +61,8 @@ def test_a_source_that_raises_is_an_outcome_and_the_rest_stands(tmp_path: Path) 
     def broken(request: AuditRequest) -> SourceOutcome:
         raise ZeroDivisionError("oh")
 
-    found = gather([ask(tmp_path)], {"fine": fine, "refused": refused, "broken": broken})
-    troubles = [(one.source, one.trouble.removeprefix("unexpected ")) for one in found["pytorch"]]
+    (found,) = gather([ask(tmp_path)], {"fine": fine, "refused": refused, "broken": broken})
+    troubles = [(one.source, one.trouble.removeprefix("unexpected ")) for one in found]
     assert troubles == [("fine", ""), ("refused", "no answer"), ("broken", "ZeroDivisionError: oh")]
 
 
@@ -77,19 +77,18 @@ def test_a_source_that_never_ends_does_not_hold_up_the_others(
         return SourceOutcome(source="hangs")
 
     began = time.monotonic()
-    found = gather([ask(tmp_path, seconds=0.2)], {"hangs": hangs, "fine": fine})
+    (found,) = gather([ask(tmp_path, seconds=0.2)], {"hangs": hangs, "fine": fine})
     assert time.monotonic() - began < 10
-    late, other = found["pytorch"]
+    late, other = found
     assert ("--timeout" in late.trouble, other.trouble) == (True, "")
     forever.set()
 
 
 def test_every_source_of_the_list_has_a_module() -> None:
-    assert set(sources()) == set(SOURCES)
     folder = Path(__file__).parents[2] / "scripts" / "pin_audit" / "sources"
-    modules = {read.__module__.rpartition(".")[2] for read in sources().values()}
+    modules = {read.__module__.rpartition(".")[2] for read in READERS.values()}
     assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == modules
-    assert len(set(sources().values())) == len(SOURCES)
+    assert len(set(READERS.values())) == len(READERS)
 
 
 def test_first_conversion_in_many_threads(repository: Path) -> None:

@@ -10,7 +10,6 @@ from pin_audit.name_map import Dependency
 from pin_audit.rows import AuditRow, Status, Verdict
 
 _MISSING, _EXTRA = "only upstream has", "only the recipe has"
-_ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 
 
 def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, trouble: str) -> tuple[AuditRow, ...]:
@@ -40,8 +39,10 @@ def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, trouble: str) -> tu
         else:
             verdict = _judge(upstream, recipes, target)
         name = f"CUDA {cuda}"
-        row = AuditRow(name=name, facts=tuple(listed), builds=target.builds, entry=Dependency(name=name))
-        rows.append(row.judged(verdict))
+        entry = Dependency(name=name)
+        rows.append(
+            AuditRow(name=name, facts=tuple(listed), builds=target.builds, entry=entry, verdict=verdict)
+        )
     return tuple(rows)
 
 
@@ -75,14 +76,6 @@ def _judge(upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], ta
     status = Status.OLDER if any(_MISSING in text for text in texts) else Status.NEWER
     todo = f"use upstream's list, or keep the difference deliberately{place}"
     return Verdict(status, "; ".join(sentences), todo)
-
-
-def split(text: str) -> tuple[str, ...]:
-    """Return a list's architectures in one spelling: ``9.0``, ``12.0+PTX``, ``10.0a``."""
-    matches = (
-        (_ARCH.match(word), "+PTX" if "ptx" in word.lower() else "") for word in re.split(r"[;,\s]+", text)
-    )
-    return tuple(f"{match[1]}.{match[2]}{match[3]}{ptx}" for match, ptx in matches if match)
 
 
 def _machine(arch: str) -> str:

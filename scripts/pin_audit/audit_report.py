@@ -66,11 +66,13 @@ def _package(audit: Audit) -> dict[str, object]:
         }
         document: dict[str, object] = {
             "name": row.name,
-            "status": row.status.value,
-            "sentence": row.sentence,
+            "status": row.verdict.status.value,
+            "sentence": row.verdict.sentence,
             "cells": cells,
         }
-        return document | {key: value for key, value in (("use", row.use), ("todo", row.todo)) if value}
+        return document | {
+            key: value for key, value in (("use", row.use), ("todo", row.verdict.todo)) if value
+        }
 
     target = structs.asdict(audit.target)
     del target["index"], target["recipe"]  # internal to this repository
@@ -131,8 +133,8 @@ def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[st
         return "<br>".join(_part(part, labels, target.package) for part in parts)
 
     def status(row: AuditRow) -> str:
-        calm = row.status in (Status.IN_STEP, Status.UNPINNED)
-        return row.status.value if calm else f"**{row.status.value}**"
+        value = row.verdict.status.value
+        return value if row.verdict.status in (Status.IN_STEP, Status.UNPINNED) else f"**{value}**"
 
     commit = f" ({audit.commit[:10]})" if audit.commit else ""
     yield f"{'#' * level} {escape(f'{target.package} {target.version}')}"

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pin_audit.commits import short_revision
 from pin_audit.facts import (
     UPSTREAM,
     CiPin,
@@ -23,6 +22,7 @@ from pin_audit.facts import (
     UpstreamArchs,
     config_words,
     short_platforms,
+    short_revision,
 )
 from pin_audit.rows import AuditRow, excludes, is_optional
 from pin_audit.versions import newest

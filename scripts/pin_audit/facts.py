@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -11,6 +12,8 @@ from msgspec import Struct
 
 from megabuild.configs.config import Config
 
+COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
+_ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 Converted = TypeVar("Converted", bound=type[Struct])
 
 
@@ -232,6 +235,19 @@ class RecipeArchs(Fact, frozen=True, kw_only=True, tag="recipe-archs"):
     """GPU architectures that the recipe builds for."""
 
     archs: tuple[str, ...] = ()
+
+
+def split_archs(text: str) -> tuple[str, ...]:
+    """Return a list's architectures in one spelling: ``9.0``, ``12.0+PTX``, ``10.0a``."""
+    matches = (
+        (_ARCH.match(word), "+PTX" if "ptx" in word.lower() else "") for word in re.split(r"[;,\s]+", text)
+    )
+    return tuple(f"{match[1]}.{match[2]}{match[3]}{ptx}" for match, ptx in matches if match)
+
+
+def short_revision(revision: str) -> str:
+    """Return a commit's first digits, and any other revision (a tag, a branch) as it is."""
+    return revision[:10] if COMMIT.fullmatch(revision) else revision
 
 
 _Upstream = Submodule | TagCommit | Requirement | CiPin | UpstreamArchs

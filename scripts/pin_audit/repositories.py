@@ -83,6 +83,15 @@ def parse_address(text: str, parent: str = "") -> str:
     return f"https://{match['host'].partition(':')[0]}/{match['path'].removeprefix('/')}"
 
 
+def identify(address: str) -> str:
+    """Return what equal addresses share: https and ssh, with and without ``.git``; empty for an invalid one."""
+    try:
+        parts = urlsplit(parse_address(address))
+    except AuditError:
+        return ""
+    return f"{parts.hostname or ''}{parts.path.rstrip('/').removesuffix('.git')}".lower()
+
+
 def clean(text: str) -> str:
     """Remove control characters, and secrets in addresses, from untrusted text."""
     return redact.text(plain(text)).strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
@@ -41,7 +41,6 @@ class Status(str, Enum):
     IN_STEP = "in step"
 
 
-GRAVITY = tuple(Status)
 #: Statuses by their name on the command line: ``recipe-older``.
 STATUSES = {status.value.replace(" ", "-"): status for status in Status}
 ANY = "any version"  #: the text of a requirement without a version
@@ -58,7 +57,10 @@ class Verdict(NamedTuple):
     @property
     def gravity(self) -> int:
         """The rank of the status; 0 is the gravest."""
-        return GRAVITY.index(self.status)
+        return list(Status).index(self.status)
+
+
+_NOT_JUDGED = Verdict(Status.UNKNOWN, "not judged")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,18 +79,12 @@ class AuditRow:
     wheel_cuda: str = ""  #: the CUDA version of upstream's wheels
     torch: str = ""  #: the PyTorch that an extension's recipe requires
     troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it has no facts
-    status: Status = Status.UNKNOWN
-    sentence: str = ""
-    todo: str = ""  #: the action to take
+    verdict: Verdict = _NOT_JUDGED
 
     @property
     def vendored_only(self) -> bool:
         """Whether upstream vendors it and the recipe does not name it."""
         return bool(self.use) and not self.all(RecipePin, RecipeCommit)
-
-    def judged(self, verdict: Verdict) -> AuditRow:
-        """Return the row with a verdict."""
-        return replace(self, status=verdict.status, sentence=verdict.sentence, todo=verdict.todo)
 
     def all(self, *kinds: type[Kind]) -> list[Kind]:
         """Return the facts of some kinds."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pin_audit.archs import arch_rows
-from pin_audit.commits import assign_rows, judge_commits
 from pin_audit.facts import (
     UPSTREAM,
     AnyFact,
@@ -23,8 +22,10 @@ from pin_audit.facts import (
     TagCommit,
 )
 from pin_audit.name_map import Dependency, Names, plain
-from pin_audit.rows import GRAVITY, AuditRow, Status, Verdict, cuda_of_wheel, excludes
+from pin_audit.repositories import identify
+from pin_audit.rows import AuditRow, Status, Verdict, cuda_of_wheel, excludes
 from pin_audit.run_sources import OWN, SOURCES
+from pin_audit.targets import own_repositories
 from pin_audit.verdicts import judge
 from pin_audit.versions import Spec
 
@@ -42,7 +43,7 @@ class Audit:
     def with_status(self, wanted: Iterable[Status]) -> list[str]:
         """Return the names of the rows with one of the `wanted` statuses."""
         among = set(wanted)
-        return [row.name for row in (*self.rows, *self.archs) if row.status in among]
+        return [row.name for row in (*self.rows, *self.archs) if row.verdict.status in among]
 
     def not_read(self) -> list[str]:
         """Return the sources outside this repository that gave no current facts."""
@@ -51,10 +52,11 @@ class Audit:
     def findings(self) -> dict[tuple[Status, str], list[str]]:
         """Return the sentences about rows that are not in step, gravest first, each with its rows' names."""
         findings: dict[tuple[Status, str], list[str]] = {}
-        for row in sorted((*self.rows, *self.archs), key=lambda row: GRAVITY.index(row.status)):
-            if row.status not in (Status.IN_STEP, Status.UNPINNED):
-                text = f"{row.sentence}. To do: {row.todo}" if row.todo else row.sentence
-                findings.setdefault((row.status, text), []).append(row.name)
+        for row in sorted((*self.rows, *self.archs), key=lambda row: row.verdict.gravity):
+            status, sentence, todo = row.verdict
+            if status not in (Status.IN_STEP, Status.UNPINNED):
+                text = f"{sentence}. To do: {todo}" if todo else sentence
+                findings.setdefault((status, text), []).append(row.name)
         return findings
 
     def troubles(self) -> dict[str, str]:
@@ -83,26 +85,30 @@ def tabulate(
         troubles.pop(outcome.source, None)
         if outcome.applies and outcome.trouble and all(fact.trouble for fact in outcome.facts):
             troubles[outcome.source] = outcome.trouble
+    wheel_cuda = cuda_of_wheel(facts)
     torch = (
         Spec(fact.value).exact for fact in facts if isinstance(fact, RecipePin) and fact.name == "pytorch"
     )
-    row = AuditRow(
-        name="", facts=(), builds=target.builds, entry=Dependency(name=""), troubles=troubles,
-        wheel_cuda=cuda_of_wheel(facts), torch=next(filter(None, torch), ""),
-    )  # fmt: skip
+    own_torch = next(filter(None, torch), "")
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
         entry = names.entries.get(name) or Dependency(name=name, conda=(name,))
         draft.sort(key=lambda fact: (fact.kind, fact.name, fact.holds.words(target.builds), fact.value))
-        use = _find_use(entry, draft, compiles=any(build.name for build in target.builds))
-        decided_by = entry.follows if entry.follows in drafts else ""
-        row = replace(row, name=name, facts=tuple(draft), entry=entry, use=use, decided_by=decided_by)
-        commits = judge_commits(row, target)
-        verdicts = [judge(row)] if not commits or row.all(*UPSTREAM, RecipePin) else []
-        verdict = min(filter(None, (commits, *verdicts)), key=lambda verdict: verdict.gravity)
+        row = AuditRow(
+            name=name,
+            facts=tuple(draft),
+            builds=target.builds,
+            entry=entry,
+            use=_find_use(entry, draft, compiles=any(build.name for build in target.builds)),
+            decided_by=entry.follows if entry.follows in drafts else "",
+            wheel_cuda=wheel_cuda,
+            torch=own_torch,
+            troubles=troubles,
+        )
+        verdict = judge(row, target)
         if entry.decided and not foreign and verdict.todo:
             verdict = Verdict(verdict.status, f"{verdict.sentence}. Decided: {entry.decided}")
-        rows.append(row.judged(verdict))
+        rows.append(replace(row, verdict=verdict))
     commits_of_tag = [fact.value for fact in facts if isinstance(fact, TagCommit)]
     return Audit(
         target=target,
@@ -121,7 +127,7 @@ def _assign(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> dict
         if isinstance(fact, (*UPSTREAM, RecipePin)) and not excludes(fact):
             row = _row_of(fact, names)
             drafts.setdefault(spellings.setdefault(plain(row), row), []).append(fact)
-    for row, fact in assign_rows(facts, target, names):
+    for row, fact in _assign_commits(facts, target, names):
         drafts.setdefault(row, []).append(fact)
     for fact in facts:  # packages that neither upstream nor the recipe names get no row
         if isinstance(fact, (GlobalPin, FeedstockPin, Newest)) or excludes(fact):
@@ -135,6 +141,30 @@ def _assign(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> dict
         if leader is not None and not pinned:
             leader += [fact for fact in drafts.pop(row) if isinstance(fact, (RecipePin, RecipeCommit))]
     return drafts
+
+
+def _assign_commits(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> list[tuple[str, AnyFact]]:
+    """Return pairs of a row's name and a fact for it, in the order of the facts.
+
+    A commit in another package's recipe counts if it is of upstream's repository or of a library that upstream vendors.
+    """
+    vendored = {
+        (identify(fact.address), names.by_submodule(fact.name))
+        for fact in facts
+        if isinstance(fact, Submodule)
+    }
+    assigned: list[tuple[str, AnyFact]] = []
+    for fact in (fact for fact in facts if isinstance(fact, RecipeCommit)):
+        repository = identify(fact.address)
+        if repository in own_repositories(target):
+            assigned.append((target.package, fact))
+        elif rows := sorted(row for address, row in vendored if address == repository):
+            assigned += [(row, fact) for row in rows]
+        elif fact.recipe == target.package:
+            assigned.append((names.by_conda(fact.name), fact))
+    if any(row == target.package for row, _ in assigned):
+        assigned += [(target.package, fact) for fact in facts if isinstance(fact, TagCommit)]
+    return assigned
 
 
 def _row_of(fact: AnyFact, names: Names) -> str:

@@ -16,6 +16,7 @@ from groundwork.text import suggest
 from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget, Build, resolve_types
 from pin_audit.name_map import plain
+from pin_audit.repositories import identify
 
 _FILE = Path(__file__).with_name("packages.yaml")
 
@@ -52,6 +53,12 @@ def find(name: str) -> AuditedPackage:
             return package
     hint = suggest(word, [package.name for package in packages()])
     raise UsageError(f"{name}: unknown package", hint)
+
+
+def own_repositories(target: AuditTarget) -> set[str]:
+    """Identify upstream's repository in packages.yaml, and the mirror that the audit reads, if there is one."""
+    repositories = [package.repository for package in packages() if package.name == target.package]
+    return {identify(address) for address in (*repositories, target.repository)} - {""}
 
 
 def target(

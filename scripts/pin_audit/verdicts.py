@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pin_audit.ci_rules import NAMED
-from pin_audit.facts import UPSTREAM, CiPin, RecipePin, Requirement, Submodule, config_words
+from pin_audit.facts import (
+    COMMIT,
+    UPSTREAM,
+    AuditTarget,
+    CiPin,
+    RecipeCommit,
+    RecipePin,
+    Requirement,
+    Submodule,
+    TagCommit,
+    config_words,
+    short_revision,
+)
+from pin_audit.repositories import identify
 from pin_audit.rows import (
     ANY,
     AuditRow,
@@ -20,6 +33,7 @@ from pin_audit.rows import (
     pins,
     requirements_of,
 )
+from pin_audit.targets import own_repositories
 from pin_audit.versions import Spec, admits_older, common, lowest, pin, side, within
 
 #: A verdict, the recipe's constraint that it concerns (or None), and the configs for which it holds.
@@ -27,8 +41,15 @@ _Problem = tuple[Verdict, Constraint | None, frozenset[str]]
 _RERENDER = "rerender the feedstock: conda-smithy rerender"
 
 
-def judge(row: AuditRow) -> Verdict:
-    """Return a row's verdict."""
+def judge(row: AuditRow, target: AuditTarget) -> Verdict:
+    """Return the gravest verdict on the commits that recipes pin, and on a row's versions."""
+    verdicts = [_judge_commit(fact, row, target) for fact in row.all(RecipeCommit)]
+    if not verdicts or row.all(*UPSTREAM, RecipePin):
+        verdicts.append(_judge_versions(row))
+    return min(verdicts, key=lambda verdict: verdict.gravity)
+
+
+def _judge_versions(row: AuditRow) -> Verdict:
     asked, named = requirements_of(row), constraints_of(row)
     if not asked and (verdict := _without_recipe(row)):
         return verdict
@@ -268,3 +289,32 @@ def _why_unknown(row: AuditRow) -> str:
         if matters and source in row.troubles
     ]
     return next(iter(troubles), "")
+
+
+# ---- commits ----------------------------------------------------------------------------------------
+
+
+def _judge_commit(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> Verdict:
+    repository, own = identify(pinned.address), own_repositories(target)
+    pins = "the recipe" if pinned.recipe == target.package else f"{pinned.recipe}'s recipe"
+    pins += f" pins {short_revision(pinned.value) or 'no commit'}"
+    submodules = [fact.commit for fact in row.all(Submodule) if identify(fact.address) == repository]
+    tags = [fact.value for fact in row.all(TagCommit)]
+    commits = list(filter(None, tags if repository in own else submodules))
+    as_tag = repository in own and pinned.value == f"refs/tags/{target.tag}"
+    if not commits:
+        unread = repository in own or (row.entry.submodules and "submodules" in row.troubles)
+        status = Status.UNKNOWN if unread else Status.UNPINNED
+        reason = "upstream's commit was not read" if unread else "upstream does not vendor it"
+        return Verdict(status, f"{pins}; {reason}")
+    if as_tag or (pinned.value and any(commit.startswith(pinned.value.lower()) for commit in commits)):
+        return Verdict(Status.IN_STEP, f"{pins}, as upstream does")
+    sentence = f"upstream has {', '.join(map(short_revision, commits))}, {pins}"
+    todo = "use upstream's commit, or give the reason in the recipe"
+    if not COMMIT.fullmatch(pinned.value):
+        return Verdict(Status.MISSING, sentence, todo)
+    if pinned.version in ("", target.version):
+        return Verdict(Status.CONFLICT, f"no commit satisfies both: {sentence}", todo)
+    # the recipe is for another version of upstream: the older version has the older commit
+    status = Status.OLDER if Spec(f"<{target.version}").admits(pinned.version) else Status.NEWER
+    return Verdict(status, f"{sentence} for {pinned.version}", todo)

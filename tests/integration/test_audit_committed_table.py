@@ -66,17 +66,17 @@ def test_the_committed_table_is_the_one_that_is_made_now(
 
 def test_what_2_15_0_changes_is_told_without_a_network(reports: dict[str, Report]) -> None:
     expected = {"python": Status.CONFLICT, "triton": Status.CONFLICT, "typing_extensions": Status.OLDER}
-    assert {name: row(reports, "2.15.0", name).status for name in expected} == expected
-    assert row(reports, "2.14.1", "triton").status is Status.CONFLICT
-    assert row(reports, "2.13.0", "triton").status is Status.IN_STEP
+    assert {name: row(reports, "2.15.0", name).verdict.status for name in expected} == expected
+    assert row(reports, "2.14.1", "triton").verdict.status is Status.CONFLICT
+    assert row(reports, "2.13.0", "triton").verdict.status is Status.IN_STEP
 
 
 def test_real_rows_that_were_wrong(reports: dict[str, Report]) -> None:
     gcc = row(reports, "2.13.0", "gcc")
-    assert gcc.status is Status.NEWER  # conda-forge's pins, where upstream's wheels have an older one
-    assert "conda-forge" not in gcc.sentence.partition("Decided: ")[0]
-    assert row(reports, "2.13.0", "python").status is Status.IN_STEP
-    assert "v21.12 (3.21.12)" in row(reports, "2.14.1", "libprotobuf").sentence
+    assert gcc.verdict.status is Status.NEWER  # conda-forge's pins, where upstream's wheels have an older one
+    assert "conda-forge" not in gcc.verdict.sentence.partition("Decided: ")[0]
+    assert row(reports, "2.13.0", "python").verdict.status is Status.IN_STEP
+    assert "v21.12 (3.21.12)" in row(reports, "2.14.1", "libprotobuf").verdict.sentence
     (sleef,) = row(reports, "2.13.0", "sleef").all(Submodule)
     assert (sleef.value, sleef.commit[:8]) == ("3.8", "5a1d179d")
     (xnnpack,) = row(reports, "2.13.0", "xnnpack").all(Submodule)
@@ -84,7 +84,7 @@ def test_real_rows_that_were_wrong(reports: dict[str, Report]) -> None:
     names = {one.name for one in reports["2.13.0"].audits[0].rows}
     assert not names & {"cuda-cupti", "libcufile", "libcublas"}
     for tool in ("cmake", "ninja", "packaging", "setuptools"):
-        assert row(reports, "2.13.0", tool).status is Status.IN_STEP
+        assert row(reports, "2.13.0", tool).verdict.status is Status.IN_STEP
 
 
 def test_an_old_look_at_the_channel_proves_nothing_absent(reports: dict[str, Report]) -> None:
@@ -92,5 +92,5 @@ def test_an_old_look_at_the_channel_proves_nothing_absent(reports: dict[str, Rep
     magma = row(reports, "2.13.0", "magma")
     assert magma.all(RecipePin)
     assert magma.all(Newest)
-    assert magma.status is not Status.CONFLICT
-    assert row(reports, "2.13.0", "eigen").status is Status.UNKNOWN
+    assert magma.verdict.status is not Status.CONFLICT
+    assert row(reports, "2.13.0", "eigen").verdict.status is Status.UNKNOWN

@@ -107,7 +107,7 @@ def test_the_real_pins_are_compared_with_a_tag_from_git(
     assert [one.value for one in theirs.facts] == [commit]
     table = tabulate(asked.target, (theirs, ours), names())
     (row,) = table.rows
-    assert (row.name, row.status, table.commit) == ("pyg-lib", Status.CONFLICT, commit)
+    assert (row.name, row.verdict.status, table.commit) == ("pyg-lib", Status.CONFLICT, commit)
     (pinned,) = (one for one in row.facts if isinstance(one, RecipeCommit))
     text = markdown(Report(made="2026-11-21T08:00:00Z", audits=(table,)))
     assert f"| pyg-lib | {commit[:10]} (tag) | {pinned.value[:10]} | | **conflict** |" in text

@@ -39,12 +39,12 @@ def rows(*facts: AnyFact, package: str = "pyg-lib", **troubles: str) -> dict[str
 ])  # fmt: skip
 def test_a_recipes_commit_is_held_against_the_tags(revision: str, built: str, status: Status) -> None:
     row = rows(TAG, pins(revision, version=built))["pyg-lib"]
-    assert row.status is status
+    assert row.verdict.status is status
     assert "1234567abc" in [part.text for part in cells(row)["upstream"]]
 
 
 def test_a_commit_beside_a_tag_that_was_not_read_is_unknown() -> None:
-    assert rows(pins(ONE), upstream_commit="no answer")["pyg-lib"].status is Status.UNKNOWN
+    assert rows(pins(ONE), upstream_commit="no answer")["pyg-lib"].verdict.status is Status.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_another_recipes_commit_is_held_against_the_submodule_of_that_repository
     submodule = vendors(ONE, address, value, trouble="" if value else "no answer")
     same = rows(submodule, pins(ONE, METIS, "pytorch_sparse"))["metis"]
     apart = rows(submodule, pins(OTHER, METIS, "pytorch_sparse"))["metis"]
-    assert all(name in same.sentence for name in ("pytorch_sparse", "1234567abc")) or not value
-    assert apart.status is Status.CONFLICT
+    assert all(name in same.verdict.sentence for name in ("pytorch_sparse", "1234567abc")) or not value
+    assert apart.verdict.status is Status.CONFLICT
     assert [part.remark for part in cells(same)["recipe"]] == ["[pytorch_sparse]"]
     assert not same.vendored_only
 
@@ -66,6 +66,6 @@ def test_another_recipes_commit_is_held_against_the_submodule_of_that_repository
 def test_a_commit_of_a_library_that_upstream_does_not_vendor_is_shown_with_its_own_recipe_only() -> None:
     newest = has("metis", "5.1.0")
     found = rows(pins(ONE, METIS, "pytorch_sparse"), newest, package="pytorch_sparse")
-    assert found["metis"].status is Status.UNPINNED
+    assert found["metis"].verdict.status is Status.UNPINNED
     assert any(isinstance(one, Newest) for one in found["metis"].facts)
     assert rows(pins(ONE, METIS, "pytorch_sparse"), package="pytorch_cluster") == {}

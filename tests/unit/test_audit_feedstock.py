@@ -218,9 +218,9 @@ def test_a_rendering_behind_the_pin_is_no_conflict(name: str) -> None:
     ask = structs.replace(asks(name, "14.*", sections=("build", "host")), rendered=True)
     key = "c_compiler_version" if name == "gcc" else name.replace("-", "_")
     found = row(name, ask, pinned(key, "15"))
-    assert found.status is Status.OLDER
-    assert "rerender" in found.todo
-    assert row(name, asks(name, "14.*"), pinned(key, "15")).status is Status.CONFLICT
+    assert found.verdict.status is Status.OLDER
+    assert "rerender" in found.verdict.todo
+    assert row(name, asks(name, "14.*"), pinned(key, "15")).verdict.status is Status.CONFLICT
 
 
 def test_a_value_of_the_feedstocks_own_config_is_its_choice(tmp_path: Path) -> None:
@@ -234,13 +234,13 @@ def test_a_value_of_the_feedstocks_own_config_is_its_choice(tmp_path: Path) -> N
     assert (gcc.where.file, gcc.where.line) == ("recipe/conda_build_config.yaml", 3)
     ask = structs.replace(asks("gcc", "14.*", sections=("build", "host")), chosen=True)
     found = row("gcc", ask, pinned("c_compiler_version", "15"))
-    assert "rerender" not in found.todo
-    assert "own value" in found.todo
+    assert "rerender" not in found.verdict.todo
+    assert "own value" in found.verdict.todo
 
 
 def test_a_name_has_one_row_whatever_its_dashes(tmp_path: Path) -> None:
     found = audit(wheel("prometheus-client", ">=0.18.0"), asks("prometheus_client", ">=0.18.0"))
-    assert [(one.name, one.status) for one in found.rows] == [("prometheus_client", Status.IN_STEP)]
+    assert [(one.name, one.verdict.status) for one in found.rows] == [("prometheus_client", Status.IN_STEP)]
 
 
 def test_without_a_recipe_nothing_is_said_to_be_compiled(tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ def test_without_a_recipe_nothing_is_said_to_be_compiled(tmp_path: Path) -> None
     )
     found = tabulate(project, [vendored], names())
     assert {one.use for one in found.rows} == {"listed"}
-    assert not [one for one in found.rows if "compiled" in one.sentence]
-    assert {one.name: one.status for one in found.rows}["fmt"] is Status.IN_STEP
+    assert not [one for one in found.rows if "compiled" in one.verdict.sentence]
+    assert {one.name: one.verdict.status for one in found.rows}["fmt"] is Status.IN_STEP
 
 
 @pytest.mark.parametrize(

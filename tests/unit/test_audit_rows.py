@@ -6,8 +6,17 @@ import pytest
 from audit_samples import asks, audit, ci_has, has, pinned, row, target, vendors, wheel
 from msgspec import structs
 
-from pin_audit.archs import split
-from pin_audit.facts import AnyFact, CiPin, GlobalPin, RecipeArchs, Scope, SourceOutcome, UpstreamArchs, Where
+from pin_audit.facts import (
+    AnyFact,
+    CiPin,
+    GlobalPin,
+    RecipeArchs,
+    Scope,
+    SourceOutcome,
+    UpstreamArchs,
+    Where,
+    split_archs,
+)
 from pin_audit.name_map import names
 from pin_audit.rows import AuditRow, Status
 from pin_audit.table import tabulate
@@ -91,8 +100,8 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
 @pytest.mark.parametrize(("name", "facts", "status", "words"), VERDICTS)
 def test_status_of_a_row(name: str, facts: list[AnyFact], status: Status, words: str) -> None:
     found = row(name, *facts)
-    assert found.status is status, found.sentence
-    assert words in found.sentence
+    assert found.verdict.status is status, found.verdict.sentence
+    assert words in found.verdict.sentence
 
 
 @pytest.mark.parametrize(("name", "facts", "status"), [
@@ -102,9 +111,9 @@ def test_status_of_a_row(name: str, facts: list[AnyFact], status: Status, words:
 ])  # fmt: skip
 def test_a_source_that_failed_makes_its_rows_unknown(name: str, facts: list[AnyFact], status: Status) -> None:
     left = [fact for fact in facts if fact.kind not in ("submodule", "ci-pin")]
-    assert row(name, *left, troubles=SILENT).status is status
+    assert row(name, *left, troubles=SILENT).verdict.status is status
     outcome = SourceOutcome(source="recipe_pins", facts=(asks("sympy", ">=1", sections=("run",)),))
-    assert [one.status for one in tabulate(target(), [outcome], names()).rows] == [UNKNOWN]
+    assert [one.verdict.status for one in tabulate(target(), [outcome], names()).rows] == [UNKNOWN]
 
 
 def test_a_vendored_library_is_the_environments_where_the_recipe_asks_for_it() -> None:
@@ -123,7 +132,7 @@ def test_what_has_a_row_of_its_own() -> None:
     table = audit(cuda, *followers, CiPin(name="cufile", trouble="x"), ci_has("cupti", "13.0.85", "13.0"))
     assert [one.name for one in table.rows] == ["cuda-version"]
     table = audit(asks("libmagma", "<0.0a0", sections=("constraint",)), asks("libmagma-devel", "2.10.0.*"))
-    assert [(one.name, one.status) for one in table.rows] == [("magma", UNPINNED)]
+    assert [(one.name, one.verdict.status) for one in table.rows] == [("magma", UNPINNED)]
     assert (names().by_ci("protobuf"), names().by_submodule("third_party/protobuf")) == (
         "protobuf",
         "libprotobuf",
@@ -142,7 +151,7 @@ def test_a_commit_without_a_tag_names_no_version() -> None:
         vendors("third_party/XNNPACK", "51a0103", commit="51a0103" + "0" * 33), day="2024-12-02"
     )
     assert copy.text == "51a0103, 2024-12-02"
-    assert row("xnnpack", copy, asks("xnnpack", "*"), has("xnnpack", "2024.8")).status is UNPINNED
+    assert row("xnnpack", copy, asks("xnnpack", "*"), has("xnnpack", "2024.8")).verdict.status is UNPINNED
 
 
 # ---- lists of CUDA architectures ------------------------------------------------------------------------------------
@@ -150,12 +159,12 @@ def test_a_commit_without_a_tag_names_no_version() -> None:
 
 def ours(cuda: str, archs: str, config: str = "linux_64_cuda130", platform: str = "") -> RecipeArchs:
     holds = Scope(cuda=(cuda,), configs=(config,), platforms=(platform,) if platform else ())
-    return RecipeArchs(name=f"CUDA {cuda}", archs=split(archs), holds=holds)
+    return RecipeArchs(name=f"CUDA {cuda}", archs=split_archs(archs), holds=holds)
 
 
 def theirs(cuda: str, archs: str, platform: str = "") -> UpstreamArchs:
     holds = Scope(cuda=(cuda,), platforms=(platform,) if platform else ())
-    return UpstreamArchs(name="gpu-architectures", archs=split(archs), holds=holds)
+    return UpstreamArchs(name="gpu-architectures", archs=split_archs(archs), holds=holds)
 
 
 def only(*facts: AnyFact) -> AuditRow:
@@ -172,8 +181,8 @@ def only(*facts: AnyFact) -> AuditRow:
 ])  # fmt: skip
 def test_lists_of_architectures(upstream: list[str], recipe: str, status: Status, words: str) -> None:
     found = only(*(theirs("13.0", archs) for archs in upstream), ours("13.0", recipe))
-    assert found.status is status
-    assert words in found.sentence
+    assert found.verdict.status is status
+    assert words in found.verdict.sentence
 
 
 def test_lists_are_compared_by_platform() -> None:
@@ -182,27 +191,30 @@ def test_lists_are_compared_by_platform() -> None:
         ours("13.0", "7.5;9.0", platform="linux-64"),
         ours("13.0", "8.7;9.0;11.0", config="linux_aarch64_cuda130", platform="linux-aarch64"),
     )  # fmt: skip
-    assert ("recipe" in found.sentence, found.sentence.endswith(" 8.7 [linux-aarch64]")) == (True, True)
+    assert ("recipe" in found.verdict.sentence, found.verdict.sentence.endswith(" 8.7 [linux-aarch64]")) == (
+        True,
+        True,
+    )
 
 
 def test_rows_of_cuda_versions() -> None:
     rows = audit(
         theirs("13.2", "9.0"), theirs("11.8", "6.0"), ours("13.0", "9.0"), theirs("13.0", "9.0")
     ).archs
-    assert [(one.name, one.status) for one in rows] == [
+    assert [(one.name, one.verdict.status) for one in rows] == [
         ("CUDA 11.8", IN_STEP),
         ("CUDA 13.0", IN_STEP),
         ("CUDA 13.2", OLDER),
     ]
     rows = audit(theirs("13.0", "9.0"), ours("13.0", "9.0"), ours("12.9", "9.0")).archs
-    assert (rows[0].status, "no wheels" in rows[0].sentence) == (NEWER, True)
+    assert (rows[0].verdict.status, "no wheels" in rows[0].verdict.sentence) == (NEWER, True)
     elsewhere = structs.replace(theirs("13.0", "9.0"), where=Where(inferred="a later commit"))
     rows = audit(elsewhere, ours("13.0", "9.0"), ours("12.9", "9.0")).archs
-    assert (rows[0].status, "another commit" in rows[0].sentence) == (UNKNOWN, True)
+    assert (rows[0].verdict.status, "another commit" in rows[0].verdict.sentence) == (UNKNOWN, True)
     (unread,) = audit(ours("13.0", "9.0"), troubles={"upstream_archs": "no tree"}).archs
-    assert (unread.status, "no tree" in unread.sentence) == (UNKNOWN, True)
+    assert (unread.verdict.status, "no tree" in unread.verdict.sentence) == (UNKNOWN, True)
     middle = audit(theirs("12.8", "9.0"), ours("13.0", "9.0")).archs[0]
-    assert (middle.name, middle.status) == ("CUDA 12.8", IN_STEP)  # 12.9 is made here
+    assert (middle.name, middle.verdict.status) == ("CUDA 12.8", IN_STEP)  # 12.9 is made here
 
 
 def test_a_decision_takes_the_place_of_a_to_do_in_this_repository_only() -> None:
@@ -218,6 +230,6 @@ def test_a_decision_takes_the_place_of_a_to_do_in_this_repository_only() -> None
         )
         for foreign in (False, True)
     )
-    assert ours.status is theirs.status is Status.MISSING
-    assert ("Decided: " in ours.sentence, ours.todo) == (True, "")
-    assert ("Decided: " in theirs.sentence, bool(theirs.todo)) == (False, True)
+    assert ours.verdict.status is theirs.verdict.status is Status.MISSING
+    assert ("Decided: " in ours.verdict.sentence, ours.verdict.todo) == (True, "")
+    assert ("Decided: " in theirs.verdict.sentence, bool(theirs.verdict.todo)) == (False, True)

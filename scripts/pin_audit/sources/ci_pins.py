@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from pin_audit.archs import split
 from pin_audit.ci_rules import ARCH_LISTS, PINS, CiRule, CiValue, NotInFile
-from pin_audit.facts import CiPin, Scope, SourceOutcome, UpstreamArchs, Where
+from pin_audit.facts import CiPin, Scope, SourceOutcome, UpstreamArchs, Where, split_archs
 from pin_audit.request import AuditRequest
 
 _PLATFORMS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
@@ -26,7 +25,7 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
     facts = []
     for value, fields in _values(request, ARCH_LISTS):
         dotted = (re.sub(r"^(\d+)(\d)$", r"\1.\2", number) for number in value.split(", "))
-        facts.append(UpstreamArchs(archs=split(", ".join(dotted)), **fields))
+        facts.append(UpstreamArchs(archs=split_archs(", ".join(dotted)), **fields))
     return SourceOutcome(source="upstream_archs", facts=tuple(facts), applies=bool(facts))
 
 

@@ -15,8 +15,7 @@ from groundwork.errors import AuditError, ConfigError
 from megabuild.configs.config import Config
 from megabuild.configs.matrix import MATRIX_FILE
 from megabuild.configs.render import PlannedPackage, render
-from pin_audit.archs import split
-from pin_audit.facts import RecipeArchs, RecipeCommit, RecipePin, Scope, SourceOutcome, Where
+from pin_audit.facts import RecipeArchs, RecipeCommit, RecipePin, Scope, SourceOutcome, Where, split_archs
 from pin_audit.meta_yaml import needs
 from pin_audit.recipe_lines import git_lines, key_lines, place, read_lines, read_text, requirement_lines
 from pin_audit.request import AuditRequest
@@ -154,7 +153,7 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
         names, platforms = tuple(config.name for config in having), tuple(sorted(here)) if elsewhere else ()
         holds = Scope(configs=names, platforms=platforms, cuda=(cuda,))
         where = Where(file=MATRIX_FILE, line=lines.get(archs))
-        facts.append(RecipeArchs(name=f"CUDA {cuda}", archs=split(archs), holds=holds, where=where))
+        facts.append(RecipeArchs(name=f"CUDA {cuda}", archs=split_archs(archs), holds=holds, where=where))
     return SourceOutcome(source="recipe_archs", facts=tuple(facts))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from groundwork import redact
@@ -23,16 +22,8 @@ from pin_audit.targets import packages
 
 SOURCE = "recipe_pins"
 _ARCHS = "torch_cuda_arch_list"
+#: A config, a section, a requirement that holds there, and its place.
 _Needs = Iterator[tuple[Config, str, str, Where]]
-
-
-@dataclass
-class _Occurrences:
-    where: Where  #: of the first
-    configs: dict[str, None] = field(default_factory=dict)
-    sections: set[str] = field(default_factory=set)
-    rendered: bool = True
-    chosen: Where | None = None  #: in the feedstock's own conda_build_config.yaml
 
 
 def read(request: AuditRequest) -> SourceOutcome:
@@ -45,33 +36,30 @@ def read(request: AuditRequest) -> SourceOutcome:
         return SourceOutcome(source=SOURCE, trouble=reason)
     troubles: list[str] = []
     text = read_text(recipe, request.root)
-    asked = (
+    needs_of_configs = (
         _of_meta_yaml(text, request) if recipe.name == "meta.yaml" else _of_recipe(recipe, request, troubles)
     )
-    found: dict[tuple[str, str], _Occurrences] = {}
-    own = own_values(recipe, request) if request.foreign else {}
-    for config, section, spec, where in asked:
+    alike: dict[tuple[str, str], list[tuple[str, str, Where, list[tuple[str, str]]]]] = {}
+    for config, section, spec, where in needs_of_configs:
         name, _, value = spec.strip().partition(" ")
-        occurrences = found.setdefault((name, value or "*"), _Occurrences(where))
-        occurrences.configs[config.name] = None
-        occurrences.sections.add(section)
         keys = _keys(config, name, value) if request.foreign and f"{name} {value}" not in text else []
-        occurrences.rendered &= bool(keys)
-        occurrences.chosen = occurrences.chosen or next(
-            (own[key, _version(value)] for key in keys if (key, _version(value)) in own), None
+        alike.setdefault((name, value or "*"), []).append((config.name, section, where, keys))
+    own = own_values(recipe, request) if request.foreign else {}
+    facts = []
+    for (name, value), having in alike.items():
+        configs, sections, places, keys_of_configs = zip(*having, strict=True)
+        chosen = next((own[key] for keys in keys_of_configs for key in keys if key in own), None)
+        facts.append(
+            RecipePin(
+                name=name,
+                value=value,
+                holds=Scope(configs=tuple(dict.fromkeys(configs))),
+                where=chosen or places[0],
+                sections=tuple(sorted({*sections})),
+                rendered=all(keys_of_configs) and chosen is None,
+                chosen=chosen is not None,
+            )
         )
-    facts = [
-        RecipePin(
-            name=name,
-            value=value,
-            holds=Scope(configs=tuple(occurrences.configs)),
-            where=occurrences.chosen or occurrences.where,
-            sections=tuple(sorted(occurrences.sections)),
-            rendered=occurrences.rendered and occurrences.chosen is None,
-            chosen=occurrences.chosen is not None,
-        )
-        for (name, value), occurrences in found.items()
-    ]
     facts.sort(key=lambda fact: (fact.name, fact.value, fact.holds.configs))
     return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
 
@@ -87,12 +75,14 @@ def own_values(recipe: Path, request: AuditRequest) -> dict[tuple[str, str], Whe
     }
 
 
-def _keys(config: Config, name: str, value: str) -> list[str]:
-    """Return a rendered config's keys with the value of a requirement: its name, or that of a compiler's version."""
+def _keys(config: Config, name: str, value: str) -> list[tuple[str, str]]:
+    """Return a rendered config's keys with a requirement's version: its name, or that of a compiler's version."""
     versions = (key for key in config.variant if key.endswith(("_compiler_version", "_stdlib_version")))
-    keys = {name.replace("-", "_"), *versions}
+    keys = sorted({name.replace("-", "_"), *versions})
     version = _version(value)
-    return [key for key in sorted(keys) if version and version in map(_version, config.variant.get(key, ()))]
+    return [
+        (key, version) for key in keys if version and version in map(_version, config.variant.get(key, ()))
+    ]
 
 
 def _version(value: str) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 _UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
@@ -20,15 +20,12 @@ class NotInFile(Exception):
     """A file does not contain the expected values; the message follows the file's name and a colon."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CiValue:
+class CiValue(NamedTuple):
     """One value as upstream writes it."""
 
     text: str  #: ``9.20.0.48``, ``7.5, 9.0``
     line: int  #: counted from 1
-    groups: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: conditions: ``cuda``, ``machine``, ``torch_version``
+    groups: Mapping[str, str]  #: conditions: ``cuda``, ``machine``, ``torch_version``
 
 
 Reader = Callable[[str], Sequence[CiValue]]

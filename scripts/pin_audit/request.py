@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.errors import AuditError
+from groundwork import files
+from groundwork.errors import AuditError, IntegrityError
 from megabuild.configs.config import Config
 from pin_audit.facts import AuditTarget
 from pin_audit.repositories import Repositories, Repository
@@ -23,18 +23,20 @@ class LocalTree:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
 
-    def names(self) -> Sequence[str]:
-        """Return the paths of all regular files, sorted."""
-        paths = (Path(top, name) for top, _, names in os.walk(self._folder) for name in names)
-        regular = (path for path in paths if path.is_file() and not path.is_symlink())
-        return sorted(path.relative_to(self._folder).as_posix() for path in regular)
-
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the contents of those `paths` that exist."""
-        try:
-            return {path: (self._folder / path).read_bytes() for path in {*self.names()}.intersection(paths)}
-        except OSError as error:
-            raise AuditError(f"{self._folder}: cannot be read: {error}", "check its permissions") from error
+        """Return the contents of those `paths` that are regular files."""
+        contents = {}
+        for path in paths:
+            try:
+                with files.open_regular(self._folder / path, below=self._folder) as file:
+                    contents[path] = file.read()
+            except (FileNotFoundError, NotADirectoryError, IntegrityError):
+                continue  # missing, or behind a link
+            except OSError as error:
+                raise AuditError(
+                    f"{self._folder}: cannot be read: {error}", "check its permissions"
+                ) from error
+        return contents
 
     def url(self, path: str, line: int | None = None) -> str:
         """Return an empty string: local files have no web page."""

@@ -10,6 +10,7 @@ from audit_trees import MATRIX, NEW, MemoryTree, about, request, values
 
 from pin_audit.ci_rules import NotInFile, Reader, lines, literal
 from pin_audit.facts import SourceOutcome, UpstreamArchs
+from pin_audit.request import LocalTree
 from pin_audit.sources import ci_pins
 
 TRITON = ".ci/docker/triton_version.txt"
@@ -115,3 +116,15 @@ def test_lines_leave_comments_out_and_know_what_they_stand_under() -> None:
 def test_python_that_is_no_literal_is_not_executed(text: str, reason: str) -> None:
     with pytest.raises(NotInFile, match=reason):
         read(literal("V", "k"), text)
+
+
+def test_a_local_tree_has_regular_files_and_follows_no_link(tmp_path: Path) -> None:
+    tree, secret = tmp_path / "tree", tmp_path / "secret"
+    (tree / "third_party").mkdir(parents=True)
+    secret.mkdir()
+    for file in (tree / "third_party" / "eigen_pin.txt", secret / "triton_version.txt"):
+        file.write_text("5.0.1\n", encoding="utf-8")
+    (tree / ".ci").symlink_to(secret)
+    (tree / "link.txt").symlink_to(secret / "triton_version.txt")
+    paths = ("third_party/eigen_pin.txt", ".ci/triton_version.txt", "link.txt", "third_party", "missing")
+    assert LocalTree(tree).read(paths) == {"third_party/eigen_pin.txt": b"5.0.1\n"}

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,14 +15,25 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from groundwork.errors import ConfigError
 from megabuild.configs.config import CONFIG_FOLDER, PROVIDERS, python_version
-from pin_audit.bump_requirements import Rendered, differences, lines_of
+from pin_audit.bump_context import (
+    CERTAIN,
+    PERSON,
+    VARIABLE,
+    BumpContext,
+    Change,
+    Release,
+    SourcedValue,
+    change,
+    find_sha256,
+    place_of,
+    provider_of,
+)
 from pin_audit.facts import Requirement, Submodule, UpstreamArchs
+from pin_audit.name_map import names
 from pin_audit.recipe_lines import Line
-from pin_audit.release import Release, SourcedValue, find_sha256, place_of
-from pin_audit.request import AuditRequest
-from pin_audit.rows import cuda_of_wheel
+from pin_audit.rows import cuda_of_wheel, is_optional
+from pin_audit.versions import Spec, within
 
-CERTAIN, PERSON = "certain", "for a person"
 _BUILD = re.compile(
     r"""^\s*(?:\{%\s*set\s+)?(?:build|number|build_number)\s*[:=]\s*["']?([1-9]\d*)["']?\s*(?:%\}|#|$)"""
 )
@@ -38,9 +48,16 @@ _FIXED_SOURCE = "its address (line {line}) has no version: check whether the new
 _UNREAD_ADDRESS = "its address (line {line}) cannot be read: compute the sha256 of the new one"
 _REVISION = re.compile(r"""^\s*(?:-\s+)?(?:rev|git_rev):\s*["']?(\S.*?)["']?\s*(?:\s#.*)?$""")
 _COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
+_SECTION = re.compile(
+    r"^(?P<indent>\s*)(?:-\s+)?(?P<name>build|host|run|run_\w+|requires|by_name):\s*(?:#.*)?$"
+)
+#: Sections whose requirements hold where the package is installed.
+_INSTALLED = ("run", "run_constraints", "run_constrained")
+_HOST_NOTE = "for the build, upstream's build-system.requires decides, not the wheel"
+#: NVIDIA's names in requirements, and the extra of cuda-toolkit that requires the same (its METADATA, 13.0).
+_TOOLKIT, _OTHER_EXTRAS = "cuda-toolkit", {"runtime": "cudart"}
 #: A requirement whose version is a variable.
 _PINNED_VARIABLE = re.compile(r"[=~<>!]*\s*\$?\{\{\s*(\w+)\s*\}\}.*")
-_VARIABLE = re.compile(r"\$?\{\{\s*(\w+)\s*\}\}")
 _RENDERED = "scripts/test tests/integration/test_render_*.py -k kept --renew-names"
 #: Files that are generated from the recipes and the matrix, with their commands.
 _GENERATED = {
@@ -49,19 +66,6 @@ _GENERATED = {
     "tests/data/rendered_pyg.json": _RENDERED,
     "docs/dependencies.md": "python scripts/megabuild audit --write docs/dependencies.md",
 }
-
-
-class Change(Struct, frozen=True):
-    """One change for another version."""
-
-    topic: str  #: ``version``, ``sha256``, ``triton``, ...
-    kind: str  #: ``certain`` or ``for a person``
-    file: str = ""  #: below the repository's root
-    line: int | None = None
-    old: str = ""
-    new: str = ""  #: empty if unknown: the note gives the reason
-    source: str = ""  #: where the new value is published
-    note: str = ""  #: help for the decision, or the command that generates the file
 
 
 class Bump(Struct, frozen=True, kw_only=True):
@@ -73,63 +77,6 @@ class Bump(Struct, frozen=True, kw_only=True):
     commit: str = ""  #: of the new version; empty if not read
     changes: tuple[Change, ...] = ()
     unread: tuple[str, ...] = ()  #: sources that could not be read, so that changes may be missing
-
-
-def change(
-    line: Line, topic: str, kind: str, old: str = "", new: str = "", source: str = "", note: str = ""
-) -> Change:
-    """Return a change of a line, or of its whole file if the line has no number."""
-    return Change(topic, kind, line.file, line.number or None, old, new, source, note)
-
-
-def _provider(line: Line) -> str:
-    """Return the one provider that a line is for, or an empty string."""
-    match = re.search(r'provider == "([\w-]+)"', line.selector)
-    return match[1] if match else ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BumpContext:
-    """Both releases, and the lines that may have to change."""
-
-    root: Path
-    request: AuditRequest  #: of the new release
-    old: Release
-    new: Release
-    recipe: tuple[Line, ...]  #: of the package's recipes, the main one first
-    matrix: tuple[Line, ...] = ()
-    rendered: Mapping[str, Rendered] = field(default_factory=dict)  #: by file: for the new version
-    key: str = ""  #: the key in conda_build_config.yaml with the version; empty for other feedstocks
-
-    def values(self, key: str, value: str) -> list[Line]:
-        """Return the lines that set a key to a value, in conda_build_config.yaml or else in the recipe."""
-        items = [line for line in self.matrix if (line.key, line.value) == (key, value)]
-        word, text = re.escape(key), re.escape(value)
-        setting = re.compile(
-            rf"""^\s*(?:\{{%-?\s*set\s+)?{word}\s*[:=]\s*["']?{text}["']?\s*(?:-?%\}}|#|$)"""
-        )
-        return items or [line for line in self.recipe if setting.match(line.text)]
-
-    def definitions(self, line: Line, text: str) -> list[Line]:
-        """Return the lines that define a line's value: the line itself, or those that set its variable."""
-        if not (variable := _VARIABLE.fullmatch(text)):
-            return [line]
-        setting = re.compile(rf"^\s*{variable[1]}\s*[:=]")
-        lines = (*self.matrix, *self.recipe)
-        return [other for other in lines if other.key == variable[1] or setting.match(other.text)]
-
-    def set_value(self, topic: str, lines: Iterable[Line], old: str, new: SourcedValue) -> Iterator[Change]:
-        """Yield a new value for lines. A person decides on rows of official wheels; Debian's rows do not change."""
-        for line in lines:
-            if _provider(line) == "debian" or old == new.value:
-                continue
-            if not new.value:
-                yield change(line, topic, PERSON, old, note=f"unknown: {new.source}")
-            elif _provider(line) == "wheel":
-                note = f"row of official wheels, whose CUDA is {cuda_of_wheel(self.new.all(Requirement)) or 'unknown'}"
-                yield change(line, topic, PERSON, old, new.value, new.source, note)
-            else:
-                yield change(line, topic, CERTAIN, old, new.value, new.source)
 
 
 def collect(context: BumpContext) -> Bump:
@@ -166,7 +113,7 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
             urls, address = [*(urls if _URL.match(before) else []), match[1] or match[2]], line.number
         elif match := _SHA256_OF.match(line.text):
             values = {"version": new, context.key: new, "name": package}
-            urls = [_VARIABLE.sub(lambda word: values.get(word[1], word[1]), url) for url in urls]  # noqa: B023
+            urls = [VARIABLE.sub(lambda word: values.get(word[1], word[1]), url) for url in urls]  # noqa: B023
             urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", package, url) for url in urls]
             urls = [url.replace(context.old.version, new) for url in urls]
             dated = any(new in url for url in urls)
@@ -177,7 +124,7 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
                     if dated:
                         sha256 = find_sha256(urls, context.request)
                         yield from context.set_value("sha256", [definition], old[0], sha256)
-                    elif _provider(definition) != "debian":
+                    elif provider_of(definition) != "debian":
                         yield change(definition, "sha256", PERSON, old[0], note=note)
             urls = []
         before = line.text
@@ -201,15 +148,107 @@ def _commits(context: BumpContext) -> Iterator[Change]:
 
 
 def _requirements(context: BumpContext) -> Iterator[Change]:
-    """Yield the recipe's lines whose requirement differs between the old and the new wheel."""
-    for found in differences(context.old, context.new, context.recipe, context.rendered):
-        source = place_of(found.fact.where)
-        if variable := _PINNED_VARIABLE.fullmatch(found.spec):
-            lines = context.values(variable[1], found.old)
-            yield from context.set_value(found.row, lines, found.old, SourcedValue(found.new, source))
-        elif "{" not in found.spec:
-            kind = CERTAIN if found.certain else PERSON
-            yield change(found.line, found.row, kind, found.old, found.new, source, found.note)
+    """Yield the lines whose requirement differs between the old and the new wheel.
+
+    A wheel's METADATA says what the installed package needs, so only lines of ``run`` can be certain. A line counts
+    only if the recipe, rendered for the new version, has its requirement: other branches stay as they are.
+    """
+    was, now = _by_row(context.old), _by_row(context.new)
+    extras = {extra for fact in now.values() if fact.name == _TOOLKIT for extra in fact.extras}
+    for row in dict.fromkeys((*now, *was)) if was and now else ():
+        before, after = was.get(row), now.get(row)
+        if row in ("python", "cuda-version") or (before and after and before.value == after.value):
+            continue
+        asked = [
+            (line, spec)
+            for line, spec in lines_of(context.recipe, row)
+            if _is_taken(line, row, spec, context)
+        ]
+        if before and after:
+            for line, spec in asked:
+                yield from _compare(row, before.value, after, line, spec, context)
+        elif (fact := after or before) and bool(asked) != bool(after) and not _is_in_toolkit(fact, extras):
+            line = asked[0][0] if asked else Line(context.recipe[0].file, 0, "")
+            note = (
+                "the wheel requires it, the recipe does not" if after else "the wheel no longer requires it"
+            )
+            values = before.value if before else "", after.value if after else ""
+            yield change(line, row, PERSON, *values, place_of(fact.where), note)
+
+
+def _by_row(release: Release) -> dict[str, Requirement]:
+    facts = (fact for fact in release.all(Requirement) if not is_optional(fact))
+    return {names().by_distribution(fact.name): fact for fact in facts}
+
+
+def _is_in_toolkit(fact: Requirement, extras: Iterable[str]) -> bool:
+    """Whether the new wheel requires a library through an extra of cuda-toolkit."""
+    word = re.sub(r"^nvidia-(?:cuda-)?|-cu\d+$", "", fact.name)
+    return _OTHER_EXTRAS.get(word, word) in extras
+
+
+def lines_of(recipe: Iterable[Line], row: str) -> list[tuple[Line, str]]:
+    """Return the recipe's lines that require a row of name_map.yaml, each with the constraint."""
+    entry = names().entries.get(row)
+    # `-` and `_` are the same in Python's names
+    words = "|".join(re.sub("[-_.]", "[-_.]", name) for name in (row, *(entry.conda if entry else ())))
+    asked = re.compile(rf"""(?:-|then:|else:)\s+["']?(?:{words})(?:\s+([^#"'\[]+?))?["']?\s*(?:#.*)?$""")
+    return [(line, match[1] or "") for line in recipe if (match := asked.search(line.text))]
+
+
+def _is_taken(line: Line, row: str, spec: str, context: BumpContext) -> bool:
+    """Whether the recipe for the new version has a line's requirement; True if it cannot be rendered."""
+    specs = context.rendered.get(line.file)
+    if specs is None or "{" in spec:
+        return True
+    entry = names().entries.get(row)
+    plain = (spec or "*").replace(" ", "")
+    own = {
+        value.replace(" ", "")
+        for name in (row, *(entry.conda if entry else ()))
+        for value in specs.get(name, ())
+    }
+    return plain in own or (not spec and bool(own))  # a bare name takes the config's pin
+
+
+def _compare(
+    row: str, was: str, now: Requirement, line: Line, spec: str, context: BumpContext
+) -> Iterator[Change]:
+    """Yield the change of a line whose requirement both wheels have, but not equally."""
+    exact, old, source = now.value.lstrip("=~<>!"), was.lstrip("=~<>!"), place_of(now.where)
+    if "{" in spec:
+        if variable := _PINNED_VARIABLE.fullmatch(spec):
+            lines = context.values(variable[1], old)
+            yield from context.set_value(row, lines, old, SourcedValue(exact, source))
+        return
+    kind, note = PERSON, ""
+    if section_of(line, context.recipe) not in _INSTALLED:
+        if spec != was and (spec or now.value.startswith("==")):
+            return
+        note = _HOST_NOTE
+    elif spec == was:
+        if now.value.startswith(("==", "~=")) or within(Spec(now.value, True), Spec(was, True)):
+            kind = CERTAIN
+        else:
+            note = "the new wheel also accepts other versions"
+    elif now.value.startswith("==") and (not spec or Spec(spec).admits(exact) or not Spec(spec).admits(old)):
+        return
+    elif spec != now.value:
+        note = f"the old wheel required {was}"
+    else:
+        return
+    yield change(line, row, kind, spec, now.value, source, note)
+
+
+def section_of(line: Line, recipe: Sequence[Line]) -> str:
+    """Return the section of a requirement's line: ``host``; empty if there is none above it."""
+    indent = len(line.text) - len(line.text.lstrip())
+    above = [other for other in recipe if other.file == line.file and other.number < line.number]
+    for other in reversed(above):
+        match = _SECTION.match(other.text)
+        if match and len(match["indent"]) <= indent:
+            return match["name"]
+    return ""
 
 
 def _pythons(context: BumpContext) -> Iterator[Change]:
@@ -223,7 +262,7 @@ def _pythons(context: BumpContext) -> Iterator[Change]:
         yield from context.set_value("Requires-Python", of_wheels, old.value, new)
     here: dict[str, Line] = {}
     for line in context.matrix:
-        if line.key == "python" and _provider(line) != "debian" and line.value:
+        if line.key == "python" and provider_of(line) != "debian" and line.value:
             with contextlib.suppress(ConfigError):
                 here[python_version(line.value)] = line
     for python, line in here.items():
@@ -240,7 +279,7 @@ def _cuda(context: BumpContext) -> Iterator[Change]:
         line.value: line
         for line in context.matrix
         if line.key == "cuda_compiler_version" and re.match(r"\d", line.value)
-        if _provider(line) not in ("debian", "wheel")
+        if provider_of(line) not in ("debian", "wheel")
     }
     if old and new and old != new and here and new not in here:
         note = f"CUDA of upstream's wheels; the configs have {', '.join(here)}; conda-forge's pinning decides"

@@ -12,10 +12,10 @@ from groundwork.errors import UsageError
 from groundwork.result import Result
 from megabuild.configs.config import Config, recipe_of
 from megabuild.configs.matrix import MATRIX_FILE
-from pin_audit import feedstock, release
+from pin_audit import feedstock
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, escape, table
-from pin_audit.bump import Bump, BumpContext, Change, collect
-from pin_audit.bump_requirements import rendered_requirements
+from pin_audit.bump import Bump, collect
+from pin_audit.bump_context import BumpContext, Change, read_releases, rendered_requirements
 from pin_audit.command import AuditOptions, Session
 from pin_audit.recipe_lines import Line, read_lines
 from pin_audit.services import Tell
@@ -78,7 +78,7 @@ def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
     elif version == old:
         raise UsageError(f"{recipe[0].file}: already at {old}", "pass another version, or: --bump newest")
     requests = session.request(package, old, local=False), session.request(package, version)
-    before, after = release.read(requests)
+    before, after = read_releases(requests)
     key = package.key if own else ""
     rendered = {
         file: rendered_requirements(

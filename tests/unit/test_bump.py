@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from audit_site import request, services
 from audit_wheels import configured_by_the_test
 from calling import call
 from click.testing import Result
 
 from command_line.run_command import Invocation
-from pin_audit.bump_requirements import differences
+from pin_audit.bump import collect
+from pin_audit.bump_context import BumpContext, Change, Release
 from pin_audit.facts import Requirement, SourceOutcome
 from pin_audit.recipe_lines import Line
-from pin_audit.release import Release
 
 #: A foreign recipe in both formats.
 META = """\
@@ -143,6 +144,18 @@ def lines(text: str) -> list[Line]:
     return [Line("recipe/recipe.yaml", number, line) for number, line in enumerate(text.splitlines(), 1)]
 
 
+def changed(
+    old: Release, new: Release, folder: Path, rendered: Mapping[str, frozenset[str]] | None = None
+) -> list[Change]:
+    """Return the changes of `RECIPE`, whose lines all count unless it is `rendered`."""
+    return [*collect(
+        BumpContext(
+            root=folder, request=request(services(folder)), old=old, new=new, recipe=tuple(lines(RECIPE)),
+            rendered={"recipe/recipe.yaml": rendered},
+        )
+    ).changes]  # fmt: skip
+
+
 RECIPE = """\
 requirements:
   host:
@@ -166,28 +179,29 @@ requirements:
         ("<82", "<82", []),
     ],
 )
-def test_lines_of_branches_that_are_not_taken_stay(was: str, now: str, rows: list[tuple[int, str]]) -> None:
-    rendered = {"recipe/recipe.yaml": {"setuptools": frozenset({"<82", ">=60"}), "sympy": frozenset({"*"})}}
+def test_lines_of_branches_that_are_not_taken_stay(
+    was: str, now: str, rows: list[tuple[int, str]], tmp_path: Path
+) -> None:
+    rendered = {"setuptools": frozenset({"<82", ">=60"}), "sympy": frozenset({"*"})}
     old, new = released("2.13.0", setuptools=was), released("2.14.0", setuptools=now)
-    found = differences(old, new, lines(RECIPE), rendered)
-    assert [(row.line.number, "certain" if row.certain else "for a person") for row in found] == rows
-    assert 7 in {row.line.number for row in differences(old, new, lines(RECIPE), {})} or was == now
+    assert [(row.line, row.kind) for row in changed(old, new, tmp_path, rendered)] == rows
+    assert 7 in {row.line for row in changed(old, new, tmp_path)} or was == now
 
 
 @pytest.mark.parametrize(("value", "rows"), [(">=1.13", [9]), ("==1.13.3", [])])
-def test_a_bare_requirement_is_named_if_the_new_one_has_a_limit(value: str, rows: list[int]) -> None:
+def test_a_bare_requirement_is_named_if_the_new_one_has_a_limit(
+    value: str, rows: list[int], tmp_path: Path
+) -> None:
     old, new = released("2.13.0", sympy="*"), released("2.14.0", sympy=value)
-    assert [row.line.number for row in differences(old, new, lines(RECIPE), {})] == rows
+    assert [row.line for row in changed(old, new, tmp_path)] == rows
 
 
 @pytest.mark.parametrize(("toolkit", "rows"), [({"cuda_toolkit": "==13.0.2"}, 0), ({"numpy": "*"}, 1)])
-def test_a_library_that_moved_into_an_extra_is_still_required(toolkit: dict[str, str], rows: int) -> None:
-    old = released("2.12.0", nvidia_cublas="==13.1", **toolkit)
-    found = [
-        row
-        for row in differences(old, released("2.13.0", **toolkit), lines(RECIPE), {})
-        if row.row == "libcublas"
-    ]
+def test_a_library_that_moved_into_an_extra_is_still_required(
+    toolkit: dict[str, str], rows: int, tmp_path: Path
+) -> None:
+    old, new = released("2.12.0", nvidia_cublas="==13.1", **toolkit), released("2.13.0", **toolkit)
+    found = [row for row in changed(old, new, tmp_path) if row.topic == "libcublas"]
     assert len(found) == rows
 
 

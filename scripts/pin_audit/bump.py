@@ -189,9 +189,8 @@ def _is_in_toolkit(fact: Requirement, extras: Iterable[str]) -> bool:
 
 def lines_of(recipe: Iterable[Line], row: str) -> list[tuple[Line, str]]:
     """Return the recipe's lines that require a row of name_map.yaml, each with the constraint."""
-    entry = names().entries.get(row)
     # `-` and `_` are the same in Python's names
-    words = "|".join(re.sub("[-_.]", "[-_.]", name) for name in (row, *(entry.conda if entry else ())))
+    words = "|".join(re.sub("[-_.]", "[-_.]", name) for name in (row, *names().entry(row).conda))
     asked = re.compile(rf"""(?:-|then:|else:)\s+["']?(?:{words})(?:\s+([^#"'\[]+?))?["']?\s*(?:#.*)?$""")
     return [(line, match[1] or "") for line in recipe if (match := asked.search(line.text))]
 
@@ -201,12 +200,9 @@ def _is_taken(line: Line, row: str, spec: str, context: BumpContext) -> bool:
     specs = context.rendered.get(line.file)
     if specs is None or "{" in spec:
         return True
-    entry = names().entries.get(row)
     plain = (spec or "*").replace(" ", "")
     own = {
-        value.replace(" ", "")
-        for name in (row, *(entry.conda if entry else ()))
-        for value in specs.get(name, ())
+        value.replace(" ", "") for name in (row, *names().entry(row).conda) for value in specs.get(name, ())
     }
     return plain in own or (not spec and bool(own))  # a bare name takes the config's pin
 

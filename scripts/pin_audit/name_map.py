@@ -62,6 +62,10 @@ class Names:
         self._distributions = {plain(name): entry.name for entry in every for name in entry.distributions}
         self._ci = {plain(name): entry.name for entry in every for name in entry.ci}
 
+    def entry(self, row: str) -> Dependency:
+        """Return the entry of a row; that of a conda package of the same name if the file has none."""
+        return self.entries.get(row) or Dependency(name=row, conda=(row,))
+
     def by_conda(self, name: str) -> str:
         """Return the row of a conda package or of a key of conda_build_config.yaml."""
         return self._conda.get(plain(name), name)
@@ -103,8 +107,7 @@ class Names:
             for entry in self.entries.values()
             if package in entry.of or (submodules and entry.submodules)
         }
-        first = (self.entries[row].conda[:1] if row in self.entries else (row,) for row in rows)
-        return tuple(sorted({name for names in first for name in names}))
+        return tuple(sorted({name for row in rows for name in self.entry(row).conda[:1]}))
 
 
 def plain(name: str) -> str:

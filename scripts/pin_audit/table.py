@@ -92,7 +92,7 @@ def tabulate(
     own_torch = next(filter(None, torch), "")
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
-        entry = names.entries.get(name) or Dependency(name=name, conda=(name,))
+        entry = names.entry(name)
         draft.sort(key=lambda fact: (fact.kind, fact.name, fact.holds.words(target.builds), fact.value))
         row = AuditRow(
             name=name,

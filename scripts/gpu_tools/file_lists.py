@@ -37,6 +37,11 @@ class FileList:
     download: int | None = None  #: Bytes of the package's archive, if the list has them.
 
     @property
+    def is_condas(self) -> bool:
+        """Whether conda wrote this list, not an installer of wheels."""
+        return self.path.endswith(".json")
+
+    @property
     def required_names(self) -> frozenset[str]:
         """Names of all required packages, including those that only an extra requires."""
         names = (_NAME.match(text.strip()) for text in self.requires)

@@ -84,7 +84,7 @@ def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: I
     (file,) = out.glob("*")
     assert file.name == "libtorch-2.6.0-h1_0_slim_sm86_sm120.conda"
     after = measure_conda_package(file)
-    assert [one.path for one in after.files] == ["lib/libtorch.so"]
+    assert [*after.files] == ["lib/libtorch.so"]
     index = IndexJson.from_package_archive(file)
     assert str(index.build) == "h1_0_slim_sm86_sm120"
     assert index.constrains == ["__cuda_arch >=8.6,<9.0a0|>=12.0,<13.0a0"]

@@ -7,14 +7,13 @@ import shutil
 import tempfile
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from cuda_code import cuda_archs
 from cuda_code.elf_file import ElfFile, NotElf, opened
-from gpu_tools.sizes.tree import ContentPart, Kind
+from gpu_tools.sizes.tree import ContentPart, Kind, Parts
 
 _MAGIC, _READABLE = b"\x7fELF", b"\x7fELF\x02\x01"
 _SUFFIXES = {
@@ -64,7 +63,7 @@ def classify_path(path: str) -> Kind:
     return next((_FOLDERS[folder] for folder in pure.parts[:-1] if folder in _FOLDERS), suffix)
 
 
-def read_parts(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
+def read_parts(file: Path, path: str, size: int) -> Parts:
     """Return the bytes of a file on disk by part; they add up to ``size``.
 
     Raises OSError: The file cannot be read.
@@ -77,7 +76,7 @@ def read_parts(file: Path, path: str, size: int) -> Mapping[ContentPart, int]:
     return _read_elf(file, size) if start == _READABLE else _judge_by_start(start, size)
 
 
-def read_stream_parts(stream: IO[bytes], path: str, size: int) -> Mapping[ContentPart, int]:
+def read_stream_parts(stream: IO[bytes], path: str, size: int) -> Parts:
     """Return the bytes of a file in an archive by part; a library is copied to a temporary file first.
 
     Raises Exception: Any error of the archive's reader for a damaged archive.
@@ -98,12 +97,12 @@ def read_stream_parts(stream: IO[bytes], path: str, size: int) -> Mapping[Conten
         return _read_elf(Path(copy.name), size)
 
 
-def _judge_by_start(start: bytes, size: int) -> Mapping[ContentPart, int]:
+def _judge_by_start(start: bytes, size: int) -> Parts:
     # 32-bit and big-endian ELF files are not parsed
     return {ContentPart(Kind.OTHER_LIBRARIES if start.startswith(_MAGIC) else Kind.OTHER): size}
 
 
-def _read_elf(file: Path, size: int) -> Mapping[ContentPart, int]:
+def _read_elf(file: Path, size: int) -> Parts:
     try:
         with opened(file) as library:
             parts = _sections(library)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,9 +18,9 @@ from gpu_tools.sizes.inside import read_parts
 from gpu_tools.sizes.tree import (
     NO_PACKAGE,
     ContentPart,
-    File,
     Kind,
     Package,
+    Parts,
     Sizes,
     find_requirers,
     sort_by_size,
@@ -47,9 +47,9 @@ def measure_environment(prefix: Path) -> Sizes:
     lists = [*_read_lists(prefix, remarks)]
     installed = {listed.owner: listed for listed in reversed(lists)}  # pip's lists come first and win
     owners = {path: listed.owner for listed in lists for path in listed.files}
-    files: dict[str, list[File]] = {}
-    for owner, file in _files(prefix, owners, remarks):
-        files.setdefault(owner, []).append(file)
+    files: dict[str, dict[str, Parts]] = defaultdict(dict)
+    for owner, path, parts in _files(prefix, owners, remarks):
+        files[owner][path] = parts
     if "torch" in files and (others := [name for name in ("pytorch", "libtorch") if name in files]):
         torches = " and ".join(f"{name} {installed[name].version}" for name in ("torch", *others))
         remarks.append(
@@ -60,13 +60,13 @@ def measure_environment(prefix: Path) -> Sizes:
         Package(
             name=name,
             version=listed.version,
-            files=tuple(files.pop(name, ())),
+            files=files.pop(name, {}),
             download=listed.download,
             required_by=tuple(sorted(requirers.get(name, ()))),
         )
         for name, listed in installed.items()
     ]
-    packages += [Package(name=NO_PACKAGE, files=tuple(unowned)) for unowned in files.values()]
+    packages += [Package(name=NO_PACKAGE, files=unowned) for unowned in files.values()]
     return Sizes(
         subject=str(prefix), kind="environment", packages=sort_by_size(packages), remarks=tuple(remarks)
     )
@@ -82,26 +82,23 @@ def _read_lists(prefix: Path, remarks: list[str]) -> Iterator[FileList]:
             remarks.append(error.message)
         except (OSError, ValueError) as error:
             remarks.append(f"{file}: cannot be read: {error}")
-    of_conda = {path for listed in lists if listed.path.endswith(".json") for path in listed.files}
-    yield from (listed for listed in lists if listed.path.endswith(".json") or listed.path not in of_conda)
+    of_conda = {path for listed in lists if listed.is_condas for path in listed.files}
+    yield from (listed for listed in lists if listed.is_condas or listed.path not in of_conda)
 
 
 def _find_requirers(installed: Mapping[str, FileList], prefix: Path) -> dict[str, set[str]]:
     pythons = [site.python.rstrip("t") for site in find_site_packages(prefix)]
     python = pythons[0] if pythons else f"3.{sys.version_info.minor}"
 
-    def requires(name: str) -> Iterable[str]:
-        listed = installed.get(name)
-        return listed.requires if listed and not listed.path.endswith(".json") else ()
-
-    requirers = find_requirers(installed, requires, python)
+    of_pip = {name: listed.requires for name, listed in installed.items() if not listed.is_condas}
+    requirers = find_requirers(installed, of_pip, python)
     for listed in installed.values():
-        for spec in listed.requires if listed.path.endswith(".json") else ():
+        for spec in listed.requires if listed.is_condas else ():
             requirers.setdefault(canonicalize_name(spec.split()[0]), set()).add(listed.owner)
     return requirers
 
 
-def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Iterator[tuple[str, File]]:
+def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Iterator[tuple[str, str, Parts]]:
     unread: Counter[str] = Counter()
     originals = links = 0
 
@@ -140,7 +137,7 @@ def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Itera
         except OSError as error:
             refused(error)
             parts = {ContentPart(Kind.UNKNOWN): status.st_size}
-        yield owner, File(path=path, parts=parts)
+        yield owner, path, parts
     if originals:
         remarks.append(f"not counted: {size(originals)} of originals, which slim keeps in {BACKUP}")
     if links:

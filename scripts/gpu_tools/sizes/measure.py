@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion
 
 from gpu_tools.sizes.inside import read_stream_parts
 from gpu_tools.sizes.installed import is_environment, measure_environment
-from gpu_tools.sizes.tree import File, Package, Sizes
+from gpu_tools.sizes.tree import Package, Parts, Sizes
 from groundwork.archives import entries, explain_damage
 from groundwork.errors import UsageError
 
@@ -48,15 +48,14 @@ def measure_wheel(path: Path) -> Package:
     with suppress(InvalidWheelFilename, InvalidVersion):
         name, parsed, *_ = parse_wheel_filename(path.name)
         version = str(parsed)
-    files = []
+    files: dict[str, Parts] = {}
     with explain_damage(path), zipfile.ZipFile(path) as archive:
         # if two members have the same name, installers keep the later one
         members = {member.filename: member for member in archive.infolist() if not member.is_dir()}
         for member in members.values():
             with archive.open(member) as stream:
-                parts = read_stream_parts(stream, member.filename, member.file_size)
-            files.append(File(path=member.filename, parts=parts))
-    return Package(name=name, version=version, files=tuple(files), download=path.stat().st_size)
+                files[member.filename] = read_stream_parts(stream, member.filename, member.file_size)
+    return Package(name=name, version=version, files=files, download=path.stat().st_size)
 
 
 def measure_conda_package(path: Path) -> Package:
@@ -64,7 +63,7 @@ def measure_conda_package(path: Path) -> Package:
 
     Raises IntegrityError: The package is damaged.
     """
-    files: dict[str, File] = {}
+    files: dict[str, Parts] = {}
     index: dict[str, Any] = {}
     with explain_damage(path), ExitStack() as stack:
         for archive in _open_tars(path, stack):
@@ -75,12 +74,11 @@ def measure_conda_package(path: Path) -> Package:
                 if member.name == "info/index.json":
                     index = dict(json.loads(stream.read()))
                 elif not member.name.startswith("info/"):
-                    parts = read_stream_parts(stream, member.name, member.size)
-                    files[member.name] = File(path=member.name, parts=parts)
+                    files[member.name] = read_stream_parts(stream, member.name, member.size)
     return Package(
         name=canonicalize_name(str(index.get("name", path.name))),
         version=f"{index.get('version', '')} {index.get('build', '')}".strip(),
-        files=tuple(files.values()),
+        files=files,
         download=path.stat().st_size,
     )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -51,20 +51,8 @@ class ContentPart:
 
 #: Package name of files that belong to no package.
 NO_PACKAGE = "(no package)"
-Named = TypeVar("Named")
-
-
-@dataclass(frozen=True, kw_only=True)
-class File:
-    """A file: its path in the subject, and its bytes by part."""
-
-    path: str
-    parts: Mapping[ContentPart, int]
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return sum(self.parts.values())
+#: Bytes of a file by part.
+Parts = Mapping[ContentPart, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +61,14 @@ class Package:
 
     name: str  #: In canonical form.
     version: str = ""
-    files: tuple[File, ...] = ()  #: Installed files; hard links count once, symbolic links as 0 bytes.
+    files: Mapping[str, Parts]  #: Installed files by path; hard links count once, symbolic links as 0 bytes.
     download: int | None = None  #: Bytes of the package's archive; None if unknown.
     required_by: tuple[str, ...] = ()  #: Names of packages in the same subject.
 
     @cached_property
-    def parts(self) -> Mapping[ContentPart, int]:
+    def parts(self) -> Parts:
         """Bytes by part."""
-        return _sum(file.parts for file in self.files)
+        return _sum(self.files.values())
 
     @cached_property
     def installed(self) -> int:
@@ -98,7 +86,7 @@ class Sizes:
     remarks: tuple[str, ...] = ()  #: Sentences about unreadable files and duplicates.
 
     @cached_property
-    def parts(self) -> Mapping[ContentPart, int]:
+    def parts(self) -> Parts:
         """Bytes by part."""
         return _sum(package.parts for package in self.packages)
 
@@ -138,9 +126,11 @@ class Sizes:
                     "required_by": list(package.required_by),
                     "parts": _parts_json(package.parts),
                     "libraries": [
-                        {"path": file.path, "installed": file.size, "parts": _parts_json(file.parts)}
-                        for file in sorted(package.files, key=lambda file: (-file.size, file.path))
-                        if len(file.parts) > 1
+                        {"path": path, "installed": sum(parts.values()), "parts": _parts_json(parts)}
+                        for path, parts in sorted(
+                            package.files.items(), key=lambda file: (-sum(file[1].values()), file[0])
+                        )
+                        if len(parts) > 1
                     ],
                 }
                 for package in self.packages
@@ -154,17 +144,12 @@ def sort_by_size(packages: Iterable[Package]) -> tuple[Package, ...]:
     return tuple(sorted(packages, key=lambda package: (-package.installed, package.name, package.version)))
 
 
-def sort_parts(parts: Mapping[ContentPart, int]) -> list[tuple[ContentPart, int]]:
-    """Sort parts by their bytes, the largest first."""
-    return sorted(parts.items(), key=lambda item: (-item[1], item[0]))
-
-
 def find_requirers(
-    roots: Iterable[str], requires: Callable[[str], Iterable[str]], python: str
+    roots: Iterable[str], requires: Mapping[str, Sequence[str]], python: str
 ) -> dict[str, set[str]]:
     """Follow requirements and extras; map each required package to the packages that require it.
 
-    ``requires`` returns a package's requirements for its canonical name. Markers are evaluated for ``python``
+    ``requires`` has packages' requirements by canonical name. Markers are evaluated for ``python``
     (``3.12``) on this machine. Malformed requirements are skipped.
     """
     versions = {"python_version": python, "python_full_version": f"{python}.99"}
@@ -176,7 +161,7 @@ def find_requirers(
         if item in done:
             continue
         done.add(item)
-        for text in requires(name):
+        for text in requires.get(name, ()):
             try:
                 requirement = Requirement(text)
                 marker = requirement.marker
@@ -190,12 +175,13 @@ def find_requirers(
     return requirers
 
 
-def _sum(counts: Iterable[Mapping[Named, int]]) -> Counter[Named]:
-    total: Counter[Named] = Counter()
+def _sum(counts: Iterable[Parts]) -> Counter[ContentPart]:
+    total: Counter[ContentPart] = Counter()
     for count in counts:
         total.update(count)
     return total
 
 
-def _parts_json(parts: Mapping[ContentPart, int]) -> list[dict[str, Any]]:
-    return [{"kind": part.kind, "arch": part.arch, "bytes": size} for part, size in sort_parts(parts)]
+def _parts_json(parts: Parts) -> list[dict[str, Any]]:
+    by_size = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
+    return [{"kind": part.kind, "arch": part.arch, "bytes": octets} for part, octets in by_size]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from packaging.utils import canonicalize_name
 
 from gpu_tools.sizes.inside import classify_path
 from gpu_tools.sizes.tree import ContentPart, Package, Sizes, find_requirers, sort_by_size
-from gpu_tools.sizes.tree import File as MeasuredFile
 from groundwork.errors import ProviderError, UsageError
 from groundwork.files import cache_folder
 from groundwork.network import resolver
@@ -78,22 +76,29 @@ def _measure(
     remarks: list[str] = []
     read = partial(_read, client=where.client(), folder=folder, remarks=remarks)
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        packages = [*pool.map(read, files)]
-    requires = {package.name: needs for package, needs in packages}
+        contents = [*zip(files, pool.map(read, files), strict=True)]
+    requires = {file.project: _requires(metadata) for file, (metadata, _, _) in contents}
     roots = [canonicalize_name(Requirement(text).name) for text in requirements]
-    requirers = find_requirers(roots, lambda name: requires.get(name, ()), python)
-    named = (
-        replace(package, required_by=tuple(sorted(requirers.get(package.name, ()))))
-        for package, _ in packages
-    )
+    requirers = find_requirers(roots, requires, python)
+    packages = [
+        Package(
+            name=file.project,
+            version=str(file.version),
+            files={path: {ContentPart(classify_path(path)): octets} for path, octets in members.items()},
+            download=download,
+            required_by=tuple(sorted(requirers.get(file.project, ()))),
+        )
+        for file, (_, members, download) in contents
+    ]
     return Sizes(
-        subject=subject, kind="requirements", packages=sort_by_size(named), remarks=tuple(sorted(remarks))
+        subject=subject, kind="requirements", packages=sort_by_size(packages), remarks=tuple(sorted(remarks))
     )
 
 
-def _read(file: File, *, client: Client, folder: Path, remarks: list[str]) -> tuple[Package, Sequence[str]]:
-    """Return a wheel's package and its requirements; without range requests only its name and requirements."""
-    named = Package(name=file.project, version=str(file.version))
+def _read(
+    file: File, *, client: Client, folder: Path, remarks: list[str]
+) -> tuple[str, Mapping[str, int], int | None]:
+    """Return a wheel's metadata, its members' bytes, and its own; without range requests only the metadata."""
     content = noted(folder, file.sha256) if file.sha256 else None
     try:
         if content is None and file.url.startswith("file:"):
@@ -105,14 +110,10 @@ def _read(file: File, *, client: Client, folder: Path, remarks: list[str]) -> tu
             raise
         remarks.append(f"{file.name}: not measured: its server sends whole files only")
         metadata = metadata_beside(client, file).decode(errors="replace") if file.metadata else ""
-        return named, _requires(metadata)
+        return metadata, {}, None
     except (*BROKEN, OSError) as error:
         raise ProviderError(f"{file.name}: broken wheel: {error}", "check the file on pip's index") from error
-    files = [
-        MeasuredFile(path=path, parts={ContentPart(classify_path(path)): octets})
-        for path, octets in content.members.items()
-    ]
-    return replace(named, files=tuple(files), download=content.size), _requires(content.metadata)
+    return content.metadata, content.members, content.size
 
 
 def _requires(metadata: str) -> Sequence[str]:
@@ -132,10 +133,10 @@ def requirements_result(measured: Sequence[Sizes], python: str) -> Result:
 def for_gpus(sizes: Sizes) -> int:
     """Return the installed bytes of packages and libraries that are of use on GPUs only, judged by their names."""
     return sum(
-        file.size
+        sum(parts.values())
         for package in sizes.packages
-        for file in package.files
-        if _FOR_GPUS.match(package.name) or _GPU_LIBRARY.search(file.path)
+        for path, parts in package.files.items()
+        if _FOR_GPUS.match(package.name) or _GPU_LIBRARY.search(path)
     )
 
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from typing import Any
 
-_LOCAL = re.compile(r"(?:\+|\.)?pt(\d)(\d+)(?:\.?(cpu|cu(\d+)(\d)))?$")
-_TORCH_LOCAL = re.compile(r"(cpu|cu(\d+)(\d))$")
+_LOCAL = re.compile(r"(?:\+|\.)?pt(\d)(\d+)(?:\.?(cpu|cu\d+))?$")
+_CUDA = re.compile(r"cpu|cu(?:da)?(\d+)(\d)")
 #: The version in a module's version.py: torchvision's and torchaudio's name CUDA there, their wheels' names do not.
 _OWN_VERSION = re.compile(r"^__version__\s*(?::[^=]+)?=\s*['\"][^'\"+]*\+([^'\"]+)", re.MULTILINE)
 _OTHER_LOCAL = re.compile(r"(?<![a-z])(rocm|xpu|musa|npu)(?![a-z])", re.IGNORECASE)
 _LINUX = re.compile(r"linux(?:_\d+_\d+|\d+)?_(\w+)")
-_BUILD = re.compile(r"(?:cpu|cuda(\d+)(\d))_")
 _TORCH_PACKAGES = ("pytorch", "libtorch")
 
 
@@ -42,13 +41,13 @@ def read_conda_index(index: Mapping[str, Any]) -> BuildTarget:
             kind, version = _pinned(constraints[0])
             if kind:
                 torch.setdefault(kind, version)
-            cuda = (_read_build(constraints[1]) if len(constraints) > 1 else None) or cuda
+            cuda = (_read_cuda(constraints[1]) if len(constraints) > 1 else None) or cuda
         if name == "python_abi" and constraints:
             python = re.sub(r"\.\*$", "", constraints[0].split(",")[0]) + (
                 "t" if constraints[-1].endswith("t") else ""
             )
     if cuda is None:
-        cuda = _read_build(str(index.get("build", "")))
+        cuda = _read_cuda(str(index.get("build", "")))
     if index.get("name") in _TORCH_PACKAGES:
         torch.setdefault("exact", str(index.get("version")))
     narrowest = next((kind for kind in ("exact", "minor", "later") if kind in torch), "none")
@@ -63,9 +62,12 @@ def read_conda_index(index: Mapping[str, Any]) -> BuildTarget:
     )
 
 
-def _read_build(build: str) -> str | None:
-    """Return the CUDA version in a build string: ``13.0`` for ``cuda130_…``, ``cpu``, or None."""
-    match = _BUILD.match(build)
+def _read_cuda(name: str) -> str | None:
+    """Return the CUDA version in a build string or local version: ``13.0`` for ``cuda130_…`` or ``cu130``, or ``cpu``.
+
+    None if it names neither.
+    """
+    match = _CUDA.fullmatch(name.partition("_")[0])
     return None if match is None else f"{match[1]}.{match[2]}" if match[1] else "cpu"
 
 
@@ -78,11 +80,16 @@ def _pinned(spec: str) -> tuple[str, str]:
         return "", ""
     if not spec.startswith(">"):
         return "exact", re.sub(r"^[=~]=?|[.*]+$", "", spec.split(",")[0])
-    least = re.match(r">=?(\d+)\.(\d+)[\d.]*", spec)
-    below = re.search(r",<(\d+)\.(\d+)", spec)
-    if least and below and (int(least[1]), int(least[2]) + 1) == (int(below[1]), int(below[2])):
-        return "minor", f"{least[1]}.{least[2]}"
+    if minor := _only_minor(spec):
+        return "minor", minor
     return "later", spec.split(",")[0].lstrip(">=")
+
+
+def _only_minor(spec: str) -> str:
+    """Return ``2.13`` for ``>=2.13.0,<2.14.0a0``; an empty string if other minor versions fit, too."""
+    bounds = re.match(r">=?(\d+)\.(\d+)[^,]*,<(\d+)\.(\d+)", spec)
+    is_only = bounds and (int(bounds[1]), int(bounds[2]) + 1) == (int(bounds[3]), int(bounds[4]))
+    return f"{bounds[1]}.{bounds[2]}" if bounds and is_only else ""
 
 
 def _only_python(index: Mapping[str, Any]) -> str | None:
@@ -93,9 +100,8 @@ def _only_python(index: Mapping[str, Any]) -> str | None:
     for spec in specs:
         if only := re.match(r"=*(\d+\.\d+)\.\*", spec):
             return only[1]
-        bounds = re.match(r">=(\d+)\.(\d+)[^,]*,<(\d+)\.(\d+)", spec)
-        if bounds and bounds[1] == bounds[3] and int(bounds[2]) + 1 == int(bounds[4]):
-            return f"{bounds[1]}.{bounds[2]}"
+        if minor := _only_minor(spec):
+            return minor
     return "abi3" if specs else None
 
 
@@ -103,11 +109,12 @@ def read_wheel_metadata(metadata: str, wheel: str, own_version: str = "") -> Bui
     """Read ``METADATA`` and ``WHEEL`` of a wheel's ``.dist-info``, and the text of its module's ``version.py``."""
     headers, tags = HeaderParser().parsestr(metadata), HeaderParser().parsestr(wheel).get_all("Tag") or ()
     name, version = str(headers["Name"] or "").lower(), str(headers["Version"] or "")
-    torch, cuda = _from_local(version)
-    if name == "torch":
-        torch, cuda = version.partition("+")[0], _cuda_of_torch(version.partition("+")[2])
-    elif cuda is None and (own := _OWN_VERSION.search(own_version)):
-        cuda = _cuda_of_torch(own[1])
+    public, _, local = version.partition("+")
+    torch, cuda = (public, _read_cuda(local)) if name == "torch" else (None, None)
+    if build := _LOCAL.search(local):  # 2.1.2+pt213cu130
+        torch, cuda = f"{build[1]}.{build[2]}", _read_cuda(build[3] or "")
+    if name != "torch" and cuda is None and (own := _OWN_VERSION.search(own_version)):
+        cuda = _read_cuda(own[1])
     for requirement in headers.get_all("Requires-Dist") or ():
         if torch is None and (exact := re.match(r"torch\s*\(?===?\s*([\d.]+)", requirement)):
             torch = exact[1].rstrip(".")
@@ -121,25 +128,10 @@ def read_wheel_metadata(metadata: str, wheel: str, own_version: str = "") -> Bui
     )
 
 
-def _cuda_of_torch(local: str) -> str | None:
-    """Return the CUDA version in a local version of torch's form: ``13.0`` for ``cu130``, ``cpu``, or None."""
-    match = _TORCH_LOCAL.match(local)
-    return None if match is None else f"{match[2]}.{match[3]}" if match[2] else "cpu"
-
-
 def other_accelerator(version: str) -> str:
     """Return the accelerator other than CUDA that a local version names: ``ROCm`` for ``+rocm6.4``."""
     match = _OTHER_LOCAL.search(version.partition("+")[2])
     return match[1].upper().replace("ROCM", "ROCm") if match else ""
-
-
-def _from_local(version: str) -> tuple[str | None, str | None]:
-    """Return torch and CUDA of ``2.1.2+pt213cu130``: ``("2.13", "13.0")``."""
-    match = _LOCAL.search(version.partition("+")[2])
-    if not match:
-        return None, None
-    cuda = f"{match[4]}.{match[5]}" if match[4] else match[3]
-    return f"{match[1]}.{match[2]}", cuda
 
 
 def _from_tags(tags: Iterable[str]) -> str | None:

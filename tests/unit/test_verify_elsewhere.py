@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tools.import_folders import find_import_folders
+from gpu_tools.site_packages import find_import_folders
 from gpu_tools.verify.check import verify
 
 SITE = "lib/python3.12/site-packages"

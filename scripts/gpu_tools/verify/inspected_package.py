@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from cuda_code.elf_file import opened
 from cuda_code.kernels import KERNELS
@@ -31,7 +28,6 @@ from groundwork.files import read_text, unpack
 
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/.]+)")
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
-_Read = TypeVar("_Read")
 _KINDS = "pass an environment's folder, or a .whl, .conda or .tar.bz2 file"
 
 
@@ -147,13 +143,13 @@ def _environment(prefix: Path) -> Subject:
     site = python.folder
     damaged: list[tuple[str, str, str]] = []
 
-    def checked(path: Path, module: str, read: Callable[[str], _Read]) -> _Read | None:
+    @contextmanager
+    def noting_damage(path: Path, module: str) -> Iterator[None]:
         try:
-            return read(read_text(path))
+            yield
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             damaged.append((path.relative_to(prefix).as_posix(), module, f"cannot be read: {reason}"))
-        return None
 
     users = list(find_torch_users(site, {"torch", "functorch", *KERNELS}))
     modules = dict.fromkeys(["torch", *KERNELS, *(module for module, _ in users)])
@@ -173,30 +169,30 @@ def _environment(prefix: Path) -> Subject:
             (folder / module).is_dir() or (folder / f"{module}.py").is_file() for folder in (site, *elsewhere)
         )
         if module in modules and is_here and (information / "METADATA").is_file():
-            checked(information / "METADATA", module, str)
+            with noting_damage(information / "METADATA", module):
+                read_text(information / "METADATA")
             targets[module] = _dist_info(information, module)
         elif module in modules and (address := editable_address(information)):
             reason = f"not found; it is installed in editable mode from {address}"
             damaged.append((information.relative_to(prefix).as_posix(), module, reason))
     for egg in sorted(site.glob("*.egg")):
         module = _module_named(egg.name.partition("-")[0])
-        if module in KERNELS and (egg / "EGG-INFO" / "PKG-INFO").is_file():
-            metadata = checked(
-                egg / "EGG-INFO" / "PKG-INFO", module, lambda text: read_wheel_metadata(text, "")
-            )
-            targets |= {module: metadata} if metadata else {}
+        metadata = egg / "EGG-INFO" / "PKG-INFO"
+        if module in KERNELS and metadata.is_file():
+            with noting_damage(metadata, module):
+                targets[module] = read_wheel_metadata(read_text(metadata), "")
     for record in sorted((prefix / "conda-meta").glob("*.json")):
         module = _module_named(record.name.rpartition("-")[0].rpartition("-")[0])
         if module in KERNELS and (site / module).is_dir():
-            conda = checked(record, module, lambda text: read_conda_index(json.loads(text)))
-            targets |= {module: conda} if conda else {}
-    torch, package = None, site / "torch"
-    if (package / "version.py").is_file():
-        torch = checked(package / "version.py", "torch", partial(parse_torch, package, prefix))
-    if torch:
-        cuda = None if torch.other else torch.cuda or "cpu"
-        target = targets.get("torch", BuildTarget(source=""))
-        targets["torch"] = replace(target, torch=torch.version, cuda=cuda)
+            with noting_damage(record, module):
+                targets[module] = read_conda_index(json.loads(read_text(record)))
+    torch, version = None, site / "torch" / "version.py"
+    if version.is_file():
+        with noting_damage(version, "torch"):
+            torch = parse_torch(version.parent, prefix, read_text(version))
+            cuda = None if torch.other else torch.cuda or "cpu"
+            target = targets.get("torch", BuildTarget(source=""))
+            targets["torch"] = replace(target, torch=torch.version, cuda=cuda)
     return Subject(
         name=str(prefix),
         libraries=(*_named(prefix, files), *_outside_site(prefix, elsewhere)),
@@ -222,7 +218,7 @@ def _outside_site(prefix: Path, folders: Sequence[Path]) -> Iterator[Library]:
 
 def _machine(prefix: Path) -> str:
     for name in ("python", "python3"):
-        with contextlib.suppress(OSError, ValueError), opened(prefix / "bin" / name) as program:
+        with suppress(OSError, ValueError), opened(prefix / "bin" / name) as program:
             return program.machine
     return ""
 

@@ -14,61 +14,17 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import msgspec
 from filelock import Timeout
 
 from gpu_tools.file_lists import source_of
 from gpu_tools.sizes.installed import BACKUP
+from gpu_tools.slim.manifest import KeptFolder, Manifest, TouchedFile, is_alike, read_manifest
 from gpu_tools.slim.plan import SlimPlan
 from groundwork.errors import BusyError, IntegrityError, PreflightError
 from groundwork.files import FileLock, sha256, sync, write
-
-
-@dataclass(frozen=True, kw_only=True)
-class TouchedFile:
-    """A file to replace by one of this size, date and content, or to remove (``size`` is None)."""
-
-    path: str
-    record: str  #: The installer's list that names it, or an empty string.
-    size: int | None = None
-    when: int = 0  #: Modification time of the new file, in nanoseconds.
-    digest: str = ""  #: SHA-256 of the new file.
-
-    def is_at(self, target: Path) -> bool:
-        """Return whether ``target`` is missing or still the replacement.
-
-        Compares size and date, or else the content: copies and images lose dates or truncate them.
-        """
-        try:
-            status = target.lstat()
-        except FileNotFoundError:
-            return True
-        except NotADirectoryError:  # a parent folder has become a file
-            return False
-        if status.st_size != self.size or not stat.S_ISREG(status.st_mode):
-            return False
-        return status.st_mtime_ns == self.when or sha256(target) == self.digest
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptFolder:
-    """A folder's original mode and modification time (nanoseconds)."""
-
-    path: str
-    mode: int
-    when: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """The files and folders that ``undo`` restores."""
-
-    complete: bool  #: False while slimming or undoing, and after an interruption of either.
-    folders: tuple[KeptFolder, ...]
-    touched: tuple[TouchedFile, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +33,8 @@ class Restored:
 
     count: int = 0  #: number of restored files
     left: tuple[TouchedFile, ...] = ()  #: files not restored: changed since, or without an original
-    gone: tuple[
-        str, ...
-    ] = ()  #: lists of packages that were upgraded or removed: their originals were deleted
+    #: lists of packages that were upgraded or removed: their originals were deleted
+    gone: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -124,7 +79,7 @@ class Backup:
         self._originals = self._folder / "originals"
         self._path = self._folder / "manifest.json"
         self.new = self._folder / "new"  #: Folder for new files before they replace the originals.
-        self._manifest = self._read()
+        self._manifest = read_manifest(self._path, self._originals)
 
     @property
     def applied(self) -> bool:
@@ -144,14 +99,14 @@ class Backup:
         """
         if self._manifest is None:
             return Restored()
+        folders, touched = self._manifest.folders, self._manifest.touched
         gone = {
-            file.record
-            for file in self._manifest.touched
-            if file.record and not os.path.lexists(self._root / file.record)
+            file.record for file in touched if file.record and not os.path.lexists(self._root / file.record)
         }
-        restorable, left = self._sort([file for file in self._manifest.touched if file.record not in gone])
-        self._write(replace(self._manifest, complete=False), must=False)
-        for file in self._manifest.touched:
+        restorable, left = self._sort([file for file in touched if file.record not in gone])
+        # must=False: undo has to work on a full disk
+        self._write(folders, touched, complete=False, must=False)
+        for file in touched:
             if file.record in gone:
                 (self._originals / file.path).unlink(missing_ok=True)
         for file in restorable:
@@ -159,11 +114,10 @@ class Backup:
             self._make_folders(Path(file.path).parent)
             os.replace(original, self._root / file.path)
             original.unlink(missing_ok=True)  # rename does nothing if both are links to one file
-        for folder in self._manifest.folders:
+        for folder in folders:
             if (path := self._root / folder.path).is_dir():
                 os.utime(path, ns=(path.stat().st_atime_ns, folder.when))
-        # must=False: undo has to work on a full disk
-        self._write(replace(self._manifest, complete=True, touched=tuple(left)), must=False)
+        self._write(folders, left, complete=True, must=False)
         if not left:
             self._manifest = None
         return Restored(count=len(restorable), left=tuple(left), gone=tuple(sorted(gone)))
@@ -176,17 +130,19 @@ class Backup:
         lists = {path: listed.path for listed in plan.contents.lists for path in listed.files}
         touched = []
         for path in (*plan.new, *sorted(plan.gone)):
-            file = TouchedFile(path=path, record=lists.get(path) or lists.get(source_of(path), ""))
+            record = lists.get(path) or lists.get(source_of(path), "")
             if new := plan.new.get(path):
-                status = new.lstat()
-                file = replace(file, size=status.st_size, when=status.st_mtime_ns, digest=sha256(new))
-            touched.append(file)
+                size, when = new.lstat().st_size, new.lstat().st_mtime_ns
+                touched.append(
+                    TouchedFile(path=path, record=record, size=size, when=when, digest=sha256(new))
+                )
+            else:
+                touched.append(TouchedFile(path=path, record=record))
         folders = []
         for path in sorted({str(parent) for file in touched for parent in Path(file.path).parents}):
             status = (self._root / path).stat()
             folders.append(KeptFolder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns))
-        manifest = Manifest(complete=False, folders=tuple(folders), touched=tuple(touched))
-        self._write(manifest)
+        self._write(folders, touched, complete=False)
         try:
             for path, new in plan.new.items():
                 os.link(self._root / path, self._original(path), follow_symlinks=False)
@@ -198,16 +154,15 @@ class Backup:
                     with suppress(OSError):  # not empty
                         (self._root / path).rmdir()
                     path = os.path.dirname(path)
-        except PermissionError as error:
+        except BaseException as error:
             self.put_back()
+            if not isinstance(error, PermissionError):
+                raise
             raise PreflightError(
                 f"{error.filename}: cannot link or move the original: {error.strerror}",
                 "copy the environment to a file system with hard links, then slim the copy",
             ) from error
-        except BaseException:
-            self.put_back()
-            raise
-        self._write(replace(manifest, complete=True))
+        self._write(folders, touched, complete=True)
         shutil.rmtree(self.new, ignore_errors=True)
 
     def forget(self) -> None:
@@ -258,32 +213,21 @@ class Backup:
             return True
         if target.parent.resolve() != self._real_root / Path(file.path).parent:
             return False  # a link leads outside the environment
-        return file.is_at(target) or _is_alike(original, target)
+        return file.is_at(target) or is_alike(original, target)
 
-    def _read(self) -> Manifest | None:
-        remedy = f"move the originals back by hand: {self._originals} has them at the environment's own paths"
-        try:
-            manifest = msgspec.convert(json.loads(self._path.read_text()), Manifest)
-        except FileNotFoundError:
-            if self._originals.is_dir():
-                raise IntegrityError(f"{self._path}: missing, although there are originals", remedy) from None
-            return None
-        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise IntegrityError(f"{self._path}: malformed: {error}", remedy) from error
-        for path in (
-            *(folder.path for folder in manifest.folders),
-            *(file.path for file in manifest.touched),
-        ):
-            if os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == os.pardir:
-                raise IntegrityError(f"{self._path}: path outside the environment: {path}", remedy)
-        return manifest
-
-    def _write(self, manifest: Manifest, *, must: bool = True) -> None:
+    def _write(
+        self,
+        folders: Sequence[KeptFolder],
+        touched: Sequence[TouchedFile],
+        *,
+        complete: bool,
+        must: bool = True,
+    ) -> None:
         """Write the manifest and sync it to disk; with ``must=False``, ignore write errors."""
+        manifest = Manifest(complete=complete, folders=tuple(folders), touched=tuple(touched))
         try:
-            write(
-                self._path, json.dumps(asdict(manifest))
-            )  # not msgspec: it cannot encode file names that are not UTF-8
+            # not msgspec: it cannot encode file names that are not UTF-8
+            write(self._path, json.dumps(asdict(manifest)))
             sync(self._path)
             _give_to_owner(self._path, self._root)
         except OSError:
@@ -304,19 +248,6 @@ class Backup:
             new.mkdir()
             _give_to_owner(new, new.parent)
             new.chmod(modes.get(str(path), 0o755))
-
-
-def _is_alike(original: Path, target: Path) -> bool:
-    """Return whether ``target`` is the original, or has the same kind and content."""
-    try:
-        before, now = original.lstat(), target.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    if os.path.samestat(before, now) or stat.S_IFMT(before.st_mode) != stat.S_IFMT(now.st_mode):
-        return os.path.samestat(before, now)
-    if stat.S_ISLNK(before.st_mode):
-        return os.readlink(target) == os.readlink(original)
-    return before.st_size == now.st_size and sha256(target) == sha256(original)
 
 
 @contextmanager

@@ -1,0 +1,91 @@
+"""The list of the files that slimming replaced or removed, from which ``--undo`` restores them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from groundwork.errors import IntegrityError
+from groundwork.files import sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class TouchedFile:
+    """A file to replace by one of this size, date and content, or to remove (``size`` is None)."""
+
+    path: str
+    record: str  #: The installer's list that names it, or an empty string.
+    size: int | None = None
+    when: int = 0  #: Modification time of the new file, in nanoseconds.
+    digest: str = ""  #: SHA-256 of the new file.
+
+    def is_at(self, target: Path) -> bool:
+        """Return whether ``target`` is missing or still the replacement.
+
+        Compares size and date, or else the content: copies and images lose dates or truncate them.
+        """
+        try:
+            status = target.lstat()
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError:  # a parent folder has become a file
+            return False
+        if status.st_size != self.size or not stat.S_ISREG(status.st_mode):
+            return False
+        return status.st_mtime_ns == self.when or sha256(target) == self.digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptFolder:
+    """A folder's original mode and modification time (nanoseconds)."""
+
+    path: str
+    mode: int
+    when: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The files and folders that ``undo`` restores."""
+
+    complete: bool  #: False while slimming or undoing, and after an interruption of either.
+    folders: tuple[KeptFolder, ...]
+    touched: tuple[TouchedFile, ...]
+
+
+def read_manifest(path: Path, originals: Path) -> Manifest | None:
+    """Read a backup folder's manifest; None if it has neither a manifest nor ``originals``.
+
+    Raises IntegrityError: The manifest is malformed, names a path outside the environment, or is missing.
+    """
+    remedy = f"move the originals back by hand: {originals} has them at the environment's own paths"
+    try:
+        manifest = msgspec.convert(json.loads(path.read_text()), Manifest)
+    except FileNotFoundError:
+        if originals.is_dir():
+            raise IntegrityError(f"{path}: missing, although there are originals", remedy) from None
+        return None
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise IntegrityError(f"{path}: malformed: {error}", remedy) from error
+    for name in [folder.path for folder in manifest.folders] + [file.path for file in manifest.touched]:
+        if os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == os.pardir:
+            raise IntegrityError(f"{path}: path outside the environment: {name}", remedy)
+    return manifest
+
+
+def is_alike(original: Path, target: Path) -> bool:
+    """Return whether ``target`` is the original, or has the same kind and content."""
+    try:
+        before, now = original.lstat(), target.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if os.path.samestat(before, now) or stat.S_IFMT(before.st_mode) != stat.S_IFMT(now.st_mode):
+        return os.path.samestat(before, now)
+    if stat.S_ISLNK(before.st_mode):
+        return os.readlink(target) == os.readlink(original)
+    return before.st_size == now.st_size and sha256(target) == sha256(original)

@@ -16,7 +16,7 @@ from gpu_tools.file_lists import correct_list
 from gpu_tools.slim.contents import ELF, Contents, Note
 from gpu_tools.slim.features import FEATURES, Feature, find_unknown, is_nvidia_library
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
-from gpu_tools.slim.steps import SlimRequest, SlimStep, select_steps
+from gpu_tools.slim.steps import SlimRequest, SlimStep, find_files, select_steps
 from groundwork.errors import UsageError
 from groundwork.files import sync
 from groundwork.text import counted
@@ -127,13 +127,13 @@ def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path |
     smaller = {
         path: slimmed for path, slimmed in libraries.items() if slimmed.before - slimmed.after >= _LEAST
     }
+    parts = {
+        "gpu-code": [slimmed.gpu_code for slimmed in smaller.values()],
+        "symbols": [slimmed.symbols for slimmed in smaller.values()],
+    }
     for step in steps:
-        if step.picks is None:
-            parts = [
-                slimmed.gpu_code if step.name == "gpu-code" else slimmed.symbols
-                for slimmed in smaller.values()
-            ]
-            rows.append(Saving(step=step, saves=sum(parts), files=sum(map(bool, parts))))
+        if saved := parts.get(step.name):
+            rows.append(Saving(step=step, saves=sum(saved), files=sum(map(bool, saved))))
     lost_for = {row.step.name: row.step.find_users(contents, request, needing=False) for row in rows}
     with_code = {contents.owners[path] for path, slimmed in libraries.items() if slimmed.code}
     return SlimPlan(
@@ -184,9 +184,10 @@ def _pick_files(
 ) -> tuple[set[str], list[Saving]]:
     gone: set[str] = set()
     rows = []
+    files = find_files(contents, request)
     for step in steps:
         # removing a link to a file outside saves nothing
-        picked = set(step.picks(contents, request)) - gone - contents.outside.keys() if step.picks else set()
+        picked = set(files.get(step.name, ())) - gone - contents.outside.keys()
         pointing = picked
         while pointing:  # remove links together with their targets
             pointing = {path for path, to in contents.links.items() if to in pointing} - picked - gone

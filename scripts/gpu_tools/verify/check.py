@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from gpu_tools.verify.expectation import (
     judge_fit,
     judge_machine,
 )
-from gpu_tools.verify.inspected_package import Library, Subject, open_subject
+from gpu_tools.verify.inspected_package import Subject, open_subject
 from gpu_tools.verify.installed_torch import library_name
 from groundwork.names import accelerator
 
@@ -112,11 +112,11 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
         for path, module, reason in dict.fromkeys((*environment.damaged, *subject.damaged))
     ]
     extensions = subject.targets.keys() & KERNELS.keys()
-    for name in sorted({library.module for library in subject.libraries} | extensions):
-        libraries = [library for library in subject.libraries if library.module == name]
+    for name in sorted(subject.libraries.keys() | extensions):
+        libraries = subject.libraries.get(name, {})
         module = ModuleContext(
             name=name,
-            names=frozenset(library_name(library.path) for library in libraries),
+            names=frozenset(map(library_name, libraries)),
             asked=asked,
             expected=asked.filled(installed),
             torch=torch,
@@ -130,15 +130,15 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
     return Verdict(subject=subject.name, libraries=tuple(verdicts), notes=tuple(notes))
 
 
-def _verify_module(module: ModuleContext, libraries: Sequence[Library]) -> Iterator[LibraryVerdict]:
+def _verify_module(module: ModuleContext, libraries: Mapping[str, Path]) -> Iterator[LibraryVerdict]:
     by_path: dict[str, LibraryFacts] = {}
     judgements: dict[str, Judgement] = {}
-    for library in libraries:
+    for path, file in libraries.items():
         try:
-            if facts := read(library.file, library.path):
-                by_path[library.path] = facts
+            if facts := read(file, path):
+                by_path[path] = facts
         except ValueError as error:
-            judgements[library.path] = Judgement(str(error), "download or build it again")
+            judgements[path] = Judgement(str(error), "download or build it again")
     if not libraries:
         judgements[module.name] = empty(module.name)
     elif module.name in KERNELS:

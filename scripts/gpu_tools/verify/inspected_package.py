@@ -6,7 +6,8 @@ import json
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,21 +33,12 @@ _KINDS = "pass an environment's folder, or a .whl, .conda or .tar.bz2 file"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Library:
-    """A library: its file on disk, its path in the subject, and the module it belongs to."""
-
-    file: Path
-    path: str
-    module: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Subject:
     """An opened package, wheel or environment."""
 
     name: str  #: Name in reports.
-    #: All libraries of a package; in an environment, those of torch and of all that link to it.
-    libraries: tuple[Library, ...]
+    #: Files of a package's libraries by module and path; in an environment, of torch and all that link to it.
+    libraries: Mapping[str, Mapping[str, Path]]
     #: Build targets from metadata, by module; also for extensions without a library.
     targets: dict[str, BuildTarget] = field(default_factory=dict)
     #: An environment's modules that link to torch and that :data:`KERNELS` does not list: ``torchvision``.
@@ -78,8 +70,8 @@ def open_subject(path: Path) -> Iterator[Subject]:
         with explain_damage(path):
             targets = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
             files = [file for file in unpacked.rglob("*.so*") if file.is_file() and not file.is_symlink()]
-        libraries = _named(unpacked, files)
-        modules = {library.module for library in libraries} | ({_own_module(path)} & KERNELS.keys())
+        libraries = _sort_by_module(unpacked, files)
+        modules = libraries.keys() | ({_own_module(path)} & KERNELS.keys())
         yield Subject(name=path.name, libraries=libraries, targets=dict.fromkeys(modules, targets))
 
 
@@ -154,14 +146,17 @@ def _environment(prefix: Path) -> Subject:
     users = list(find_torch_users(site, {"torch", "functorch", *KERNELS}))
     modules = dict.fromkeys(["torch", *KERNELS, *(module for module, _ in users)])
     elsewhere = find_import_folders(site)
-    libraries = [path for module in ("torch", *KERNELS) for path in (site / module).rglob("*.so*")]
-    libraries += [path for _, path in users]
-    libraries += [
-        path for path in prefix.glob("lib/*.so*") if _TORCH_LIBRARY.fullmatch(library_name(path.name))
-    ]
+    paths = [path for module in ("torch", *KERNELS) for path in (site / module).rglob("*.so*")]
+    paths += [path for _, path in users]
+    paths += [path for path in prefix.glob("lib/*.so*") if _TORCH_LIBRARY.fullmatch(library_name(path.name))]
     # conda packages have links to lib/ in torch/lib; uv can make every file a link into its cache
-    ordered = sorted(filter(Path.is_file, libraries), key=Path.is_symlink, reverse=True)
-    files = list({path.resolve(): path for path in ordered}.values())
+    ordered = sorted(filter(Path.is_file, paths), key=Path.is_symlink, reverse=True)
+    libraries = _sort_by_module(prefix, {path.resolve(): path for path in ordered}.values())
+    for module in KERNELS:
+        for file in sorted(path for folder in elsewhere for path in (folder / module).rglob("*.so*")):
+            if file.is_file():
+                path = file.relative_to(prefix).as_posix() if file.is_relative_to(prefix) else str(file)
+                libraries[module][path] = file
     targets: dict[str, BuildTarget] = {}
     for information in sorted(site.glob("*.dist-info")):
         module = _module_named(information.name.partition("-")[0])
@@ -195,7 +190,7 @@ def _environment(prefix: Path) -> Subject:
             targets["torch"] = replace(target, torch=torch.version, cuda=cuda)
     return Subject(
         name=str(prefix),
-        libraries=(*_named(prefix, files), *_outside_site(prefix, elsewhere)),
+        libraries=libraries,
         targets=targets,
         users=frozenset(modules) - {"torch", *KERNELS},
         torch=torch,
@@ -204,16 +199,6 @@ def _environment(prefix: Path) -> Subject:
         damaged=tuple(damaged),
         notes=tuple(_notes(prefix, torch, elsewhere)),
     )
-
-
-def _outside_site(prefix: Path, folders: Sequence[Path]) -> Iterator[Library]:
-    """Yield the extensions' libraries in folders from which Python imports besides site-packages."""
-    for module in KERNELS:
-        for file in sorted(path for folder in folders for path in (folder / module).rglob("*.so*")):
-            if file.is_file():
-                inside = file.is_relative_to(prefix)
-                path = file.relative_to(prefix).as_posix() if inside else str(file)
-                yield Library(file=file, path=path, module=module)
 
 
 def _machine(prefix: Path) -> str:
@@ -244,11 +229,13 @@ def _module_named(name: str) -> str:
     return next((module for module in KERNELS if word in (module, f"py{module}")), word)  # pytorch_scatter
 
 
-def _named(folder: Path, files: Sequence[Path]) -> tuple[Library, ...]:
-    return tuple(
-        Library(file=file, path=(path := file.relative_to(folder).as_posix()), module=find_module(path))
-        for file in sorted(files)
-    )
+def _sort_by_module(root: Path, files: Iterable[Path]) -> defaultdict[str, dict[str, Path]]:
+    """Return files below ``root`` by module and path."""
+    libraries: defaultdict[str, dict[str, Path]] = defaultdict(dict)
+    for file in sorted(files):
+        path = file.relative_to(root).as_posix()
+        libraries[find_module(path)][path] = file
+    return libraries
 
 
 def find_module(path: str) -> str:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from bisect import bisect_right
 from collections import Counter
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -116,19 +116,16 @@ def _read_elf(file: Path, size: int) -> Parts:
 def _sections(library: ElfFile) -> Counter[ContentPart]:
     """Return bytes by part; no byte counts twice, even if a damaged table has overlapping sections."""
     parts: Counter[ContentPart] = Counter()
-    starts, ends = [], []
-    for fatbin in cuda_archs.anywhere(library.data):
-        starts.append(fatbin.start)
-        ends.append(fatbin.end)
-        for member in fatbin.members:
-            kind, prefix = _DEVICE_CODE.get(member.kind, (Kind.UNKNOWN, ""))
-            parts[ContentPart(kind, f"{prefix}_{member.arch}" if prefix else "")] += member.size
-    before = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
+    fatbins = [*cuda_archs.anywhere(library.data)]
+    for member in chain.from_iterable(fatbin.members for fatbin in fatbins):
+        kind, prefix = _DEVICE_CODE.get(member.kind, (Kind.UNKNOWN, ""))
+        parts[ContentPart(kind, f"{prefix}_{member.arch}" if prefix else "")] += member.size
+    before = [0, *accumulate(fatbin.end - fatbin.start for fatbin in fatbins)]
 
     def in_fatbins(offset: int) -> int:
         """Count the bytes before an offset that belong to fatbins."""
-        count = bisect_right(starts, offset)
-        return before[count] - (max(0, ends[count - 1] - offset) if count else 0)
+        count = bisect_right(fatbins, offset, key=lambda fatbin: fatbin.start)
+        return before[count] - (max(0, fatbins[count - 1].end - offset) if count else 0)
 
     done = 0
     for name, section in sorted(library.every, key=lambda item: item[1].offset):

@@ -12,6 +12,8 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from groundwork.text import to_dict
+
 
 class Kind(str, Enum):
     """A kind of content."""
@@ -111,19 +113,12 @@ class Sizes:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document; ``libraries`` lists the files that have several parts."""
         return {
-            "subject": self.subject,
-            "kind": self.kind,
-            "installed": self.installed,
-            "download": self.download,
+            **to_dict(self, "subject kind installed download"),
             "not_attributed": self.unattributed,
             "parts": _parts_json(self.parts),
             "packages": [
                 {
-                    "name": package.name,
-                    "version": package.version,
-                    "installed": package.installed,
-                    "download": package.download,
-                    "required_by": list(package.required_by),
+                    **to_dict(package, "name version installed download required_by"),
                     "parts": _parts_json(package.parts),
                     "libraries": [
                         {"path": path, "installed": sum(parts.values()), "parts": _parts_json(parts)}

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gpu_tools.slim.contents import Contents, Note
+from gpu_tools.slim.contents import Contents
 from groundwork.errors import UsageError, VerdictError
 from groundwork.process import describe_end
+from groundwork.progress import Notes
 
 #: Seconds per import before slimming (a cold disk reads gigabytes), and after: a busy machine must not cause an undo.
 _TIMEOUT, _LONG_TIMEOUT = 120.0, 600.0
@@ -48,7 +49,7 @@ class Check:
     ``commands`` run in /bin/sh with the environment's programs first in PATH, and must succeed too.
     """
 
-    def __init__(self, root: Path, commands: Sequence[str], note: Note) -> None:
+    def __init__(self, root: Path, commands: Sequence[str], note: Notes) -> None:
         self._root = root.absolute()
         self._commands = commands
         self._note = note

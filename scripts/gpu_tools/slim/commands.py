@@ -11,12 +11,13 @@ from pathlib import Path, PurePosixPath
 from gpu_tools.sizes.installed import BACKUP, is_environment
 from gpu_tools.slim.backup import Backup, Restored, hold_backup
 from gpu_tools.slim.check import Check
-from gpu_tools.slim.contents import Note, scan
+from gpu_tools.slim.contents import scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.repack import repack, unpack_package
 from gpu_tools.slim.slim_report import check_lines, plan_lines
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import OutOfSpaceError, UsageError, VerdictError, of_system
+from groundwork.progress import Notes
 from groundwork.result import Result
 from groundwork.text import counted, size, wrapped
 
@@ -48,7 +49,7 @@ def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
         )
 
 
-def plan(subject: Path, request: SlimRequest, note: Note) -> Result:
+def plan(subject: Path, request: SlimRequest, note: Notes) -> Result:
     """Return the savings and costs of each step; change nothing."""
     if is_environment(subject):
         steps = make_plan(scan(subject, name=str(subject)), request, note)
@@ -66,7 +67,7 @@ def plan(subject: Path, request: SlimRequest, note: Note) -> Result:
 def apply(
     root: Path,
     request: SlimRequest,
-    note: Note,
+    note: Notes,
     *,
     checks: Sequence[str] | None,
     keep_originals: bool,
@@ -125,7 +126,7 @@ def apply(
     return _result("applied", steps, lines, checked=asdict(check.result) if check else None)
 
 
-def write(subject: Path, folder: Path, request: SlimRequest, note: Note) -> Result:
+def write(subject: Path, folder: Path, request: SlimRequest, note: Notes) -> Result:
     """Write a smaller copy of a package into ``folder``."""
     steps, file = repack(subject, folder, request, note)
     before, after = subject.stat().st_size, file.stat().st_size

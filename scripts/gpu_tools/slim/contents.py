@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,6 @@ from gpu_tools.sizes.installed import BACKUP
 
 #: First bytes of libraries and programs.
 ELF = b"\x7fELF"
-#: Callback for progress lines.
-Note = Callable[[str], None]
 #: A conda base environment contains the package cache and all other environments.
 _OTHERS = frozenset({"pkgs", "envs"})
 

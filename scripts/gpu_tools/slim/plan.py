@@ -13,12 +13,13 @@ from typing import Any
 
 from cuda_code import cuda_archs
 from gpu_tools.file_lists import correct_list
-from gpu_tools.slim.contents import ELF, Contents, Note
+from gpu_tools.slim.contents import ELF, Contents
 from gpu_tools.slim.features import FEATURES, Feature, find_unknown, is_nvidia_library
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
 from gpu_tools.slim.steps import SlimRequest, SlimStep, find_files, select_steps
 from groundwork.errors import UsageError
 from groundwork.files import sync
+from groundwork.progress import Notes
 from groundwork.text import counted
 
 #: Bytes; a file is replaced only if that saves at least one page.
@@ -112,7 +113,7 @@ class SlimPlan:
         }
 
 
-def make_plan(contents: Contents, request: SlimRequest, note: Note, into: Path | None = None) -> SlimPlan:
+def make_plan(contents: Contents, request: SlimRequest, note: Notes, into: Path | None = None) -> SlimPlan:
     """Compute the savings of each step; write the new files below ``into``, if given.
 
     Raises UsageError: ``into`` is given, and no library has code for a requested GPU.
@@ -203,7 +204,7 @@ def _slim_libraries(
     request: SlimRequest,
     steps: Collection[str],
     gone: Collection[str],
-    note: Note,
+    note: Notes,
     into: Path | None,
 ) -> dict[str, LibrarySlimmed]:
     gpus = request.gpus if "gpu-code" in steps else ()

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from gpu_tools.slim.contents import Contents, Note, scan
+from gpu_tools.slim.contents import Contents, scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from groundwork import archives, wheel_file
 from groundwork.errors import UsageError
 from groundwork.files import OLDEST_IN_ZIP, scratch
+from groundwork.progress import Notes
 
 _LEVEL = 15  # rattler's default zstd level
 
@@ -47,7 +48,7 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[Contents
         yield scan(root, name=str(package), kind=kind)
 
 
-def repack(package: Path, folder: Path, request: SlimRequest, note: Note) -> tuple[SlimPlan, Path]:
+def repack(package: Path, folder: Path, request: SlimRequest, note: Notes) -> tuple[SlimPlan, Path]:
     """Write a smaller copy of a package into ``folder``; return the plan and the new file (``…slim_sm90…``).
 
     Raises UsageError: No step removes anything.

@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 MARK = "::gpu-probe::"
@@ -116,7 +115,7 @@ def segments(torch: Any, device: str) -> Any:
     return module.segment_matmul(numbers(torch, 8, 16).to(device), ends, numbers(torch, 2, 16, 32).to(device))
 
 
-OPERATIONS: dict[str, Callable[[Any, str], Any]] = {
+OPERATIONS = {
     "torch": matrix_product,
     "torch_scatter": scatter,
     "torch_sparse": sparse,

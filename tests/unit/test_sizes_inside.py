@@ -118,6 +118,10 @@ def test_a_damaged_library_is_not_attributed(tmp_path: Path, data: bytes) -> Non
         ("torch/testing/__init__.py", "Python"),  # part of torch, used by users' tests
         ("torch-2.0.dist-info/RECORD", "package metadata"),
         ("nvidia/nvshmem/lib/x.bc", "LTO-IR"),
+        ("kernels/x.ptx", "PTX"),
+        ("kernels/x.cubin", "GPU code"),
+        ("x/lib/x.dylib", "other libraries"),
+        ("share/man/man1/x.1", "documentation"),
         ("../../etc/passwd", "other files"),
     ],
 )

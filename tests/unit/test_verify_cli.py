@@ -20,7 +20,7 @@ from command_line.run_command import Invocation
 from gpu_tools.verify import gpu, gpu_probe
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.inspected_package import find_python
-from gpu_tools.verify.verify_report import gpu_lines
+from gpu_tools.verify.verify_report import gpu_lines, shorten_code
 from megabuild.engine import archive
 from megabuild.plan import published
 
@@ -101,6 +101,21 @@ def test_each_library_is_compared_with_the_gpu() -> None:
     two = gpu.compare_with_gpus(Path("env"), on_h200(devices=2 * [{"name": "NVIDIA H200", "arch": "sm_90"}]))
     assert (len(two["devices"]), two["libraries"]) == (2, report["libraries"]), "each architecture once"
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("archs", "ptx", "shown"),
+    [
+        ("sm_75 sm_90a sm_100 sm_120", [], "7.5 9.0a 10.0 12.0"),
+        ("sm_80 sm_90 sm_100 sm_110 sm_120", [], "8.0 9.0 10.0 11.0 12.0"),  # as wide as the column
+        ("sm_80 sm_90a sm_100 sm_110 sm_120", [], "8.0 to 12.0 (5)"),
+        ("sm_80 sm_90 sm_100 sm_120", ["compute_120"], "8.0 9.0 10.0 12.0 +PTX"),
+        ("sm_80 sm_90a sm_100 sm_120", ["compute_120"], "8.0 to 12.0 (4) +PTX"),
+        ("", ["compute_120"], "+PTX"),
+    ],
+)
+def test_device_code_is_shortened_to_its_column(archs: str, ptx: list[str], shown: str) -> None:
+    assert shorten_code(archs.split(), ptx) == shown
 
 
 @pytest.mark.parametrize(

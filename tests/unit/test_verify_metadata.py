@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -156,4 +157,8 @@ def test_a_damaged_wheel_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     wheel = tmp_path / "torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"
     wheel.write_bytes(b"PK\x03\x04 cut off")
     with pytest.raises(IntegrityError, match="damaged archive"), open_subject(wheel):
+        pass
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("torch_scatter/__init__.py", "")
+    with pytest.raises(IntegrityError, match="METADATA"), open_subject(wheel):
         pass

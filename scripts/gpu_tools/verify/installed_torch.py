@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,11 +53,8 @@ class InstalledTorch:
         """The symbols that libtorch's libraries export."""
         symbols: set[str] = set()
         for path in self.libraries():
-            try:
-                with opened(path) as library:
-                    symbols |= library.exported()
-            except NotElf:
-                continue
+            with suppress(NotElf), opened(path) as library:
+                symbols |= library.exported()
         return frozenset(symbols)
 
     def lacks(self, undefined: frozenset[str]) -> list[str]:
@@ -70,14 +68,13 @@ class InstalledTorch:
         A library contains path and line of each assertion in the headers it was compiled with. Headers that are not
         installed are skipped.
         """
-        wrong = []
-        for header, line in sorted(assertions):
-            lines = self._assertion_lines(header)
-            if lines is not None and line not in lines:
-                wrong.append(f"{header}:{line}")
-        return wrong
+        return [
+            f"{header}:{line}"
+            for header, line in sorted(assertions)
+            if (lines := self._assertion_lines(header)) and line not in lines
+        ]
 
-    def _assertion_lines(self, header: str) -> frozenset[int] | None:
+    def _assertion_lines(self, header: str) -> set[int]:
         folders = (
             self.package / "include",
             self.package / "include/torch/csrc/api/include",
@@ -85,14 +82,14 @@ class InstalledTorch:
         )
         path = next((folder / header for folder in folders if (folder / header).is_file()), None)
         if path is None:
-            return None
+            return set()
         text = path.read_text(encoding="utf-8", errors="replace")
         lines: set[int] = set()
         for match in _ASSERT.finditer(text):
             # depending on the compiler: the first or the last line of the macro's call
             end = _closing(text, match.end())
             lines |= {text.count("\n", 0, match.start()) + 1, text.count("\n", 0, end) + 1}
-        return frozenset(lines) if lines else None
+        return lines
 
     @cached_property
     def archs(self) -> tuple[str, ...]:
@@ -112,17 +109,13 @@ class InstalledTorch:
     def _carried(self) -> tuple[str, ...]:
         for path in self.libraries():
             if path.name in TORCH_KERNELS:
-                try:
-                    with opened(path) as library:
-                        units = cuda_archs.units(library)
-                except NotElf:
-                    continue
-                names = frozenset().union(*(unit.sm for unit in units))
-                # a few kernels are compiled for more architectures than the list has
-                most = {name for name in names if sum(name in unit.sm for unit in units) * 2 > len(units)}
-                return tuple(
-                    f"{cuda_archs.number(name) / 10:.1f}" for name in cuda_archs.ordered(frozenset(most))
-                )
+                with suppress(NotElf), opened(path) as library:
+                    units = cuda_archs.units(library)
+                    names = frozenset().union(*(unit.sm for unit in units))
+                    # a few kernels are compiled for more architectures than the list has
+                    most = {name for name in names if sum(name in unit.sm for unit in units) * 2 > len(units)}
+                    archs = cuda_archs.ordered(frozenset(most))
+                    return tuple(f"{cuda_archs.number(name) / 10:.1f}" for name in archs)
         return ()
 
 

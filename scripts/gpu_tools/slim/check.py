@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,6 +21,7 @@ from gpu_tools.slim.contents import Contents
 from groundwork.errors import UsageError, VerdictError
 from groundwork.process import describe_end
 from groundwork.progress import Notes
+from groundwork.text import to_dict
 
 #: Seconds per import before slimming (a cold disk reads gigabytes), and after: a busy machine must not cause an undo.
 _TIMEOUT, _LONG_TIMEOUT = 120.0, 600.0
@@ -31,16 +31,6 @@ _MODULE = re.compile(r"([A-Za-z_]\w*)(?:\.py|(?:\.cpython-[\w-]+|\.abi3)?\.so)")
 #: Exit code of a successful import: a module may end its process with 0 or any usual code.
 _IMPORTED = 77
 _CHILD = f"import importlib, os, sys; importlib.import_module(sys.argv.pop()); os._exit({_IMPORTED})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckResult:
-    """The checks that were made."""
-
-    modules: int | None  #: Number of imported modules; None if none was imported.
-    why: str = ""  #: Why no module was imported.
-    failed_before: tuple[str, ...] = ()  #: Modules that failed before slimming.
-    commands: int = 0  #: Number of the user's commands.
 
 
 class Check:
@@ -53,8 +43,10 @@ class Check:
         self._root = root.absolute()
         self._commands = commands
         self._note = note
-        self._names: tuple[str, ...] = ()
-        self.result = CheckResult(modules=None, why="nothing to remove")
+        self.modules: list[str] = []  #: Modules that can be imported before slimming.
+        self.failed_before: list[str] = []  #: Modules that cannot.
+        self.why = "nothing to remove"  #: Why no module is imported; empty if one is.
+        self.commands = 0  #: Number of the user's commands that ran.
 
     def before(self, contents: Contents, gone: Collection[str]) -> None:
         """Record which modules can be imported; modules that slimming removes are skipped.
@@ -71,25 +63,26 @@ class Check:
         if (self._root / "bin" / "python").exists():
             errors = self._import(sorted(_find_modules(contents, gone)), _TIMEOUT)
             why = f"no module can be imported ({next(iter(errors.values()), 'no modules found')})"
-        self._names = tuple(name for name, error in errors.items() if not error)
-        self.result = CheckResult(
-            modules=len(self._names) if self._names else None,
-            why="" if self._names else why,
-            failed_before=tuple(name for name, error in errors.items() if error),
-            commands=len(self._commands),
-        )
+        self.modules = [name for name, error in errors.items() if not error]
+        self.failed_before = [name for name, error in errors.items() if error]
+        self.why = "" if self.modules else why
+        self.commands = len(self._commands)
 
     def after(self) -> None:
         """Repeat the imports and commands.
 
         Raises VerdictError: An import or command that worked before fails.
         """
-        for name, error in self._import(self._names, _LONG_TIMEOUT).items():
+        for name, error in self._import(self.modules, _LONG_TIMEOUT).items():
             if error:
                 raise self._fault(f"import {name}", error)
         for command in self._commands:
             if failed := self._run_command(command):
                 raise self._fault(command, failed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this as JSON values; the number of modules is null if none was imported."""
+        return {"modules": len(self.modules) or None, **to_dict(self, "why failed_before commands")}
 
     def _fault(self, check: str, error: str) -> VerdictError:
         return VerdictError(

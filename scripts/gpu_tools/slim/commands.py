@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
 from gpu_tools.sizes.installed import BACKUP, is_environment
@@ -111,7 +110,7 @@ def apply(
             if not keep_originals:
                 backup.forget()
     command += f" {shlex.quote(str(root))}"
-    lines = check_lines(check.result) if check else []
+    lines = check_lines(check) if check else []
     if not changes:
         lines += wrapped(f"{root}: nothing to remove; no file was changed")
     elif not keep_originals:
@@ -123,7 +122,7 @@ def apply(
             f"  {command} --forget",
             "Running programs keep the files they loaded.",
         ]
-    return _result("applied", steps, lines, checked=asdict(check.result) if check else None)
+    return _result("applied", steps, lines, checked=check.to_json() if check else None)
 
 
 def write(subject: Path, folder: Path, request: SlimRequest, note: Notes) -> Result:

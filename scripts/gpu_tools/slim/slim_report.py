@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from gpu_tools.slim.check import CheckResult
+from gpu_tools.slim.check import Check
 from gpu_tools.slim.features import Feature
 from gpu_tools.slim.plan import SlimPlan, lacks_all_code
 from groundwork.text import Sign, counted, size, table, wrapped
@@ -56,12 +56,12 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
         )
 
 
-def check_lines(checked: CheckResult) -> list[str]:
+def check_lines(check: Check) -> list[str]:
     """Return the lines about the checks after slimming in place."""
-    if checked.modules is None:
-        return wrapped(f"not checked: {checked.why}")
-    also = f", and {counted(checked.commands, 'command')} succeeds" if checked.commands else ""
-    return wrapped(f"checked: {counted(checked.modules, 'module')} can be imported as before{also}")
+    if not check.modules:
+        return wrapped(f"not checked: {check.why}")
+    also = f", and {counted(check.commands, 'command')} succeeds" if check.commands else ""
+    return wrapped(f"checked: {counted(len(check.modules), 'module')} can be imported as before{also}")
 
 
 def _gpu_lines(plan: SlimPlan) -> Iterator[str]:

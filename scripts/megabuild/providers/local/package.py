@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import sys
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from cuda_code.elf_file import NotElf, opened
-from groundwork import archives
 from groundwork.names import PackageId
+from megabuild.engine import reproducible
 from megabuild.providers.command import run
 from megabuild.providers.local import assemble
 
@@ -129,26 +127,9 @@ def build(package: LocalPackage, work: Path) -> Path:
         writes=work,
     )
     (built,) = output.glob(f"{package.subdir}/*.conda")
-    return _dated(built, work / built.name)
-
-
-def _dated(package: Path, target: Path) -> Path:
-    """Copy a package, with `_DATE` for all its files instead of the engine's current time.
-
-    Otherwise headers packed here would be newer than a build tree from another machine, and ninja would recompile it.
-    """
-    with zipfile.ZipFile(package) as old, zipfile.ZipFile(target, "x") as new:
-        for name in old.namelist():
-            # zip64, because the size is not known in advance
-            with old.open(name) as source, new.open(name, "w", force_zip64=True) as copy:
-                if not name.startswith("pkg-"):
-                    shutil.copyfileobj(source, copy)
-                    continue
-                with archives.open_tar_pair(source, copy, level=1) as (before, after):
-                    for member in before:
-                        member.mtime = _DATE
-                        after.addfile(member, before.extractfile(member) if member.isreg() else None)
-    return target
+    # with the engine's current time, headers would be newer than a build tree of another machine: ninja would recompile
+    reproducible.normalise(built, work / built.name, _DATE, level=1)
+    return work / built.name
 
 
 def has_rpath(path: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -163,8 +163,13 @@ class LocalProvider(Provider):
         asked |= {base} if "torch_python_base" in self.request.config.variant else set()
         return tuple(python for python in available if python in asked)
 
-    def with_pending(self, environment: Environment, channel: LocalChannel, *locks: lock.Lock) -> Environment:
-        """Add to an environment the packages of ``channel`` and wheels of ``locks`` that a run must still get."""
+    def pending(
+        self, channel: LocalChannel, locks: Sequence[lock.Lock] = (), *, complete: bool = True
+    ) -> Pending | None:
+        """Return the packages of ``channel`` and wheels of ``locks`` that a run must still get.
+
+        The result is None if the run must get none, and the rest of the environment is ``complete``.
+        """
         folder = self.request.cache / "wheels"
         packed = {
             package.inputs["wheel"]: package.size for package in channel.missing if "wheel" in package.inputs
@@ -173,15 +178,14 @@ class LocalProvider(Provider):
             sha256: size for sha256, size in packed.items() if not any((folder / sha256[:16]).glob("*.whl"))
         }
         left |= download.pending(locks, folder)
-        if channel.ready and not left and not environment.pending:
-            return environment
+        if channel.ready and not left and complete:
+            return None
         size = sum(left.values())
-        pending = Pending(
+        return Pending(
             downloads=(Download(what="wheels", count=len(left), size=size),) if left else (),
             bytes=size + _COPIES * sum(packed.values()),
             packages=len(channel.missing),
         )
-        return replace(environment, pending=pending)
 
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return the values that differ from the config's, by variant key."""

@@ -63,7 +63,7 @@ class DebianProvider(LocalProvider):
             needs, pythons, survey=survey, toolchain=toolchain, extra=own, only=needed
         )
         overrides = self.overrides({**machine_values(channel, needs), "torch_python_base": base})
-        environment = Environment(
+        return Environment(
             channels=(channel.path,),
             pythons=tuple(pythons),
             root=root.path,
@@ -71,8 +71,8 @@ class DebianProvider(LocalProvider):
             overrides={**overrides, "torch_source_path": (_SOURCE_INSIDE,)},
             virtual_packages={**virtual_gpu(config), "__glibc": toolchain.glibc},
             notes=(*self.notes(overrides), *notes),
+            pending=self.pending(channel),
         )
-        return self.with_pending(environment, channel)
 
     def _plan_root(self, pythons: dict[str, Interpreter], base: str) -> Environment:
         """Return the environment known before the root is made: the Pythons, and the root's size."""

@@ -27,12 +27,12 @@ class MachineProvider(LocalProvider):
             notes.append(
                 f"not in the catalogue, taken from pip's indexes by name: {', '.join(channel.by_name)}"
             )
-        environment = Environment(
+        return Environment(
             channels=(channel.path,),
             pythons=tuple(pythons),
             overrides=overrides,
             virtual_packages=virtual_gpu(config),
             notes=tuple(notes),
             stand_ins=channel.stand_ins,
+            pending=self.pending(channel),
         )
-        return self.with_pending(environment, channel)

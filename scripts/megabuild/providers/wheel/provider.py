@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from groundwork.host_compiler import find_gcc_suffix
 from megabuild.providers import catalogue
-from megabuild.providers.environment import Environment, Pending, virtual_gpu
+from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.providers.local.compilers import probe
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.provider import Figures, LocalProvider, base_python, machine_values, requirements
@@ -40,6 +40,7 @@ class WheelProvider(LocalProvider):
         locked = wheels.locks[base]
         (wheel,) = locked.wheels
         here = {python: pythons[python] for python in wheels.locks if python in requested or python == base}
+        locks = [wheels.locks[python] for python in here]
         source = torch_wheels.folder(config, request.cache)
         if not survey:
             torch_wheels.fetch(config, wheels, list(here), cache=request.cache, report=request.report)
@@ -63,7 +64,7 @@ class WheelProvider(LocalProvider):
         overrides = self.overrides(machine_values(channel, needs))
         of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
         linked = [source / python / file.file_name for python in here for file in wheels.locks[python].wheels]
-        environment = Environment(
+        return Environment(
             channels=(channel.path,),
             source=source,
             staging_source={wheel.file_name: wheel.sha256},
@@ -71,7 +72,6 @@ class WheelProvider(LocalProvider):
             left_out=wheels.left_out,
             overrides={**overrides, **self.overrides(of_wheel)},
             virtual_packages=virtual_gpu(config),
-            pending=None if all(path.is_file() for path in linked) else Pending(),
+            pending=self.pending(channel, locks, complete=all(path.is_file() for path in linked)),
             notes=(*self.notes(overrides), *wheels.notes, f"libtorch is made from {wheel.file_name}"),
         )
-        return self.with_pending(environment, channel, *(wheels.locks[python] for python in here))

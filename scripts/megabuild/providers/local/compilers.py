@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -140,33 +140,34 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
     """Describe compilers, binutils, sysroot and run-time libraries; ``platform`` is one of ``MACHINES``."""
     version, glibc = toolchain.version, toolchain.glibc
     libgcc, libstdcxx = f"libgcc >={toolchain.major}", f"libstdcxx >={toolchain.major}"
+    compiler = {"compiler": toolchain.digest}
     gcc, gxx = f"gcc_{platform} {version}.*", f"gxx_{platform} {version}.*"
-    needs = {
-        f"binutils_{platform}": (toolchain.programs, (), ()),
-        f"gcc_{platform}": (
-            _c_variables(toolchain, platform),
-            (f"binutils_{platform}", f"sysroot_{platform}", libgcc),
+    binutils, sysroot = f"binutils_{platform}", f"sysroot_{platform}"
+    activated: list[tuple[str, dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
+        (binutils, activation(toolchain.programs), (), ()),
+        (
+            f"gcc_{platform}",
+            activation(_c_variables(toolchain, platform)),
+            (binutils, sysroot, libgcc),
             (libgcc,),
         ),
-        f"gxx_{platform}": (_cxx_variables(toolchain), (gcc, libstdcxx), (libstdcxx, libgcc)),
-    }
+        (f"gxx_{platform}", activation(_cxx_variables(toolchain)), (gcc, libstdcxx), (libstdcxx, libgcc)),
+    ]
     here = partial(LocalPackage, version=version, platform=platform)
-    with_inputs = partial(here, inputs={"compiler": toolchain.digest})
     return [
         *(
-            activation(
-                with_inputs(
-                    name=name,
-                    depends=depends,
-                    run_exports={"strong": exports} if exports else {},
-                    summary=f"Activates the system's GCC {version}",
-                ),
-                variables,
+            here(
+                name=name,
+                depends=depends,
+                run_exports={"strong": exports} if exports else {},
+                inputs=compiler | scripts,
+                fill=partial(write_scripts, scripts, name),
+                summary=f"Activates the system's GCC {version}",
             )
-            for name, (variables, depends, exports) in needs.items()
+            for name, scripts, depends, exports in activated
         ),
         LocalPackage(
-            name=f"sysroot_{platform}",
+            name=sysroot,
             version=glibc,
             platform=platform,
             noarch="generic",
@@ -178,8 +179,9 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
             for name, depends in (("c-compiler", gcc), ("cxx-compiler", gxx))
         ),
         *(
-            with_inputs(
+            here(
                 name=name,
+                inputs=compiler,
                 depends=(f"__glibc >={glibc}", *((libgcc,) if name == "libstdcxx" else ())),
                 fill=partial(_copy_library, path),
                 summary=f"Run-time library of the system's GCC {version}",
@@ -213,24 +215,19 @@ def _cxx_variables(toolchain: Toolchain) -> dict[str, str]:
     }
 
 
-def activation(package: LocalPackage, variables: Mapping[str, str], order: str = "") -> LocalPackage:
-    """Return the package with shell scripts that set variables on activation and restore them on deactivation.
+def activation(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return shell scripts that set variables on activation and restore them on deactivation, by kind.
 
-    Values may contain other variables, and ``$_MB_PREFIX`` for the environment's folder. Scripts run in alphabetical
-    order of ``order`` + package name.
+    Values may contain other variables, and ``$_MB_PREFIX`` for the environment's folder.
     """
     body = "".join(_SET.format(name=name, value=value) for name, value in variables.items())
-    activate = _PROLOGUE + body + "unset _MB_PREFIX _MB_MAP\n"
-    deactivate = "".join(_RESTORE.format(name=name) for name in variables)
-    return replace(
-        package,
-        inputs={**package.inputs, "activate": activate, "deactivate": deactivate},
-        fill=partial(_write_scripts, order + package.name, activate, deactivate),
-    )
+    restored = "".join(_RESTORE.format(name=name) for name in variables)
+    return {"activate": f"{_PROLOGUE}{body}unset _MB_PREFIX _MB_MAP\n", "deactivate": restored}
 
 
-def _write_scripts(name: str, activate: str, deactivate: str, prefix: Path) -> None:
-    for kind, text in (("activate", activate), ("deactivate", deactivate)):
+def write_scripts(scripts: Mapping[str, str], name: str, prefix: Path) -> None:
+    """Write the scripts of :func:`activation` into a package; a shell runs them in alphabetical order of ``name``."""
+    for kind, text in scripts.items():
         folder = prefix / "etc" / "conda" / f"{kind}.d"
         folder.mkdir(parents=True)
         (folder / f"{kind}-{name}.sh").write_text(text)

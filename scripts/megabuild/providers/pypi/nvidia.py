@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from groundwork.network.wheel_contents import noted
 from megabuild.providers.catalogue import NvidiaWheel
-from megabuild.providers.local.compilers import MACHINES, activation
+from megabuild.providers.local.compilers import MACHINES, activation, write_scripts
 from megabuild.providers.local.package import LocalPackage, alias
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.pypi.unpack import members
@@ -151,8 +151,10 @@ def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[Loc
     """Describe cuda-nvcc as on conda-forge: nvcc, its dependencies, and as host compiler the environment's."""
     version = versions["cuda-nvcc-tools"]
     needs = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
+    flags = "${NVCC_PREPEND_FLAGS:+$NVCC_PREPEND_FLAGS }-ccbin=${CXX}"
+    name, scripts = f"cuda-nvcc_{platform}", activation({"NVCC_PREPEND_FLAGS": flags})
     compiler = LocalPackage(
-        name=f"cuda-nvcc_{platform}",
+        name=name,
         version=version,
         platform=platform,
         depends=(
@@ -161,12 +163,9 @@ def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[Loc
             f"gxx_{platform}",
         ),
         run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
-        inputs={"machine": MACHINES[platform]},
+        inputs={"machine": MACHINES[platform], **scripts},
+        # "~" sorts the script after the C++ compiler's, which sets CXX
+        fill=partial(write_scripts, scripts, f"~{name}"),
         summary=f"Activates nvcc {version} with the system's GCC",
     )
-    flags = "${NVCC_PREPEND_FLAGS:+$NVCC_PREPEND_FLAGS }-ccbin=${CXX}"
-    # "~" sorts the script after the C++ compiler's, which sets CXX
-    return [
-        activation(compiler, {"NVCC_PREPEND_FLAGS": flags}, order="~"),
-        alias("cuda-nvcc", compiler.name, version, platform),
-    ]
+    return [compiler, alias("cuda-nvcc", name, version, platform)]

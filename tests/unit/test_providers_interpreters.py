@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from small_files import program, write
 
+from groundwork.errors import ProviderError
 from megabuild.providers.local import interpreters
 from megabuild.providers.local import python as python_package
 from megabuild.providers.local.interpreters import Interpreter
@@ -56,9 +57,9 @@ def test_the_highest_micro_version_is_chosen_and_free_threaded_builds_are_python
 def test_prereleases_old_pythons_broken_programs_and_those_without_headers_are_left_out(
     tmp_path: Path,
 ) -> None:
-    said: list[str] = []
+    said: list[object] = []
     assert interpreters.find(said.append, [_fake(tmp_path / "bare", "3.12.1", headers=False)]) == {}
-    assert "Python.h" in said[0]
+    assert "Python.h" in str(said[0])
     broken = program(tmp_path / "broken" / "bin" / "python3.12", "exit 1")
     paths = [_fake(tmp_path / "rc", "3.14.0", level="candidate"), _fake(tmp_path / "old", "3.9.1"), broken]
     assert interpreters.find(lambda _: None, paths) == {}
@@ -69,6 +70,24 @@ def test_pyenv_and_uv_folders_are_searched(tmp_path: Path) -> None:
     uv = _fake(tmp_path / "data" / "uv" / "python" / "cpython-3.13.2-linux", "3.13.2")
     environ = {"PYENV_ROOT": str(tmp_path / "pyenv"), "XDG_DATA_HOME": str(tmp_path / "data")}
     assert {pyenv, uv} <= set(interpreters.candidates(environ, tmp_path))
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_hint_names_debians_package_of_a_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    """Of one that lacks its headers, or of one that the archive has."""
+    python = _fake(tmp_path, "3.13.2", headers=False)
+    monkeypatch.setattr(interpreters, "candidates", lambda *_: [python] if installed else [])
+    monkeypatch.setattr(interpreters, "_DEBIANS", python.parent)
+    apt = tmp_path / "apt-cache"
+    apt.write_text(f'#!/bin/sh\n[ "$*" = "show python3.1{1 if installed else 3}-dev" ]\n')
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(ProviderError) as caught:
+        interpreters.some_of(["3.11", "3.13", "3.14"], lambda _: None)
+    assert "python3.13-dev" in caught.value.remedy
+    assert "uv python install 3.14" in caught.value.remedy
 
 
 def test_a_folder_that_may_not_be_looked_into_has_no_interpreters(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.debian_packages import install_command
 from groundwork.errors import ProviderError
 from groundwork.process import run
+from groundwork.progress import Notes
 from groundwork.user_folders import home_folder
 
 _OLDEST = 10  # minor version of Python 3
@@ -102,7 +103,7 @@ def _list(folder: Path, pattern: str) -> list[Path]:
         return []
 
 
-def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> dict[str, Interpreter]:
+def find(report: Notes, paths: Iterable[Path] | None = None) -> dict[str, Interpreter]:
     """Return the interpreter with the highest micro version for each X.Y(t), oldest first.
 
     Interpreters without headers are reported and left out.
@@ -128,7 +129,7 @@ def find(report: Callable[[str], None], paths: Iterable[Path] | None = None) -> 
     return dict(sorted(best.items(), key=lambda item: (item[1].sort_key, item[0])))
 
 
-def some_of(pythons: Sequence[str], report: Callable[[str], None]) -> dict[str, Interpreter]:
+def some_of(pythons: Sequence[str], report: Notes) -> dict[str, Interpreter]:
     """Return the installed interpreters of the given X.Y(t).
 
     Raises ProviderError: None is installed.
@@ -139,14 +140,20 @@ def some_of(pythons: Sequence[str], report: Callable[[str], None]) -> dict[str, 
         found = {path: ask(path) for path in candidates(os.environ, home_folder(os.environ))}
         without = {python.python: path for path, python in found.items() if python and not python.has_headers}
         named = [*installed, *(f"{python} without headers ({path})" for python, path in without.items())]
+        debians = {python for python, path in without.items() if path.parent == _DEBIANS}
+        newest = next((python for python in reversed(pythons) if python in debians or _has_apt(python)), "")
         another = f"uv python install {pythons[-1]}"
-        debians = any(python in pythons and path.parent == _DEBIANS for python, path in without.items())
         raise ProviderError(
             f"Python {', '.join(pythons)}: not found with headers on this machine "
             f"(found: {', '.join(named) or 'none'})",
-            f"run: {install_command('python3-dev')}; or: {another}" if debians else f"run: {another}",
+            f"run: {install_command(f'python{newest}-dev')}; or: {another}" if newest else f"run: {another}",
         )
     return chosen
+
+
+def _has_apt(python: str) -> bool:
+    """Return whether this machine's apt has a Python X.Y with headers; False without apt or its lists."""
+    return run(["apt-cache", "show", f"python{python}-dev"], timeout=20).returncode == 0
 
 
 def ask(executable: Path) -> Interpreter | None:

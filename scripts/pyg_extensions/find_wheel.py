@@ -45,10 +45,6 @@ class WheelRequirements:
     beside: Path | None = None
 
 
-#: Verifies a wheel and returns its fault, or an empty string if it fits.
-Judge = Callable[[Path, WheelRequirements], str]
-
-
 def find_wheel(
     wanted: WheelRequirements,
     version: str,
@@ -56,7 +52,6 @@ def find_wheel(
     index: PygIndex,
     cache: Path,
     report: Callable[[str], None],
-    judge: Judge | None = None,
 ) -> Choice:
     """Fetch a fitting wheel into the cache and verify it; an empty ``version`` means the newest.
 
@@ -72,7 +67,7 @@ def find_wheel(
             problem = problem or error.message
             continue
         report(f"verifying {wheel.name}")
-        fault = (judge or find_fault)(path, wanted)
+        fault = find_fault(path, wanted)
         if not fault:
             return Choice(wheel=path, reason=wheel.name)
         problem = problem or f"the wheel {fault}"

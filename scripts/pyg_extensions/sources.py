@@ -6,22 +6,20 @@ submodules (``pyg-lib``, ``METIS``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import functools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from groundwork.errors import IntegrityError, ProviderError, UsageError
 from groundwork.network.client import why_unreachable
-from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, release
+from pyg_extensions.fetch_sources import download
+from pyg_extensions.table import EXTENSIONS, Extension, Variant, release
 
 BASE = "pyg_source_base"
 METIS = "pyg_sparse_metis"
 _REMEDY = "put its sources into DIR and pass --pyg-sources DIR (docs/firewall.md)"
 _ASKING = 6.0  # seconds to wait for an address to answer
-
-#: Gets archives from pip's index into a folder.
-Download = Callable[[Sequence[ExtensionRelease]], Path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,26 +34,18 @@ class Sources:
     folders: dict[str, Path] = field(default_factory=dict)  #: local folders to compile, by extension
 
 
-def find(
-    recipes: Collection[str],
-    variant: Variant,
-    given: str | None,
-    ask: Callable[[str], str] = lambda address: why_unreachable(address, _ASKING),
-    download: Download | None = None,
-) -> Sources:
+def find(recipes: Collection[str], variant: Variant, given: str | None, cache: Path) -> Sources:
     """Find the sources of extensions (conda's names); the build engine fetches those at an address.
 
-    The user's folder or URL, ``given``, comes first. ``ask`` returns why an address does not answer. If the variant's
-    address does not answer, ``download`` gets the archives from pip's index.
+    The user's folder or URL, ``given``, comes first. If the variant's address does not answer, pip's index has the
+    archives, which are downloaded into the cache.
 
     Raises UsageError: ``given`` is neither a URL nor a folder.
     """
-    extensions = sorted(
-        (extension for extension in EXTENSIONS if extension.conda in recipes),
-        key=lambda extension: extension.conda,
-    )
-    search = _Search(extensions, variant, given, ask)
-    search.archives(download)
+    wanted = (extension for extension in EXTENSIONS if extension.conda in recipes)
+    extensions = sorted(wanted, key=lambda extension: extension.conda)
+    search = _Search(extensions, variant, given)
+    search.archives(cache)
     for extension in extensions:
         search.commit(extension)
     for extension in extensions:
@@ -64,9 +54,7 @@ def find(
 
 
 class _Search:
-    def __init__(
-        self, extensions: Sequence[Extension], variant: Variant, given: str | None, ask: Callable[[str], str]
-    ) -> None:
+    def __init__(self, extensions: Sequence[Extension], variant: Variant, given: str | None) -> None:
         self.found = Sources()
         self._extensions = extensions
         self._variant = variant
@@ -74,9 +62,9 @@ class _Search:
         self._folder = Path(given).absolute() if given and not self._url else None
         if self._folder and not self._folder.is_dir():
             raise UsageError(f"{self._folder}: no such folder", "pass a folder or a URL to --pyg-sources")
-        self._why = cache(ask)
+        self._why = functools.cache(lambda address: why_unreachable(address, _ASKING))
 
-    def archives(self, download: Download | None) -> None:
+    def archives(self, cache: Path) -> None:
         """Find archives in the user's folder, at the user's or the variant's address, or on pip's index."""
         releases = {extension.conda: release(extension, self._variant) for extension in self._extensions}
         wanted = {name: listed for name, listed in releases.items() if listed.sha256}
@@ -96,9 +84,9 @@ class _Search:
         # all archives are on the same index: one address tells whether it answers
         first = next(iter(wanted.values()))
         reason = self._why(f"{base}/{first.name}/{first.archive}")
-        if reason and download is not None and not self._url:
+        if reason and not self._url:
             try:
-                found.overrides[BASE] = (download(list(wanted.values())).as_uri(),)
+                found.overrides[BASE] = (download(list(wanted.values()), cache).as_uri(),)
             except (ProviderError, IntegrityError) as error:
                 reason = f"{reason}; {error.message}"
             else:

@@ -16,7 +16,7 @@ import verify_package
 from command_line.run_command import Invocation
 from groundwork.errors import IntegrityError
 from pyg_extensions.fetch_sources import unpack_sources
-from pyg_extensions.find_wheel import Choice, WheelRequirements, check_package, find_fault, find_wheel
+from pyg_extensions.find_wheel import Choice, WheelRequirements, check_package, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import ExtensionRelease, find
 
@@ -72,7 +72,7 @@ def chosen(folder: Path) -> Choice:
     index = folder / "index"
     make_page(index, "2.13.0", "cpu", [path.name for path in sorted(index.glob("*.whl"))])
     return find_wheel(
-        WANTED, "", index=PygIndex(str(index)), cache=folder / "cache", report=lambda text: None, judge=find_fault
+        WANTED, "", index=PygIndex(str(index)), cache=folder / "cache", report=lambda text: None
     )  # fmt: skip
 
 

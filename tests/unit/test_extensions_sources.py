@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.plan.extensions import why_not
 from pyg_extensions import sources
 from pyg_extensions.table import EXTENSIONS, ExtensionRelease, recipes
 
 Variant = dict[str, tuple[str, ...]]
+NONE = Path("/no/cache")
 ARCHIVES = ("scatter-2.1.2", "sparse-0.6.18", "cluster-1.6.3", "spline_conv-1.2.2")
 
 
@@ -28,14 +30,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def silent(url: str) -> str:
-    return "no such host"
+@pytest.fixture(autouse=True)
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No address answers, and pip has no index."""
+
+    def download(wanted: Sequence[ExtensionRelease], cache: Path) -> Path:
+        raise ProviderError("no index")
+
+    monkeypatch.setattr(sources, "why_unreachable", lambda address, seconds: "no such host")
+    monkeypatch.setattr(sources, "download", download)
 
 
 def test_without_one_every_extension_is_left_out_with_the_reason_and_the_remedy(
     repository: Path, variant: Variant
 ) -> None:
-    found = sources.find(recipes(repository), variant, None, silent)
+    found = sources.find(recipes(repository), variant, None, NONE)
     assert set(found.left_out) == set(recipes(repository))
     assert all("no such host" in why and "--pyg-sources" in why for why in found.left_out.values())
 
@@ -43,7 +52,7 @@ def test_without_one_every_extension_is_left_out_with_the_reason_and_the_remedy(
 def test_a_folder_of_archives_stands_in_for_the_index(
     repository: Path, variant: Variant, folder: Path
 ) -> None:
-    found = sources.find(recipes(repository), variant, str(folder), silent)
+    found = sources.find(recipes(repository), variant, str(folder), NONE)
     assert found.overrides["pyg_source_base"] == (folder.as_uri(),)
     assert set(found.left_out) == {"pyg-lib"}
     assert found.overrides["pyg_sparse_metis"] == ("none",)
@@ -52,7 +61,7 @@ def test_a_folder_of_archives_stands_in_for_the_index(
 
 def test_an_archive_that_the_folder_lacks_is_named(repository: Path, variant: Variant, folder: Path) -> None:
     (folder / "torch_cluster-1.6.3.tar.gz").unlink()
-    found = sources.find(recipes(repository), variant, str(folder), silent)
+    found = sources.find(recipes(repository), variant, str(folder), NONE)
     assert "torch_cluster-1.6.3.tar.gz" in found.left_out["pytorch_cluster"]
     assert "pytorch_scatter" not in found.left_out
 
@@ -60,7 +69,7 @@ def test_an_archive_that_the_folder_lacks_is_named(repository: Path, variant: Va
 def test_checkouts_beside_the_archives_are_taken(repository: Path, variant: Variant, folder: Path) -> None:
     for name in ("pyg-lib", "METIS"):
         (folder / name).mkdir()
-    found = sources.find(recipes(repository), variant, str(folder), silent)
+    found = sources.find(recipes(repository), variant, str(folder), NONE)
     assert not found.left_out
     assert found.overrides["pyg_lib_source_path"] == (str(folder / "pyg-lib"),)
     assert found.folders == {"pyg-lib": folder / "pyg-lib", "pytorch_sparse": folder / "METIS"}
@@ -68,15 +77,16 @@ def test_checkouts_beside_the_archives_are_taken(repository: Path, variant: Vari
 
 
 def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
-    repository: Path, variant: Variant, tmp_path: Path
+    repository: Path, variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
-    def download(wanted: Sequence[ExtensionRelease]) -> Path:
+    def download(wanted: Sequence[ExtensionRelease], cache: Path) -> Path:
         asked.extend(one.archive for one in wanted)
-        return tmp_path
+        return cache
 
-    found = sources.find(recipes(repository), variant, None, silent, download)
+    monkeypatch.setattr(sources, "download", download)
+    found = sources.find(recipes(repository), variant, None, tmp_path)
     assert sorted(asked)[0].startswith("torch_cluster-")
     assert len(asked) == 4
     assert found.overrides["pyg_source_base"] == (tmp_path.as_uri(),)
@@ -84,12 +94,13 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
 
 
 def test_archives_that_no_index_has_any_more_come_from_their_repository(
-    repository: Path, variant: Variant
+    repository: Path, variant: Variant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def retired(url: str) -> str:
+    def retired(url: str, seconds: float) -> str:
         return "HTTP status 404" if url.endswith(".tar.gz") else ""
 
-    found = sources.find(recipes(repository), variant, None, retired)
+    monkeypatch.setattr(sources, "why_unreachable", retired)
+    found = sources.find(recipes(repository), variant, None, NONE)
     assert not found.left_out
     assert found.overrides["pyg_scatter_git"] == ("https://github.com/rusty1s/pytorch_scatter.git",)
     assert variant["pyg_scatter_commit"][0][:12] in found.notes["pytorch_scatter"]

@@ -11,6 +11,7 @@ import pytest
 from wheel_files import make_page, make_wheel
 
 from groundwork.errors import ProviderError
+from pyg_extensions import find_wheel as find_wheel_module
 from pyg_extensions import pyg_index as indexing
 from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
@@ -19,7 +20,7 @@ from pyg_extensions.table import EXTENSIONS, archs_of, find
 KERNELS = b"kernels for sm_90"
 
 
-def judge(wheel: Path, wanted: WheelRequirements) -> str:
+def find_fault(wheel: Path, wanted: WheelRequirements) -> str:
     """Takes a wheel for good when its library has what stands for kernels here."""
     with zipfile.ZipFile(wheel) as archive:
         inside = archive.read(f"{wanted.extension.name}/_version_cuda.so")
@@ -59,12 +60,12 @@ class Place:
             index=index,
             cache=self.cache,
             report=self.said.append,
-            judge=judge,
         )
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setattr(find_wheel_module, "find_fault", find_fault)
     return Place(tmp_path)
 
 

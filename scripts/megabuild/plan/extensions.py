@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from groundwork.errors import PreflightError
@@ -23,7 +22,6 @@ from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
 from pyg_extensions import sources
-from pyg_extensions.fetch_sources import download
 from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import archs_of, find, recipes, release
@@ -60,8 +58,7 @@ class ExtensionPlanner:
         if reason:
             return cls(options=options, reason=reason, wanted=wanted, recipes={}, sources=sources.Sources())
         report("looking for the extensions' sources")
-        get = partial(download, cache=options.cache)
-        found_sources = sources.find(available, config.variant, options.pyg_sources, download=get)
+        found_sources = sources.find(available, config.variant, options.pyg_sources, options.cache)
         return cls(options=options, reason="", wanted=wanted, recipes=available, sources=found_sources)
 
     @property

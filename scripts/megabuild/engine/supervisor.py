@@ -13,7 +13,8 @@ import subprocess
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,11 +56,7 @@ class Place:
 
 
 def run_worker(
-    place: Place,
-    job: Job,
-    *,
-    on_line: Callable[[str], None],
-    on_tick: Callable[[], None],
+    place: Place, job: Job, *, on_line: Callable[[str], None], on_tick: Callable[[], None]
 ) -> Outcome:
     """Run one job to its end; none of its processes survives, even if this function raises.
 
@@ -92,15 +89,13 @@ def run_worker(
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    tail: list[str] = []
-
-    def keep_line(text: str) -> None:
-        tail.append(text)
-        del tail[:-_TAIL_LINES]
-        on_line(text)
-
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
     try:
-        _listen(process, keep_line, on_tick)
+        for lines in _listen(process):
+            for line in lines:
+                tail.append(line)
+                on_line(line)
+            on_tick()
     finally:
         end(process, place)
     failure = place.isolation.failure(process.returncode, output="\n".join(tail))
@@ -109,27 +104,22 @@ def run_worker(
     return Outcome.read(outcome_file, process.returncode)
 
 
-def _listen(
-    process: subprocess.Popen[bytes], on_line: Callable[[str], None], on_tick: Callable[[], None]
-) -> None:
-    """Read a process's output until it ends, even if another process keeps the pipe open."""
+def _listen(process: subprocess.Popen[bytes]) -> Iterator[list[str]]:
+    """Yield new lines of a process's output, often none, until it ends, even if another process keeps the pipe open."""
     assert process.stdout is not None
     pipe, unfinished, is_open = process.stdout.fileno(), b"", True
     while is_open or process.poll() is None:
-        on_tick()
+        lines: list[bytes] = []
         if not is_open:
             time.sleep(_POLL_SECONDS)
         elif select.select([pipe], [], [], _POLL_SECONDS)[0]:
             data = os.read(pipe, 65536)
             is_open = bool(data)
             *lines, unfinished = (unfinished + data).split(b"\n")
-            for text in lines:
-                on_line(text.decode(errors="replace"))
         elif process.poll() is not None:
             break
-    if unfinished:
-        on_line(unfinished.decode(errors="replace"))
-    on_tick()
+        yield [line.decode(errors="replace") for line in lines]
+    yield [unfinished.decode(errors="replace")] if unfinished else []
 
 
 def end(process: subprocess.Popen[bytes], place: Place) -> None:

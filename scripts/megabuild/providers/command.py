@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ def run(
     env: Mapping[str, str] | None = None,
     guarded: bool = False,
     writes: Path | None = None,
-    is_relevant: Callable[[str], bool] = lambda line: not line.startswith("WARNING:"),
+    relevant: str = "(?!WARNING:)",
 ) -> str:
     """Run a program and return its stdout.
 
@@ -35,6 +36,7 @@ def run(
     `guarded`: For programs that run for minutes: end the program and its children with this process, even after
       ``kill -9``. The result then includes stderr.
     `writes`: A folder in the cache that the program fills. Not every program says that the disk is full.
+    `relevant`: A regular expression for the start of lines that may explain a failure.
 
     Raises ProviderError: The program is missing, failed, or took longer than `timeout` seconds; the message ends with
         its last lines of output. OutOfSpaceError: It failed because the disk of `writes` is full.
@@ -47,7 +49,9 @@ def run(
                 "free some space, or set MEGABUILD_CACHE to a folder on another disk, then run again",
             )
         printed = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        tail = "\n  ".join(([line for line in printed if is_relevant(line)] or printed)[-_LINES_SHOWN:])
+        tail = "\n  ".join(
+            ([line for line in printed if re.match(relevant, line)] or printed)[-_LINES_SHOWN:]
+        )
         raise ProviderError(f"{what}: {argv[0]} failed with exit status {done.returncode}:\n  {tail}", remedy)
     return done.stdout
 

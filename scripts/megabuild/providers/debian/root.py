@@ -190,7 +190,7 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
         guarded=True,
         writes=folder,
-        is_relevant=lambda line: line.startswith(("E:", "Err:", "W: Failed", "dpkg-source: error")),
+        relevant="E:|Err:|W: Failed|dpkg-source: error",
     )
 
 

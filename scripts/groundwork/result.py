@@ -18,8 +18,4 @@ class Result:
 
     def to_json(self) -> dict[str, object]:
         """Return the document, with the name and version of its format first."""
-        return {
-            "format": f"megabuild/{self.format}",
-            "format_version": self.format_version,
-            **self.document,
-        }
+        return {"format": f"megabuild/{self.format}", "format_version": self.format_version, **self.document}

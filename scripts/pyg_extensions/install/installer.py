@@ -18,14 +18,7 @@ from pathlib import Path
 from filelock import Timeout
 
 from groundwork import files
-from groundwork.errors import (
-    BuildError,
-    BusyError,
-    IntegrityError,
-    MegabuildError,
-    ProviderError,
-    UsageError,
-)
+from groundwork.errors import BuildError, BusyError, IntegrityError, MegabuildError, ProviderError, UsageError
 from groundwork.progress import Phases, title
 from groundwork.text import counted
 from groundwork.wheel_file import why_broken

@@ -17,7 +17,7 @@ from groundwork.network import index
 from groundwork.network.index import configured
 from megabuild.providers.local import interpreters
 from megabuild.providers.pypi import download, lock
-from megabuild.providers.pypi.lock import Lock, Wheel
+from megabuild.providers.pypi.lock import Wheel
 
 
 def test_pip_is_asked_for_its_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -52,10 +52,11 @@ def test_a_damaged_wheel_in_the_cache_is_fetched_again_and_a_whole_one_is_not_re
         requires=(),
         requires_python="",
     )
-    locks, said = [Lock(python="3.11", environment={}, wheels=(one,))], list[object]()
+    said: list[object] = []
 
     def fetch() -> Path:
-        return download.download(locks, tmp_path / "cache", said.append)[one.sha256]
+        download.download([one], tmp_path / "cache", said.append)
+        return one.path(tmp_path / "cache")
 
     kept = fetch()
     content = kept.read_bytes()
@@ -78,5 +79,5 @@ def test_wheels_of_a_named_index_are_downloaded_from_it(tmp_path: Path) -> None:
     with serving({**simple_index([wheel], "/own")}) as site:
         own = f"{site.url}/own"
         found = lock.resolve(["torch===2.13.0+cpu"], here, tmp_path / "locks", dependencies=False, index=own)
-        kept = download.download([found], tmp_path / "kept", lambda _: None, more=[own])
-    assert [path.name for path in kept.values()] == [wheel.name]
+        download.download(found.wheels, tmp_path / "kept", lambda _: None, more=[own])
+    assert [path.name for path in (tmp_path / "kept").glob("*/*.whl")] == [wheel.name]

@@ -19,7 +19,7 @@ from audit_wheels import configured_by_the_test
 from wheel_files import make_wheel, simple_index
 
 from groundwork.errors import ProviderError
-from groundwork.files import sha256
+from groundwork.files import link, sha256
 from groundwork.network import resolver
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
@@ -114,8 +114,8 @@ def test_an_index_with_other_hashes_only_will_do(world: Site, tmp_path: Path) ->
         world.answers[path] = re.sub(rb"#sha256=(\w{32})\w+", rb"#md5=\1", page)
     resolved = lock.resolve(["app"], _interpreter(), tmp_path / "locks")
     assert [wheel.file_name.rpartition("-py3")[0] for wheel in resolved.wheels] == CHOSEN
-    files = download.download([resolved], tmp_path, print)
-    assert {sha256(path) for path in files.values()} == {wheel.sha256 for wheel in resolved.wheels}
+    download.download(resolved.wheels, tmp_path, print)
+    assert all(sha256(wheel.path(tmp_path)) == wheel.sha256 for wheel in resolved.wheels)
 
 
 def test_a_hash_that_the_index_has_corrected_is_named(world: Site, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_hash_that_the_index_has_corrected_is_named(world: Site, tmp_path: Pat
     assert isinstance(page, bytes)
     world.answers[path] = re.sub(rb"#sha256=\w{10}", b"#sha256=0123456789", page)
     with pytest.raises(ProviderError, match=r"^lib-.*hash") as refused:
-        download.download([resolved], tmp_path, print)
+        download.download(resolved.wheels, tmp_path, print)
     assert f"rm -r {tmp_path / 'locks'}" in refused.value.remedy
 
 
@@ -250,12 +250,13 @@ def test_a_plan_of_nvidias_packages_needs_no_wheel(site: Site, tmp_path: Path) -
     (wheel,) = resolved.wheels
     table = {"nvidia-cuda-runtime": NvidiaWheel(run="cuda-cudart", dev="cuda-cudart-dev")}
 
-    def keys(path: Path) -> list[str]:
-        made = nvidia.packages(resolved, {wheel.sha256: path}, table, "13.0", "linux-64", tmp_path / "locks")
+    def keys() -> list[str]:
+        made = nvidia.packages(resolved, tmp_path, table, "13.0", "linux-64", tmp_path / "locks")
         return [package.key for package in made]
 
-    assert keys(tmp_path / "nowhere.whl") == keys(tmp_path / "index" / name)
-    assert download.pending([resolved], tmp_path) == {wheel.sha256: wheel.size}
+    planned = keys()
+    link(tmp_path / "index" / name, wheel.path(tmp_path))
+    assert keys() == planned
 
 
 # ------------------------------------------------------------------------------------------- PyTorch's own index

@@ -16,10 +16,15 @@ from groundwork.errors import IntegrityError
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.providers import catalogue
+from megabuild.providers.environment import Download, Pending
+from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local_channel import LocalChannel
+from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.pypi import nvidia, unpack, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.wheel import torch_wheels as torch
+from megabuild.providers.wheel.provider import WheelProvider
 
 
 def _wheel_file(path: Path, files: dict[str, str]) -> Path:
@@ -124,8 +129,7 @@ def _lock(python: str, *wheels: Wheel) -> Lock:
 
 
 def _convert(*locks: Lock) -> dict[tuple[str, str], tuple[str, ...]]:
-    files = {wheel.sha256: Path(wheel.file_name) for one in locks for wheel in one.wheels}
-    made = wheel_to_conda.packages(locks, files, catalogue.load(), "linux-64")
+    made = wheel_to_conda.packages(locks, Path("wheels"), catalogue.load(), "linux-64")
     return {(one.name, one.subdir + one.build): one.depends for one in made}
 
 
@@ -238,6 +242,24 @@ def test_the_toolkit_is_asked_for_in_the_version_of_the_wheel_and_triton_named()
     ]
 
 
+@pytest.mark.parametrize("complete", [True, False])
+def test_wheels_and_other_parts_that_a_run_must_still_get_are_pending(
+    repository: Path, tmp_path: Path, complete: bool
+) -> None:
+    config = load(repository, "linux_64_cpu_wheel")
+    request = ProviderRequest(config=config, planned=(), cache=tmp_path, report=lambda _: None)
+    toolchain = Toolchain(cc="", cxx="", version="14", glibc="2.41", programs={}, libraries={}, digest="")
+    channel = LocalChannel(path=tmp_path, packages=(), toolchain=toolchain, stand_ins=(), by_name=())
+    wheel = replace(_locked("2.13.0"), size=700)
+    provider = WheelProvider(request)
+    wheels = Download(what="wheels", count=1, size=700)
+    assert provider.pending(channel, [_alone(wheel)]) == Pending(downloads=(wheels,), bytes=700)
+    wheel.path(tmp_path / "wheels").parent.mkdir(parents=True)
+    wheel.path(tmp_path / "wheels").touch()
+    expected = None if complete else Pending()
+    assert provider.pending(channel, [_alone(wheel)], complete=complete) == expected
+
+
 def _nvidia(tmp_path: Path) -> dict[str, LocalPackage]:
     contents = {
         "nvidia-cuda-runtime": ["nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/include/cuda_runtime.h"],
@@ -248,18 +270,17 @@ def _nvidia(tmp_path: Path) -> dict[str, LocalPackage]:
         "nvidia-cusparse": ["nvidia/cu13/lib/libcusparse.so.12", "nvidia/cu13/include/cusparse.h"],
         "nvidia-nvjitlink": ["nvidia/cu13/lib/libnvJitLink.so.13", "nvidia/cu13/include/nvJitLink.h"],
     }
-    wheels, files = [], {}
+    wheels = []
     for name, members in contents.items():
-        path = tmp_path / f"{name.replace('-', '_')}-13.0.88-py3-none-any.whl"
-        with zipfile.ZipFile(path, "w") as archive:
-            for member in members:
-                archive.writestr(member, member)
         requires = ("nvidia-nvjitlink",) if name == "nvidia-cusparse" else ()
         wheel = replace(_locked("13.0.88", requires, name), sha256=name)
         wheels.append(wheel)
-        files[name] = path
+        wheel.path(tmp_path).parent.mkdir()
+        with zipfile.ZipFile(wheel.path(tmp_path), "w") as archive:
+            for member in members:
+                archive.writestr(member, member)
     locked = Lock(python="3.12", environment=LINUX, wheels=(*wheels, _locked("1.0", name="cuda-toolkit")))
-    made = nvidia.packages(locked, files, catalogue.load().nvidia, "13.0", "linux-64")
+    made = nvidia.packages(locked, tmp_path, catalogue.load().nvidia, "13.0", "linux-64")
     return {package.name: package for package in made}
 
 

@@ -111,8 +111,10 @@ def make(
     wheel_cache = cache / "wheels"
     # before packing, to fail at once without a network
     locks = _resolve(wheels, interpreters.values(), catalogue, wheel_cache / "locks", more)
-    files = download.download(locks, wheel_cache, report, only=wheel_to_conda.needs_content, more=more)
-    described = wheel_to_conda.packages(locks, files, catalogue, platform)
+    all_wheels = lock.wheels_of(locks)
+    opened = [wheel for wheel in all_wheels if wheel_to_conda.needs_content(wheel)]
+    download.download(opened, wheel_cache, report, more=more)
+    described = wheel_to_conda.packages(locks, wheel_cache, catalogue, platform)
     described += wheel_to_conda.other_names(described, wheels, catalogue, platform)
     of_wheels = [package for package in described if package.python in ("", *needed)]
     folder, every = cache / "channel", [*{package.key: package for package in (*own, *of_wheels)}.values()]
@@ -129,9 +131,8 @@ def make(
             sources = {package.inputs.get("wheel") for package in store.missing(of_wheels)}
             with threads(1) as pool:  # packs this machine's programs while wheels download
                 packing = pool.submit(store.ensure, own, report, "packing Pythons and compilers")
-                download.download(
-                    locks, wheel_cache, report, only=lambda wheel: wheel.sha256 in sources, more=more
-                )
+                unpacked = [wheel for wheel in all_wheels if wheel.sha256 in sources]
+                download.download(unpacked, wheel_cache, report, more=more)
             packing.result()
             store.ensure(of_wheels, report, "packing wheels")
             path = store.channel(every, platform, report)

@@ -131,15 +131,10 @@ class LocalProvider(Provider):
         request, wheels = self.request, self.request.cache / "wheels"
         locks = wheels / "locks"
         resolved = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
-        files = download.download(
-            [resolved],
-            wheels,
-            request.report,
-            only=lambda wheel: not survey or noted(locks, wheel.sha256) is None,
-            more=more,
-        )
+        unknown = [wheel for wheel in resolved.wheels if not survey or noted(locks, wheel.sha256) is None]
+        download.download(unknown, wheels, request.report, more=more)
         cuda, table = request.config.cuda_version or "", catalogue.load().nvidia
-        return nvidia.packages(resolved, files, table, cuda, request.config.platform, locks)
+        return nvidia.packages(resolved, wheels, table, cuda, request.config.platform, locks)
 
     def make_channel(
         self, needs: Sequence[str], pythons: Mapping[str, Interpreter], *, survey: bool, **more: Any
@@ -177,7 +172,9 @@ class LocalProvider(Provider):
         left = {
             sha256: size for sha256, size in packed.items() if not any((folder / sha256[:16]).glob("*.whl"))
         }
-        left |= download.pending(locks, folder)
+        left |= {
+            wheel.sha256: wheel.size for wheel in lock.wheels_of(locks) if not wheel.path(folder).is_file()
+        }
         if channel.ready and not left and complete:
             return None
         size = sum(left.values())

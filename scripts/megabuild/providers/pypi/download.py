@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -15,33 +15,23 @@ from groundwork.network.index import Configured, local_path, offered, places
 from groundwork.progress import Notes, Preparing
 from groundwork.text import counted
 from megabuild.providers.command import each
-from megabuild.providers.pypi.lock import Lock, Wheel
+from megabuild.providers.pypi.lock import Wheel
 
 _AT_ONCE = 4
 _HOURS = Timeouts(connect=10.0, read=60.0, total=3600.0)
 
 
-def download(
-    locks: Sequence[Lock],
-    folder: Path,
-    report: Notes,
-    *,
-    only: Callable[[Wheel], bool] = lambda wheel: True,
-    more: Sequence[str] = (),
-) -> dict[str, Path]:
-    """Return the paths of all locks' wheels by sha256, after downloading those missing or damaged in `folder`.
+def download(wheels: Iterable[Wheel], folder: Path, report: Notes, *, more: Sequence[str] = ()) -> None:
+    """Download the wheels that are missing or damaged in `folder`.
 
-    Wheels that ``only`` excludes are not downloaded, but their paths are returned. ``more`` adds simple indexes (URLs)
-    and folders of wheels to pip's configuration.
+    ``more`` adds simple indexes (URLs) and folders of wheels to pip's configuration.
 
     Raises ProviderError: A download failed.
     Raises IntegrityError: A file does not match its lock.
     """
-    wheels = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
-    files = {sha256: folder / sha256[:16] / wheel.file_name for sha256, wheel in wheels.items()}
-    missing = [wheel for key, wheel in wheels.items() if only(wheel) and not disk.verified(files[key], key)]
+    missing = [wheel for wheel in wheels if not disk.verified(wheel.path(folder), wheel.sha256)]
     for wheel in missing:
-        if files[wheel.sha256].exists():
+        if wheel.path(folder).exists():
             report(f"! {wheel.file_name}: damaged in the cache, downloading it again")
     if missing:
         what, where = f"downloading {counted(len(missing), 'wheel')}", places(more)
@@ -50,21 +40,10 @@ def download(
         # on the file system of `folder`, so that gigabytes are renamed, not copied
         with disk.scratch(folder) as temporary:
             fetched = each(
-                lambda wheel: _fetch(wheel, where, temporary, files[wheel.sha256]), missing, _AT_ONCE
+                lambda wheel: _fetch(wheel, where, temporary, wheel.path(folder)), missing, _AT_ONCE
             )
             for done, _ in zip(accumulate(sizes), fetched, strict=True):
                 report(Preparing(what=what, done=done, total=sum(sizes), unit="bytes"))
-    return files
-
-
-def pending(locks: Sequence[Lock], folder: Path) -> dict[str, int]:
-    """Return the sizes in bytes, by sha256, of the locks' wheels that are not in `folder`."""
-    wheels = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
-    return {
-        sha256: wheel.size
-        for sha256, wheel in wheels.items()
-        if not (folder / sha256[:16] / wheel.file_name).is_file()
-    }
 
 
 def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> None:

@@ -43,6 +43,10 @@ class Wheel:
     requires_python: str
     size: int = 0
 
+    def path(self, folder: Path) -> Path:
+        """Return its path in the folder to which wheels are downloaded."""
+        return folder / self.sha256[:16] / self.file_name
+
     def needs(self, environment: Mapping[str, str]) -> Iterator[Requirement]:
         """Yield the requirements that apply to these marker values, without extras."""
         for requirement in map(Requirement, self.requires):
@@ -60,6 +64,11 @@ class Lock:
 
 
 _LOCKS = msgspec.json.Decoder(Lock)
+
+
+def wheels_of(locks: Iterable[Lock]) -> list[Wheel]:
+    """Return the wheels of several Pythons' locks, each once."""
+    return [*{wheel.sha256: wheel for lock in locks for wheel in lock.wheels}.values()]
 
 
 def resolve(

@@ -31,7 +31,7 @@ _LINK = "link:"
 
 def packages(
     lock: Lock,
-    files: Mapping[str, Path],
+    folder: Path,
     table: Mapping[str, NvidiaWheel],
     cuda: str,
     platform: str,
@@ -39,7 +39,7 @@ def packages(
 ) -> list[LocalPackage]:
     """Describe the packages of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
 
-    ``files`` has the wheels by sha256; ``notes`` is the folder with the member lists of wheels not downloaded. Projects
+    ``folder`` has the wheels; ``notes`` is the folder with the member lists of wheels not downloaded. Projects
     that are not in ``table`` are skipped. ``cuda`` is the toolkit's version, "13.0".
     """
     chosen = {project: wheel for wheel in lock.wheels if (project := canonicalize_name(wheel.name)) in table}
@@ -56,7 +56,7 @@ def packages(
     for project, wheel in sorted(chosen.items()):
         needed = (canonicalize_name(requirement.name) for requirement in wheel.needs(lock.environment))
         needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
-        path = files[wheel.sha256]
+        path = wheel.path(folder)
         note = noted(notes, wheel.sha256) if notes and not path.exists() else None
         if note:
             everything = _packaged(note.members)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,21 +15,18 @@ from packaging.utils import parse_wheel_filename
 from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.local.package import LocalPackage, alias
 from megabuild.providers.pypi import unpack
-from megabuild.providers.pypi.lock import Lock, Wheel
+from megabuild.providers.pypi.lock import Lock, Wheel, wheels_of
 from megabuild.providers.specs import conda_version
 
 
-def packages(
-    locks: Sequence[Lock], files: Mapping[str, Path], catalogue: Catalogue, platform: str
-) -> list[LocalPackage]:
+def packages(locks: Sequence[Lock], folder: Path, catalogue: Catalogue, platform: str) -> list[LocalPackage]:
     """Describe one package for each wheel, or one for each Python if the packages would differ.
 
-    ``locks`` has one lock for each Python; ``files`` has their wheels by sha256.
+    ``locks`` has one lock for each Python; ``folder`` has their wheels.
     """
-    wheels = {wheel.sha256: wheel for lock in locks for wheel in lock.wheels}
     described: list[LocalPackage] = []
-    for sha256, wheel in sorted(wheels.items()):
-        path, users = files[sha256], [lock for lock in locks if wheel in lock.wheels]
+    for wheel in sorted(wheels_of(locks), key=lambda wheel: wheel.sha256):
+        path, users = wheel.path(folder), [lock for lock in locks if wheel in lock.wheels]
         needs = {lock.python: _depends(wheel, lock, catalogue) for lock in users}
         tags = parse_wheel_filename(wheel.file_name)[3]
         if catalogue.conda_name(wheel.name) in catalogue.tools:

@@ -51,10 +51,7 @@ def upstream(config: Config) -> str:
 
 
 def find(
-    config: Config,
-    interpreters: Mapping[str, Interpreter],
-    folder: Path,
-    needed: Collection[str] = (),
+    config: Config, interpreters: Mapping[str, Interpreter], folder: Path, needed: Collection[str] = ()
 ) -> TorchWheels:
     """Find the PyTorch wheel that fits each interpreter (by X.Y(t)), without downloading it.
 
@@ -156,11 +153,11 @@ def fetch(config: Config, wheels: TorchWheels, pythons: Sequence[str], *, cache:
     path = folder(config, cache)
     path.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
-        locks = [wheels.locks[python] for python in pythons]
-        files = download.download(locks, cache / "wheels", report, more=wheels.more)
+        needed = locking.wheels_of(wheels.locks[python] for python in pythons)
+        download.download(needed, cache / "wheels", report, more=wheels.more)
         for python in pythons:
             (wheel,) = wheels.locks[python].wheels
-            source, target = files[wheel.sha256], path / python / wheel.file_name
+            source, target = wheel.path(cache / "wheels"), path / python / wheel.file_name
             if not (target.is_file() and target.samefile(source)):
                 shutil.rmtree(target.parent, ignore_errors=True)
                 link(source, target)

@@ -9,13 +9,17 @@ import re
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 _CGROUP, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+#: For version 2 and 1 of cgroups: controller, files with the limit and the use, and the free part of the use.
+_MEMORY_FILES = (
+    ("", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 _PROC, _VMSTAT = Path("/proc"), Path("/proc/vmstat")
 #: A disk with less free is full. File systems without a limit on files report 0 of 0.
 _LEAST_BYTES, _LEAST_FILES = 50_000_000, 100
@@ -54,22 +58,18 @@ def measure(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> Machine:
     memory = psutil.virtual_memory()
     total, free = int(memory.total), int(memory.available)
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    old_memory, old_cpu = (_groups(cgroup / name, own, name) for name in ("memory", "cpu"))
-    files = [(group, "memory.max", "memory.current", "inactive_file") for group in _groups(cgroup, own)]
-    files += [
-        (group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        for group in old_memory
-    ]
-    for group, maximum, current, inactive in files:
-        limit = _number(group / maximum)
-        if 0 < limit < memory.total:
-            # the page cache counts as used, but the kernel frees inactive pages on demand
-            cached = re.search(rf"^{inactive} (\d+)$", _read(group / "memory.stat"), re.MULTILINE)
-            used = _number(group / current) - (int(cached[1]) if cached else 0)
-            total, free = min(total, limit), min(free, max(0, limit - max(0, used)))
+    for controller, maximum, current, inactive in _MEMORY_FILES:
+        for group in _groups(cgroup, own, controller):
+            limit = _number(group / maximum)
+            if 0 < limit < memory.total:
+                # the page cache counts as used, but the kernel frees inactive pages on demand
+                cached = re.search(rf"^{inactive} (\d+)$", _read(group / "memory.stat"), re.MULTILINE)
+                used = _number(group / current) - (int(cached[1]) if cached else 0)
+                total, free = min(total, limit), min(free, max(0, limit - max(0, used)))
     quotas = [_read(group / "cpu.max") for group in _groups(cgroup, own)]
     quotas += [
-        f"{_read(group / 'cpu.cfs_quota_us')} {_read(group / 'cpu.cfs_period_us')}" for group in old_cpu
+        f"{_read(group / 'cpu.cfs_quota_us')} {_read(group / 'cpu.cfs_period_us')}"
+        for group in _groups(cgroup, own, "cpu")
     ]
     for quota in filter(None, (re.match(r"(\d+)\s+(\d+)", text) for text in quotas)):
         cores = min(cores, int(quota[1]) / int(quota[2]))
@@ -78,6 +78,7 @@ def measure(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> Machine:
 
 def _groups(cgroup: Path, own: Path, controller: str = "") -> list[Path]:
     """Return the folders of this process's cgroup and its ancestors; version 1 has a tree for each controller."""
+    cgroup /= controller
     kind = rf"\d+:(?:[^:\n]*,)?{controller}(?:,[^:\n]*)?" if controller else "0:"
     match = re.search(rf"^{kind}:/(.*)$", _read(own), re.MULTILINE)
     folder = cgroup / match[1] if match and ".." not in match[1] else cgroup
@@ -178,11 +179,8 @@ def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = _CGROUP, own: Path = _OW
 class MemoryWatch:
     """Detects whether memory ran out since this object was made."""
 
-    def __init__(
-        self, kills: Callable[[], int | None] = kernel_kills, machine: Callable[[], Machine] = measure
-    ) -> None:
-        self._kills, self._machine = kills, machine
-        self._before = kills()
+    def __init__(self) -> None:
+        self._before = kernel_kills()
         self._next = 0.0
         self._free: deque[float] = deque(maxlen=_SAMPLES)
 
@@ -190,12 +188,12 @@ class MemoryWatch:
         """Sample free memory, at most once a second."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _SAMPLE_SECONDS
-            now = self._machine()
+            now = measure()
             self._free.append(now.memory_free / now.memory)
 
     def short(self) -> bool:
         """Return whether memory ran out, or nearly did in the last 30 seconds; True if OOM kills are not counted."""
-        now = self._kills()
+        now = kernel_kills()
         if self._before is None or now is None:
             return True
         return now > self._before or min(self._free, default=1.0) < _LITTLE

@@ -18,12 +18,10 @@ from tiny import PACKAGES, make_channel, provider
 from tiny_pyg import TinyPyg
 
 from groundwork.errors import IntegrityError, IsolationError, UsageError
-from groundwork.machine import MemoryWatch
 from megabuild.engine.supervisor import strays
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import extensions, planning
 from megabuild.plan.plan_report import plan_document, plan_lines
-from megabuild.run import attempt
 from megabuild.run.summary import Summary, package_lines
 from megabuild.status.status import Task
 from pyg_extensions import find_wheel
@@ -179,7 +177,7 @@ def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_ar
     tiny: TinyPyg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = itertools.count()  # the kernel's, one more at every look
-    monkeypatch.setattr(attempt, "MemoryWatch", lambda: MemoryWatch(lambda: next(kills)))
+    monkeypatch.setattr("groundwork.machine.kernel_kills", lambda: next(kills))
     killed: list[str] = []
     advance = Task.advance
 

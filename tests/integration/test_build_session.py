@@ -29,11 +29,11 @@ from groundwork.errors import (
     ProviderError,
     SwapRefused,
 )
-from groundwork.machine import Machine, MemoryWatch
+from groundwork.machine import Machine
 from megabuild.engine.supervisor import strays
 from megabuild.plan import planning
 from megabuild.plan.published import channels_beside, records
-from megabuild.run import attempt, graph, preflight
+from megabuild.run import graph, preflight
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
 from megabuild.status.status import Span
@@ -397,7 +397,7 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
 ) -> None:
     monkeypatch.setenv("TINY_MOST_JOBS", "2")
     kills = itertools.count()  # the kernel's, one more at every look
-    monkeypatch.setattr(attempt, "MemoryWatch", lambda: MemoryWatch(lambda: next(kills)))
+    monkeypatch.setattr("groundwork.machine.kernel_kills", lambda: next(kills))
     assert tiny.run(cpu_count=4, pythons=("3.12",)).ok
     assert tiny.warnings()[-1].endswith(" 2 jobs")
     assert tiny.decisions()[-1][0] == "resume"
@@ -407,7 +407,8 @@ def test_a_compiler_killed_for_want_of_memory_is_started_again_with_fewer_beside
 def ample(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which memory does not run out."""
     machine = Machine(cores=4, memory=100, memory_free=90)
-    monkeypatch.setattr(attempt, "MemoryWatch", lambda: MemoryWatch(lambda: 7, lambda: machine))
+    monkeypatch.setattr("groundwork.machine.kernel_kills", lambda: 7)
+    monkeypatch.setattr("groundwork.machine.measure", lambda: machine)
 
 
 def kill_one(tiny: Tiny, command: list[str]) -> threading.Thread:

@@ -120,14 +120,16 @@ def test_counters_of_the_kernel_and_of_control_groups_are_read(tmp_path: Path) -
     assert kernel_kills(tmp_path / "none", tmp_path / "none", tmp_path / "none") is None
 
 
-def test_little_free_memory_is_evidence_too_since_daemons_kill_before_the_kernel_does() -> None:
-    low = MemoryWatch(lambda: 0, lambda: machine(0.05))
-    assert not low.short()
-    low.tick()
-    assert low.short()
-    ample = MemoryWatch(lambda: 0, lambda: machine(0.5))
-    ample.tick()
-    assert not ample.short()
+@pytest.mark.parametrize("free", [0.05, 0.5])
+def test_little_free_memory_is_evidence_too_since_daemons_kill_before_the_kernel_does(
+    free: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groundwork.machine.kernel_kills", lambda: 0)
+    monkeypatch.setattr("groundwork.machine.measure", lambda: machine(free))
+    memory = MemoryWatch()
+    assert not memory.short()
+    memory.tick()
+    assert memory.short() == (free < 0.1)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import configparser
 import shutil
 import stat
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import PathDistribution
 from pathlib import Path, PurePosixPath
 
 from groundwork.errors import IntegrityError
@@ -43,9 +43,8 @@ def library(wheel: Path, prefix: Path, site_packages: str) -> None:
         data.rmdir()
     for script in _files(prefix / "bin"):
         _fix_shebang(script)
-    for entry_points in modules.glob("*.dist-info/entry_points.txt"):
-        _write_entry_points(entry_points, prefix / "bin")
     for metadata in modules.glob("*.dist-info"):
+        _write_entry_points(metadata, prefix / "bin")
         (metadata / "INSTALLER").write_text("conda\n")
 
 
@@ -111,17 +110,12 @@ def _fix_shebang(script: Path) -> None:
     script.chmod(0o755)
 
 
-def _write_entry_points(entry_points: Path, folder: Path) -> None:
-    parser = configparser.ConfigParser(delimiters=("=",))
-    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names are case-sensitive
-    parser.read_string(entry_points.read_text())
-    if not parser.has_section("console_scripts"):
-        return
-    folder.mkdir(exist_ok=True)
-    for name, target in parser.items("console_scripts"):
+def _write_entry_points(metadata: Path, folder: Path) -> None:
+    for entry in PathDistribution(metadata).entry_points.select(group="console_scripts"):
+        name, attribute = entry.name, entry.attr
         if name in ("", ".", "..") or PurePosixPath(name).name != name:
-            raise IntegrityError(f"{entry_points.parent.name}: entry point outside bin/: {name}", _REMEDY)
-        module, _, attribute = (part.strip() for part in target.split("[")[0].partition(":"))
-        script = _ENTRY_POINT.format(module=module, top=attribute.split(".")[0], attribute=attribute)
+            raise IntegrityError(f"{metadata.name}: entry point outside bin/: {name}", _REMEDY)
+        script = _ENTRY_POINT.format(module=entry.module, top=attribute.split(".")[0], attribute=attribute)
+        folder.mkdir(exist_ok=True)
         (folder / name).write_text(_LAUNCHER + script)
         (folder / name).chmod(0o755)

@@ -32,7 +32,7 @@ _BUILDERS = 2  # few, because the engine compresses with several threads
 
 
 class _Record(msgspec.Struct):
-    """The fields of a package's ``record.json`` that this module reads."""
+    """A package's ``record.json``."""
 
     key: str
     sha256: str
@@ -145,12 +145,10 @@ class Store:
         entry = work / "entry"
         entry.mkdir(parents=True)
         built = build(package, work)
-        name, version, build_string = package.id
-        record = {"name": name, "version": version, "build": build_string, "subdir": package.subdir}
-        record |= {"file_name": package.id.file_name, "sha256": sha256(built), "key": package.key}
+        record = _Record(key=package.key, sha256=sha256(built))
         built.chmod(0o644)
         os.replace(built, entry / package.id.file_name)
-        (entry / "record.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+        (entry / "record.json").write_bytes(msgspec.json.encode(record))
         _put(entry, self._entry(package))
         return package
 

@@ -56,20 +56,15 @@ def examples(specs: Sequence[MatchSpec], name: str, tag: str) -> list[PackageId]
 
     Raises ProviderError: No version satisfies one of the specs.
     """
-    groups: list[list[MatchSpec]] = []
+    groups, packages = list[list[MatchSpec]](), list[PackageId]()
     for spec in specs:
-        for group in groups:
-            if _example([*group, spec], name, tag) is not None:
-                group.append(spec)
+        for number, group in enumerate([*groups, []]):  # a group of its own comes last
+            if package := _example([*group, spec], name, tag):
+                groups[number : number + 1] = [[*group, spec]]
+                packages[number : number + 1] = [package]
                 break
         else:
-            groups.append([spec])
-    packages = []
-    for group in groups:
-        package = _example(group, name, tag)
-        if package is None:
-            raise ProviderError(f"{group[0]}: no version satisfies this requirement")
-        packages.append(package)
+            raise ProviderError(f"{spec}: no version satisfies this requirement")
     return packages
 
 

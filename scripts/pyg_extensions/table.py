@@ -82,56 +82,34 @@ class Extension:
 #: In the order of installation: torch_sparse imports torch_scatter; the extensions that upstream retires come last.
 EXTENSIONS = (
     Extension(
-        conda="pyg-lib",
-        name="pyg_lib",
-        key="pyg_lib",
-        repository="https://github.com/pyg-team/pyg-lib",
-        cpp_seconds=800,
-        cuda_files=14,
+        conda="pyg-lib", name="pyg_lib", key="pyg_lib",
+        repository="https://github.com/pyg-team/pyg-lib", cpp_seconds=800, cuda_files=14,
         checkout=Checkout(
-            key="pyg_lib_source_path",
-            folders=("pyg-lib", "pyg_lib"),
+            key="pyg_lib_source_path", folders=("pyg-lib", "pyg_lib"),
             repository="https://github.com/pyg-team/pyg-lib.git",
         ),
     ),
     Extension(
-        conda="pytorch_scatter",
-        name="torch_scatter",
-        key="pyg_scatter",
-        repository="https://github.com/rusty1s/pytorch_scatter",
-        cpp_seconds=110,
-        cuda_files=3,
+        conda="pytorch_scatter", name="torch_scatter", key="pyg_scatter",
+        repository="https://github.com/rusty1s/pytorch_scatter", cpp_seconds=110, cuda_files=3,
     ),
     Extension(
-        conda="pytorch_sparse",
-        name="torch_sparse",
-        key="pyg_sparse",
-        repository="https://github.com/rusty1s/pytorch_sparse",
-        cpp_seconds=410,
-        cuda_files=4,
+        conda="pytorch_sparse", name="torch_sparse", key="pyg_sparse",
+        repository="https://github.com/rusty1s/pytorch_sparse", cpp_seconds=410, cuda_files=4,
         checkout=Checkout(
-            key="pyg_metis_source_path",
-            folders=("METIS", "metis"),
+            key="pyg_metis_source_path", folders=("METIS", "metis"),
             repository="https://github.com/KarypisLab/METIS.git",
         ),
     ),
     Extension(
-        conda="pytorch_cluster",
-        name="torch_cluster",
-        key="pyg_cluster",
-        repository="https://github.com/rusty1s/pytorch_cluster",
-        cpp_seconds=340,
-        cuda_files=7,
+        conda="pytorch_cluster", name="torch_cluster", key="pyg_cluster",
+        repository="https://github.com/rusty1s/pytorch_cluster", cpp_seconds=340, cuda_files=7,
     ),
     Extension(
-        conda="pytorch_spline_conv",
-        name="torch_spline_conv",
-        key="pyg_spline_conv",
-        repository="https://github.com/rusty1s/pytorch_spline_conv",
-        cpp_seconds=120,
-        cuda_files=2,
+        conda="pytorch_spline_conv", name="torch_spline_conv", key="pyg_spline_conv",
+        repository="https://github.com/rusty1s/pytorch_spline_conv", cpp_seconds=120, cuda_files=2,
     ),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

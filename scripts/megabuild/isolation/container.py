@@ -39,16 +39,8 @@ _RUNTIME_ERROR = re.compile(r"^(?!.*\bexec: ).*(?:\b(?:runc|crun)\b|OCI)")
 _SELINUX = Path("/sys/fs/selinux/enforce")
 # The client itself reads these, so the container's values go on the command line; none is secret.
 _CLIENT_READS = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "TMPDIR",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "SSL_CERT_FILE",
-)
+    "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE"
+)  # fmt: skip
 _CLIENT_READS_PREFIX = ("DOCKER_", "CONTAINER", "XDG_")
 
 

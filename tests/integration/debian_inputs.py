@@ -67,14 +67,9 @@ def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES)
     given = os.environ.get("MEGABUILD_TEST_CHANNEL", "")
     if given:
         return given
-    made = local_channel.make(
-        packages,
-        platform=machine_platform(),
-        interpreters=some_of(pythons, print),
-        cache=debian_cache(),
-        stand_ins=False,
-        report=print,
-    )
+    config = load(Path(__file__).parents[2], f"{machine_platform().replace('-', '_')}_cpu_debian")
+    request = ProviderRequest(config=config, planned=(), cache=debian_cache(), report=print)
+    made = local_channel.make(request, packages, some_of(pythons, print), survey=False)
     return made.path.as_uri()
 
 

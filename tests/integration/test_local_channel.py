@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from rattler import Channel, VirtualPackage, install, solve
 
+from megabuild.configs.config import load
 from megabuild.providers import local_channel
-from megabuild.providers.environment import machine_platform
+from megabuild.providers.environment import ProviderRequest, machine_platform
 from megabuild.providers.local import interpreters
 from megabuild.providers.local_channel import LocalChannel
 
@@ -45,14 +46,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> _Made:
 
 
 def _make(cache: Path) -> LocalChannel:
-    return local_channel.make(
-        _NEEDS,
-        platform="linux-64",
-        interpreters=interpreters.some_of(_WANTED, lambda _: None),
-        cache=cache,
-        stand_ins=True,
-        report=lambda _: None,
-    )
+    config = load(Path(__file__).parents[2], "linux_64_cpu")
+    request = ProviderRequest(config=config, planned=(), cache=cache, report=lambda _: None, rehearsal=True)
+    pythons = interpreters.some_of(_WANTED, lambda _: None)
+    return local_channel.make(request, _NEEDS, pythons, survey=False)
 
 
 @pytest.mark.parametrize("python", sorted(set(interpreters.find(lambda _: None)) & set(_WANTED)))

@@ -93,8 +93,8 @@ def test_of_the_pythons_only_those_asked_for_and_the_one_of_staging_are_prepared
     class Noted(Exception):
         pass
 
-    def make(needs: object, **given: Any) -> None:
-        noted.update(given)
+    def make(request: object, needs: object, pythons: object, **given: Any) -> None:
+        noted.update(given, interpreters=pythons)
         raise Noted
 
     monkeypatch.setattr(interpreters, "find", lambda report: dict.fromkeys(("3.11", "3.12", "3.13")))

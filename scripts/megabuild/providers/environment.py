@@ -1,13 +1,26 @@
-"""The build environment that a provider returns: channels, a root folder, sources, and overrides of the config."""
+"""The input of a provider, and the build environment that it returns: channels, a root folder, sources, overrides."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from groundwork.machine import machine_platform as machine_platform
+from groundwork.progress import Notes
 from megabuild.configs.config import Config
+from megabuild.configs.render import PlannedPackage
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderRequest:
+    """The input of a provider for one run."""
+
+    config: Config  #: names the provider; rehearsals use the local one
+    planned: Sequence[PlannedPackage]  #: rendered packages, whose requirements the channel must have
+    cache: Path  #: cache folder, shared by all configs
+    report: Notes  #: receives each step and its progress
+    rehearsal: bool = False  #: use empty packages for those that this machine lacks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,11 +14,11 @@ from rattler import MatchSpec
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock, sha256
 from groundwork.process import run
-from groundwork.progress import Notes
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.command import each, threads
+from megabuild.providers.environment import ProviderRequest
 from megabuild.providers.local import compilers, placeholder_packages, python
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter
@@ -49,32 +49,30 @@ class LocalChannel:
 
 
 def make(
+    request: ProviderRequest,
     needs: Sequence[str],
-    *,
-    platform: str,
     interpreters: Mapping[str, Interpreter],
-    cache: Path,
-    stand_ins: bool,
-    report: Notes,
+    *,
+    survey: bool,
     toolchain: Toolchain | None = None,
     extra: Sequence[LocalPackage] = (),
     more: Sequence[str] = (),
     only: Collection[str] = (),
-    plan: bool = False,
     any_wheel: bool = False,
 ) -> LocalChannel:
     """Return the channel that serves ``needs``, from the cache or newly made.
 
     Versions of Python and compilers in ``needs`` are ignored: the channel has ``interpreters``, by X.Y(t), and
-    ``toolchain`` (default: this machine's). It also has the ``extra`` packages, and wheels from pip's indexes.
+    ``toolchain`` (default: this machine's). It also has the ``extra`` packages, and wheels from pip's indexes. A
+    rehearsal's has empty packages for those that this machine cannot provide.
     ``more``: further simple indexes (URLs) and folders of wheels.
-    ``stand_ins``: use empty packages for those that this machine cannot provide.
     ``any_wheel``: use wheels of the same name for packages that the catalogue does not list.
     ``only``: download and pack nothing for other Pythons (empty: all). All other packages stay the same.
-    ``plan``: make only an index for a solver, in seconds and almost without downloads.
+    ``survey``: make only an index for a solver, in seconds and almost without downloads.
 
     Raises ProviderError: No compiler, no network, or a requirement that cannot be met.
     """
+    platform, report = request.config.platform, request.report
     compiler = toolchain or probe()
     catalogue = table.load()
     asked = specs.parse(needs)
@@ -96,7 +94,7 @@ def make(
         by_name = lock.with_wheels(missing, catalogue, interpreters.values(), more)
         catalogue = catalogue.with_wheels(by_name)
         missing = {name: asks for name, asks in missing.items() if name not in by_name}
-    if missing and not stand_ins:
+    if missing and not request.rehearsal:
         raise ProviderError(
             f"{', '.join(sorted(missing))}: cannot be provided by this machine",
             "only a channel has them: use a conda-forge config or --provider conda-forge, where conda-forge or"
@@ -108,7 +106,7 @@ def make(
         catalogue.companions[name]: () for name in asked if name in catalogue.companions
     }
     wheels |= {name: asks for name, asks in asked.items() if name in {*catalogue.wheels, *catalogue.tools}}
-    wheel_cache = cache / "wheels"
+    wheel_cache = request.cache / "wheels"
     # before packing, to fail at once without a network
     locks = _resolve(wheels, interpreters.values(), catalogue, wheel_cache / "locks", more)
     all_wheels = lock.wheels_of(locks)
@@ -117,9 +115,12 @@ def make(
     described = wheel_to_conda.packages(locks, wheel_cache, catalogue, platform)
     described += wheel_to_conda.other_names(described, wheels, catalogue, platform)
     of_wheels = [package for package in described if package.python in ("", *needed)]
-    folder, every = cache / "channel", [*{package.key: package for package in (*own, *of_wheels)}.values()]
+    folder, every = (
+        request.cache / "channel",
+        [*{package.key: package for package in (*own, *of_wheels)}.values()],
+    )
     ready, to_pack = True, list[LocalPackage]()
-    if plan:
+    if survey:
         store = Store(folder, writing=False)
         to_pack = store.missing(every)
         whole = store.whole(every)

@@ -6,16 +6,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from groundwork.errors import ProviderError
 from groundwork.network.wheel_contents import noted
-from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
-from megabuild.providers import catalogue, local_channel
+from megabuild.providers import catalogue
 from megabuild.providers.environment import Download, Environment, Pending, machine_platform
+from megabuild.providers.environment import ProviderRequest as ProviderRequest
 from megabuild.providers.local import compilers, interpreters
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
@@ -25,17 +24,6 @@ from megabuild.providers.pypi import download, lock, nvidia
 #: A package of the local channel lies in the cache also unpacked, at about twice its size. A rehearsal's 83 MB of
 #: wheels became 482 MB, which includes this machine's Pythons and compilers.
 _COPIES = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProviderRequest:
-    """The input of a provider for one run."""
-
-    config: Config  #: names the provider; rehearsals use the local one
-    planned: Sequence[PlannedPackage]  #: rendered packages, whose requirements the channel must have
-    cache: Path  #: cache folder, shared by all configs
-    report: Notes  #: receives each step and its progress
-    rehearsal: bool = False  #: use empty packages for those that this machine lacks
 
 
 class Figures(NamedTuple):
@@ -135,22 +123,6 @@ class LocalProvider(Provider):
         download.download(unknown, wheels, request.report, more=more)
         cuda, table = request.config.cuda_version or "", catalogue.load().nvidia
         return nvidia.packages(resolved, wheels, table, cuda, request.config.platform, locks)
-
-    def make_channel(
-        self, needs: Sequence[str], pythons: Mapping[str, Interpreter], *, survey: bool, **more: Any
-    ) -> LocalChannel:
-        """Call :func:`local_channel.make` with the settings of the request."""
-        request = self.request
-        return local_channel.make(
-            needs,
-            platform=request.config.platform,
-            interpreters=pythons,
-            cache=request.cache,
-            stand_ins=request.rehearsal,
-            report=request.report,
-            plan=survey,
-            **more,
-        )
 
     def needed_pythons(self, available: Iterable[str], base: str) -> tuple[str, ...]:
         """Return the available Pythons that this run's packages need; staging needs ``base``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from megabuild.providers import catalogue
+from megabuild.providers import catalogue, local_channel
 from megabuild.providers.debian import cuda as debian_cuda
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
@@ -59,8 +59,8 @@ class DebianProvider(LocalProvider):
             notes.append(_CUDA_NOTE)
         needs = requirements(request.planned)
         needed = self.needed_pythons(pythons, base)
-        channel = self.make_channel(
-            needs, pythons, survey=survey, toolchain=toolchain, extra=own, only=needed
+        channel = local_channel.make(
+            request, needs, pythons, survey=survey, toolchain=toolchain, extra=own, only=needed
         )
         overrides = self.overrides({**machine_values(channel, needs), "torch_python_base": base})
         return Environment(

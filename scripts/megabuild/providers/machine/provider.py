@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from megabuild.providers import local_channel
 from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.providers.provider import LocalProvider, base_python, machine_values, requirements
 
@@ -18,8 +19,8 @@ class MachineProvider(LocalProvider):
         pythons = self.interpreters()
         base = base_python(config, pythons)
         needed = self.needed_pythons(pythons, base)
-        channel = self.make_channel(
-            needs, pythons, survey=survey, only=needed, any_wheel=not request.rehearsal
+        channel = local_channel.make(
+            request, needs, pythons, survey=survey, only=needed, any_wheel=not request.rehearsal
         )
         overrides = self.overrides({**machine_values(channel, needs), "torch_python_base": base})
         notes = self.notes(overrides)

@@ -6,7 +6,7 @@ import os
 from types import MappingProxyType
 
 from groundwork.host_compiler import find_gcc_suffix
-from megabuild.providers import catalogue
+from megabuild.providers import catalogue, local_channel
 from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.providers.local.compilers import probe
 from megabuild.providers.local.package import LocalPackage
@@ -58,8 +58,8 @@ class WheelProvider(LocalProvider):
         needs = requirements(request.planned)
         if triton:
             needs = [f"triton =={triton}" if need.startswith("triton ") else need for need in needs]
-        channel = self.make_channel(
-            needs, here, survey=survey, extra=own, more=wheels.more, toolchain=toolchain
+        channel = local_channel.make(
+            request, needs, here, survey=survey, extra=own, more=wheels.more, toolchain=toolchain
         )
         overrides = self.overrides(machine_values(channel, needs))
         of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}

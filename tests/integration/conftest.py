@@ -21,12 +21,9 @@ from megabuild.plan.choose_isolation import rehearsal_image
 #: unless unit tests came in between; then the longest, so that no worker is left with one of them at the end.
 _FIRST = ("test_bare_root", "test_rehearsal")
 _THEN = (
-    "test_podman_rehearsal",
-    "test_malicious_recipe",
-    "test_backend_packages",
-    "test_build_session",
+    "test_podman_rehearsal", "test_malicious_recipe", "test_backend_packages", "test_build_session",
     "test_build_extensions",
-)
+)  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

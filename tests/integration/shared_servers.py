@@ -7,13 +7,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tiny import wait_for
 
 _NGINX = """\
 daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
@@ -44,6 +44,11 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _redis(folder: Path, port: int) -> tuple[list[str], Callable[[], int]]:
@@ -91,11 +96,7 @@ def running(kind: str, folder: Path) -> Iterator[Server]:
     command, tamper = (_redis if kind == "redis" else _nginx)(folder, port)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        for _ in range(100):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
+        wait_for(lambda: _answers(port), 10)
         yield Server(f"{kind}://127.0.0.1:{port}", process, tamper)
     finally:
         end(process)

@@ -8,11 +8,11 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tiny import wait_for
 
 PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client"}
 _NODES = ("node1", "node2", "node3")
@@ -112,22 +112,14 @@ def _said(environment: Mapping[str, str], *command: str) -> str:
     return done.stdout.strip()
 
 
-def _wait(ready: object, folder: Path) -> None:
-    assert callable(ready)
-    for _ in range(int(_READY_SECONDS / 0.2)):
-        if ready():
-            return
-        time.sleep(0.2)
-    logs = [
-        path.read_text(errors="replace")[-2000:] for path in (*folder.glob("*.out"), *folder.glob("*.log"))
-    ]
-    raise AssertionError("Slurm does not come up:\n" + "\n".join(logs))
+def _wait(ready: Callable[[], object], folder: Path) -> None:
+    if not wait_for(ready, _READY_SECONDS):
+        logs = [path for path in folder.iterdir() if path.suffix in (".out", ".log")]
+        said = "\n".join(path.read_text(errors="replace")[-2000:] for path in logs)
+        raise AssertionError(f"Slurm does not come up:\n{said}")
 
 
 def _empty(environment: Mapping[str, str]) -> None:
     """End all jobs: a job's own daemon outlives slurmd."""
     _said(environment, "scancel", "--user=root")
-    for _ in range(100):
-        if not _said(environment, "squeue", "--noheader"):
-            return
-        time.sleep(0.2)
+    wait_for(lambda: not _said(environment, "squeue", "--noheader"), 20)

@@ -17,6 +17,7 @@ from pathlib import Path
 import plain_engine
 import pytest
 from package_files import Entry, entries
+from rehearsing import rehearse
 
 from cuda_code.elf_file import ElfFile
 from megabuild.configs.config import available, load, recipe_of
@@ -52,15 +53,8 @@ def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An output folder with a rehearsal's packages, whose state is moved aside: paths are part of what is compiled."""
     output = tmp_path_factory.mktemp("output")
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    options = ["--rehearse", "--engine", "host", "--python", python, "--output", str(output)]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "build-locally.py"), CONFIG, *options],
-        env={**os.environ, "TORCH_CCACHE": "no-object-cache"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    options = ("--engine", "host", "--python", python)
+    done = rehearse(CONFIG, output, *options, TORCH_CCACHE="no-object-cache")
     assert done.returncode == 0, done.stdout[-5000:]
     (output / f"{CONFIG}-rehearsal").rename(output / "driver")
     return output

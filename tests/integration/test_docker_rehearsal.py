@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from package_files import entries
 from rattler import IndexJson
+from rehearsing import rehearse
 
 from megabuild.plan.choose_isolation import rehearsal_image
 
@@ -44,19 +44,6 @@ def docker(service: Mapping[str, str], *arguments: str) -> str:
     ).stdout
 
 
-def rehearse(repository: Path, output: Path, engine: str, environment: Mapping[str, str]) -> None:
-    command = [sys.executable, str(repository / "build-locally.py"), CONFIG, "--rehearse", "--engine", engine]
-    done = subprocess.run(
-        [*command, "--output", str(output)],
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
-
-
 def contents(output: Path) -> dict[str, tuple[list[str], dict[str, tuple[str, str]]]]:
     """Every published package (name, version and build string are its file name): what it requires and holds.
 
@@ -73,10 +60,11 @@ def contents(output: Path) -> dict[str, tuple[list[str], dict[str, tuple[str, st
 
 
 def test_docker_and_host_make_the_same_packages(
-    repository: Path, tmp_path: Path, docker_service: Mapping[str, str], image: str
+    tmp_path: Path, docker_service: Mapping[str, str], image: str
 ) -> None:
-    rehearse(repository, tmp_path / "host", "host", {})
-    rehearse(repository, tmp_path / "docker", "docker", docker_service)
+    for engine, environ in (("host", {}), ("docker", docker_service)):
+        done = rehearse(CONFIG, tmp_path / engine, "--engine", engine, **environ)
+        assert done.returncode == 0, done.stdout[-5000:]
     on_host, in_docker = contents(tmp_path / "host"), contents(tmp_path / "docker")
     assert len(on_host) >= 6, "libtorch, pytorch-cpu and pytorch for four Pythons"
     assert list(in_docker) == list(on_host)

@@ -7,10 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from tiny import wait_for
 
 BASE = getattr(sys, "_base_executable", sys.executable)
 
@@ -102,9 +102,7 @@ def test_starts_at_the_same_time_set_up_once(small: Path) -> None:
 def test_a_killed_set_up_is_repaired_by_the_next_start(small: Path) -> None:
     command = [BASE, str(small / "build-locally.py"), "--list"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=small)
-    deadline = time.monotonic() + 60
-    while not list(small.glob(".venv/run-*/lib/python*/site-packages/pip")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: list(small.glob(".venv/run-*/lib/python*/site-packages/pip")))
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not list(small.glob(".venv/run-*/complete"))

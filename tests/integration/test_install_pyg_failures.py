@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch_model
 from small_files import program
+from test_install_pyg import environment
 
 from groundwork.errors import MegabuildError, PreflightError
 from pyg_extensions.fetch_sources import unpack_sources
@@ -24,12 +25,7 @@ from pyg_extensions.table import ExtensionRelease, find
 
 def there(folder: Path, **changes: Any) -> UserEnvironment:
     """An environment for CUDA of which only the folder is real."""
-    values: dict[str, Any] = {
-        "interpreter": folder / "bin" / "python", "prefix": folder, "site": folder, "python": "3.11",
-        "platform": "linux-64", "glibc": "2.36", "torch_version": "2.13.0+cu130", "cuda_version": "13.0",
-        "torch_archs": ("9.0",), "devices": (), "distributions": {},
-    }  # fmt: skip
-    return UserEnvironment(**{**values, **changes})
+    return environment(interpreter=folder / "bin" / "python", prefix=folder, site=folder, **changes)
 
 
 def problem(call: Any) -> MegabuildError:
@@ -73,8 +69,11 @@ def test_an_nvcc_that_is_a_script_is_asked_for_its_home(toolkit: Path, tmp_path:
     ],
 )
 def test_a_missing_nvcc_is_proposed_from_where_it_exists(version: str, proposed: str, tmp_path: Path) -> None:
-    environment = there(tmp_path, cuda_version=version)
-    error = problem(lambda: cuda_home(environment, {"PATH": str(tmp_path)}, usual=tmp_path / "cuda"))
+    error = problem(
+        lambda: cuda_home(
+            there(tmp_path, cuda_version=version), {"PATH": str(tmp_path)}, usual=tmp_path / "cuda"
+        )
+    )
     assert proposed in error.remedy
 
 
@@ -93,8 +92,8 @@ def test_the_proposed_compiler_matches_the_toolkit_that_pytorch_requires(tmp_pat
 
 def test_what_cuda_lacks_is_named_before_anything_is_compiled(toolkit: Path, tmp_path: Path) -> None:
     def said(*archs: str, version: str = "13.0") -> str:
-        environment = there(tmp_path, cuda_version=version)
-        return problem(lambda: check_cuda(environment, toolkit, archs, os.environ, tmp_path)).message
+        asked = there(tmp_path, cuda_version=version)
+        return problem(lambda: check_cuda(asked, toolkit, archs, os.environ, tmp_path)).message
 
     assert "CUDA 12.6" in said("9.0", version="12.6")
     assert "Unsupported gpu architecture 'compute_45'" in said("4.5")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from tiny import wait_for
 
 from groundwork.errors import IsolationError, MegabuildError
 from megabuild.isolation.base import Isolation, Mount
@@ -126,13 +127,6 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, output
 
 
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} was never written"
-        time.sleep(0.02)
-
-
 def test_a_written_file_belongs_to_the_caller(start: Start, mounts: Sequence[Mount]) -> None:
     assert finish(start("echo built > result")) == (0, "")
     result = mounts[0].source / "result"
@@ -190,7 +184,7 @@ def test_the_command_finds_its_environment_and_folder_and_nothing_of_the_callers
 
 def test_secrets_are_not_in_any_command_line(start: Start, mounts: Sequence[Mount]) -> None:
     start("echo > running; sleep 60", TOKEN=SECRET)
-    wait_for(mounts[0].source / "running")
+    assert wait_for((mounts[0].source / "running").exists, 30)
     listing = run(["ps", "-eww", "-o", "args"], os.environ)
     assert "sleep 60" in listing.stdout
     assert SECRET not in listing.stdout
@@ -201,7 +195,7 @@ def test_a_killed_client_leaves_nothing_after_stop(
 ) -> None:
     tick = mounts[0].source / "tick"
     process = start("while :; do echo >> tick; sleep 0.1; done")
-    wait_for(tick)
+    assert wait_for(tick.exists, 30)
     os.killpg(process.pid, signal.SIGKILL)
     finish(process)
     isolation.stop("megabuild-test")
@@ -217,7 +211,7 @@ def test_a_killed_client_leaves_nothing_after_stop(
 def test_sigterm_to_the_client_ends_the_command(start: Start, mounts: Sequence[Mount]) -> None:
     state = mounts[0].source
     process = start("trap 'echo > asked; exit 3' TERM; echo > running; sleep 60 & wait; echo > not-asked")
-    wait_for(state / "running")
+    assert wait_for((state / "running").exists, 30)
     os.killpg(process.pid, signal.SIGTERM)
     finish(process)  # whatever its code: podman's is 0 when the container is removed before it could look
     assert not (state / "not-asked").exists()

@@ -10,9 +10,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
+
+from tiny import wait_for
 
 CONFIG = "linux_64_cpu"
 PYTHON = "3.12"
@@ -47,16 +48,12 @@ def test_a_killed_rehearsal_leaves_no_container_and_gives_the_packages_of_the_ho
     output, environ = tmp_path / "podman", environment(repository, podman_image)
     build = command(output, "--engine", "podman")
     with subprocess.Popen(build, env=environ, stdin=subprocess.DEVNULL, start_new_session=True) as driver:
-        deadline = time.monotonic() + 300
-        while not containers(podman_image):
-            assert driver.poll() is None, "the rehearsal ended without a container"
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        assert wait_for(lambda: containers(podman_image) or driver.poll() is not None, 300)
+        assert driver.poll() is None, "the rehearsal ended without a container"
         driver.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + MERCY_SECONDS
-    while left := containers(podman_image):
-        assert time.monotonic() < deadline, f"{left} run without their driver"
-        time.sleep(0.2)
+    assert wait_for(lambda: not containers(podman_image), MERCY_SECONDS), (
+        "a container runs without its driver"
+    )
 
     assert subprocess.run(build, env=environ, stdin=subprocess.DEVNULL).returncode == 0
     assert not containers(podman_image)

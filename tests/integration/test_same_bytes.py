@@ -6,31 +6,22 @@ there the output folder is the same and emptied in between. Everything is compil
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from package_files import published
+from rehearsing import rehearse
 
 pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("engine", ["bubblewrap", "host"])
-def test_two_builds_give_the_same_bytes(repository: Path, tmp_path: Path, engine: str) -> None:
+def test_two_builds_give_the_same_bytes(tmp_path: Path, engine: str) -> None:
     def build(output: Path) -> dict[str, object]:
         config = "linux_64_cpu_debian" if engine == "bubblewrap" else "linux_64_cpu"
-        options = ["--rehearse", "--engine", engine, "--python", "3.12", "--output", str(output)]
-        done = subprocess.run(
-            [sys.executable, repository / "build-locally.py", config, *options],
-            env={**os.environ, "TORCH_CCACHE": "no-object-cache"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        options = ("--engine", engine, "--python", "3.12")
+        done = rehearse(config, output, *options, TORCH_CCACHE="no-object-cache")
         if done.returncode in (4, 5):  # no mirror, or no bubblewrap
             pytest.skip(done.stdout.splitlines()[-1])
         assert done.returncode == 0, done.stdout[-5000:]

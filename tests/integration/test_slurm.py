@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import cluster
+from tiny import wait_for
 
 _SECONDS = 90.0
 
@@ -44,11 +45,8 @@ class Submission:
 
     def wait(self, *, for_calls: int | None = None) -> None:
         """Wait until all jobs have left the queue, or for so many builds to begin."""
-        for _ in range(int(_SECONDS)):
-            if len(self.calls()) == for_calls or (for_calls is None and not self.queue()):
-                return
-            time.sleep(1)
-        raise AssertionError(self.queue())
+        asked = (lambda: not self.queue()) if for_calls is None else (lambda: len(self.calls()) == for_calls)
+        assert wait_for(asked, _SECONDS), self.queue()
 
     def queue(self) -> str:
         environ = {**os.environ, **self.slurm}

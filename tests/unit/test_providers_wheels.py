@@ -6,7 +6,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -109,23 +108,16 @@ def test_nothing_is_written_outside_the_environment(tmp_path: Path, name: str, e
     assert not list(tmp_path.rglob("evil")) + list(tmp_path.rglob("b"))
 
 
-def _wheel(name: str, tag: str = "py3-none-any", *requires: str) -> Wheel:
+def _wheel(name: str, tag: str = "py3-none-any", *requires: str, version: str = "1.0") -> Wheel:
     return Wheel(
-        name=name,
-        version="1.0",
-        file_name=f"{name}-1.0-{tag}.whl",
-        sha256=f"{name}{tag}",
-        requires=requires,
-        requires_python=">=3.10",
-    )
+        name=name, version=version, file_name=f"{name}-{version}-{tag}.whl", sha256=f"{name}{tag}",
+        requires=requires, requires_python=">=3.10",
+    )  # fmt: skip
 
 
 def _lock(python: str, *wheels: Wheel) -> Lock:
-    return Lock(
-        python=python,
-        environment={"python_version": python, "python_full_version": f"{python}.0"},
-        wheels=wheels,
-    )
+    environment = {"python_version": python, "python_full_version": f"{python}.0"}
+    return Lock(python=python, environment=environment, wheels=wheels)
 
 
 def _convert(*locks: Lock) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -182,10 +174,7 @@ CUDA = (
 
 
 def _locked(version: str, requires: tuple[str, ...] = (), name: str = "torch") -> Wheel:
-    return Wheel(
-        name=name, version=version, file_name=f"{name}-{version}-cp312-cp312-linux_x86_64.whl", sha256="0" * 64,
-        requires=requires, requires_python=">=3.10",
-    )  # fmt: skip
+    return _wheel(name, "cp312-cp312-linux_x86_64", *requires, version=version)
 
 
 def _alone(wheel: Wheel) -> Lock:
@@ -273,7 +262,7 @@ def _nvidia(tmp_path: Path) -> dict[str, LocalPackage]:
     wheels = []
     for name, members in contents.items():
         requires = ("nvidia-nvjitlink",) if name == "nvidia-cusparse" else ()
-        wheel = replace(_locked("13.0.88", requires, name), sha256=name)
+        wheel = _locked("13.0.88", requires, name)
         wheels.append(wheel)
         wheel.path(tmp_path).parent.mkdir()
         with zipfile.ZipFile(wheel.path(tmp_path), "w") as archive:

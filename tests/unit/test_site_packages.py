@@ -55,13 +55,13 @@ def test_the_existing_python_comes_first(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_pip_are_not_packages(tmp_path: Path) -> None:
-    names = (
+    names = [
         "scatter-2.1.dist-info",
         "~catter-2.0.dist-info",
         "~~atter-1.9.dist-info",
         "old-1.egg-info",
         "x-info",
-    )
+    ]
     for name in names:
         (tmp_path / name).mkdir()
     assert [path.name for path in find_metadata(tmp_path)] == ["old-1.egg-info", "scatter-2.1.dist-info"]

@@ -48,8 +48,8 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 
 @contextlib.contextmanager
-def cluster(cpus: int = 2) -> Iterator[Mapping[str, str]]:
-    """Give the environment in which Slurm's programs find a cluster of nodes with so many processors each."""
+def cluster() -> Iterator[Mapping[str, str]]:
+    """Give the environment in which Slurm's programs find a cluster of nodes with two processors each."""
     if lacking := [package for program, package in PROGRAMS.items() if shutil.which(program) is None]:
         pytest.skip(f"not installed: {', '.join(lacking)}")
     if os.geteuid() != 0:
@@ -66,7 +66,7 @@ def cluster(cpus: int = 2) -> Iterator[Mapping[str, str]]:
         control, *ports = _free_ports(1 + len(_NODES))
         settings = folder / "slurm.conf"
         nodes = (
-            f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=16000\n"
+            f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=16000\n"
             for node, port in zip(_NODES, ports, strict=True)
         )
         settings.write_text("".join(nodes) + _SETTINGS.format(folder=folder, port=control))

@@ -53,9 +53,7 @@ def typed_after(program: str) -> bytes:
 
 
 @pytest.mark.parametrize("with_script", [True, False])
-def test_what_a_build_left_types_nothing_outside(
-    with_script: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_build_left_types_nothing_outside(with_script: bool, tmp_path: Path) -> None:
     isolation = Bubblewrap(root=Path("/"))
     try:
         isolation.check()

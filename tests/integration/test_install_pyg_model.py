@@ -47,11 +47,9 @@ class Place:
     def sdists(self) -> Path:
         return self.folder / "sdists"
 
-    def offer(
-        self, name: str, *, archs: tuple[str, ...] = ("9.0",), local: str = "pt213cu130", cuda: bool = True
-    ) -> Path:
+    def offer(self, name: str, *, local: str = "pt213cu130", cuda: bool = True) -> Path:
         work = self.folder / "libraries" / f"{name}-{len(self.links)}"
-        files = torch_model.libraries(name, work, self.site / "torch", archs, cuda=cuda)
+        files = torch_model.libraries(name, work, self.site / "torch", ("9.0",), cuda=cuda)
         file_name = f"{name}-{VERSION}+{local}-{TAG}-{TAG}-linux_{os.uname().machine}.whl"
         wheel = make_wheel(self.folder / "index" / "torch-2.13.0+cu130", file_name, files)
         self.links.append(f"torch-2.13.0%2Bcu130/{file_name.replace('+', '%2B')}")

@@ -132,9 +132,7 @@ def test_what_only_its_name_makes_a_package_is_built(tmp_path: Path, first: Firs
     assert packages(second) == first.packages
 
 
-def test_a_store_that_is_gone_costs_time_only(
-    tmp_path: Path, first: First, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_is_gone_costs_time_only(first: First, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(server.STORE, "http://127.0.0.1:9/store")
     second = first.elsewhere()
     plan = second.plan()

@@ -70,12 +70,3 @@ def make(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TinyPyg:
     root = folder / "root"
     shutil.copytree(ROOT, root)
     return TinyPyg(output=folder / "output", channel=channel, root=root)
-
-
-if __name__ == "__main__":
-    from megabuild.run.session import execute
-
-    here = TinyPyg(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
-    setattr(planning, "choose_provider", provider(here.channel))  # noqa: B010
-    setattr(find_wheel, "check_package", lambda package, **expected: None)  # noqa: B010
-    execute(here.plan(), lambda status: None)

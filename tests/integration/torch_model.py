@@ -143,15 +143,15 @@ def make_torch(site: Path, cuda: str | None = CUDA) -> None:
             _link("int model;\n", path, f"-Wl,-soname,{name}")
 
 
-def make_nvcc(home: Path, version: str = CUDA) -> None:
+def make_nvcc(home: Path) -> None:
     """Put a toolkit into a folder: headers with nothing in them, and an nvcc whose C++ is what g++ makes of it."""
     for name in _HEADERS:
         (home / "include" / name).parent.mkdir(parents=True, exist_ok=True)
         (home / "include" / name).touch()
-    number = int(version.replace(".", "")) * 100
+    number = int(CUDA.replace(".", "")) * 100
     (home / "include" / "cuda_runtime.h").write_text(f"#define CUDART_VERSION {number}\n")
     (home / "bin").mkdir()
-    (home / "bin" / "nvcc").write_text(_NVCC.format(home=home, version=version))
+    (home / "bin" / "nvcc").write_text(_NVCC.format(home=home, version=CUDA))
     (home / "bin" / "nvcc").chmod(0o755)
 
 

@@ -7,7 +7,6 @@ import bz2
 import io
 import json
 import tarfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,11 +19,9 @@ def add(
     name: str,
     version: str,
     files: Mapping[str, str] | None = None,
-    *,
-    as_conda: bool = False,
     **about: object,
 ) -> Path:
-    """Write a package into a channel, in the old form or in the one that conda-forge uses."""
+    """Write a package into a channel, in the old form."""
     entry = {
         "name": name,
         "version": version,
@@ -43,23 +40,10 @@ def add(
         "info/files": "\n".join(files or {}),
         **(files or {}),
     }
-    path = channel / platform / f"{name}-{version}-h0_0"
+    path = channel / platform / f"{name}-{version}-h0_0.tar.bz2"
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not as_conda:
-        path = path.with_name(f"{path.name}.tar.bz2")
-        path.write_bytes(bz2.compress(_tar(content)))
-        return path
-    import zstandard
-
-    parts = {
-        "info": {member: text for member, text in content.items() if member.startswith("info/")},
-        "pkg": {member: text for member, text in content.items() if not member.startswith("info/")},
-    }
-    with zipfile.ZipFile(path.with_name(f"{path.name}.conda"), "w") as archive:
-        archive.writestr("metadata.json", json.dumps({"conda_pkg_format_version": 2}))
-        for part, members in parts.items():
-            archive.writestr(f"{part}-{path.name}.tar.zst", zstandard.compress(_tar(members)))
-    return path.with_name(f"{path.name}.conda")
+    path.write_bytes(bz2.compress(_tar(content)))
+    return path
 
 
 def _tar(content: Mapping[str, str]) -> bytes:

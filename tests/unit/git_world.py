@@ -57,7 +57,6 @@ class Repo:
         files: Mapping[str, bytes] | None = None,
         gitlinks: Mapping[str, str] | None = None,
         parents: Sequence[int] = (),
-        removed: Sequence[str] = (),
     ) -> int:
         """Add a commit on top of a branch, or of other commits; returns its mark."""
         self.count += 1
@@ -67,21 +66,20 @@ class Repo:
             [f"from :{parents[0]}\n", *(f"merge :{other}\n" for other in parents[1:])] if parents else []
         )
         self.stream.append(f"{head}data 1\nm\n{body}".encode())
-        self.stream += [f"D {path}\n".encode() for path in removed]
         for path, content in {f"file{mark}": b"x", **(files or {})}.items():
             self.stream.append(f"M 100644 inline {path}\ndata {len(content)}\n".encode() + content + b"\n")
         for path, commit in (gitlinks or {}).items():
             self.stream.append(f"M 160000 {commit} {path}\n".encode())
         return mark
 
-    def commits(self, number: int, branch: str = "main") -> int:
+    def commits(self, number: int) -> int:
         """Add several commits; returns the last one's mark."""
-        return [self.commit(branch) for _ in range(number)][-1]
+        return [self.commit() for _ in range(number)][-1]
 
-    def tag(self, name: str, mark: int, *, annotated: bool = False, late: int = 0) -> None:
+    def tag(self, name: str, mark: int, *, annotated: bool = False) -> None:
         """Tag a commit."""
         if annotated:
-            date = _START + 60 * mark + late
+            date = _START + 60 * mark
             text = f"tag {name}\nfrom :{mark}\ntagger T <t@example.org> {date} +0000\ndata 1\nm\n"
         else:
             text = f"reset refs/tags/{name}\nfrom :{mark}\n\n"
@@ -98,13 +96,12 @@ class Repo:
         return {int(mark[1:]): commit for mark, commit in pairs}
 
 
-def modules(entries: Mapping[str, str | None], more: str = "") -> bytes:
+def modules(entries: Mapping[str, str | None]) -> bytes:
     """Return a .gitmodules with paths and URLs."""
     lines = []
     for path, url in entries.items():
         lines.append(f'[submodule "{path}"]\n\tpath = {path}\n')
         lines.append(f"\turl = {url}\n" if url is not None else "")
-        lines.append(more)
     return "".join(lines).encode()
 
 

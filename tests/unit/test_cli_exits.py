@@ -226,9 +226,7 @@ def test_a_closed_pipe_is_not_a_crash(repository: Path, tmp_path: Path, talk: st
     assert (done.stderr, done.returncode) == (b"", PIPE_CLOSED)
 
 
-def test_no_secret_leaves_the_process(
-    invocation: Invocation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_secret_leaves_the_process(invocation: Invocation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INDEX_PASS", "hunter22")
     monkeypatch.setattr(
         sys, "argv", ["build-locally.py", "--pyg-index", "https://me:hunter23@host.example/x"]

@@ -10,8 +10,6 @@ from wheel_files import make_page
 from groundwork.network.index import File
 from pyg_extensions.pyg_index import PygIndex, WheelTarget, fitting, parse_local_version
 
-SHA = "ab" * 32
-
 
 def target(**changes: str | None) -> WheelTarget:
     torch: dict[str, str | None] = {"torch_version": "2.13.0+cu130", "cuda_version": "13.0"}

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -68,7 +67,7 @@ def test_the_engine_ends_with_a_killed_guard(
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 9", 9), ("kill -KILL $$", 137)])
-def test_the_exit_code_is_the_command_s(script: str, code: int, tmp_path: Path) -> None:
+def test_the_exit_code_is_the_command_s(script: str, code: int) -> None:
     command = [sys.executable, guard.__file__, "sh", "-c", script]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         assert process.wait(timeout=10) == code

@@ -167,7 +167,7 @@ def test_versions_come_from_the_matrix_and_order_from_need(repository: Path) -> 
 
 
 # ---- what is shown -------------------------------------------------------------------------------------------------
-def test_results_are_a_table_and_a_document(tmp_path: Path) -> None:
+def test_results_are_a_table_and_a_document() -> None:
     wheel = "torch_scatter-2.1.2+pt213cu130-cp312-cp312-linux_x86_64.whl"
     offered = File(
         name=wheel, project="torch-scatter", version=Version("2.1.2+pt213cu130"), url=f"file:///{wheel}"

@@ -27,7 +27,7 @@ from groundwork.network import client
 from groundwork.network.client import Client, NetworkError
 
 
-def test_a_transient_error_is_retried(tmp_path: Path) -> None:
+def test_a_transient_error_is_retried() -> None:
     def recover(handler: Handler) -> None:
         failing = len(handler.server.asked) < 3
         handler.reply(503 if failing else 200, b"" if failing else b"at last")
@@ -70,7 +70,7 @@ def test_failures_are_retried_a_few_times_and_refusals_never(status: int, asked:
     ],
     ids=["hangs", "dies", "endless", "trickles"],
 )
-def test_a_misbehaving_server_ends_in_bounded_time(tmp_path: Path, answer: Answer, told: str) -> None:
+def test_a_misbehaving_server_ends_in_bounded_time(answer: Answer, told: str) -> None:
     timeouts = IMPATIENT if answer in (hang, trickle) else PATIENT
     with serving({"/": answer}) as site:
         start = time.monotonic()
@@ -80,12 +80,12 @@ def test_a_misbehaving_server_ends_in_bounded_time(tmp_path: Path, answer: Answe
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "http://[broken", "//"])
-def test_a_redirect_to_another_scheme_is_refused(tmp_path: Path, target: str) -> None:
+def test_a_redirect_to_another_scheme_is_refused(target: str) -> None:
     with serving({"/": redirect(target)}) as site, pytest.raises(NetworkError):
         Client(timeouts=PATIENT).get(f"{site.url}/")
 
 
-def test_offline_sends_no_request(tmp_path: Path) -> None:
+def test_offline_sends_no_request() -> None:
     with serving({"/": b"x"}) as site:
         with pytest.raises(NetworkError, match="--offline"):
             Client(offline=True).get(f"{site.url}/")
@@ -134,7 +134,7 @@ def test_a_redirect_from_https_to_http_is_refused() -> None:
     assert Client()._open.event_hooks["response"] == [client._no_downgrade]
 
 
-def test_credentials_are_not_sent_to_another_host(tmp_path: Path) -> None:
+def test_credentials_are_not_sent_to_another_host() -> None:
     with serving({"/": b"x"}) as other, serving({"/": redirect(f"{other.url}/")}) as site:
         Client(timeouts=PATIENT).get(site.url.replace("://", "://user:s3cret@") + "/")
         assert "authorization" in site.headers[-1]

@@ -42,9 +42,7 @@ def test_cuda_takes_more_than_cpu_and_a_rehearsal_least(repository: Path, tmp_pa
     assert sorted(found, key=lambda figures: figures.memory_per_job) == found
 
 
-def test_only_nvcc_s_heavy_objects_are_rationed(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_nvcc_s_heavy_objects_are_rationed(repository: Path, tmp_path: Path) -> None:
     for name, heavy in (("linux_64_cpu", 0), ("linux_64_cuda130", 1), ("linux_64_cuda130_wheel", 0)):
         plan = a_plan(repository, tmp_path, name)
         plan = replace(plan, options=replace(plan.options, memory=7 * GB))

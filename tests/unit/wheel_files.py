@@ -15,24 +15,16 @@ def make_wheel(
     files: Mapping[str, bytes],
     *,
     version: str = "",
-    metadata: bytes = b"",
     requires: Sequence[str] = (),
-    generator: str = "",
 ) -> Path:
-    """Write a wheel with metadata and RECORD; ``version`` replaces that of the metadata, ``metadata`` all of it.
-
-    ``generator`` is what it says to have been made by.
-    """
+    """Write a wheel with metadata and RECORD; ``version`` replaces that of the metadata."""
     name, named_version, tag = file_name.removesuffix(".whl").split("-", 2)
     info = f"{name}-{named_version}.dist-info"
     head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version or named_version}"]
     content = {
         **files,
-        f"{info}/METADATA": metadata
-        or "\n".join([*head, *(f"Requires-Dist: {one}" for one in requires), ""]).encode(),
-        f"{info}/WHEEL": (
-            f"Wheel-Version: 1.0\nGenerator: {generator}\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
-        ),
+        f"{info}/METADATA": "\n".join([*head, *(f"Requires-Dist: {one}" for one in requires), ""]).encode(),
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
     }
     rows = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in content.items()]
     content[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()

@@ -137,15 +137,13 @@ def _execute(plan: Plan, console: Console, invocation: Invocation) -> Result:
     from megabuild.run import session
 
     sums: Path | None = None
+    status = Status(plan.options.run_name, plan.options.state)
     try:
         with Screen(console, verbose=invocation.verbose) as screen:
-
-            def follow(status: Status) -> None:
-                invocation.log = Path(status.record.log)
-                screen.follow(status)
-
-            summary = session.execute(plan, follow)
+            screen.follow(status)
+            summary = session.execute(plan, status)
     finally:
+        invocation.log = Path(status.record.log) if status.record.log else None
         with suppress(OSError, MegabuildError):  # a full disk
             sums = published.write_sums(plan.options.output)
     if sums and any(row.status == "built" for row in summary.packages):

@@ -22,6 +22,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.planning import make_plan
 from megabuild.plan.torch_version import with_torch
 from megabuild.run.session import execute
+from megabuild.status.status import Status
 
 CONFIG = "linux_64_cpu"
 VERSION = "2.14.0"
@@ -68,7 +69,7 @@ def test_libtorch_is_compiled_once_and_none_of_its_files_is_in_a_wheel(
         plan = make_plan(asked, print)
     except ProviderError as error:
         pytest.skip(error.message)
-    summary = execute(plan)
+    summary = execute(plan, Status(plan.options.run_name, plan.options.state))
     assert summary.ok
     assert {row.package.version for row in summary.packages} == {VERSION}
     names = sorted(row.package.name for row in summary.packages)

@@ -36,7 +36,7 @@ from megabuild.plan.published import channels_beside, records
 from megabuild.run import graph, preflight
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
-from megabuild.status.status import Span
+from megabuild.status.status import Span, Status
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,9 @@ def test_a_second_run_has_nothing_to_do_and_the_plan_knows_what_the_first_took(
     runs = built.options().state / "runs"
     traces = sorted(runs.glob("*.trace.json"))
     prepared = Span("packing wheels", "packing wheels", 1.0, 2.0)
-    execute(built.plan(), lambda status: status.spans.append(prepared))
+    status = Status("x", built.options().state)
+    status.spans.append(prepared)
+    execute(built.plan(), status)
     assert sorted(runs.glob("*.trace.json")) == traces, "the page shows the last run that built something"
     elsewhere, cache = replace(built, output=tmp_path / "elsewhere"), built.output / "cache"
     assert elsewhere.plan(cache=cache).estimate.hours * 3600 == pytest.approx(first[1].seconds, abs=5.0)

@@ -23,6 +23,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import planning
 from megabuild.plan.options import Options
 from megabuild.run.session import execute
+from megabuild.status.status import Status
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A C library is compiled in a staging output; of the two packages made of it, the second takes three seconds.
@@ -147,5 +148,7 @@ def test_packages_have_the_names_that_conda_smithys_file_gives_them_everywhere(
         VariantConfig(values), RenderConfig(PlatformConfig(target_platform="linux-64"))
     )
     assert [item.package.build_string for item in plan.items] == [plain.recipe.to_dict()["build"]["string"]]
-    assert execute(plan, lambda event: None).ok  # the engine would refuse channels beside those
+    assert execute(
+        plan, Status(plan.options.run_name, plan.options.state)
+    ).ok  # the engine would refuse channels beside those
     assert not (output / CONFIG / "tree").exists()

@@ -27,7 +27,7 @@ from megabuild.plan.planning import make_plan
 from megabuild.providers.local.interpreters import find
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
-from megabuild.status.status import script_lines
+from megabuild.status.status import Status, script_lines
 
 CONFIG = "linux_64_cuda130"
 #: Folders of objects that know of Python.
@@ -61,7 +61,7 @@ def rehearse(options: Options) -> Rehearsal:
     plan = make_plan(options, print)
     script_lines.setLevel(logging.INFO)
     with kept_sentences() as seen, kept_sentences(script_lines) as printed:
-        summary = execute(plan)
+        summary = execute(plan, Status(plan.options.run_name, plan.options.state))
     sentences, lines = ([record.getMessage() for record in records] for records in (seen, printed))
     return Rehearsal(options=options, plan=plan, summary=summary, sentences=sentences, lines=lines)
 

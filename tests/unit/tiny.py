@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
 import signal
@@ -96,7 +95,8 @@ class Tiny:
         """Plan and execute a run; its sentences and its status are kept."""
         plan = self.plan(**choices)
         with kept_sentences() as self.seen:
-            return execute(plan, functools.partial(setattr, self, "status"))
+            self.status = Status(plan.options.run_name, plan.options.state)
+            return execute(plan, self.status)
 
     def sentences(self, level: int = logging.DEBUG) -> list[str]:
         """Sentences of the last run, of this level alone where one is named."""
@@ -191,4 +191,5 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> bool:
 if __name__ == "__main__":
     here = Tiny(output=Path(sys.argv[1]), channel=Path(sys.argv[2]), root=Path(sys.argv[3]))
     setattr(planning, "choose_provider", provider(here.channel))  # noqa: B010
-    execute(here.plan(engine=os.environ.get("TINY_ENGINE")))
+    plan = here.plan(engine=os.environ.get("TINY_ENGINE"))
+    execute(plan, Status(plan.options.run_name, plan.options.state))

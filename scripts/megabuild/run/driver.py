@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +43,7 @@ _AT_ONCE, _TESTS_AT_ONCE = 3, 2
 class Driver:
     """One run; the caller holds the lock of its state."""
 
-    def __init__(self, plan: Plan, log: LogFile, follow: Callable[[Status], None]) -> None:
+    def __init__(self, plan: Plan, log: LogFile, status: Status) -> None:
         damage = published.repair(plan.options.packages, plan.options.config.platform)
         self._plan, self._log = compare_with_disk(plan), log
         self._began = time.monotonic()
@@ -52,12 +52,11 @@ class Driver:
         self._shelf = Shelf(plan.options.state, self._inbox)
         self._failed: dict[str, MegabuildError] = {}
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
-        self.status = Status(plan.options.run_name, plan.options.state)
-        self.status.record.log = str(log.path)
+        self.status = status
+        status.record.log = str(log.path)
         self._show_plan()
-        follow(self.status)
         if self._is_done():
-            self.status.keeps_file = has_ended_well(plan.options.state)
+            status.keeps_file = has_ended_well(plan.options.state)
         else:
             log.become_latest()
             logger.info("log: %s", display(log.path))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from filelock import Timeout
 
@@ -26,11 +26,11 @@ from megabuild.status.status import Status, logger
 _WORK = ("out", "tmp", "finished", "tests", "tree", "tree.former")
 
 
-def execute(plan: Plan, follow: Callable[[Status], None] = lambda status: None) -> Summary:
+def execute(plan: Plan, status: Status) -> Summary:
     """Run a plan to its end and return the summary.
 
-    ``follow`` takes the run's status; its messages go to the logger ``megabuild``. The summary is also written below
-    the state folder's ``runs``, even after an error, and to ``run.json`` unless the run had nothing to do.
+    The run changes ``status``; its messages go to the logger ``megabuild``. The summary is also written below the state
+    folder's ``runs``, even after an error, and to ``run.json`` unless the run had nothing to do.
     """
     options = plan.options
     in_use.mark(options.output)
@@ -42,7 +42,7 @@ def execute(plan: Plan, follow: Callable[[Status], None] = lambda status: None) 
         LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
         _logging_to(log),
     ):
-        run = Driver(plan, log, follow)
+        run = Driver(plan, log, status)
         failed: Exception | None = None
         try:
             run.go()
@@ -53,27 +53,27 @@ def execute(plan: Plan, follow: Callable[[Status], None] = lambda status: None) 
             )
         except Exception as error:
             failed = error
-        status, code, message = "done", 0, ""
+        end, code, message = "done", 0, ""
         if failed is not None:
-            status = "interrupted" if isinstance(failed, (Interrupted, DeadlineError)) else "failed"
+            end = "interrupted" if isinstance(failed, (Interrupted, DeadlineError)) else "failed"
             if isinstance(failed, MegabuildError):
                 code, message = failed.exit_code, log.mask(failed.message)
             else:
                 code, message = os.EX_SOFTWARE, log.mask(f"{type(failed).__name__}: {failed}")
             log.write("driver", f"error: {message}")
-        began, records = run.status.record.began, options.state / RECORDS
+        began, records = status.record.began, options.state / RECORDS
         steps = trace.ninja_steps(options.state / "tree" / "build", began)
         summary = run.summary(message, trace.slowest(steps))
-        if status == "done" and not summary.ok:
-            status, code = "failed", BuildError.exit_code
+        if end == "done" and not summary.ok:
+            end, code = "failed", BuildError.exit_code
         # after an error, report that one rather than a full disk
         with contextlib.suppress(OSError) if failed else contextlib.nullcontext():
             run.note_channels()
             summary.write(records / f"{log.stamp}.json")
-            if run.status.spans and any(row.status != "skipped" for row in summary.packages):
-                trace.write_trace(records / f"{log.stamp}{trace.SUFFIX}", run.status.spans, steps, began)
+            if status.spans and any(row.status != "skipped" for row in summary.packages):
+                trace.write_trace(records / f"{log.stamp}{trace.SUFFIX}", status.spans, steps, began)
                 summary.write(options.state / LATEST)
-        run.status.end(status, message, code, summary.seconds)
+        status.end(end, message, code, summary.seconds)
         if failed is not None:
             raise failed
     return summary

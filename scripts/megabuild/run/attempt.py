@@ -115,12 +115,13 @@ class Attempt(AbstractContextManager["Attempt"]):
         self, outcome: Outcome, sandbox: SandboxPaths, *, aside: Path, broken: Collection[str], what: str = ""
     ) -> MegabuildError:
         """Return a failed worker's error; the package files ``broken``, now in ``aside``, failed their tests."""
-        culprit, shell = self._tail.culprit(outcome, broken), None
+        culprit = self._tail.culprit(outcome, broken)
+        enter = again = None
         if outcome.kind == "build":
             first = first_error_below(culprit.lines, sandbox.state_inside, self.state)
-            shell = write_failure_shell(sandbox, culprit, first)
+            enter, again = write_failure_shell(sandbox, culprit, first)
         return Failure(
             outcome=outcome, lines=culprit.lines, what=what or culprit.what, phase=self.phase, jobs=self.jobs,
             log=self.log.path, state=self.state, short=self._memory.short(), aside=aside,
-            inside=sandbox.state_inside, package=culprit.package, shell=shell,
+            inside=sandbox.state_inside, package=culprit.package, enter=enter, again=again,
         ).error()  # fmt: skip

@@ -22,7 +22,6 @@ from groundwork.first_error import FirstError, first_error
 from groundwork.machine import disk_free, is_full, lacked_memory, lacked_space, was_killed
 from groundwork.text import counted, display
 from megabuild.engine.job import Outcome
-from megabuild.run.failure_shell import FailureShell
 
 _PHASE = "::megabuild:: phase "
 #: Network errors of libcurl, OpenSSL, glibc, Python (urllib, requests, httpx), conda, and reqwest in rattler-build.
@@ -101,7 +100,8 @@ class Failure:
     phase: str = ""  #: last announced phase
     log: Path | None = None  #: the run's log file, if any
     aside: Path | None = None  #: the folder of packages that failed their tests
-    shell: FailureShell | None = None  #: programs that reproduce the failure
+    enter: Path | None = None  #: program that opens a shell in the failed build's environment, if any
+    again: Path | None = None  #: program that repeats the failed step, if any
 
     @cached_property
     def first(self) -> FirstError | None:
@@ -131,8 +131,8 @@ class Failure:
             "command": first.command,
             "outputs": first.outputs,
             "log": str(self.log) if self.log else None,
-            "again": str(self.shell.again) if self.shell and self.shell.again else None,
-            "enter": str(self.shell.enter) if self.shell else None,
+            "again": str(self.again) if self.again else None,
+            "enter": str(self.enter) if self.enter else None,
         }
         return error
 
@@ -201,8 +201,8 @@ class Failure:
         lines = excerpt(self.lines)
         if self.log:
             lines.append(f"log: {self.log}")
-        if self.shell and self.shell.again:
-            lines.append(f"to repeat this step: {display(self.shell.again)}")
-        if self.shell:
-            lines.append(f"to open a shell in its environment: {display(self.shell.enter)}")
+        if self.again:
+            lines.append(f"to repeat this step: {display(self.again)}")
+        if self.enter:
+            lines.append(f"to open a shell in its environment: {display(self.enter)}")
         return "".join(f"\n{line}" for line in lines)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork import files
@@ -25,22 +24,18 @@ _OF_RECIPES = ("$RECIPE_DIR/build_env.sh", "$RECIPE_DIR/../common/build_env.sh")
 _NINJA = ("build.ninja", "*/build.ninja", "*/*/build.ninja", "*/*/*/build.ninja")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailureShell:
-    """Programs that reproduce a failed build."""
-
-    enter: Path
-    again: Path | None  #: None if no step of ninja failed, or its folder is unknown
-
-
 def write_failure_shell(
     sandbox: SandboxPaths, culprit: Culprit, error: FirstError | None
-) -> FailureShell | None:
-    """Write the programs for a failed build; return None if its work folder is gone."""
+) -> tuple[Path | None, Path | None]:
+    """Write the programs for a failed build; return the paths of `ENTER` and `AGAIN`.
+
+    There is no program if the build's work folder is gone, and no `AGAIN` if no step of ninja failed or its folder is
+    unknown.
+    """
     remove_programs(sandbox.state)
     work = _find_work_folder(sandbox.state, culprit)
     if work is None:
-        return None
+        return None, None
     inside = f"{sandbox.state_inside}/{work.relative_to(sandbox.state)}"
     start = [f"cd {shlex.quote(inside)}", f"source {_ENVIRONMENT}"]
     enter, again = sandbox.state / ENTER, sandbox.state / AGAIN
@@ -48,11 +43,11 @@ def write_failure_shell(
     write_program(enter, sandbox, [*start, hint, "exec bash --norc -i"], name="enter")
     ninja = _find_ninja_folder(sandbox.state, work, error.outputs) if error and error.command else None
     if error is None or ninja is None:
-        return FailureShell(enter=enter, again=None)
+        return enter, None
     start += [f'{{ [ ! -f "{path}" ] || source "{path}"; }}' for path in _OF_RECIPES]
     start.append(f"cd {shlex.quote(f'{sandbox.state_inside}/{ninja.relative_to(sandbox.state)}')}")
     write_program(again, sandbox, [*start, error.command], name="again")
-    return FailureShell(enter=enter, again=again)
+    return enter, again
 
 
 def remove_programs(state: Path) -> None:

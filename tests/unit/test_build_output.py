@@ -9,6 +9,7 @@ from tiny import Clock
 
 from groundwork.names import PackageId
 from megabuild.engine.logs import ScriptLine
+from megabuild.run import build_output
 from megabuild.run.build_output import BuildStep, Parser
 
 
@@ -45,9 +46,10 @@ def test_what_only_looks_like_progress_is_none(text: str) -> None:
     assert not feed(parser, line(text))
 
 
-def test_scripts_are_told_apart_and_timed() -> None:
+def test_scripts_are_told_apart_and_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    parser = Parser(clock)
+    monkeypatch.setattr(build_output, "monotonic", clock)
+    parser = Parser()
     package = {"package": "pytorch", "build": "cpu_py312_h0_0", "python": "3.12"}
     found = feed(parser, line("compile"))
     clock.now += 30

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from time import monotonic
 from typing import NamedTuple
 
 from groundwork.progress import MARKER, Phases
@@ -37,14 +37,13 @@ class BuildStep:
 class Parser:
     """Turns log lines into steps, and collects figures for the run's summary."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         #: per Python: ninja's steps after the swap, and core objects among them
         self.swaps: dict[str, dict[str, int]] = {}
         self.staging_seconds = 0.0
-        self._clock = clock
         self._phases = Phases()
         self._script: tuple[str, str, str] = ("", "", "")
-        self._began = clock()
+        self._began = monotonic()
 
     def feed(self, line: ScriptLine) -> Iterator[BuildStep]:
         """Yield the steps of one line."""
@@ -52,7 +51,7 @@ class Parser:
         if line.script != self._script and package != UNKNOWN:
             if self._script == ("build", "", ""):
                 self.staging_seconds = self.seconds()
-            self._script, self._began = line.script, self._clock()
+            self._script, self._began = line.script, monotonic()
             self._phases = Phases()  # each script announces its own phases
             if line.kind == "test":
                 yield BuildStep(kind="test", package=package)
@@ -77,7 +76,7 @@ class Parser:
     def seconds(self) -> float:
         """Return the seconds since the start of the last build script; 0 if the last script was a test."""
         # a package without a script appears right after another package's test
-        return 0.0 if self._script[0] == "test" else self._clock() - self._began
+        return 0.0 if self._script[0] == "test" else monotonic() - self._began
 
 
 class Culprit(NamedTuple):

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 import psutil
@@ -54,11 +55,8 @@ class Span(msgspec.Struct, frozen=True):
 class TimeLeft:
     """Estimates a run's time left from the last run: the seconds when that reached each point, and its length."""
 
-    def __init__(
-        self, before: Mapping[str, float], length: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._before, self._length, self._clock = before, length, clock
-        self._began = clock()
+    def __init__(self, before: Mapping[str, float], length: float) -> None:
+        self._before, self._length, self._began = before, length, monotonic()
         self._seen: Counter[str] = Counter()
         self._then = self._now = 0.0  # seconds at the last point that both runs have reached
         self._factor = 1.0  # this run's duration relative to the last run's
@@ -67,7 +65,7 @@ class TimeLeft:
     @property
     def seconds(self) -> float:
         """Seconds since the build began, without its preparation."""
-        return self._clock() - self._began
+        return monotonic() - self._began
 
     def reach(self, point: str) -> None:
         """Record that the run has reached a point; a repeated name is a new point."""
@@ -194,9 +192,9 @@ class Status:
     def publish(self, *, at_once: bool = False) -> None:
         """Write the record, at most once a second unless ``at_once``."""
         with self.lock:
-            if not at_once and time.monotonic() < self._next:
+            if not at_once and monotonic() < self._next:
                 return
-            self._next = time.monotonic() + _SECONDS
+            self._next = monotonic() + _SECONDS
             now, left = self.record, self.time_left.left()
             now.updated, now.memory, now.disk_free = (
                 time.time(),

@@ -27,12 +27,15 @@ _SILENT_SECONDS = 300.0
 class RunState:
     """The last run in a config's folder."""
 
-    name: str
     folder: Path
     #: ``running``, ``ended``, ``died``, ``unknown`` (silent, on another machine), or ``unreadable``
     standing: str
     record: RunRecord | None = None
     trouble: str = ""  #: why the record is unreadable
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
 
     @property
     def log(self) -> Path | None:
@@ -77,8 +80,8 @@ def read_run_state(folder: Path) -> RunState:
     except OSError as error:
         trouble = f"{folder / state_file.NAME}: {error.strerror}"
     if record is None:
-        return RunState(name=folder.name, folder=folder, standing="unreadable", trouble=trouble)
-    return RunState(name=folder.name, folder=folder, standing=standing, record=record)
+        return RunState(folder=folder, standing="unreadable", trouble=trouble)
+    return RunState(folder=folder, standing=standing, record=record)
 
 
 def _standing(record: RunRecord) -> str:

@@ -104,7 +104,6 @@ class ModuleContext:
             cuda_major=int(cuda_version.split(".")[0]) if cuda_version else None,
             archs=expected.archs if cuda is not False else (),
             exact=expected.exact_archs,
-            explain=bool(self.asked.archs) and not expected.exact_archs,
             required=bool(self.asked.archs),
             python=None if target.python == "abi3" else expected.python or target.python,
         )

@@ -21,7 +21,6 @@ class Wanted:
     archs: tuple[str, ...] = ()  #: Architectures such as ``9.0`` and ``12.0+PTX``; empty: any.
     #: Require machine code for each architecture; otherwise any code that such a GPU can run is enough.
     exact: bool = True
-    explain: bool = False  #: Add a note if a GPU runs code that is not its own.
     required: bool = True  #: Otherwise only code for none of the architectures is a fault.
     python: str | None = None  #: ``3.12``; None for any: a module with the stable ABI.
 
@@ -156,7 +155,7 @@ def judge_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     more = cuda_archs.ordered(frozenset(facts.archs) - wanted_sm) if archs else ()
     if more and exact:
         return Judgement(note=f"more architectures than requested: {', '.join(more)}")
-    return Judgement(note=", ".join(runs_as) if wanted.explain else "")
+    return Judgement(note=", ".join(runs_as) if wanted.required and not exact else "")
 
 
 def judge_blank_code(facts: LibraryFacts) -> Judgement | None:

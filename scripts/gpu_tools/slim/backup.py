@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -52,12 +52,11 @@ def hold_backup(root: Path) -> Iterator[Backup]:
         raise IntegrityError(
             f"{folder}: not a folder: slimming keeps the originals in a folder of this name", "move it away"
         )
-    lock = FileLock(folder / "lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise BusyError(f"{root}: another process is slimming it", "wait until it ends") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(FileLock(folder / "lock", timeout=0))
+        except Timeout:
+            raise BusyError(f"{root}: another process is slimming it", "wait until it ends") from None
         _give_to_owner(folder / "lock", root)
         backup = Backup(root)
         shutil.rmtree(backup.new, ignore_errors=True)
@@ -66,8 +65,6 @@ def hold_backup(root: Path) -> Iterator[Backup]:
         finally:
             if not backup.applied:
                 backup.remove()
-    finally:
-        lock.release()
 
 
 class Backup:

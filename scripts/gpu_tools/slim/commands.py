@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
@@ -89,7 +88,7 @@ def apply(
         try:
             steps = make_plan(scan(root, name=str(root)), request, note, into=backup.new)
         except OSError as error:
-            if isinstance(of_system(error), OutOfSpaceError) or error.errno == errno.EDQUOT:
+            if isinstance(of_system(error), OutOfSpaceError):
                 raise OutOfSpaceError(
                     f"{root}: not enough disk space for the slimmed libraries next to the originals",
                     "free disk space, then run the command again; no file was changed",

@@ -30,33 +30,29 @@ class Feature:
 
 _TORCH = "torch|pytorch|libtorch"
 _TENSORFLOW = "tensorflow|tensorflow-cpu|tf-nightly|tensorflow-base"
-COMPILE_CPU = Feature(name="compile-cpu", words="torch.compile on the CPU", of=_TORCH)
-COMPILE_GPU = Feature(name="compile-gpu", words="torch.compile on GPUs", of=_TORCH)
-#: They pass the headers in ``nvidia/`` to NVRTC and nvcc; numba-cuda links ``libcudadevrt.a``.
-KERNELS = Feature(name="kernels", words="kernels compiled at run time", is_vital=True,
-                  of="cupy|cupy-.*|numba-cuda|cuda-core|nvmath-python|pycuda|warp-lang")  # fmt: skip
-#: They compile with Triton, nvcc or gcc before they answer the first request.
-STARTUP = Feature(name="startup", words="startup, which compiles kernels", is_vital=True,
-                  of="vllm|vllm-.*|flashinfer|flashinfer-.*|deepspeed|sglang|sgl-kernel")  # fmt: skip
-EXTENSIONS = Feature(name="extensions", words="compiling extensions")
-DISTRIBUTED = Feature(name="distributed", words="distributed", of=_TORCH)
-PROFILER = Feature(name="profiler", words="profiler", of=f"{_TORCH}|{_TENSORFLOW}|jaxlib")
-#: In the order of the report.
-FEATURES = (
-    Feature(name="import", words="import"),
-    Feature(name="autograd", words="autograd", of=_TORCH),
-    Feature(name="jit", words="torch.jit", of=_TORCH),
-    COMPILE_CPU,
-    COMPILE_GPU,
-    Feature(name="jax", words="jax.jit", of="jax|jaxlib|jax-.*"),
-    Feature(name="tensorflow", words="TensorFlow's operators and XLA", of=_TENSORFLOW),
-    Feature(name="onnxruntime", words="ONNX Runtime", of="onnxruntime|onnxruntime-.*"),
-    KERNELS,
-    STARTUP,
-    EXTENSIONS,
-    DISTRIBUTED,
-    PROFILER,
-)
+#: By name, in the order of the report.
+FEATURES = {
+    feature.name: feature
+    for feature in (
+        Feature(name="import", words="import"),
+        Feature(name="autograd", words="autograd", of=_TORCH),
+        Feature(name="jit", words="torch.jit", of=_TORCH),
+        Feature(name="compile-cpu", words="torch.compile on the CPU", of=_TORCH),
+        Feature(name="compile-gpu", words="torch.compile on GPUs", of=_TORCH),
+        Feature(name="jax", words="jax.jit", of="jax|jaxlib|jax-.*"),
+        Feature(name="tensorflow", words="TensorFlow's operators and XLA", of=_TENSORFLOW),
+        Feature(name="onnxruntime", words="ONNX Runtime", of="onnxruntime|onnxruntime-.*"),
+        # they pass the headers in nvidia/ to NVRTC and nvcc; numba-cuda links libcudadevrt.a
+        Feature(name="kernels", words="kernels compiled at run time", is_vital=True,
+                of="cupy|cupy-.*|numba-cuda|cuda-core|nvmath-python|pycuda|warp-lang"),
+        # they compile with Triton, nvcc or gcc before they answer the first request
+        Feature(name="startup", words="startup, which compiles kernels", is_vital=True,
+                of="vllm|vllm-.*|flashinfer|flashinfer-.*|deepspeed|sglang|sgl-kernel"),
+        Feature(name="extensions", words="compiling extensions"),
+        Feature(name="distributed", words="distributed", of=_TORCH),
+        Feature(name="profiler", words="profiler", of=f"{_TORCH}|{_TENSORFLOW}|jaxlib"),
+    )
+}  # fmt: skip
 #: Packages that have GPU code or require CUDA, but compile nothing at run time.
 _COMPILED = re.compile(
     "torchvision|torchaudio|torch-(scatter|sparse|cluster|spline-conv)|pyg-lib|bitsandbytes|triton|cuda-bindings|"
@@ -91,7 +87,7 @@ def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[st
             for name in requirers.union(with_gpu_code)
             if not is_nvidia(name)
             and not _COMPILED.fullmatch(name)
-            and not any(feature.packages([name]) for feature in FEATURES)
+            and not any(feature.packages([name]) for feature in FEATURES.values())
         )
     )
 
@@ -99,5 +95,5 @@ def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[st
 def compiles_nothing(name: str) -> bool:
     """Return whether a package is known to work without headers and compilers."""
     return _COMPILED.fullmatch(name) is not None or any(
-        feature.packages([name]) and not feature.is_vital for feature in FEATURES
+        feature.packages([name]) and not feature.is_vital for feature in FEATURES.values()
     )

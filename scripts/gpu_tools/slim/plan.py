@@ -69,20 +69,19 @@ class SlimPlan:
     @cached_property
     def features(self) -> Mapping[str, tuple[Feature, ...]]:
         """The packages' features after slimming: ``works``, ``limited`` (in part) and ``lost``."""
-        packages = frozenset(self.contents.owners.values())
-        lost = {feature for row in self.rows for feature in row.step.costs}
-        limited = {feature for row in self.rows for feature in row.step.limits} - lost
-        every = [feature for feature in FEATURES if feature.is_in(packages)]
+        lost = {name for row in self.rows for name in row.step.costs}
+        limited = {name for row in self.rows for name in row.step.limits} - lost
+        features = [FEATURES[name] for name in self.name_existing(FEATURES)]
         return {
-            "works": tuple(feature for feature in every if feature not in lost | limited),
-            "limited": tuple(feature for feature in every if feature in limited),
-            "lost": tuple(feature for feature in every if feature in lost),
+            "works": tuple(feature for feature in features if feature.name not in lost | limited),
+            "limited": tuple(feature for feature in features if feature.name in limited),
+            "lost": tuple(feature for feature in features if feature.name in lost),
         }
 
-    def name_costs(self, features: Iterable[Feature]) -> list[str]:
-        """Return the names of the ``features`` that the installed packages have."""
-        existing = {feature for kind in self.features.values() for feature in kind}
-        return [feature.name for feature in features if feature in existing]
+    def name_existing(self, features: Iterable[str]) -> list[str]:
+        """Return those ``features`` that the installed packages have."""
+        packages = frozenset(self.contents.owners.values())
+        return [name for name in features if FEATURES[name].is_in(packages)]
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values."""
@@ -98,8 +97,8 @@ class SlimPlan:
                     "saves": row.saves,
                     "files": row.files,
                     "loses": row.step.loses,
-                    "costs": self.name_costs(row.step.costs),
-                    "limits": self.name_costs(row.step.limits),
+                    "costs": self.name_existing(row.step.costs),
+                    "limits": self.name_existing(row.step.limits),
                 }
                 for row in self.rows
             ],

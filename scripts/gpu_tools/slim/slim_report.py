@@ -21,8 +21,8 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
     yield ""
     rows = []
     for row in plan.rows:
-        costs = plan.name_costs(row.step.costs)
-        costs += [f"part of {name}" for name in plan.name_costs(row.step.limits)]
+        costs = plan.name_existing(row.step.costs)
+        costs += [f"part of {name}" for name in plan.name_existing(row.step.limits)]
         text = ", ".join(costs).replace("compile-cpu, compile-gpu", "compile")
         rows.append((row.step.name, size(row.saves), f"{row.step.loses}{f' [{text}]' if text else ''}"))
     rows.append(("total", size(plan.before - plan.after), ""))

@@ -12,18 +12,7 @@ from cuda_code.cuda_archs import number
 from gpu_tools.sizes.inside import classify_path
 from gpu_tools.sizes.tree import Kind
 from gpu_tools.slim.contents import Contents
-from gpu_tools.slim.features import (
-    COMPILE_CPU,
-    COMPILE_GPU,
-    DISTRIBUTED,
-    EXTENSIONS,
-    FEATURES,
-    KERNELS,
-    PROFILER,
-    STARTUP,
-    Feature,
-    is_nvidia,
-)
+from gpu_tools.slim.features import FEATURES, is_nvidia
 from gpu_tools.slim.users import find_compiler_users, find_triton_users, find_unused_libraries
 from gpu_tools.verify.gpu import replace_native
 from groundwork.errors import UsageError
@@ -44,8 +33,8 @@ class SlimStep:
 
     name: str  #: Value for ``--keep``.
     loses: str  #: The removed things, as report text.
-    costs: tuple[Feature, ...] = ()  #: Features that stop working.
-    limits: tuple[Feature, ...] = ()  #: Features that partly stop working.
+    costs: tuple[str, ...] = ()  #: Names of features that stop working.
+    limits: tuple[str, ...] = ()  #: Names of features that partly stop working.
     #: Returns other packages that use the removed files, and whether they are useless without.
     users: Callable[[Contents], Mapping[str, bool]] | None = None
 
@@ -63,11 +52,11 @@ def parse_keep(keep: Iterable[str]) -> frozenset[str]:
     Raises UsageError: A name is neither a feature nor a step.
     """
     names: set[str] = set()
-    choices = [*(feature.name for feature in FEATURES), "compile", *(step.name for step in STEPS)]
+    choices = [*FEATURES, "compile", *(step.name for step in STEPS)]
     for name in filter(None, map(str.strip, ",".join(keep).split(","))):
         if name not in choices:
             raise UsageError(f"--keep: {name}: unknown feature or step", f"choose from {', '.join(choices)}")
-        names |= {COMPILE_CPU.name, COMPILE_GPU.name} if name == "compile" else {name}
+        names |= {"compile-cpu", "compile-gpu"} if name == "compile" else {name}
     return frozenset(names)
 
 
@@ -95,7 +84,7 @@ def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimSte
     packages = frozenset(contents.owners.values())
     steps, spared = [], {}
     for step in STEPS:
-        features = [feature for feature in (*step.costs, *step.limits) if feature.is_in(packages)]
+        features = [FEATURES[name] for name in (*step.costs, *step.limits) if FEATURES[name].is_in(packages)]
         if step.name in request.keep or any(feature.name in request.keep for feature in features):
             continue
         if vital := next((feature for feature in features if feature.is_vital), None):
@@ -143,18 +132,18 @@ def find_files(contents: Contents, request: SlimRequest) -> Mapping[str, Sequenc
     return files
 
 
-_COMPILING = (COMPILE_CPU, COMPILE_GPU, EXTENSIONS, STARTUP)
+_COMPILING = ("compile-cpu", "compile-gpu", "extensions", "startup")
 #: In order; a file counts for the first step that removes it.
 STEPS = (
-    SlimStep(name="triton", loses="Triton", costs=(COMPILE_GPU, STARTUP), users=find_triton_users),
-    SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA tools", limits=(PROFILER,)),
+    SlimStep(name="triton", loses="Triton", costs=("compile-gpu", "startup"), users=find_triton_users),
+    SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA tools", limits=("profiler",)),
     SlimStep(name="triton-ptxas", loses="Triton's assembler for other GPUs"),
     SlimStep(name="nvidia-unused", loses="unused NVIDIA libraries"),
-    SlimStep(name="nvidia-profiling", loses="GPU performance counters", limits=(PROFILER,)),
-    SlimStep(name="nvshmem-device", loses="NVSHMEM in Triton's kernels", limits=(DISTRIBUTED,)),
-    SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, KERNELS), users=find_compiler_users),
+    SlimStep(name="nvidia-profiling", loses="GPU performance counters", limits=("profiler",)),
+    SlimStep(name="nvshmem-device", loses="NVSHMEM in Triton's kernels", limits=("distributed",)),
+    SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, "kernels"), users=find_compiler_users),
     SlimStep(name="headers-torch", loses="torch headers", costs=_COMPILING, users=find_compiler_users),
-    SlimStep(name="headers-nvidia", loses="CUDA headers", costs=(COMPILE_GPU, EXTENSIONS, STARTUP, KERNELS),
+    SlimStep(name="headers-nvidia", loses="CUDA headers", costs=("compile-gpu", "extensions", "startup", "kernels"),
              users=find_compiler_users),
     # these two shrink libraries
     SlimStep(name="gpu-code", loses="code for other GPUs"),

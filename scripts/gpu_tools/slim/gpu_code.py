@@ -84,11 +84,7 @@ def _hole_size(tables: Tables, change: RangeChange) -> int:
 
 
 def _compact(
-    library: ElfFile,
-    tables: Tables,
-    index: int,
-    slimmed: Sequence[RangeChange],
-    dropped: frozenset[int],
+    library: ElfFile, tables: Tables, index: int, slimmed: Sequence[RangeChange], dropped: frozenset[int]
 ) -> tuple[RangeChange, ...]:
     """Return a section with its fat binaries moved together, and its pointers; none if an unknown one may exist."""
     section = tables.sections[index]

@@ -31,8 +31,7 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[Contents
     """
     if package.suffix not in (".whl", ".conda") or not package.is_file():
         raise UsageError(
-            f"{package}: not a .whl or .conda file",
-            "pass an environment's folder, or a .whl or .conda file",
+            f"{package}: not a .whl or .conda file", "pass an environment's folder, or a .whl or .conda file"
         )
     with tempfile.TemporaryDirectory(prefix="megabuild-slim-") if near is None else scratch(near) as folder:
         root = Path(folder, "package")
@@ -103,10 +102,7 @@ def _pack_conda(package: Path, plan: SlimPlan, tag: str, gpus: Sequence[str]) ->
         new.writestr("metadata.json", old.read("metadata.json"))
         for kind in ("pkg-", "info-"):
             (former,) = (name for name in old.namelist() if name.startswith(kind))
-            with (
-                old.open(former) as source,
-                new.open(f"{kind}{stem}.tar.zst", "w", force_zip64=True) as copy,
-            ):
+            with old.open(former) as source, new.open(f"{kind}{stem}.tar.zst", "w", force_zip64=True) as copy:
                 _copy_tar(source, copy, plan)
     return target
 

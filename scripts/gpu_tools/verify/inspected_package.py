@@ -14,12 +14,7 @@ from pathlib import Path
 
 from cuda_code.elf_file import opened
 from cuda_code.kernels import KERNELS
-from gpu_tools.site_packages import (
-    SitePackages,
-    editable_address,
-    find_import_folders,
-    find_site_packages,
-)
+from gpu_tools.site_packages import SitePackages, editable_address, find_import_folders, find_site_packages
 from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name, parse_torch
 from gpu_tools.verify.torch_users import find_torch_users

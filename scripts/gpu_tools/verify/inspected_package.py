@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cuda_code.elf_file import opened
+from cuda_code.elf_file import NotElf, opened
 from cuda_code.kernels import KERNELS
 from gpu_tools.site_packages import SitePackages, editable_address, find_import_folders, find_site_packages
 from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name, parse_torch
-from gpu_tools.verify.torch_users import find_torch_users
 from groundwork.archives import explain_damage
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import read_text, unpack
 
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/.]+)")
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
+_TORCHS = re.compile(r"lib(?:torch|c10)\w*\.so")
+#: Folders of site-packages that can be large and never link to torch.
+_SKIPPED = ("nvidia", "triton")
+_SKIPPED_ENDS = (".dist-info", ".libs", ".egg-info", "__pycache__")
 _KINDS = "pass an environment's folder, or a .whl, .conda or .tar.bz2 file"
 
 
@@ -138,7 +142,7 @@ def _environment(prefix: Path) -> Subject:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             damaged.append((path.relative_to(prefix).as_posix(), module, f"cannot be read: {reason}"))
 
-    users = list(find_torch_users(site, {"torch", "functorch", *KERNELS}))
+    users = list(_find_torch_users(site, {"torch", "functorch", *KERNELS}))
     modules = dict.fromkeys(["torch", *KERNELS, *(module for module, _ in users)])
     elsewhere = find_import_folders(site)
     paths = [path for module in ("torch", *KERNELS) for path in (site / module).rglob("*.so*")]
@@ -194,6 +198,26 @@ def _environment(prefix: Path) -> Subject:
         damaged=tuple(damaged),
         notes=tuple(_notes(prefix, torch, elsewhere)),
     )
+
+
+def _find_torch_users(site: Path, known: Collection[str]) -> Iterator[tuple[str, Path]]:
+    """Yield module and library of each library in ``site`` that links to torch's, except of the ``known`` modules.
+
+    Links are not followed into other folders; unreadable libraries are skipped.
+    """
+    for top in sorted(site.iterdir()):
+        module = top.name.partition(".")[0]
+        if module in known or module in _SKIPPED or top.name.endswith(_SKIPPED_ENDS):
+            continue
+        for path in _list_libraries(top) if top.is_dir() else [top] if ".so" in top.suffixes else []:
+            with suppress(NotElf, OSError), opened(path) as library:
+                if any(map(_TORCHS.match, library.needed())):
+                    yield module, path
+
+
+def _list_libraries(folder: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in sorted(names) if name.endswith(".so") or ".so." in name)
 
 
 def _machine(prefix: Path) -> str:

@@ -262,7 +262,7 @@ MOVING = ("channel", "pinning", "feedstock")
 class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The facts of one source, or why it failed."""
 
-    source: str  #: its module's name: ``submodules``
+    source: str = ""  #: its name among the readers: ``submodules``
     facts: tuple[AnyFact, ...] = ()
     trouble: str = ""  #: why it failed, wholly or in part; empty on success
     applies: bool = True  #: False if the source knows nothing about this package

@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from msgspec import structs
+
 from groundwork.errors import Interrupted, MegabuildError
 from pin_audit import repositories
 from pin_audit.facts import SourceOutcome
 from pin_audit.request import AuditRequest
 
+#: A source: its outcome needs no name.
 Read = Callable[[AuditRequest], SourceOutcome]
 #: Sources that read only this repository.
 OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
@@ -64,9 +67,9 @@ def gather(requests: Sequence[AuditRequest], readers: Mapping[str, Read]) -> lis
 
 
 def outcome_of(request: AuditRequest, name: str, read: Read) -> SourceOutcome:
-    """Read one source; an exception becomes the outcome's trouble."""
+    """Read one source, and name the outcome after it; an exception becomes the outcome's trouble."""
     try:
-        return read(request)
+        return structs.replace(read(request), source=name)
     except MegabuildError as error:
         return SourceOutcome(source=name, trouble=error.message)
     except Exception as error:  # a bug in one source must not cost the whole table

@@ -21,7 +21,6 @@ from pin_audit.facts import Newest, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 
-SOURCE = "channel"
 CONDA_FORGE = "conda-forge"
 _PRERELEASE = re.compile(r"\d[._-]?(a|b|rc|alpha|beta|dev|pre)[._-]?\d*\b")
 _SECONDS = 60.0
@@ -50,7 +49,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     names, services = tuple(dict.fromkeys(request.names)), request.services
     platforms = tuple(sorted({config.platform for config in request.configs})) or ("linux-64",)
     if not names:
-        return SourceOutcome(source=SOURCE)
+        return SourceOutcome()
     services.report(f"looking up {len(names)} packages for {', '.join(platforms)}")
     packages_of: dict[str, _Packages] = {}
     troubles: list[str] = []
@@ -70,7 +69,7 @@ def read(request: AuditRequest) -> SourceOutcome:
         list(pool.map(look_up, (*platforms, "noarch")))
     trouble = "; ".join(sorted(troubles))
     facts = tuple(fact for name in names for fact in _facts(name, platforms, packages_of, trouble))
-    return SourceOutcome(source=SOURCE, facts=facts, trouble=trouble)
+    return SourceOutcome(facts=facts, trouble=trouble)
 
 
 def newest(platform: str, names: Collection[str], services: Services) -> tuple[str, list[NewestPackage]]:

@@ -17,7 +17,7 @@ _PLATFORMS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
 def read(request: AuditRequest) -> SourceOutcome:
     """Return a fact for every value, and one with trouble for every rule that no longer fits upstream's tree."""
     facts = tuple(CiPin(value=value, **fields) for value, fields in _values(request, PINS))
-    return SourceOutcome(source="ci_pins", facts=facts, applies=bool(facts))
+    return SourceOutcome(facts=facts, applies=bool(facts))
 
 
 def read_archs(request: AuditRequest) -> SourceOutcome:
@@ -26,7 +26,7 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
     for value, fields in _values(request, ARCH_LISTS):
         dotted = (re.sub(r"^(\d+)(\d)$", r"\1.\2", number) for number in value.split(", "))
         facts.append(UpstreamArchs(archs=split_archs(", ".join(dotted)), **fields))
-    return SourceOutcome(source="upstream_archs", facts=tuple(facts), applies=bool(facts))
+    return SourceOutcome(facts=tuple(facts), applies=bool(facts))
 
 
 def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -27,7 +27,6 @@ from pin_audit.services import Services
 from pin_audit.sources.channel import CONDA_FORGE, newest
 from pin_audit.targets import packages
 
-SOURCE = "pinning"
 _CUDA_KEY = "cuda_compiler_version"
 _PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 #: Replaced by ``"True"``: the variable selects the pins for CUDA, and conda-forge builds PyTorch with CUDA.
@@ -88,7 +87,7 @@ def read(request: AuditRequest) -> SourceOutcome:
             troubles.append(error.message)
     if local is not None and local.is_file():
         troubles.append(f"{local.name}: a single file has no migrations")
-    return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
+    return SourceOutcome(facts=tuple(facts), trouble="; ".join(troubles))
 
 
 def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) -> Iterator[GlobalPin]:
@@ -209,7 +208,7 @@ def read_feedstock(request: AuditRequest) -> SourceOutcome:
     """Return the values of the request's keys in conda-forge's feedstock, with their platforms and CUDA versions."""
     package = next((package for package in packages() if package.name == request.target.package), None)
     if package is None or not package.feedstock:
-        return SourceOutcome(source="feedstock", applies=False)
+        return SourceOutcome(applies=False)
     tree = request.repositories.open(package.feedstock, "HEAD")
     paths = [name for name in tree.names() if _RENDERED.fullmatch(name)]
     wanted = request.wanted_keys()
@@ -234,7 +233,7 @@ def read_feedstock(request: AuditRequest) -> SourceOutcome:
         )
         where = Where(file=path, url=tree.url(path), commit=tree.commit, fetched=tree.fetched)
         facts.append(FeedstockPin(name=key, value=value, holds=holds, where=where))
-    return SourceOutcome(source="feedstock", facts=tuple(facts))
+    return SourceOutcome(facts=tuple(facts))
 
 
 READERS = {"pinning": read, "feedstock": read_feedstock}

@@ -20,7 +20,6 @@ from pin_audit.recipe_lines import git_lines, key_lines, place, read_lines, read
 from pin_audit.request import AuditRequest
 from pin_audit.targets import packages
 
-SOURCE = "recipe_pins"
 _ARCHS = "torch_cuda_arch_list"
 #: A config, a section, a requirement that holds there, and its place.
 _Needs = Iterator[tuple[Config, str, str, Where]]
@@ -30,10 +29,10 @@ def read(request: AuditRequest) -> SourceOutcome:
     """Render the recipe for every config of the target; a meta.yaml is read as text."""
     recipe = request.target.recipe
     if recipe is None:
-        return SourceOutcome(source=SOURCE, trouble=f"{request.target.package}: no recipe in this repository")
+        return SourceOutcome(trouble=f"{request.target.package}: no recipe in this repository")
     if not request.configs:
         reason = ".ci_support: no rendered configs (run: conda-smithy rerender)"
-        return SourceOutcome(source=SOURCE, trouble=reason)
+        return SourceOutcome(trouble=reason)
     troubles: list[str] = []
     text = read_text(recipe, request.root)
     needs_of_configs = (
@@ -61,7 +60,7 @@ def read(request: AuditRequest) -> SourceOutcome:
             )
         )
     facts.sort(key=lambda fact: (fact.name, fact.value, fact.holds.configs))
-    return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join(troubles))
+    return SourceOutcome(facts=tuple(facts), trouble="; ".join(troubles))
 
 
 def own_values(recipe: Path, request: AuditRequest) -> dict[tuple[str, str], Where]:
@@ -129,7 +128,7 @@ def _of_meta_yaml(text: str, request: AuditRequest) -> _Needs:
 def read_archs(request: AuditRequest) -> SourceOutcome:
     """Return the matrix's lists of architectures; extensions use libtorch's, and other feedstocks' are not read."""
     if request.foreign or request.target.package != "pytorch":
-        return SourceOutcome(source="recipe_archs", trouble="lists are read for pytorch only", applies=False)
+        return SourceOutcome(trouble="lists are read for pytorch only", applies=False)
     lines = key_lines(request.root).get(_ARCHS, {})
     alike: dict[tuple[str, str], list[Config]] = {}
     configs = [config for config in request.configs if config.cuda_version]
@@ -144,7 +143,7 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
         holds = Scope(configs=names, platforms=platforms, cuda=(cuda,))
         where = Where(file=MATRIX_FILE, line=lines.get(archs))
         facts.append(RecipeArchs(name=f"CUDA {cuda}", archs=split_archs(archs), holds=holds, where=where))
-    return SourceOutcome(source="recipe_archs", facts=tuple(facts))
+    return SourceOutcome(facts=tuple(facts))
 
 
 def read_commits(request: AuditRequest) -> SourceOutcome:
@@ -161,7 +160,7 @@ def read_commits(request: AuditRequest) -> SourceOutcome:
         except (AuditError, ConfigError) as error:
             troubles.append(error.message)
     facts.sort(key=lambda fact: (fact.name, fact.recipe, fact.value))
-    return SourceOutcome(source="recipe_commits", facts=tuple(facts), trouble="; ".join(troubles))
+    return SourceOutcome(facts=tuple(facts), trouble="; ".join(troubles))
 
 
 def _commits_of(name: str, recipe: Path, request: AuditRequest) -> Iterator[RecipeCommit]:

@@ -19,7 +19,6 @@ from pin_audit.facts import SourceOutcome, Submodule, TagCommit, Where
 from pin_audit.repositories import Repositories, Repository, clean, parse_address
 from pin_audit.request import AuditRequest
 
-SOURCE = "submodules"
 _AT_ONCE = 4
 _DEEPEST = 8  # submodules of submodules of …; PyTorch has three levels
 _MOST = 500  # PyTorch has about seventy
@@ -55,7 +54,7 @@ def read(request: AuditRequest) -> SourceOutcome:
         troubles[f"only the first {_MOST} submodules and {_DEEPEST} levels were read"] = None
     found.sort(key=lambda item: [part.encode(errors="surrogateescape") for part in item[0]])
     facts = tuple(fact for _, fact in found)
-    return SourceOutcome(source=SOURCE, facts=facts, trouble="; ".join(filter(None, troubles)))
+    return SourceOutcome(facts=facts, trouble="; ".join(filter(None, troubles)))
 
 
 def read_commit(request: AuditRequest) -> SourceOutcome:
@@ -68,7 +67,7 @@ def read_commit(request: AuditRequest) -> SourceOutcome:
         fetched=tree.fetched,
     )
     fact = TagCommit(name=target.package, value=tree.commit, where=where)
-    return SourceOutcome(source="upstream_commit", facts=(fact,))
+    return SourceOutcome(facts=(fact,))
 
 
 def parse_modules(content: bytes) -> dict[str, dict[str, str]]:

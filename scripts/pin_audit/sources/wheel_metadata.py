@@ -35,7 +35,6 @@ from pin_audit.facts import CiPin, Requirement, Scope, SourceOutcome, Where
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 
-SOURCE = "wheel_metadata"
 _ABIS = ("cp312", "abi3", "none")  # the ABIs of the wheel that is read
 #: conda's platforms with patterns of wheels' platform tags, in reading order; musllinux has no platform.
 _PLATFORMS = {
@@ -54,7 +53,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     """Return one fact per requirement of the target's wheels, and one with the Pythons that have wheels."""
     target, services = request.target, request.services
     if not target.wheel:
-        return SourceOutcome(source=SOURCE, applies=False)
+        return SourceOutcome(applies=False)
     files, problems, client = files_of(target.wheel, target.index, _torch(request), services)
     wheels = [file for file in files if file.tags]
     version = canonicalize_version(target.version)
@@ -79,15 +78,15 @@ def read(request: AuditRequest) -> SourceOutcome:
     if found and (pythons := _pythons(fitting)):
         where = next(iter(found.values()))[1]
         facts.append(CiPin(name="python", what="of the wheels", value=pythons, where=where))
-    return SourceOutcome(source=SOURCE, facts=tuple(facts), trouble="; ".join([*problems, *sorted(troubles)]))
+    return SourceOutcome(facts=tuple(facts), trouble="; ".join([*problems, *sorted(troubles)]))
 
 
-def newest_version(wheel: str, index: str, torch: str, services: Services) -> str:
-    """Return the newest version of a distribution on an index; extensions have an index per PyTorch version.
+def newest_version(request: AuditRequest) -> str:
+    """Return the newest version of the target's distribution; extensions have an index per PyTorch version.
 
     Raises MegabuildError: no index answers, or none has the distribution.
     """
-    files, _, _ = files_of(wheel, index, torch, services)
+    files, _, _ = files_of(request.target.wheel, request.target.index, _torch(request), request.services)
     return str(_newest([file for file in files if file.tags]))
 
 

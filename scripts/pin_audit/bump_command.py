@@ -19,6 +19,7 @@ from pin_audit.bump_context import BumpContext, Change, read_releases, rendered_
 from pin_audit.command import AuditOptions, Session
 from pin_audit.recipe_lines import Line, read_lines
 from pin_audit.services import Tell
+from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.targets import find, packages
 
 _WHEEL = "recipe/wheel/recipe.yaml"
@@ -71,10 +72,10 @@ def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
     old = _built_version(recipe, session.pinned if own else (), package.key)
     version = options.bump or ""
     if version == "newest":
-        named = session.request(package, None).target
-        version = session.newest_version(named)
+        request = session.request(package, None)
+        version = newest_version(request)
         if version == old:
-            return Bump(package=named.package, old=old, new=old)
+            return Bump(package=request.target.package, old=old, new=old)
     elif version == old:
         raise UsageError(f"{recipe[0].file}: already at {old}", "pass another version, or: --bump newest")
     requests = session.request(package, old, local=False), session.request(package, version)

@@ -17,7 +17,7 @@ from groundwork.text import counted, suggest
 from megabuild.configs.config import available, load
 from pin_audit import feedstock, snapshots
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, Report, insert, markdown, to_document
-from pin_audit.facts import AuditTarget, SourceOutcome
+from pin_audit.facts import SourceOutcome
 from pin_audit.meta_yaml import names_of
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import names_in, read_text, requirement_lines
@@ -117,7 +117,7 @@ def make(options: AuditOptions, root: Path, *, progress: Tell = lambda _: None) 
         words = options.package_words or ("pytorch",)
         chosen = packages() if options.every else tuple(dict.fromkeys(map(find, words)))
         if version == "newest":
-            version = session.newest_version(chosen[0])
+            version = newest_version(session.request(chosen[0], None))
         requests = [session.request(package, version) for package in chosen]
     audits, warnings = [], session.services.warnings
     for request, outcomes in zip(requests, gather(requests, READERS), strict=True):
@@ -203,8 +203,3 @@ class Session:
             foreign=self.foreign,
             names=names().wanted(audited.package, recipe, submodules=self.foreign),
         )
-
-    def newest_version(self, package: AuditedPackage | AuditTarget) -> str:
-        """Return the newest version on the package's index; raises MegabuildError if no index has the package."""
-        torch = next((config.torch_version for config in self.pinned), "")
-        return newest_version(package.wheel, package.index, torch, self.services)

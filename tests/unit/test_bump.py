@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_site import request, services
-from audit_wheels import configured_by_the_test
+from audit_site import request, services, serving
+from audit_wheels import configured_by_the_test, html
 from calling import call
 from click.testing import Result
 
 from command_line.run_command import Invocation
+from groundwork.network.client import Answer
 from pin_audit.bump import collect
-from pin_audit.bump_context import BumpContext, Change, Release
-from pin_audit.facts import Requirement, SourceOutcome
+from pin_audit.bump_context import BumpContext, Change, Release, find_sha256
+from pin_audit.facts import AnyFact, Requirement, Scope, SourceOutcome, Submodule, TagCommit, UpstreamArchs
 from pin_audit.recipe_lines import Line
 
 #: A foreign recipe in both formats.
@@ -221,3 +223,89 @@ def test_every_source_has_a_row(address: str, note: str, changes: Callable[..., 
     assert [row["kind"] for row in rows] == ["certain", "for a person"]
     assert rows[1]["old"] == digest
     assert f"line {rows[1]['line'] - 1}) {note}" in rows[1]["note"]
+
+
+def test_newest_is_the_version_on_the_index(
+    invocation: Invocation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = tmp_path / "feedstock"
+    (root / "recipe").mkdir(parents=True)
+    (root / "recipe" / "recipe.yaml").write_text(V1, encoding="utf-8")
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    pip = configured_by_the_test(monkeypatch)
+    wheels = {f"torch-{version}-cp312-none-any.whl": "" for version in ("2.13.0", "2.12.1", "2.14.0rc1")}
+    with serving({"/simple/torch/": html(wheels)}) as site:
+        pip.text = f"global.index-url='{site.url}/simple/'\n"
+        words = ["audit", "--root", str(root), "--bump", "newest", "--json"]
+        main = partial(megabuild.main, words, standalone_mode=False, obj=invocation)
+        assert outcome(main, replace(invocation, json=True)) == 0
+    bump = json.loads(capsys.readouterr().out)["bump"]
+    assert (bump["old"], bump["new"], bump["changes"]) == ("2.13.0", "2.13.0", [])
+    # the run lock counts this folder as one that nothing in a run needs
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["audit"]
+
+
+ONE, TWO, OTHER = "1" * 40, "2" * 40, "3" * 40
+
+
+def vendoring(version: str, commit: str, submodule: str, cuda: str, *shipped: str) -> Release:
+    facts: tuple[AnyFact, ...] = (
+        TagCommit(name="pytorch", value=commit),
+        Submodule(name="third_party/x", value="v1", commit=submodule),
+        Requirement(name="cuda-toolkit", value=f"=={cuda}.2"),
+        *(UpstreamArchs(name="archs", holds=Scope(cuda=(number,))) for number in shipped),
+    )
+    return Release(version=version, outcomes=(SourceOutcome(source="any", facts=facts),))
+
+
+def test_commits_follow_the_tag_and_the_submodules(tmp_path: Path) -> None:
+    recipe = lines(f"source:\n  - rev: {ONE}\n  - rev: {TWO}\n  - rev: {OTHER}  # of neither\n")
+    old, new = vendoring("1", ONE, TWO, "13.0"), vendoring("2", "a" * 40, "b" * 40, "13.0")
+    context = BumpContext(
+        root=tmp_path, request=request(services(tmp_path)), old=old, new=new, recipe=tuple(recipe)
+    )
+    found = [
+        (row.line, row.kind, row.old, row.new) for row in collect(context).changes if row.topic == "commit"
+    ]
+    assert found == [
+        (2, "certain", ONE, "a" * 40), (3, "certain", TWO, "b" * 40), (4, "for a person", OTHER, ""),
+    ]  # fmt: skip
+
+
+def test_cuda_of_upstreams_wheels_is_compared_with_the_matrix(tmp_path: Path) -> None:
+    values = (("12.9", ""), ("13.0", ""), ("13.4", 'provider == "wheel"'), ("None", ""))
+    matrix = tuple(
+        Line("conda_build_config.yaml", number, value, "cuda_compiler_version", value, selector)
+        for number, (value, selector) in enumerate(values, 1)
+    )
+    old, new = vendoring("1", ONE, TWO, "13.0"), vendoring("2", ONE, TWO, "13.2", "13.0", "13.2")
+    context = BumpContext(
+        root=tmp_path, request=request(services(tmp_path)), old=old, new=new,
+        recipe=tuple(lines("requirements:\n")), matrix=matrix,
+    )  # fmt: skip
+    found = [(row.line, row.old, row.new) for row in collect(context).changes if row.topic == "CUDA"]
+    assert found == [(2, "13.0", "13.2"), (1, "12.9", "")]
+
+
+def test_a_sha256_comes_from_the_page_that_publishes_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip = configured_by_the_test(monkeypatch)
+    asked = request(services(tmp_path), version="1.2")
+    digest, other = "d" * 64, "e" * 64
+    assets = [{"name": "thing-1.2.tar.gz", "digest": f"sha256:{digest}"}, {"name": "x.zip", "digest": None}]
+    pages = {
+        "https://api.github.com/repos/o/thing/releases/tags/v1.2": json.dumps({"assets": assets}).encode()
+    }
+    monkeypatch.setattr(asked.services.client, "get", lambda url: Answer(url=url, body=pages[url]))
+    released = "https://github.com/o/thing/releases/download/v1.2"
+    assert find_sha256([f"{released}/thing-1.2.tar.gz"], asked).value == digest
+    assert find_sha256([f"{released}/x.zip"], asked).value == ""
+    with serving({"/simple/thing/": html({f"thing-1.2.tar.gz#sha256={other}": ""})}) as site:
+        pip.text = f"global.index-url='{site.url}/simple/'\n"
+        urls = ["https://index.example/packages/source/t/thing/thing-1.2.tar.gz"]
+        assert find_sha256(urls, asked).value == other
+        assert find_sha256(["https://example.org/thing-1.2.tar.gz"], asked).value == ""

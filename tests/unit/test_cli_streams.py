@@ -96,7 +96,7 @@ run(command, name="x", invocation=Invocation(log_folder=Path({logs!r})), argumen
 
 
 #: Waits until no other process has the terminal or reads the pipe any more.
-_READER_GONE = "import select; poll = select.poll(); poll.register(1, 0); poll.poll()"
+_READER_GONE = "import select; poll = select.poll(); poll.register(1, select.POLLIN); poll.poll()"
 
 
 def _started(

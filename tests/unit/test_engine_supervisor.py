@@ -1,0 +1,89 @@
+"""A worker under the supervisor: its lines and its outcome arrive, and none of its processes survives."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from groundwork import guard
+from megabuild.engine.job import Job
+from megabuild.engine.supervisor import TESTS, Place, end_strays, run_worker
+from megabuild.isolation.base import Host
+
+SLEEP = "import time; time.sleep(60)"
+WORKER = f"""
+import json, os, pathlib, sys
+job, outcome = map(pathlib.Path, sys.argv[1:])
+recipe = json.loads(job.read_text())["recipe"]
+print(os.getpid(), recipe, "without an end of the line", sep="\\n", end="", flush=True)
+if recipe == "endless":
+    {SLEEP}
+outcome.write_text(json.dumps(dict(ok=True, kind="", message="", passed=[recipe])))
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A place whose worker builds nothing."""
+    for program in ("groundwork/guard.py", "megabuild/engine/worker.py"):
+        (tmp_path / program).parent.mkdir(parents=True)
+    shutil.copy(guard.__file__, tmp_path / "groundwork")
+    (tmp_path / "megabuild" / "engine" / "worker.py").write_text(WORKER)
+    state = tmp_path / "state"
+    state.mkdir()
+    return Place(
+        isolation=Host(), state=state, state_inside=str(state), scripts_inside=str(tmp_path), python=sys.executable,
+        site_inside=str(tmp_path), mounts=(),
+    )  # fmt: skip
+
+
+def job(recipe: str) -> Job:
+    return Job(recipe=recipe, output_dir="", target_platform="linux-64", build_platform="linux-64")
+
+
+def test_every_line_and_the_outcome_arrive(place: Place) -> None:
+    lines: list[str] = []
+    outcome = run_worker(place, job("short"), on_line=lines.append, on_tick=lambda: None)
+    assert lines[1:] == ["short", "without an end of the line"]
+    assert (outcome.ok, outcome.passed, outcome.returncode) == (True, ("short",), 0)
+
+
+def test_an_error_of_the_driver_ends_the_worker(place: Place) -> None:
+    lines: list[str] = []
+
+    def stop() -> None:
+        if lines:
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_worker(place, job("endless"), on_line=lines.append, on_tick=stop)
+    assert time.monotonic() - started < 30
+    assert not psutil.pid_exists(int(lines[0]))
+
+
+def test_only_processes_of_this_state_are_ended(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    environments = [
+        {"MEGABUILD_STATE": str(state)}, {"PREFIX": f"{state}/out/env"}, {"SRC_DIR": f"{state}/{TESTS}/a/work"},
+        {"PREFIX": f"{state}-2/out/env"},
+    ]  # fmt: skip
+    processes = [
+        subprocess.Popen([sys.executable, "-c", SLEEP], env=environ, start_new_session=True)
+        for environ in environments
+    ]
+    try:
+        assert end_strays(state, but=state / TESTS) == 2
+        assert [process.poll() is None for process in processes] == [False, False, True, True]
+        assert end_strays(state) == 1
+        assert end_strays(state) == 0
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()

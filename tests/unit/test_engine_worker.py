@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from megabuild.engine import worker
+from megabuild.engine.job import Outcome
 
 
 @pytest.mark.parametrize("variable", ["RATTLER_CACHE_DIR", "XDG_CACHE_HOME"])
@@ -52,3 +54,33 @@ def test_packages_that_lie_there_for_other_runs_are_not_tested(tmp_path: Path) -
 )
 def test_the_engine_s_sentences_are_told_apart(message: str, kind: str) -> None:
     assert worker.kind_of(message) == kind
+
+
+@pytest.mark.parametrize(
+    ("built", "tested", "passed", "kind"),
+    [
+        ("", "", ["a-1-h0_0.conda", "b-1-h0_0.conda"], ""),
+        ("", "broken", ["a-1-h0_0.conda"], "test"),
+        ("Script failed with status 1", "", ["a-1-h0_0.conda", "b-1-h0_0.conda"], "build"),
+    ],
+)
+def test_packages_are_tested_after_a_build_and_a_broken_one_is_put_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: str, tested: str, passed: list[str], kind: str
+) -> None:
+    def build(job: object) -> None:
+        for name in planned:
+            (tmp_path / "noarch" / name).touch()
+        if built:
+            raise RuntimeError(built)
+
+    planned = ["a-1-h0_0.conda", "b-1-h0_0.conda"]
+    (tmp_path / "noarch").mkdir()
+    monkeypatch.setattr(worker, "build", build)
+    monkeypatch.setattr(worker, "test", lambda package, channels: tested if package.name[0] == "b" else "")
+    job = {"env": {}, "tests": [], "test": True, "channels": [], "planned": planned, "target_platform": "x"}
+    (tmp_path / "job.json").write_text(json.dumps({**job, "output_dir": str(tmp_path)}))
+    status = worker.main([str(tmp_path / "job.json"), str(tmp_path / "outcome.json")])
+    outcome = Outcome.read(tmp_path / "outcome.json", status)
+    assert (outcome.ok, outcome.kind, status) == (not kind, kind, int(bool(kind)))
+    assert list(outcome.passed) == passed
+    assert [path.name for path in tmp_path.glob("broken/*")] == planned[1:] * bool(tested)

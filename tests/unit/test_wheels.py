@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,10 @@ from megabuild.plan import published
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import machine_platform
 
-pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
+pytestmark = [
+    pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64"),
+    pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed"),
+]
 SPLINE = "torch_spline_conv"
 
 
@@ -200,7 +204,7 @@ def test_a_pytorch_compiled_for_cuda_has_nvidias_libraries_from_nvidias_wheels(t
     unpacked(output, SPLINE, site)
     (shm,) = site.glob("torch/bin/*")
     shm.chmod(0o755)
-    command = [shutil.which("python") or "python", "-c", f"import {SPLINE} as x; print(x.answer)"]
+    command = [sys.executable, "-c", f"import {SPLINE} as x; print(x.answer)"]
 
     def imported() -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=site, capture_output=True, text=True)

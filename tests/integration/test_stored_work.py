@@ -72,17 +72,6 @@ def test_nothing_is_stored_unasked(tmp_path: Path, channel: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_another_machine_builds_nothing(first: First) -> None:
-    second = first.elsewhere()
-    plan = second.plan()
-    assert plan.missing
-    assert set(plan.stored.packages) == set(first.packages)
-    assert second.run().ok
-    assert compiled(second) == []
-    assert packages(second) == first.packages
-    assert not second.plan().missing, "they are published like any others"
-
-
 def test_a_python_is_built_on_the_stored_tree(tmp_path: Path, first: First) -> None:
     """With the packages of one Python gone from the store, its side alone is compiled, in the tree that is fetched."""
     for record in (tmp_path / "store").glob("*/packages/*/*py312*"):

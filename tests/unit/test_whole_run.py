@@ -1,0 +1,60 @@
+"""Runs of the tiny megabuild in which nothing goes wrong: built, fetched from a store, and with nothing to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny import ROOT, Tiny, make_channel, provider
+
+from megabuild.plan import planning
+from megabuild.plan.published import records
+from megabuild.providers.environment import machine_platform
+from megabuild.store import server
+
+pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    """A tiny megabuild with a store that is still empty."""
+    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    channel = make_channel(tmp_path / "channel")
+    monkeypatch.setattr(planning, "choose_provider", provider(channel))
+    monkeypatch.setenv(server.STORE, str(tmp_path / "store"))
+    shutil.copytree(ROOT, tmp_path / "root")
+    return Tiny(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
+
+
+def published(tiny: Tiny) -> dict[str, tuple[str, str]]:
+    """SHA-256 and fingerprint of the published packages, by file name."""
+    found = records(tiny.options().packages)
+    return {name: (record.sha256, record.fingerprint) for name, record in found.items()}
+
+
+def test_packages_are_built_once_and_fetched_elsewhere(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv(server.WRITES, "1")
+        summary = tiny.run()
+    assert ([row.status for row in summary.packages], summary.error) == (["built"] * 3, "")
+    assert summary.swaps == {"3.11": {"steps": 3, "core": 0}, "3.12": {"steps": 3, "core": 0}}
+    assert len([text for text in tiny.sentences() if ": tested in" in text]) == 3
+    assert "[1/6 0.5s] Building C object" in tiny.log_text()
+    state, built = tiny.options().state, published(tiny)
+    assert json.loads((state / "run.json").read_text())["ok"] is True
+    ended = json.loads((state / "state.json").read_text())
+    assert (ended["status"], ended["exit_code"], ended["activities"]) == ("done", 0, [])
+    assert set(ended["packages"].values()) == {"published"}
+
+    before = (state / "run.json").read_bytes()
+    assert [row.status for row in tiny.run().packages] == ["skipped"] * 3
+    assert (state / "run.json").read_bytes() == before
+
+    shutil.rmtree(tiny.output)
+    assert set(tiny.plan().stored.packages) == set(built)
+    assert tiny.run().ok
+    assert not [text for text in tiny.sentences() if ": built" in text]
+    assert published(tiny) == built

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,17 @@ import pytest
 from calling import call
 from packaging.version import Version
 from small_files import program
+from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
-from groundwork.errors import BuildError, OutOfSpaceError, PreflightError, ProviderError, UsageError
+from groundwork.errors import (
+    BuildError,
+    OutOfMemoryError,
+    OutOfSpaceError,
+    PreflightError,
+    ProviderError,
+    UsageError,
+)
 from groundwork.network.index import File
 from megabuild.configs.config import load
 from pyg_extensions.install import user_environment
@@ -24,6 +34,7 @@ from pyg_extensions.install.user_environment import (
     UserEnvironment,
     find_import_fault,
     interpreter,
+    look,
     parse_arch_flags,
 )
 from pyg_extensions.table import ExtensionRelease, find
@@ -80,6 +91,41 @@ def test_an_environment_is_named_by_folder_or_interpreter(tmp_path: Path) -> Non
         interpreter(None, {"PATH": str(tmp_path)})
 
 
+TORCH = {
+    "version": "2.13.0+cu130",
+    "cuda": "13.0",
+    "hip": None,
+    "archs": ["sm_90"],
+    "devices": ["9.0", "9.0"],
+}
+FACTS: dict[str, Any] = {
+    "prefix": "/e", "site": "/e/lib", "implementation": "cpython", "python": "3.14", "free_threaded": True,
+    "platform": "linux-x86_64", "glibc": "2.36", "managed": False, "distributions": {}, "torch": TORCH,
+    "torch_problem": "",
+}  # fmt: skip
+
+
+def test_an_environment_s_own_python_describes_it(tmp_path: Path) -> None:
+    python = fake_python(tmp_path, f"echo '{json.dumps(FACTS)}'")
+    assert look(python) == environment(
+        interpreter=python, site=Path("/e/lib"), python="3.14t", torch_archs=("9.0",), devices=("9.0",)
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"implementation": "pypy"}, {"platform": "win-amd64"}, {"torch": None}, {"torch": None, "torch_problem": "x"},
+        {"torch": {**TORCH, "hip": "6.4"}}, {"torch": {**TORCH, "version": "main"}},
+    ],
+)  # fmt: skip
+def test_an_environment_for_which_nothing_can_be_installed_is_refused(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(PreflightError):
+        look(fake_python(tmp_path, f"echo '{json.dumps({**FACTS, **changes})}'"))
+
+
 def test_archs_are_asked_for_or_those_of_the_gpus_or_torchs_own() -> None:
     assert environment(devices=("8.9",)).archs(("9.0",)) == ("9.0",)
     assert environment(devices=("8.9",)).archs(()) == ("8.9",)
@@ -134,6 +180,42 @@ def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
     assert os.readlink(made["BUILD_ENV_LINK"]) == "/e", "headers lie under the work folder's own name for it"
     assert made["CCACHE_BASEDIR"] == str(Path(made["BUILD_ENV_LINK"]).parent)
     assert (made["CCACHE_DIR"], made["TMPDIR"]) == (str(tmp_path / "ccache"), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("script", "content", "result"),
+    [
+        ("", "x/_C.so", Path), ("", "x/__init__.py", BuildError), ("exit 1", "x/_C.so", BuildError),
+        ("echo 'c++: fatal error: Killed signal terminated program cc1plus'; exit 1", "x/_C.so", BuildError),
+        ("echo 'virtual memory exhausted: Cannot allocate memory'; exit 1", "x/_C.so", OutOfMemoryError),
+    ],
+)  # fmt: skip
+def test_a_compile_ends_with_its_wheel_or_its_cause(
+    script: str, content: str, result: type, tmp_path: Path
+) -> None:
+    wheel = make_wheel(tmp_path, "x-1-py3-none-any.whl", {content: b""})
+    python = fake_python(tmp_path, f"echo one; printf two; mkdir $2; cp {wheel} $2\n{script}")
+    builder = Builder(environment=environment(interpreter=python), jobs=1, folder=tmp_path, objects=tmp_path)
+    (tmp_path / "source").mkdir()
+    lines: list[str] = []
+    if result is Path:
+        made = builder.build(tmp_path / "source", tmp_path / "log", os.environ, lines.append)
+        assert (made, lines) == (tmp_path / "wheels" / wheel.name, ["one"])
+        return
+    with pytest.raises(result):
+        builder.build(tmp_path / "source", tmp_path / "log", os.environ)
+
+
+def test_an_interrupted_compile_ends_with_its_compiler(tmp_path: Path) -> None:
+    def stop(line: str) -> None:
+        raise KeyboardInterrupt
+
+    python = fake_python(tmp_path, "echo one; sleep 60")
+    builder = Builder(environment=environment(interpreter=python), jobs=1, folder=tmp_path, objects=tmp_path)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        builder.build(tmp_path, tmp_path / "log", os.environ, stop)
+    assert time.monotonic() - started < 30
 
 
 # ---- the command line ----------------------------------------------------------------------------------------------

@@ -79,3 +79,18 @@ def test_a_variable_names_the_mirror_where_apt_does_not(monkeypatch: pytest.Monk
         "deb http://chosen.example/debian trixie main contrib non-free",
         "deb-src http://chosen.example/debian trixie main",
     ]
+
+
+def test_how_this_machine_reaches_its_mirrors_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        'APT "";',
+        'Acquire::http::Proxy "http://p:1";',
+        'Acquire::Retries "3";',
+        'Acquire::https::Proxy "";',
+    ]
+    (tmp_path / "apt-config").write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+    (tmp_path / "apt-config").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert apt.options() == lines[1:3]

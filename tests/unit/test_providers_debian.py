@@ -41,6 +41,20 @@ def test_a_library_of_cuda_has_nvidias_version(debian: str, upstream: str) -> No
     assert cuda.upstream_version(debian) == upstream
 
 
+@pytest.mark.parametrize("version", [None, "12.2.140~12.2.2-1", "12.40.1-1"])
+def test_a_root_with_another_toolkit_is_refused(
+    version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolkit = libraries.InstalledPackage("nvidia-cuda-toolkit", version or "", "optional", "")
+    contents = libraries.Libraries(
+        available={}, needed={}, installed={toolkit.name: toolkit} if version else {}
+    )
+    monkeypatch.setattr(libraries, "read", lambda _: contents)
+    debian = root.DebianRoot(path=tmp_path, source=tmp_path, fingerprint="", release="13")
+    with pytest.raises(ProviderError, match=r"12\.4"):
+        cuda.packages(debian, {}, "12.4", "linux-64")
+
+
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64")
 @pytest.mark.parametrize(("name", "size"), [("linux_64_cpu_debian", 2), ("linux_64_cuda124_debian", 8)])
 def test_a_plan_says_that_a_root_is_made_first_and_an_unfinished_one_is_none(

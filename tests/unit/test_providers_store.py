@@ -15,6 +15,7 @@ import zstandard
 
 from groundwork.errors import OutOfSpaceError, ProviderError
 from groundwork.files import sha256
+from groundwork.progress import Preparing
 from megabuild.plan import solving
 from megabuild.providers.command import run
 from megabuild.providers.environment import Environment
@@ -51,10 +52,12 @@ def test_a_package_is_built_again_only_when_its_inputs_change(tmp_path: Path) ->
     package = _package(fill)
     changed = replace(package, inputs={"source": "b"})
     assert package.build_string != changed.build_string
+    notes: list[object] = []
     for packages, calls in (([package, package], 1), ([package], 1), ([changed, package], 2)):
-        Store(tmp_path).ensure(packages, _quiet)
+        Store(tmp_path).ensure(packages, notes.append)
         assert fill.calls == calls
         assert Store(tmp_path, writing=False).missing(packages) == []
+    assert [(note.done, note.total) for note in notes if isinstance(note, Preparing)] == [(0, 1), (1, 1)] * 2
 
 
 def test_files_are_dated_alike_whenever_they_were_packed(tmp_path: Path) -> None:

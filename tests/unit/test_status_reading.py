@@ -147,7 +147,9 @@ def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
     result = status_result(
         [read_run_state(put(tmp_path, a_state(status="failed", exit_code=8)))], 80, time.time()
     )
-    (run,) = json.loads(json.dumps(result.to_json()))["runs"]
+    document = json.loads(json.dumps(result.to_json()))
+    (run,) = document["runs"]
+    assert document["format_version"] == 3
     assert (run["standing"], run["state"]["exit_code"]) == ("ended", 8)
     assert "exit code 8" in result.lines[0]
 

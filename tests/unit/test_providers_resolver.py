@@ -26,10 +26,16 @@ from megabuild.configs.config import load
 from megabuild.providers import catalogue
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.command import each
+from megabuild.providers.environment import machine_platform
+from megabuild.providers.local import interpreters
+from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.provider import base_python
+from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local_channel import LocalChannel
+from megabuild.providers.provider import ProviderRequest, base_python
 from megabuild.providers.pypi import download, lock, nvidia
 from megabuild.providers.wheel import torch_wheels as torch
+from megabuild.providers.wheel.provider import WheelProvider
 
 PURE = "py3-none-any"
 CUDA = ('cuda-toolkit[cudart]==13.0.3; platform_system == "Linux"', "filelock")
@@ -301,6 +307,35 @@ def test_a_cpu_wheel_beside_it_does_not_stand_for_the_cuda_wheel(
     pythons = {python: _interpreter(python) for python in ("3.11", "3.12")}
     torch.find(load(repository, "linux_64_cpu_wheel"), pythons, tmp_path / "wheels", ["3.11"])
     assert not any("/whl/" in path for path, _ in pypi.asked)  # pip's indexes had all that was needed
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the config is for linux-64")
+@pytest.mark.parametrize("surveyed", [True, False])
+def test_a_survey_downloads_no_wheel_of_pytorch(
+    surveyed: bool, pypi: Site, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nvidia(
+        self: WheelProvider, needs: Sequence[str], python: Interpreter, **_: object
+    ) -> list[LocalPackage]:
+        asked.append((needs[0], python.version, needs[-1].startswith("cuda-toolkit[nvcc,")))
+        return []
+
+    asked: list[tuple[str, str, bool]] = []
+    toolchain = Toolchain(cc="", cxx="", version="14.2.0", glibc="2.36", programs={}, libraries={}, digest="")
+    channel = LocalChannel(path=tmp_path, packages=(), toolchain=toolchain, stand_ins=(), by_name=())
+    pythons = {python: _interpreter(python) for python in ("3.11", "3.12")}
+    monkeypatch.setattr(interpreters, "some_of", lambda *_: pythons)
+    monkeypatch.setattr(WheelProvider, "nvidia", nvidia)
+    monkeypatch.setattr(WheelProvider, "make_channel", lambda *_, **__: channel)
+    config = load(repository, "linux_64_cuda130_wheel")
+    provider = WheelProvider(
+        ProviderRequest(config=config, planned=[], cache=tmp_path / "c", report=lambda _: None)
+    )
+    environment = provider.survey() if surveyed else provider.provide()
+    assert (environment.pythons, bool(environment.pending)) == (("3.11", "3.12"), surveyed)
+    assert asked == [("cuda-toolkit[cudart]==13.0.3", f"{base_python(config, pythons)}.1", True)]
+    downloaded = {path.name for path in tmp_path.glob("c/**/torch-*.whl")}
+    assert downloaded == (set() if surveyed else set(environment.staging_source or ()))
 
 
 def test_a_cpu_package_is_never_made_from_a_cuda_wheel(site: Site, tmp_path: Path, repository: Path) -> None:

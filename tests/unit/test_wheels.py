@@ -18,7 +18,7 @@ from small_files import write
 
 from conda_wheels import built, licences, simple_index, tools, wheel_tree
 from conda_wheels.make_wheels import Request, make
-from conda_wheels.wheels_report import WheelIndex
+from conda_wheels.wheels_report import WheelIndex, result
 from cuda_code.elf_file import opened
 from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
 from groundwork.wheel_file import pack, unpack, why_broken
@@ -132,6 +132,8 @@ def test_nothing_is_made_twice_and_former_wheels_stay(own: Path) -> None:
     wheel(own, SPLINE).write_bytes(b"damaged")
     again = made(own)
     assert [(one.wheel.project, one.kept) for one in again.made] == [("torch", True), (SPLINE, False)]
+    document: Any = result(again, 1.0).to_json()
+    assert [(row["project"], row["made"]) for row in document["wheels"]] == [("torch", False), (SPLINE, True)]
     assert why_broken(wheel(own, SPLINE)) == ""
 
 

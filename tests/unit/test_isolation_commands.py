@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,19 @@ def test_the_isolation_s_own_failures_are_told_from_the_command_s(
     error = isolation.failure(code, output=output)
     assert (error is None) == (words is None)
     assert error is None or (isinstance(error, IsolationError) and str(words) in error.message)
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "words"),
+    [("0.11.0", 0, None), ("0.3.0", 0, "too old"), ("0.11.0", 1, "no permission")],
+)
+def test_bubblewrap_is_tried_before_a_build(
+    version: str, code: int, words: str | None, programs: Path
+) -> None:
+    answer = f'[ "$1" != --version ] || exec echo bubblewrap {version}\necho no permission >&2; exit {code}'
+    (programs / "bwrap").write_text(f"#!/bin/sh\n{answer}\n")
+    with pytest.raises(IsolationError, match=words) if words else nullcontext():
+        MACHINE.check()
 
 
 def test_bubblewrap_makes_room_for_mounts_that_its_root_lacks(programs: Path, tmp_path: Path) -> None:

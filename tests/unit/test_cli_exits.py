@@ -192,6 +192,13 @@ def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "written"
 
 
+def test_the_package_is_a_program(repository: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(repository / "scripts")}
+    command = [sys.executable, "-m", "megabuild", "--version"]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("megabuild, version ")
+
+
 def test_a_bug_leaves_a_crash_file(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome(raising(ZeroDivisionError("by zero")), invocation) == CRASHED
     shown = capsys.readouterr().err

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from calling import call
+from click.testing import CliRunner
 
 from command_line.configs import choose
-from command_line.main import HELPS, load
+from command_line.main import HELPS, load, megabuild
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, UsageError
 from megabuild.configs.config import CONFIG_FOLDER
@@ -60,6 +61,8 @@ def test_the_list_of_commands_has_the_texts_of_their_own_help() -> None:
         command = load(name)
         assert command.name == name
         assert command.get_short_help_str(200) == text
+    shown = " ".join(CliRunner().invoke(megabuild, ["--help"]).output.split())
+    assert not [name for name, text in HELPS.items() if f" {name} {text}" not in shown]
 
 
 @pytest.mark.parametrize("name", ["slim", "sizes", "verify"])

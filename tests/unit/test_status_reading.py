@@ -161,7 +161,12 @@ def test_no_line_of_a_run_is_wider_than_the_terminal_nor_steers_it(tmp_path: Pat
     assert max(map(len, lines[:-1])) <= 80
     assert len(lines) < 15
     assert not {"\x1b", "\u202e"} & set("".join(lines))
+    assert [line.count(" left") for line in lines[1:4]] == [1, 0, 0], "the run's own estimate"
     assert "2:10 h left" in lines[1]
+    run = read_run_state(put(tmp_path, a_state(activities=[COMPILING])))
+    assert [line.count(" left") for line in run_lines(run, 80, time.time())[1:3]] == [0, 1], (
+        "at the row's own rate"
+    )
 
 
 @pytest.mark.parametrize("point", [1e300, -1e18, float("1e20")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,11 @@ from groundwork.errors import (
 )
 from groundwork.network.index import File
 from megabuild.configs.config import load
-from pyg_extensions.install import user_environment
+from pyg_extensions.install import installer, user_environment
 from pyg_extensions.install.compile_wheel import Builder
 from pyg_extensions.install.install_report import install_result
-from pyg_extensions.install.installation import Installation, parse_requests
+from pyg_extensions.install.installation import Installation, InstallOptions, parse_requests
+from pyg_extensions.install.toolchain import check_cuda
 from pyg_extensions.install.user_environment import (
     Pip,
     UserEnvironment,
@@ -37,6 +39,7 @@ from pyg_extensions.install.user_environment import (
     look,
     parse_arch_flags,
 )
+from pyg_extensions.pyg_index import PygIndex
 from pyg_extensions.table import ExtensionRelease, find
 
 ask_python = Path(user_environment.__file__).with_name("ask_python.py")
@@ -216,6 +219,54 @@ def test_an_interrupted_compile_ends_with_its_compiler(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         builder.build(tmp_path, tmp_path / "log", os.environ, stop)
     assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize(
+    ("mode", "archs", "cuda", "error"),
+    [
+        ("prebuilt", ("9.0",), "13.0", ProviderError), ("source", (), "13.0", UsageError),
+        ("source", ("9.0",), "13.0", PreflightError), ("source", (), None, PreflightError),
+    ],
+)  # fmt: skip
+def test_a_compile_needs_leave_archs_and_compilers(
+    mode: str,
+    archs: tuple[str, ...],
+    cuda: str | None,
+    error: type,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    user = environment(site=tmp_path, interpreter=tmp_path / "python", torch_archs=(), cuda_version=cuda)
+    options = InstallOptions(
+        environment=user, mode=mode, index=PygIndex(str(tmp_path)), sources=None, cache=tmp_path, archs=archs,
+        logs=tmp_path, jobs=1, report=lambda _: None, progress=lambda *_: None,
+    )  # fmt: skip
+    request = ended("torch_scatter")
+    installer.plan([request], options)
+    assert type(request.error) is error
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("printf '\\177ELF' > $out", ""), ("echo \"f.h:1: fatal error: no\" >&2; echo end; exit 1", "fatal error: no"),
+        ("exit 3", "exit status 3"), ("", "no code"), ("echo text > $out", "no code"),
+    ],
+)  # fmt: skip
+def test_a_compiler_is_tried_on_a_kernel_for_each_arch(script: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.write_text(f'#!/bin/sh\necho "$@" > asked; for out; do :; done\n{script}\n')
+    nvcc.chmod(0o755)
+    (tmp_path / "trial.o").write_bytes(b"\x7fELF of an earlier trial")
+    with pytest.raises(PreflightError, match=problem) if problem else nullcontext():
+        check_cuda(environment(), tmp_path, ("9.0", "12.0+PTX"), {}, tmp_path)
+    codes = [
+        word.rpartition("code=")[2] for word in (tmp_path / "asked").read_text().split() if "code=" in word
+    ]
+    assert codes == ["sm_90", "sm_120", "compute_120"]
 
 
 # ---- the command line ----------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Each fault changes one expression of one module in scripts/: a comparison, a lost call, swapped arguments, an early
 return, a number off by one, a wrong constant, a lost `not`, a lost `raise`. Packages and kinds take turns. First run
-the tests that import the module, then all unit tests, then those of tests/integration that CI runs (`--units`: not).
+the tests that import the module, then those that import its importers, then all other unit tests, then those of
+tests/integration that CI runs (`--units`: not).
 One JSON line per fault goes to standard output: `found` is `nearest`, `unit`, `integration` or, for a survivor, empty.
 The same SEED plants the same faults in the same commit. Run in the environment of scripts/test.
 """
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,13 +129,24 @@ def _draw(faults: Sequence[Fault], chance: random.Random) -> Iterator[Fault]:
         yield from filter(None, each_kind)
 
 
-def nearest_tests(fault: Fault) -> list[str]:
-    """Return the unit test files that import a fault's module."""
-    module = ".".join(fault.path.relative_to("scripts").with_suffix("").parts)
-    parent, _, leaf = module.rpartition(".")
-    named = re.compile(rf"\b{re.escape(module)}\b|from {re.escape(parent)} import .*\b{leaf}\b")
-    files = sorted((ROOT / "tests" / "unit").glob("test_*.py"))
-    return [str(path.relative_to(ROOT)) for path in files if named.search(path.read_text(encoding="utf-8"))]
+def sort_tests(fault: Fault) -> Iterator[tuple[str, list[str]]]:
+    """Yield the unit test files that import a fault's module, those that import an importer of it, and the others."""
+    files = set((ROOT / "tests" / "unit").glob("test_*.py"))
+    near = _importers({ROOT / fault.path}, files)
+    next_to = _importers(_importers({ROOT / fault.path}, (ROOT / "scripts").rglob("*.py")), files - near)
+    for stage, paths in (("nearest", near), ("unit", next_to), ("unit", files - near - next_to)):
+        yield stage, sorted(str(path.relative_to(ROOT)) for path in paths)
+
+
+def _importers(modules: Iterable[Path], files: Iterable[Path]) -> set[Path]:
+    """Return the files that import one of these modules of scripts/."""
+    names = ["(?!)"]  # matches nothing
+    for path in modules:
+        module = ".".join(path.relative_to(ROOT / "scripts").with_suffix("").parts)
+        parent, _, leaf = map(re.escape, module.rpartition("."))
+        names += [rf"\b{re.escape(module)}\b", rf"from {parent} import (?:\([^)]*|.*)\b{leaf}\b"]
+    named = re.compile("|".join(names))
+    return {path for path in files if named.search(path.read_text(encoding="utf-8"))}
 
 
 def is_found(copy: Path, tests: Sequence[str], jobs: int) -> str:
@@ -151,7 +163,7 @@ def is_found(copy: Path, tests: Sequence[str], jobs: int) -> str:
         "-m",
         "not long",
     ]
-    command += ["-n", str(jobs), *tests]
+    command += ["-n", str(jobs) if jobs > 1 else "0", *tests]
     try:
         done = subprocess.run(
             command, cwd=copy, capture_output=True, text=True, timeout=_LONGEST, check=False
@@ -169,7 +181,7 @@ def try_fault(copy: Path, fault: Fault, jobs: int, *, units: bool) -> tuple[str,
     path, content = copy / fault.path, (ROOT / fault.path).read_bytes()
     path.write_bytes(content[: fault.begin] + fault.new.encode() + content[fault.end :])
     try:
-        stages = [("nearest", nearest_tests(fault)), ("unit", ["tests/unit"])]
+        stages = [*sort_tests(fault)]
         for stage, tests in stages if units else [*stages, ("integration", ["tests/integration"])]:
             if tests and (test := is_found(copy, tests, jobs)):
                 return stage, test

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import future
 import pytest
 from tiny import ROOT, Tiny, make_channel, provider
 
@@ -66,4 +67,12 @@ def test_packages_are_built_once_and_fetched_elsewhere(tiny: Tiny, monkeypatch: 
     assert tiny.run().ok
     assert len([text for text in tiny.sentences() if ": built" in text]) == 1
     assert [decision for decision, _ in tiny.decisions()] == ["reuse"]
+    assert len(tiny.warnings()) == 1
+
+    # a clock that was ahead
+    future.send(state / "tree", 86400)
+    (package,) = tiny.options().packages.glob("*/*py312*")
+    package.unlink()
+    assert tiny.run().ok
+    assert any(str(state / "tree") in text for text in tiny.warnings())
     assert published(tiny) == built

@@ -48,6 +48,11 @@ class Content:
         """Hint of errors on the file's content."""
         return REGENERATE if self.generated else "correct the file, or generate it again with conda-smithy"
 
+    def checked(self, path: Path) -> Content:
+        """Return the content of ``path``; raise ConfigError if its zipped keys differ in their numbers of values."""
+        check_zips(path, self.variant, self.zip_keys, self.remedy)
+        return self
+
 
 def stamped(text: str) -> str:
     """Return the text of a generated file, below the header that identifies it."""
@@ -84,7 +89,7 @@ def read(path: Path, recipe: Path) -> Content:
         return content
     # keys that conda-smithy left out keep the values next to the recipe
     platform = next(iter(content.variant.get("target_platform", ())), platform_of(path))
-    return _read_by_engine([variants_file, path], platform)
+    return read_by_engine([variants_file, path], platform).checked(path)
 
 
 def read_beside(recipe: Path, platform: str) -> tuple[Path, Content]:
@@ -97,7 +102,7 @@ def read_beside(recipe: Path, platform: str) -> tuple[Path, Content]:
     variants_file = _beside_recipe(recipe)
     if variants_file is None:
         return recipe, _content({}, [], generated=False)
-    return variants_file, _read_by_engine([variants_file], platform)
+    return variants_file, read_by_engine([variants_file], platform).checked(variants_file)
 
 
 def _beside_recipe(recipe: Path) -> Path | None:
@@ -161,9 +166,7 @@ def _parse(path: Path, *, generated: bool) -> Content:
         members = [member for group in values for member in group] if key == "zip_keys" else values
         if any(isinstance(member, (list, dict)) for member in members):
             raise ConfigError(f"{path}: '{key}' contains a nested list", remedy)
-    content = _content(document, zip_keys, generated=generated)
-    check_zips(path, content.variant, content.zip_keys, remedy)
-    return content
+    return _content(document, zip_keys, generated=generated).checked(path)
 
 
 def check_zips(
@@ -177,20 +180,23 @@ def check_zips(
             raise ConfigError(f"{path}: zipped keys differ in their numbers of values: {listed}", remedy)
 
 
-def _read_by_engine(paths: list[Path], platform: str) -> Content:
+def read_by_engine(paths: list[Path], platform: str, selected: Mapping[str, str] | None = None) -> Content:
+    """Read variant files, whose selectors mean the same as in a build; they may use the ``selected`` values.
+
+    Raises ConfigError: A file cannot be read.
+    """
     from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 
     try:
         target = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
-        variants = VariantConfig.from_files_with_context([*paths], JinjaConfig(target))
+        jinja = JinjaConfig(target, variant=dict(selected or {}))
+        variants = VariantConfig.from_files_with_context([*paths], jinja)
     except (OSError, RattlerBuildError) as error:
         names = " with ".join(map(str, reversed(paths)))
         reason = parse_reason(str(error))
         raise ConfigError(f"{names}: cannot be read for {platform}: {reason}", "correct the file") from error
     document = {key: variants[key] for key in variants.keys() if key not in _INSTRUCTIONS}  # noqa: SIM118
-    content = _content(document, variants.zip_keys or [], generated=False)
-    check_zips(paths[-1], content.variant, content.zip_keys, content.remedy)
-    return content
+    return _content(document, variants.zip_keys or [], generated=False)
 
 
 def parse_reason(error: str) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
-from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 from ruamel.yaml import YAML
 
 from groundwork.errors import ConfigError
@@ -22,7 +21,6 @@ from groundwork.text import counted
 from megabuild.configs import config_file
 from megabuild.configs.config import CONDA_FORGE, CONFIG_FOLDER, PROVIDERS, RECIPES, python_version
 from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
-from megabuild.configs.config_file import as_text
 
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 
@@ -147,20 +145,11 @@ def compared(root: Path, *, mend: bool) -> Result:
     return Result(format="configs", document={"outdated": states}, lines=lines, exit_code=code)
 
 
-def _read(path: Path, platform: str, provider: str) -> tuple[dict[str, list[str]], list[list[str]]]:
-    """Read the matrix with the engine, so that selectors mean the same as in a build."""
-    target = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
-    try:
-        config = VariantConfig.from_conda_build_config(
-            path, JinjaConfig(target, variant={"provider": provider})
-        )
-    except (OSError, RattlerBuildError) as error:
-        reason = config_file.parse_reason(str(error))
-        raise ConfigError(f"{path}: cannot be read for {platform}: {reason}", "correct the file") from error
-    values = {key: [as_text(value) for value in config[key]] for key in config.keys()}  # noqa: SIM118
-    zip_keys = [list(group) for group in config.zip_keys or []]
+def _read(path: Path, platform: str, provider: str) -> tuple[Values, Sequence[Sequence[str]]]:
+    content = config_file.read_by_engine([path], platform, {"provider": provider})
+    values, zip_keys = content.variant, content.zip_keys
     if values.get("provider") and values.get("target_platform"):
-        zipped = {key: values.get(key, []) for group in zip_keys for key in group}
+        zipped = {key: values.get(key, ()) for group in zip_keys for key in group}
         remedy = f"give every key a value per row for {platform} and provider {provider}"
         config_file.check_zips(path, zipped, zip_keys, remedy)
     return values, zip_keys

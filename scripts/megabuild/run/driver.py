@@ -6,7 +6,6 @@ import os
 import queue
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from groundwork import files
@@ -19,7 +18,7 @@ from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
 from megabuild.plan import published, tree_reuse
 from megabuild.plan.estimate import keep_last_run
-from megabuild.plan.plan import LastRun, Plan, Stored
+from megabuild.plan.plan import LastRun, Plan
 from megabuild.plan.planning import compare_with_disk, make_plan
 from megabuild.run import store_transfer
 from megabuild.run.attempt import RunContext
@@ -93,9 +92,8 @@ class Driver:
             check_disk(self._plan)
             self._plan = make_plan(self._plan.options, self.status.note)
             self._show_plan()
-        if store_transfer.fetch(self._plan, os.environ, self.status):
-            self._plan = compare_with_disk(replace(self._plan, stored=Stored()))
-            self._show_plan()
+        self._plan = store_transfer.fetch(self._plan, os.environ, self.status)
+        self._show_plan()
         if self._is_done():
             return
         plan = self._plan

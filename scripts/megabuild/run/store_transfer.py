@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,33 +21,32 @@ from megabuild.store import tree_archive
 from megabuild.store.server import Record, Store, StoreError, named_store
 
 
-def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> bool:
-    """Publish the store's packages and put its tree in place; return whether anything was fetched.
+def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> Plan:
+    """Publish the store's packages and put its tree in place; return the plan of what is left to build.
 
     Damaged and missing files are built here instead.
     """
     store = named_store(environ)
     if store is None or plan.stored == Stored(address=plan.stored.address):
-        return False
-    came = False
+        return plan
     with files.scratch(channel_folder.own_folder(plan.options.state)) as aside:
         try:
             for item in plan.all_items:
                 record = plan.stored.packages.get(item.package.file_name)
                 if record is not None and item.package.file_name not in plan.existing:
-                    came |= _fetch_package(plan, item, record, store, aside, status)
+                    _fetch_package(plan, item, record, store, aside, status)
             # compare again: packages whose download failed must be built
             missing = compare_with_disk(plan).missing
             if plan.stored.staging is not None and any(map(inherits, missing)):
-                came |= _fetch_tree(plan, plan.stored.staging, store, aside, status)
+                _fetch_tree(plan, plan.stored.staging, store, aside, status)
         except StoreError as error:
             logger.warning("store failed, so the rest is built here: %s", error)
-    return came
+    return compare_with_disk(replace(plan, stored=Stored()))
 
 
 def _fetch_package(
     plan: Plan, item: PlanItem, record: Record, store: Store, aside: Path, status: Status
-) -> bool:
+) -> None:
     name, package = item.package.file_name, item.package
     path = aside / package.subdir / name
     try:
@@ -58,14 +58,12 @@ def _fetch_package(
             fingerprints={name: item.fingerprint},
             seconds={},
         )
+        status.set_packages([package.id.label], "published")
     except IntegrityError as error:
         logger.warning("%s: unusable in the store, so it is built here: %s", package.id.label, error.message)
-        return False
-    status.set_packages([package.id.label], "published")
-    return True
 
 
-def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: Status) -> bool:
+def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: Status) -> None:
     packed, unpacked = aside / store_lookup.TREE, aside / "unpacked"
     try:
         _fetch_file(store, record, packed, f"fetching the finished {plan.staged_name}", status)
@@ -82,8 +80,6 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
         output_folder.take_stagings(unpacked / "stagings", out)
     except IntegrityError as error:
         logger.warning("%s: unusable in the store, so it is built here: %s", plan.staged_name, error.message)
-        return False
-    return True
 
 
 def _fetch_file(store: Store, record: Record, target: Path, what: str, status: Status) -> None:

@@ -182,9 +182,10 @@ def test_what_shares_objects_does_not_run_at_the_same_time() -> None:
 def test_a_fault_of_this_program_ends_the_run_and_no_thread_goes_on() -> None:
     run = Run()
     run.add("cluster", errors=[ZeroDivisionError()])
-    run.add("scatter", duration=0.2)
+    run.add("scatter", duration=60)
     with pytest.raises(ZeroDivisionError):
         run.go()
+    assert "end scatter" not in run.notes
     assert not [thread for thread in threading.enumerate() if thread.name in ("cluster", "scatter")]
 
 

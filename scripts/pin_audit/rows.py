@@ -26,7 +26,6 @@ from pin_audit.name_map import Dependency
 from pin_audit.versions import Spec, described, newest, pin
 
 _CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
-_MACHINES = {"64": "x86_64", "aarch64": "aarch64", "arm64": "arm64"}
 
 
 class Status(str, Enum):
@@ -203,14 +202,12 @@ def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
         return True
     system, _, machine = build.platform.partition("-")
     extra = re.search(r"""extra\s*==\s*["']([^"']+)""", fact.holds.marker)
+    # the rest is the same on all platforms of conda-forge that this program runs on: posix, CPython
     environment = {
         "extra": extra[1] if extra else "",
-        "os_name": "posix",
         "sys_platform": "darwin" if system == "osx" else "linux",
         "platform_system": "Darwin" if system == "osx" else "Linux",
-        "platform_machine": _MACHINES.get(machine, machine),
-        "implementation_name": "cpython",
-        "platform_python_implementation": "CPython",
+        "platform_machine": "x86_64" if machine == "64" else machine,
         "python_version": "3.12",  # wheel_metadata reads the wheels of this Python
         "python_full_version": "3.12.0",
     }

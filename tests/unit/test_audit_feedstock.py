@@ -15,6 +15,7 @@ from groundwork.errors import AuditError, ConfigError, UsageError
 from megabuild.configs.config import Config
 from megabuild.configs.render import render
 from pin_audit import feedstock
+from pin_audit.command import AuditOptions, Session
 from pin_audit.facts import AuditTarget, RecipePin, SourceOutcome
 from pin_audit.meta_yaml import names_of, needs
 from pin_audit.name_map import names
@@ -185,6 +186,18 @@ def test_without_arguments_the_repository_around_is_audited(
     text = capsys.readouterr().out
     assert text.startswith("## thing-lib 1.2.3" if name == "meta.yaml" else "## thing-split 2.0")
     assert ("libfoo" in text) == (name == "meta.yaml")
+
+
+@pytest.mark.parametrize("name", ["recipe.yaml", "meta.yaml"])
+def test_sources_look_up_what_the_recipe_requires(name: str, tmp_path: Path) -> None:
+    needs_of_v1 = V1.replace("outputs: []", "requirements:\n  host:\n    - zlib\n    - libfoo >=2")
+    root = make(tmp_path, META if name == "meta.yaml" else needs_of_v1, name)
+    session = Session(AuditOptions(offline=True, tree=tmp_path), root, print, foreign=True)
+    request = session.request(None, None)
+    assert {"zlib", "libfoo"} <= {*request.names}
+    assert "fmt" in request.names  # any project may vendor it
+    assert request.configs == session.pinned
+    assert (request.local_tree, session.request(None, "1.0", local=False).local_tree) == (tmp_path, None)
 
 
 def rendered_pins(root: Path, folder: Path) -> list[RecipePin]:

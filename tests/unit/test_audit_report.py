@@ -100,6 +100,9 @@ def test_json_has_the_origin_of_every_value(
     }
     rows = {row["name"]: row for row in package["rows"]}
     assert (rows["typing_extensions"]["status"], "fmt" in rows) == ("recipe older", True)
+    assert {*rows["sympy"]} == {"name", "status", "sentence", "cells"}
+    assert {*rows["typing_extensions"]} - {*rows["sympy"]} == {"todo"}
+    assert {*rows["fmt"]} - {*rows["sympy"]} == {"use"}
     cells = {
         column: [sources[place.split("/")[0]][int(place.split("/")[1])]["value"] for place in places]
         for column, places in rows["nccl"]["cells"].items()

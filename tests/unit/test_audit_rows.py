@@ -10,6 +10,7 @@ from pin_audit.facts import (
     AnyFact,
     CiPin,
     GlobalPin,
+    Newest,
     RecipeArchs,
     Scope,
     SourceOutcome,
@@ -40,6 +41,7 @@ def gcc_pin(version: str, *cuda: str, migration: str = "") -> GlobalPin:
     return structs.replace(pin, holds=structs.replace(pin.holds, cuda=cuda))
 
 
+ON_MAC = Newest(name="triton", value="3.8.0", holds=Scope(platforms=("osx-arm64",)))
 GCC_PINS = (gcc_pin("15", "None"), gcc_pin("14", "12.9"), gcc_pin("15", "13.0", migration="cuda130"))
 VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     # the wheel against the recipe
@@ -73,6 +75,7 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("gcc", [asks("gcc", "14.*", sections=("build",), configs=LINUX), *GCC_PINS], OLDER, "pins 15 ["),
     ("gcc", [asks("gcc", "14.*", sections=("build",), configs=CUDA129), *GCC_PINS], UNPINNED, ""),
     ("triton", [asks("triton", "==3.7.1"), has("triton", "3.6.0")], CONFLICT, "nothing newer than 3.6.0"),
+    ("triton", [asks("triton", "==3.7.1", configs=LINUX), has("triton", "3.6.0"), ON_MAC], CONFLICT, "than 3.6.0"),
     ("zlib", [asks("zlib", "*"), pinned("zlib", "1")], MISSING, "pins 1"),
     ("libuv", [asks("libuv", "*")], UNPINNED, "names no version"),
     # what upstream vendors and builds with

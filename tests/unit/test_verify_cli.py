@@ -20,7 +20,7 @@ from command_line.run_command import Invocation
 from gpu_tools.verify import gpu, gpu_probe
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.inspected_package import find_python
-from gpu_tools.verify.verify_report import gpu_lines, shorten_code
+from gpu_tools.verify.verify_report import gpu_lines, gpu_result, shorten_code
 from megabuild.engine import archive
 from megabuild.plan import published
 
@@ -101,6 +101,17 @@ def test_each_library_is_compared_with_the_gpu() -> None:
     two = gpu.compare_with_gpus(Path("env"), on_h200(devices=2 * [{"name": "NVIDIA H200", "arch": "sm_90"}]))
     assert (len(two["devices"]), two["libraries"]) == (2, report["libraries"]), "each architecture once"
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_the_exit_code_tells_whether_the_gpu_runs_everything(
+    is_right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = LibraryVerdict(path="native.so", module="torch", archs=("sm_90",))
+    monkeypatch.setattr(gpu, "verify", lambda environment: Verdict(subject="env", libraries=(library,)))
+    operations = [{"name": "torch", "ok": is_right, "error": ""}]
+    result = gpu_result(gpu.compare_with_gpus(Path("env"), on_h200(operations=operations)))
+    assert (result.document["ok"], result.exit_code) == (is_right, 0 if is_right else 14)
 
 
 @pytest.mark.parametrize(

@@ -69,17 +69,17 @@ def find_import_folders(site: Path) -> list[Path]:
 
     These are editable installations, eggs, and folders named in .pth files.
     """
-    return list(dict.fromkeys(folder for folder in _named(site) if folder.is_dir()))
+    return list(dict.fromkeys(folder for folder in _read_import_folders(site) if folder.is_dir()))
 
 
-def _named(site: Path) -> Iterator[Path]:
+def _read_import_folders(site: Path) -> Iterator[Path]:
     for pth in sorted(site.glob("*.pth")):
-        for line in _text(pth).splitlines():
+        for line in _read_or_empty(pth).splitlines():
             # a line that begins with "import" is a program (the module site)
             if line.strip() and not line.startswith(("#", "import ", "import\t")):
                 yield Path(os.path.normpath(site / line.strip()))
     for finder in sorted(site.glob(_FINDER)):
-        for name, folder in _MAPPED.findall(_text(finder)):
+        for name, folder in _MAPPED.findall(_read_or_empty(finder)):
             if Path(folder).name == name.rpartition(".")[2] and "." not in name:
                 yield Path(folder).parent
     yield from sorted(site.glob("*.egg"))
@@ -91,13 +91,13 @@ def editable_address(metadata: Path) -> str:
     `metadata`: the package's ``.dist-info`` folder.
     """
     try:
-        document = json.loads(_text(metadata / "direct_url.json") or "{}")
+        document = json.loads(_read_or_empty(metadata / "direct_url.json") or "{}")
         return str(document["url"]) if document["dir_info"]["editable"] else ""
     except (ValueError, LookupError, TypeError, RecursionError):
         return ""
 
 
-def _text(path: Path) -> str:
+def _read_or_empty(path: Path) -> str:
     try:
         return read_text(path, errors="replace")
     except OSError:

@@ -35,7 +35,7 @@ def find_changes(
 
     ``dropped``: numbers of the sections that are removed entirely; their pointers need no change.
     """
-    #: Each the change of a range with GPU code, and the changes of pointers that it needs.
+    # each the change of a range with GPU code, and the changes of pointers that it needs
     cuts: list[tuple[RangeChange, ...]] = []
     by_section = _find_fatbins(library, tables)
     all_fatbins = [*chain(*by_section.values())]

@@ -20,7 +20,7 @@ from gpu_tools.slim.steps import SlimRequest, SlimStep, find_files, select_steps
 from groundwork.errors import UsageError
 from groundwork.files import sync
 from groundwork.progress import Notes
-from groundwork.text import counted
+from groundwork.text import counted, to_dict
 
 #: Bytes; a file is replaced only if that saves at least one page.
 _LEAST = 4096
@@ -104,11 +104,8 @@ class SlimPlan:
             ],
             **{kind: [feature.name for feature in features] for kind, features in self.features.items()},
             "lost_for": {step: list(packages) for step, packages in self.lost_for.items()},
-            "spared": dict(self.spared),
-            "unknown": list(self.unknown),
-            "gpu_code": {gpu: dict(libraries) for gpu, libraries in self.gpu_code.items()},
+            **to_dict(self, "spared unknown gpu_code left_alone"),
             "links": len(self.contents.outside),
-            "left_alone": dict(self.left_alone),
         }
 
 

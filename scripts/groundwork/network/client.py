@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import cached_property
 from netrc import NetrcParseError
@@ -261,20 +262,15 @@ def run_with_deadline(seconds: float, action: Callable[[], Result]) -> Result:
     For delays that no timeout of a library covers, such as a name server that never answers. After the timeout, the
     action continues in a daemon thread, so it must do no harm by ending late.
     """
-    answers: list[Result] = []
-    problems: list[BaseException] = []
+    ended: Future[Result] = Future()
 
     def work() -> None:
         try:
-            answers.append(action())
+            ended.set_result(action())
         except BaseException as error:
-            problems.append(error)
+            ended.set_exception(error)
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
-    if problems:
-        raise problems[0]
-    if not answers:
+    threading.Thread(target=work, daemon=True).start()
+    if not wait([ended], min(max(seconds, 0.0), threading.TIMEOUT_MAX)).done:
         raise TimeoutError(f"not finished after {seconds:.0f} s")
-    return answers[0]
+    return ended.result()

@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from filelock import Timeout
@@ -41,8 +40,7 @@ def plan(requests: Sequence[Installation], options: InstallOptions) -> None:
     """
     options.environment.check_writable()
     with tempfile.TemporaryDirectory() as folder:
-        quiet = replace(options, report=lambda sentence: None)
-        _Installer(quiet, Path(folder), only_plan=True).choose_all(requests)
+        _Installer(options, Path(folder), only_plan=True).choose_all(requests)
 
 
 def install(requests: Sequence[Installation], options: InstallOptions) -> None:
@@ -77,7 +75,8 @@ def _locked(options: InstallOptions) -> Iterator[None]:
 class _Installer:
     def __init__(self, options: InstallOptions, folder: Path, *, only_plan: bool) -> None:
         self._options, self._folder, self._only_plan = options, folder, only_plan
-        self._environment, self._report = options.environment, options.report
+        self._environment = options.environment
+        self._report = (lambda sentence: None) if only_plan else options.report
         self._pip = Pip(environment=options.environment, links=options.sources, temporary=folder)
         self._builder = Builder(
             environment=options.environment,
@@ -119,10 +118,8 @@ class _Installer:
     def _choose(self, request: Installation) -> None:
         """Choose the wheel compiled earlier, a wheel of the index, or the sources, and prepare these."""
         request.archs = request.extension.able(self._environment.archs(self._options.archs))
-        if self._options.mode != "prebuilt":
-            request.wheel = next(
-                (wheel for wheel in self._kept_folder(request).glob("*.whl") if not why_broken(wheel)), None
-            )
+        kept = self._kept_folder(request).glob("*.whl") if self._options.mode != "prebuilt" else ()
+        request.wheel = next((wheel for wheel in kept if not why_broken(wheel)), None)
         if request.wheel:
             request.how = "kept"
         elif self._options.mode != "source" and self._find_prebuilt(request):

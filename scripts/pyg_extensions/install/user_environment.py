@@ -106,9 +106,9 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
         try:
             if path.is_dir():
                 pythons = (path / "bin/python", path / "bin/python3")
-                if python := next((python for python in pythons if python.is_file()), None):
-                    return python
-                raise UsageError(f"{path}: no Python in this folder", _OTHER)
+                if not (existing := [python for python in pythons if python.is_file()]):
+                    raise UsageError(f"{path}: no Python in this folder", _OTHER)
+                return existing[0]
             if named and path.is_file() and os.access(path, os.X_OK):
                 return path  # not resolved: the link's own folder makes it a virtual environment's Python
         except OSError as error:
@@ -176,14 +176,11 @@ def look(python: Path) -> UserEnvironment:
 
 
 def _query(python: Path) -> dict[str, Any]:
-    done = _run(python, "-I", str(_SCRIPT))
-    if done.returncode == TIMED_OUT:
-        remedy = "try again: the second import is faster"
-        raise PreflightError(f"{python}: `import torch` takes more than {_SECONDS:.0f} s", remedy)
+    done = _run(python, str(_SCRIPT), what=f"{python}: `import torch`")
     try:
         facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError) as error:
-        runs = done.returncode and _run(python, "-I", "-c", "").returncode == 0
+        runs = done.returncode and _run(python, "-c", "", what=str(python)).returncode == 0
         state = "`import torch` ends the interpreter" if runs else "the interpreter does not run"
         raise PreflightError(f"{python}: {state}: {_last_line(done)}", _OTHER) from error
     return facts
@@ -201,18 +198,14 @@ def parse_arch_flags(flags: list[str]) -> tuple[str, ...]:
 
 def find_import_fault(extension: Extension, environment: UserEnvironment) -> str:
     """Import an installed extension with its PyTorch and check its CUDA; return its fault, or an empty string."""
-    done = _run(environment.interpreter, "-I", "-c", _CHECK, extension.name)
-    if done.returncode == TIMED_OUT:
-        remedy = "try again: the second import is faster"
-        raise PreflightError(f"`import {extension.name}` takes more than {_SECONDS:.0f} s", remedy)
+    importing = f"`import {extension.name}`"
+    done = _run(environment.interpreter, "-c", _CHECK, extension.name, what=importing)
     if done.returncode == -signal.SIGKILL:
-        raise BuildError(
-            f"`import {extension.name}` was killed (out of memory?)", "free memory and try again"
-        )
+        raise BuildError(f"{importing} was killed (out of memory?)", "free memory and try again")
     if done.returncode == 0:
         return ""
     problem = _last_line(done)
-    return problem if problem.startswith("it ") else f"`import {extension.name}` fails: {problem}"
+    return problem if problem.startswith("it ") else f"{importing} fails: {problem}"
 
 
 def clean(environ: Mapping[str, str]) -> dict[str, str]:
@@ -225,11 +218,18 @@ def clean(environ: Mapping[str, str]) -> dict[str, str]:
     return kept | english | {"PIP_DEFAULT_TIMEOUT": "10"}
 
 
-def _run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python in an empty folder, from which it imports no module by accident."""
+def _run(python: Path, *arguments: str, what: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python in an empty folder, from which it imports no module by accident.
+
+    Raises PreflightError: It takes too long; ``what`` begins the message.
+    """
     with tempfile.TemporaryDirectory() as empty:
-        argv = [str(python), *arguments]
-        return run(argv, timeout=_SECONDS, environ=clean(os.environ), folder=Path(empty))
+        argv = [str(python), "-I", *arguments]
+        done = run(argv, timeout=_SECONDS, environ=clean(os.environ), folder=Path(empty))
+    if done.returncode == TIMED_OUT:
+        remedy = "try again: the second import is faster"
+        raise PreflightError(f"{what} takes more than {_SECONDS:.0f} s", remedy)
+    return done
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from groundwork import files, wheel_file
 from groundwork.archives import explain_damage
 from groundwork.errors import BusyError, ProviderError
 from groundwork.files import FileLock
+from groundwork.progress import Notes
 from megabuild import environments
 from megabuild.plan import published
 from megabuild.providers.debian import root as debian_root
@@ -45,7 +46,7 @@ class Request:
     date: int  #: the date of all files in a wheel, in seconds since 1970
 
 
-def make(request: Request, report: Callable[[str], None]) -> WheelIndex:
+def make(request: Request, report: Notes) -> WheelIndex:
     """Make the requested wheels that the index lacks, and publish them together with the earlier ones.
 
     ``report`` gets a line for each step.
@@ -138,7 +139,7 @@ class _WheelBuild:
     built: BuiltPackage
     root: DebianRoot | None
     folder: Path
-    report: Callable[[str], None]
+    report: Notes
 
     def wheel(self) -> Path:
         package, date, laid_out = self.built, self.request.date, self.folder / "tree"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, 
 
 from groundwork import files
 from groundwork.errors import ConfigError, PreflightError, ProviderError, UsageError, of_text
+from groundwork.progress import Notes
 from megabuild.plan import published
 from megabuild.plan.solving import solved
 from megabuild.providers.environment import machine_platform
@@ -113,7 +114,7 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"{folder}: not an empty folder", "choose another folder, or delete this one")
 
 
-def create(folder: Path, solution: Solution, *, cache: Path, report: Callable[[str], None]) -> None:
+def create(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> None:
     """Install a solution into a new or empty folder, and write the script that activates it.
 
     The cache keeps the unpacked packages; each use compares them with their digests and copies them.
@@ -155,7 +156,7 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Callable[[s
 
 
 class _Progress(InstallerReporter):
-    def __init__(self, total: int, report: Callable[[str], None]) -> None:
+    def __init__(self, total: int, report: Notes) -> None:
         self._total, self._report, self._done = total, report, 0
 
     def on_link_start(self, operation: int, package_name: str) -> int:

@@ -57,9 +57,9 @@ def output(world: Path, tmp_path: Path) -> Path:
 def make(folder: Path, output: Path, *specs: str, more: Sequence[Path] = ()) -> list[str]:
     """Make an environment, and return the progress lines."""
     solution = environments.solve(output / "packages" / NAME, specs, more=more)
-    lines: list[str] = []
+    lines: list[object] = []
     environments.create(folder, solution, cache=output.parent / "cache", report=lines.append)
-    return lines
+    return [*map(str, lines)]
 
 
 def test_an_environment_works_with_and_without_activation(output: Path, tmp_path: Path) -> None:

@@ -172,8 +172,8 @@ def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, 
 def listed(address: str, fetch: Pages) -> Iterator[File]:
     """Yield the files that a page links to or a folder holds; raises NetworkError."""
     if "://" not in address:
-        folder = expanded(address)
-        yield from links("".join(f'<a href="{path.as_uri()}">' for path in sorted(folder.glob("*.whl"))), "")
+        wheels = sorted(expanded(address).glob("*.whl"))
+        yield from filter(None, (linked(path.as_uri(), {}) for path in wheels))
     elif urlsplit(address).scheme == "file":
         page = local_path(address) / ("index.html" if address.endswith("/") else "")
         if page.is_file():

@@ -177,8 +177,5 @@ def _resolve(
     more: Sequence[str],
 ) -> list[lock.Lock]:
     projects = [catalogue.pypi_name(name) + specs.pip_specifier(asked) for name, asked in needs.items()]
-
-    def resolve(interpreter: Interpreter) -> lock.Lock:
-        return lock.resolve(projects, interpreter, folder, more=more)
-
+    resolve = partial(lock.resolve, projects, folder=folder, more=more)
     return list(each(resolve, interpreters, _RESOLVERS)) if projects else []

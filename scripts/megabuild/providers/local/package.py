@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -134,11 +135,9 @@ def build(package: LocalPackage, work: Path) -> Path:
 
 def has_rpath(path: Path) -> bool:
     """Whether a file is a library or program with an RPATH or RUNPATH."""
-    try:
-        with opened(path) as library:
-            return bool(library.rpath())
-    except NotElf:
-        return False
+    with contextlib.suppress(NotElf), opened(path) as library:
+        return bool(library.rpath())
+    return False
 
 
 def _recipe(package: LocalPackage, script: str, relinked: list[str]) -> dict[str, object]:

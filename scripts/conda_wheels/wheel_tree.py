@@ -60,9 +60,8 @@ def _copy(source: Path, target: Path) -> None:
         return
     is_note = source.name in _NOTES and source.parent.name.endswith(".dist-info")
     target = target.with_name(_VERSIONED.sub(r"\1", target.name))
-    if (
-        is_note or source.suffix == ".pyc" or target.exists()
-    ):  # libc10.so is a link to libc10.so.2.6: copy one
+    # libc10.so is a link to libc10.so.2.6: copy one
+    if is_note or source.suffix == ".pyc" or target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)

@@ -23,9 +23,8 @@ from groundwork.debian_packages import install_command
 from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, of_system
 
 _LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
-_NEWEST = (
-    14  # minor version of the newest Python 3 for which scripts/update-locks finds wheels of all packages
-)
+#: Minor version of the newest Python 3 for which scripts/update-locks finds wheels of all packages.
+_NEWEST = 14
 STAMP = "complete"
 #: pip's variables that change where or whether it installs; the user's indexes, proxies and certificates are kept.
 _ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}

@@ -39,9 +39,8 @@ class WheelTarget:
     torch_version: str  #: ``2.13.0``; a local part is ignored
     cuda_version: str | None  #: ``13.0``, or None for PyTorch without CUDA
     platform: str  #: conda's name: ``linux-64``
-    glibc: str = (
-        "2.28"  #: the newest glibc that a wheel may require; empty on musl, where no such wheel works
-    )
+    #: the newest glibc that a wheel may require; empty on musl, where no such wheel works
+    glibc: str = "2.28"
 
     @property
     def tag(self) -> str:

@@ -71,9 +71,8 @@ class Builder:
         # an outer jobserver does not know this run's memory limit; an active conda environment sets flags of its own
         for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
             variables.pop(name, None)
-        link = (
-            work / "env"
-        )  # one path to the headers for all environments: the object cache finds their objects
+        # one path to the headers for all environments: the object cache finds their objects
+        link = work / "env"
         link.symlink_to(self.environment.prefix)
         programs = str(self.environment.interpreter.parent)
         path = [str(self.tools / "bin"), programs, variables.get("PATH", os.defpath)]
@@ -93,9 +92,8 @@ class Builder:
             "CCACHE_DIR": variables.get("CCACHE_DIR", str(self.objects)),
         }
         if shutil.which("ccache", path=variables["PATH"]):
-            variables |= {
-                f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX", "CUDA")
-            }
+            launchers = (f"CMAKE_{language}_COMPILER_LAUNCHER" for language in ("C", "CXX", "CUDA"))
+            variables |= dict.fromkeys(launchers, "ccache")
         if self.environment.cuda_version is None:
             return {**variables, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
         home = cuda_home(self.environment, variables)

@@ -95,9 +95,8 @@ def parse_requests(words: Sequence[str], variant: Variant) -> list[Installation]
         name, _, version = word.partition("==")
         if re.search(r"[<>~!=;\[]", name):
             start = re.split(r"[<>~!=;\[ ]", name)[0]
-            raise UsageError(
-                f"{word}: unsupported version, only == works", f"write {start} or {start}==VERSION"
-            )
+            remedy = f"write {start} or {start}==VERSION"
+            raise UsageError(f"{word}: unsupported version, only == works", remedy)
         try:
             asked[find(name).name] = str(Version(version)) if version else ""
         except InvalidVersion as error:
@@ -106,10 +105,7 @@ def parse_requests(words: Sequence[str], variant: Variant) -> list[Installation]
     for extension in EXTENSIONS:
         if extension.name in asked:
             listed, version = release(extension, variant), asked[extension.name]
-            if version not in (
-                "",
-                listed.version,
-            ):  # a version whose hash and commit the matrix does not have
+            if version not in ("", listed.version):  # the matrix does not have its hash and commit
                 listed = ExtensionRelease(name=extension.name, version=version)
             requests.append(Installation(extension=extension, asked=version, release=listed))
     return requests

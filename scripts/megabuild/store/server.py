@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -68,7 +69,6 @@ class Store:
 
     address: str
     writes: bool = False  #: whether to upload builds
-    _opened: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def shown(self) -> str:
@@ -175,24 +175,18 @@ class Store:
                 why = redact.text(str(error).strip().partition("\n")[0] or type(error).__name__)[:300]
             raise StoreError(f"{self.shown}: {why}") from error
 
-    @property
+    @cached_property
     def _remote(self) -> Any:
-        if self._opened:
-            return self._opened[0]
         from obstore.store import LocalStore, from_url
 
         if urlsplit(self.address).scheme not in _SCHEMES:
             folder = Path(self.address).absolute()
             if not self.writes and not folder.is_dir():
                 raise StoreError(f"{folder}: not a folder")
-            self._opened.append(LocalStore(folder, mkdir=True))
-        else:
-            client: Any = {"allow_http": True, "connect_timeout": "3s", "timeout": "120s"}
-            retries: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
-            self._opened.append(
-                from_url(self.address.rstrip("/"), client_options=client, retry_config=retries)
-            )
-        return self._opened[0]
+            return LocalStore(folder, mkdir=True)
+        client: Any = {"allow_http": True, "connect_timeout": "3s", "timeout": "120s"}
+        retries: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+        return from_url(self.address.rstrip("/"), client_options=client, retry_config=retries)
 
 
 def named_store(environ: Mapping[str, str]) -> Store | None:

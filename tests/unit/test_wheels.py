@@ -237,7 +237,7 @@ def _needs_nowhere(tmp_path: Path, system: Path) -> Path:
 
 def test_what_no_package_has_comes_from_the_root_with_its_licence(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    debian = DebianRoot(path=root, source=root, fingerprint="", release="13")
+    debian = DebianRoot(path=root, fingerprint="", release="13")
     plain = _needs_nowhere(tmp_path, debian.libraries)
     path = f"/{(debian.libraries / 'libnowhere.so.1').relative_to(root)}"
     for name, text in (

@@ -62,9 +62,13 @@ class DebianRoot:
     """A finished root."""
 
     path: Path  #: The root folder.
-    source: Path  #: PyTorch's unpacked source, Debian's patches applied.
     fingerprint: str  #: sha256 over the list of installed packages and the source's files.
     release: str  #: Debian's point release, such as "13.1".
+
+    @property
+    def source(self) -> Path:
+        """PyTorch's unpacked source, Debian's patches applied."""
+        return self.path / SOURCE_FOLDER / "tree"
 
     @property
     def libraries(self) -> Path:
@@ -114,9 +118,7 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             _debootstrap(temporary, packages, cuda=cuda)
             record = _describe(temporary / "root")
             report(Preparing(what=what, done=1, total=1))
-            (temporary / "record.json").write_bytes(
-                msgspec.json.format(msgspec.json.encode(record), indent=1)
-            )
+            (temporary / "record.json").write_bytes(msgspec.json.encode(record))
             os.sync()  # a power cut must not leave a complete root with empty files
             _delete(entry)
             os.replace(temporary, entry)
@@ -207,19 +209,13 @@ def _read(entry: Path) -> DebianRoot | None:
         record = _RECORDS.decode((entry / "record.json").read_bytes())
     except (OSError, msgspec.MsgspecError):
         return None
-    root = entry / "root"
-    source = root / SOURCE_FOLDER / "tree"
-    return DebianRoot(path=root, source=source, fingerprint=record.fingerprint, release=record.release)
+    return DebianRoot(path=entry / "root", fingerprint=record.fingerprint, release=record.release)
 
 
 def _delete(folder: Path) -> None:
     """Delete a folder; raise ProviderError if anything is mounted below it."""
-    below = [
-        partition.mountpoint
-        for partition in psutil.disk_partitions(all=True)
-        if folder in Path(partition.mountpoint).parents
-    ]
-    if below:
+    mounts = (partition.mountpoint for partition in psutil.disk_partitions(all=True))
+    if below := [mount for mount in mounts if folder in Path(mount).parents]:
         raise ProviderError(
             f"{folder}: cannot be deleted with mounts in it", f"run: umount {' '.join(below)}"
         )

@@ -15,14 +15,16 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import filelock
+import msgspec
 import psutil
 
 from groundwork.errors import LOCKLESS, IntegrityError, OutOfSpaceError, PreflightError, of_system
 from groundwork.user_folders import cache_folder as cache_folder
 
+Record = TypeVar("Record")
 _SCRATCH = ".scratch-"
 #: The earliest date in a zip file, 1980-01-01, in seconds since 1970.
 OLDEST_IN_ZIP = 315532800
@@ -97,6 +99,14 @@ def read_text(path: Path, *, most: int = 64 << 20, errors: str = "strict") -> st
     if not stat.S_ISREG(status.st_mode) or status.st_size > most:
         raise OSError(errno.ENXIO, f"not a file of at most {most:,} bytes", str(path))
     return path.read_text(encoding="utf-8", errors=errors)
+
+
+def read_record(path: Path, decoder: msgspec.json.Decoder[Record]) -> Record | None:
+    """Return the content of a JSON file; None if it is missing, unreadable or of another type."""
+    try:
+        return decoder.decode(path.read_bytes())
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:

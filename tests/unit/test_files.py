@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from tiny import wait_for
@@ -154,3 +155,13 @@ def test_a_linked_file_replaces_the_former_one_in_one_step(tmp_path: Path) -> No
         files.link(source, target)
         assert target.samefile(source)
         assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[1]", b'{"a": "\xff"}', b"[" * 100_000])
+def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, content: bytes | None) -> None:
+    path, decoder = tmp_path / "record.json", msgspec.json.Decoder(dict[str, str])
+    if content is not None:
+        path.write_bytes(content)
+    assert files.read_record(path, decoder) is None
+    path.write_text('{"a": "b"}')
+    assert files.read_record(path, decoder) == {"a": "b"}

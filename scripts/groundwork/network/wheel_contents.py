@@ -176,10 +176,7 @@ def _verified(path: Path, sha256: str) -> Content:
 
 def noted(folder: Path, sha256: str) -> Content | None:
     """Return a wheel's cached content, or None."""
-    try:
-        return _CONTENTS.decode(_note_file(folder, sha256).read_bytes())
-    except (OSError, msgspec.MsgspecError):
-        return None
+    return files.read_record(_note_file(folder, sha256), _CONTENTS)
 
 
 def _note_file(folder: Path, sha256: str) -> Path:

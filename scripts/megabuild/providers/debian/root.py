@@ -17,7 +17,7 @@ import psutil
 
 from groundwork import debian_packages
 from groundwork.errors import ProviderError
-from groundwork.files import FileLock
+from groundwork.files import FileLock, read_record
 from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
@@ -205,11 +205,9 @@ def _describe(root: Path) -> _Record:
 
 
 def _read(entry: Path) -> DebianRoot | None:
-    try:
-        record = _RECORDS.decode((entry / "record.json").read_bytes())
-    except (OSError, msgspec.MsgspecError):
-        return None
-    return DebianRoot(path=entry / "root", fingerprint=record.fingerprint, release=record.release)
+    if record := read_record(entry / "record.json", _RECORDS):
+        return DebianRoot(path=entry / "root", fingerprint=record.fingerprint, release=record.release)
+    return None
 
 
 def _delete(folder: Path) -> None:

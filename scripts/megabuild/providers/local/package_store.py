@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from groundwork.channel_folder import make_readable
-from groundwork.files import link, sha256, verified, write
+from groundwork.files import link, read_record, sha256, verified, write
 from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import each, run
 from megabuild.providers.local.package import LocalPackage, build
@@ -38,7 +38,7 @@ class _Record(msgspec.Struct):
     sha256: str
 
 
-_RECORDS = msgspec.json.Decoder(_Record)
+_RECORDS, _KEYS = msgspec.json.Decoder(_Record), msgspec.json.Decoder(dict[str, str])
 
 
 def _ignore(_: object) -> None:
@@ -131,9 +131,8 @@ class Store:
 
     def _sha256(self, package: LocalPackage, report: Notes = _ignore) -> str:
         """Return the hash of a package's file; empty if the file is missing or damaged."""
-        try:
-            record = _RECORDS.decode((self._entry(package) / "record.json").read_bytes())
-        except (OSError, msgspec.MsgspecError):
+        record = read_record(self._entry(package) / "record.json", _RECORDS)
+        if record is None:
             return ""
         if record.key == package.key and verified(self.path(package), record.sha256):
             return record.sha256
@@ -203,7 +202,4 @@ def made_of(channel: Path) -> dict[str, str]:
 
     Compare keys, not file hashes: packages built twice from the same inputs differ in their time stamps.
     """
-    try:
-        return msgspec.json.decode((channel / MADE_OF).read_bytes(), type=dict[str, str])
-    except (OSError, msgspec.MsgspecError):
-        return {}
+    return read_record(channel / MADE_OF, _KEYS) or {}

@@ -97,10 +97,8 @@ def resolve(
         *([f"index {index}"] if index else ()),
     ]
     path = folder / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
-    try:
-        return _LOCKS.decode(path.read_bytes())
-    except (OSError, msgspec.MsgspecError):
-        pass
+    if known := files.read_record(path, _LOCKS):
+        return known
     where = pip_indexes.places(more, index)
     target = Target(
         version=interpreter.version,

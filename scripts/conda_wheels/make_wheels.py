@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import Timeout
 from rattler.package_streaming import extract
 
 from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
@@ -18,8 +16,7 @@ from conda_wheels.built import TORCH, BuiltPackage, find
 from conda_wheels.wheels_report import WheelIndex, WheelResult
 from groundwork import files, wheel_file
 from groundwork.archives import explain_damage
-from groundwork.errors import BusyError, ProviderError
-from groundwork.files import FileLock
+from groundwork.errors import ProviderError
 from groundwork.progress import Notes
 from megabuild import environments
 from megabuild.plan import published
@@ -58,7 +55,8 @@ def make(request: Request, report: Notes) -> WheelIndex:
     programs = tools.versions()
     folder = request.output / "wheels" / request.config
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder), files.scratch(folder) as work:
+    busy = f"{folder}: another process is making wheels in this folder"
+    with files.sole_user(folder / ".lock", busy), files.scratch(folder) as work:
         indexed = simple_index.read(folder)
         published_hashes = {record.sha256 for record in published.records(channel).values()}
         wheels = {
@@ -108,17 +106,6 @@ def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
         return debian_root.find(request.cache / "debian", cuda=package.cuda is not None)
     except ProviderError:  # no mirror is configured
         return None
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    try:
-        with FileLock(folder / ".lock", timeout=0):
-            yield
-    except Timeout as error:
-        raise BusyError(
-            f"{folder}: another process is making wheels in this folder", "wait for it"
-        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ import filelock
 import msgspec
 import psutil
 
-from groundwork.errors import LOCKLESS, IntegrityError, OutOfSpaceError, PreflightError, of_system
+from groundwork.errors import LOCKLESS, BusyError, IntegrityError, OutOfSpaceError, PreflightError, of_system
 from groundwork.user_folders import cache_folder as cache_folder
 
 Record = TypeVar("Record")
@@ -222,6 +222,20 @@ class FileLock(filelock.FileLock):
             if error.errno not in LOCKLESS or lockless is None:
                 raise
             raise lockless from error
+
+
+@contextlib.contextmanager
+def sole_user(lock_file: Path, busy: str) -> Iterator[None]:
+    """Hold a lock; raises BusyError with the message ``busy`` if another process holds it."""
+    lock = FileLock(lock_file, timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise BusyError(busy, "wait for it") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import pytest
 from tiny import wait_for
 
 from groundwork import files
-from groundwork.errors import IntegrityError, PreflightError
+from groundwork.errors import BusyError, IntegrityError, PreflightError
 
 START = """
 import sys
@@ -165,3 +165,15 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, content: bytes | N
     assert files.read_record(path, decoder) is None
     path.write_text('{"a": "b"}')
     assert files.read_record(path, decoder) == {"a": "b"}
+
+
+def test_a_second_user_of_a_lock_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with (
+        files.sole_user(lock, "in use"),
+        pytest.raises(BusyError, match="in use"),
+        files.sole_user(lock, "in use"),
+    ):
+        pass
+    with files.sole_user(lock, "in use"):
+        pass

@@ -10,14 +10,11 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from filelock import Timeout
-
 from groundwork import files
-from groundwork.errors import BuildError, BusyError, IntegrityError, MegabuildError, ProviderError, UsageError
+from groundwork.errors import BuildError, IntegrityError, MegabuildError, ProviderError, UsageError
 from groundwork.progress import Phases, title
 from groundwork.text import counted
 from groundwork.wheel_file import why_broken
@@ -51,25 +48,20 @@ def install(requests: Sequence[Installation], options: InstallOptions) -> None:
     """
     options.environment.check_writable()
     files.writable(options.cache, "set MEGABUILD_CACHE to another folder")
-    with files.scratch(options.cache / "install-pyg") as folder, _locked(options):
+    # two pips at once remove each other's files; the environment's lock is in the cache, by its path
+    prefix = options.environment.prefix.resolve()
+    name = hashlib.sha256(os.fsencode(prefix)).hexdigest()[:16]
+    lock, busy = (
+        options.cache / "in-use" / f"install-pyg-{name}.lock",
+        f"{prefix}: another process installs into it",
+    )
+    with files.scratch(options.cache / "install-pyg") as folder, files.sole_user(lock, busy):
         installer = _Installer(options, folder, only_plan=False)
         installer.choose_all(requests)
         for request in requests:
             if request.error is None:
                 with request.attempt(options.report):
                     installer.finish(request)
-
-
-@contextmanager
-def _locked(options: InstallOptions) -> Iterator[None]:
-    """Lock the environment: two pips at once remove each other's files. The lock is in the cache, by the path."""
-    prefix = options.environment.prefix.resolve()
-    name = hashlib.sha256(os.fsencode(prefix)).hexdigest()[:16]
-    try:
-        with files.FileLock(options.cache / "in-use" / f"install-pyg-{name}.lock", timeout=0):
-            yield
-    except Timeout as error:
-        raise BusyError(f"{prefix}: another process installs into it", "wait for it") from error
 
 
 class _Installer:

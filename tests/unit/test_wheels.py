@@ -258,6 +258,17 @@ def test_what_no_package_has_comes_from_the_root_with_its_licence(tmp_path: Path
     assert licences.of_vendored(tree, {}, root) == {"system/libnowhere1/copyright": notice}
 
 
+def test_a_library_of_the_system_is_not_vendored_unasked(tmp_path: Path) -> None:
+    try:
+        world.library(tmp_path / "tree" / "torch_spline_conv" / "_x.so", "int y;", "-l:liblzma.so.5")
+    except subprocess.CalledProcessError:
+        pytest.skip("liblzma is not installed")
+    world._dist_info(tmp_path / "tree", SPLINE, "1.2.2")
+    plain = pack(tmp_path / "tree", tmp_path / wheel_tree.tag(tmp_path / "tree", "linux-64"), world.DATE)
+    with pytest.raises(BuildError, match="liblzma"):
+        tools.auditwheel(plain, tmp_path, libraries=None, without=(), date=world.DATE)
+
+
 USES_PYTHON = "int PyLong_AsLong(int); int y(void) { return PyLong_AsLong(1); }"
 
 

@@ -50,7 +50,7 @@ def test_a_root_with_another_toolkit_is_refused(
         available={}, needed={}, installed={toolkit.name: toolkit} if version else {}
     )
     monkeypatch.setattr(libraries, "read", lambda _: contents)
-    debian = root.DebianRoot(path=tmp_path, source=tmp_path, fingerprint="", release="13")
+    debian = root.DebianRoot(path=tmp_path, fingerprint="", release="13")
     with pytest.raises(ProviderError, match=r"12\.4"):
         cuda.packages(debian, {}, "12.4", "linux-64")
 

@@ -46,6 +46,11 @@ def test_assertions_at_lines_that_the_headers_lack_come_from_another_torch(torch
     assert torch.denies(frozenset([*lines, ("c10/util/gone.h", 4)])) == ["c10/util/check.h:4"]
 
 
+def test_a_torch_without_a_version_is_an_error(torch: InstalledTorch) -> None:
+    with pytest.raises(ValueError, match="__version__"):
+        parse_torch(torch.package, torch.prefix, "cuda = None\n")
+
+
 def test_only_symbols_of_torch_can_be_missing_in_torch(torch: InstalledTorch) -> None:
     undefined = frozenset(
         {"_ZN3c106detail3newEv", "_ZNK2at6Tensor3oldEv", "_ZTIN3c105ErrorE", "malloc", "_ZSt4cout"}

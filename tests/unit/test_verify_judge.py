@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cuda_code.cuda_archs import MACHINE_CODE, PTX, Fatbin, Member
-from cuda_code.judge import Wanted, judge
+from cuda_code.judge import Wanted, judge, judge_archs
 from cuda_code.kernels import split
 from cuda_code.library_facts import LibraryFacts
 
@@ -131,3 +131,29 @@ def test_an_architecture_that_nobody_asked_for_is_a_remark(archs: tuple[str, ...
     wanted = replace(CUDA, archs=archs, exact=False, required=False)
     judged = judge("torch_spline_conv", [basis, WEIGHTING, VERSION], wanted)
     assert sum(not judgement.ok for judgement in judged.values()) == faults
+
+
+HAS_80 = library("_x.so", unit("sm_80", ptx=["compute_90"]))
+HALF_90 = library("_x.so", unit("sm_80"), unit("sm_80", "sm_90"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "archs", "changes", "fault", "note"),
+    [
+        (HAS_80, ("8.0",), {}, False, False),
+        (HAS_80, ("8.0", "9.0"), {}, True, False),
+        (HAS_80, ("8.0", "9.0"), {"required": False}, False, True),
+        (HAS_80, ("12.0",), {"required": False}, True, False),
+        (HAS_80, ("8.6", "9.0"), {"exact": False, "required": False}, False, False),
+        (HAS_80, ("8.6", "9.0"), {"exact": False}, False, True),
+        (HAS_80, ("8.0+PTX",), {"exact": False}, True, False),
+        (HALF_90, ("8.0", "9.0"), {}, True, False),
+        (HALF_90, ("8.0", "9.0"), {"required": False}, False, False),
+        (HALF_90, ("8.0",), {}, False, True),
+    ],
+)
+def test_code_for_an_architecture_is_its_own_or_one_that_it_runs(
+    facts: LibraryFacts, archs: tuple[str, ...], changes: dict[str, bool], fault: bool, note: bool
+) -> None:
+    found = judge_archs(facts, replace(Wanted(archs=archs), **changes))  # type: ignore[arg-type]
+    assert (bool(found.reason), bool(found.note)) == (fault, note)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from groundwork.errors import UsageError
@@ -54,22 +54,19 @@ def compile_jobs(
 
 
 class Budget:
-    """Compile jobs that tasks share; their number is chosen when the first task starts. Not thread-safe.
+    """Compile jobs that tasks share; not thread-safe. A task gets its share when it starts and keeps it.
 
-    A task gets its share when it starts and keeps it. ``tasks``: how many tasks run at a time.
+    ``tasks``: how many tasks run at a time. ``heavy_jobs``: how many jobs may compile heavy objects; 0 for all.
     """
 
-    def __init__(self, choose: Callable[[], Jobs], *, tasks: int = 1) -> None:
-        self._choose, self._tasks = choose, tasks
-        self.count = 0  #: 0 before the number is chosen
-        self._taken = 0
+    def __init__(self, count: int, *, tasks: int = 1, heavy_jobs: int = 0) -> None:
+        self.heavy_jobs = heavy_jobs
+        self._count, self._tasks, self._taken = count, tasks, 0
 
     def acquire(self, *, last: bool) -> int:
         """Return a task's share, 0 if no job is free; the last task to start gets all free jobs."""
-        if not self.count:
-            self.count = self._choose().count
-        free = max(0, self.count - self._taken)
-        share = free if last else min(free, -(-self.count // self._tasks))
+        free = max(0, self._count - self._taken)
+        share = free if last else min(free, -(-self._count // self._tasks))
         self._taken += share
         return share
 
@@ -78,8 +75,9 @@ class Budget:
         self._taken -= share
 
     def halve(self) -> int:
-        """Halve the number of jobs after memory ran out; return the new number, or 0 if it was 1."""
-        if self.count <= 1:
+        """Halve both numbers of jobs after memory ran out; return the new number of jobs, or 0 if it was 1."""
+        self.heavy_jobs -= self.heavy_jobs // 2
+        if self._count <= 1:
             return 0
-        self.count //= 2
-        return self.count
+        self._count //= 2
+        return self._count

@@ -15,7 +15,7 @@ import pytest
 from tiny import kept_sentences
 
 from groundwork.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError
-from groundwork.jobs import Budget, Jobs
+from groundwork.jobs import Budget
 from megabuild.engine.archive import Archive
 from megabuild.run import graph
 from megabuild.run.graph import Graph, Inbox, Stopped, TaskResult, Work
@@ -59,7 +59,7 @@ class Run:
         self._inbox: Inbox = queue.SimpleQueue()
         self.publishing: BaseException | None = None
         self.published: list[str] = []
-        self._budget = Budget(lambda: Jobs(count=jobs, reason=""), tasks=tasks)
+        self._budget = Budget(jobs, tasks=tasks)
 
     def add(
         self, name: str, *, errors: list[Exception] | None = None, duration: float = 0.02,

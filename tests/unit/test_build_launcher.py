@@ -9,15 +9,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from groundwork.jobs import Jobs
-from megabuild.plan.plan import Plan
+from groundwork.jobs import Budget
 from megabuild.run.launcher import COMPILER_LAUNCHER, HEAVY_GATE, write_launcher
-from megabuild.run.pytorch import MemoryBudget
 
 FLASH = "torch_cuda.dir/aten/src/ATen/native/transformers/cuda/flash_attn/kernels/a{}.cu.o"
 #: Notes when it begins and ends; the object is its last word.
@@ -181,9 +177,7 @@ def test_a_build_that_spoils_the_slots_is_compiled_all_the_same(compiles: Compil
 
 
 def test_both_numbers_are_halved_where_memory_ran_out() -> None:
-    plan = cast(Plan, SimpleNamespace(jobs=Jobs(count=16, reason=""), heavy_jobs=3))
-    budget = MemoryBudget(plan)
-    budget.acquire(last=True)
+    budget = Budget(16, heavy_jobs=3)
     found = []
     while jobs := budget.halve():
         found.append((jobs, budget.heavy_jobs))

@@ -114,14 +114,14 @@ class Driver:
         done |= plan.existing | set(map(name_of_test, plan.existing))
         if plan.missing:
             self._pytorch = PyTorchBuild(run, self._shelf)
-            budget = Budget(lambda: plan.jobs, tasks=_TESTS_AT_ONCE)
+            budget = Budget(plan.jobs.count, tasks=_TESTS_AT_ONCE)
             tested = (item for item in plan.items if item.package.file_name not in plan.existing)
             works = [self._pytorch.work, *(package_test(run, budget, self._shelf, item) for item in tested)]
         else:
             done.add(PYTORCH)
             make_torch_channel(plan, plan.options.state / TESTS)
 
-        budget = Budget(lambda: plan.jobs, tasks=_AT_ONCE)
+        budget = Budget(plan.jobs.count, tasks=_AT_ONCE)
         for task in plan.missing_tasks:
             if task.how == "nothing":
                 self._failed[task.name] = BuildError(task.reason)

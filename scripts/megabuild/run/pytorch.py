@@ -25,19 +25,6 @@ from megabuild.status.status import logger
 NAME = "pytorch"
 
 
-class MemoryBudget(Budget):
-    """The compile jobs of PyTorch's task, and how many of them may compile heavy objects."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(lambda: plan.jobs)
-        self.heavy_jobs = plan.heavy_jobs
-
-    def halve(self) -> int:
-        """Halve both limits; return the new number of jobs, or 0 if it was 1."""
-        self.heavy_jobs -= self.heavy_jobs // 2
-        return super().halve()
-
-
 class PyTorchBuild:
     """Builds PyTorch's packages; its output goes into the run's own log.
 
@@ -46,7 +33,7 @@ class PyTorchBuild:
 
     def __init__(self, run: RunContext, shelf: Shelf) -> None:
         self._run, self._shelf = run, shelf
-        self._budget = MemoryBudget(run.plan)
+        self._budget = Budget(run.plan.jobs.count, heavy_jobs=run.plan.heavy_jobs)
         self._seconds: dict[str, float] = {}
         # of the last attempt: each one's plan lacks the packages that are published meanwhile
         self._plan, self._parser = run.plan, Parser()

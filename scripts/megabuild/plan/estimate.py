@@ -94,17 +94,13 @@ def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]
     compiles = options.own and not options.rehearse and provider_of(options.config).compiles
     if not compiles or os.environ.get("TORCH_CCACHE") == "none":
         return SharedObjects()
-    others = [replace(options, config=replace(options.config, name=name)) for name in available(options.root)]
     full = (options.cache / "objects" / options.objects_name).is_dir()
-    names = [
-        other.config.name
-        for other in others
-        if other.config.name in options.earlier or (full and _last_run_file(other).is_file())
-    ]
     compiled = []
-    for name in names:
-        with suppress(ConfigError):  # an unreadable config has an error of its own
-            compiled.append(load(options.root, name))
+    for name in available(options.root):
+        other = replace(options, config=replace(options.config, name=name))
+        if name in options.earlier or (full and _last_run_file(other).is_file()):
+            with suppress(ConfigError):  # an unreadable config has an error of its own
+                compiled.append(load(options.root, name))
     return shared_objects(options.config, compiled, overrides)
 
 

@@ -6,7 +6,6 @@ import os
 import queue
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from groundwork import files
 from groundwork.errors import BuildError, DeadlineError, MegabuildError, OutOfSpaceError
@@ -22,6 +21,7 @@ from megabuild.plan.plan import LastRun, Plan
 from megabuild.plan.planning import compare_with_disk, make_plan
 from megabuild.run import store_transfer
 from megabuild.run.attempt import RunContext
+from megabuild.run.build_output import Parser
 from megabuild.run.extension import extension_work, make_torch_channel
 from megabuild.run.graph import Graph, Inbox, TaskResult, Work
 from megabuild.run.logfile import LogFile
@@ -54,16 +54,13 @@ class Driver:
         self.status = status
         status.record.log = str(log.path)
         self._show_plan()
-        if self._is_done():
+        if self._plan.is_done:
             status.keeps_file = has_ended_well(plan.options.state)
         else:
             log.become_latest()
             logger.info("log: %s", display(log.path))
         for problem in damage:
             logger.warning("%s", problem)
-
-    def _is_done(self) -> bool:
-        return self._plan.is_done
 
     def _show_plan(self) -> None:
         """Pass the planned packages to the status, at the start and after each change of the plan."""
@@ -76,7 +73,7 @@ class Driver:
     def go(self) -> None:
         """Check, build and publish; then upload to the store."""
         try:
-            if not self._is_done():
+            if not self._plan.is_done:
                 self._build()
         except (DeadlineError, OutOfSpaceError):  # no time, or no space, to upload
             raise
@@ -94,7 +91,7 @@ class Driver:
             self._show_plan()
         self._plan = store_transfer.fetch(self._plan, os.environ, self.status)
         self._show_plan()
-        if self._is_done():
+        if self._plan.is_done:
             return
         plan = self._plan
         isolation = plan.usable_isolation()
@@ -185,8 +182,7 @@ class Driver:
         plan, options = self._plan, self._plan.options
         rows = package_results(plan, self._failed)
         ok = not error and all(row.status in ("built", "skipped") for row in rows)
-        figures: dict[str, Any] = {"staging": plan.staging_decision.decision}
-        figures |= self._pytorch.figures if self._pytorch else {}
+        attempt, parser = (self._pytorch.plan, self._pytorch.parser) if self._pytorch else (plan, Parser())
         if ok and plan.compiles_staging:
             time_left = self.status.time_left
             last = LastRun(seconds=time_left.seconds, passed=time_left.passed, pythons=plan.rounds)
@@ -198,9 +194,11 @@ class Driver:
             seconds=round(time.monotonic() - self._began, 1),
             log=self._log.path,
             channel=options.packages,
+            staging=attempt.staging_decision.decision,
+            staging_seconds=round(parser.staging_seconds, 1),
+            swaps=parser.swaps,
             slowest_steps=slowest_steps,
             error=error,
             use=install_line(plan, rows),
             failures=tuple(why.failure for why in self._failed.values() if why.failure),
-            **figures,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 import threading
-from typing import Any
 
 from groundwork.errors import SwapRefused
 from groundwork.jobs import Budget
@@ -35,41 +34,32 @@ class PyTorchBuild:
         self._run, self._shelf = run, shelf
         self._budget = Budget(run.plan.jobs.count, heavy_jobs=run.plan.heavy_jobs)
         self._seconds: dict[str, float] = {}
-        # of the last attempt: each one's plan lacks the packages that are published meanwhile
-        self._plan, self._parser = run.plan, Parser()
+        self.plan = run.plan  #: of the last attempt: lacks the packages that were published before
+        self.parser = Parser()  #: of the last attempt
 
     @property
     def work(self) -> Work:
         """The task."""
-        files = [item.package.file_name for item in self._plan.items]
+        files = [item.package.file_name for item in self.plan.items]
         return Work(name=NAME, run=self._build, budget=self._budget, provides=files, vital=True)
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The task's fields of the run's summary."""
-        return {
-            "staging": self._plan.staging_decision.decision,
-            "staging_seconds": round(self._parser.staging_seconds, 1),
-            "swaps": self._parser.swaps,
-        }
 
     def _build(self, jobs: int, stop: threading.Event) -> TaskResult:
         """Build the missing packages; retry with a new staging if the swap refuses a tree that was reused unchecked."""
         result = self._attempt(jobs, stop)
-        if isinstance(result.error, SwapRefused) and self._plan.staging_decision.decision == "reuse":
-            output_folder.drop_stagings(self._plan.options.state / "out")
+        if isinstance(result.error, SwapRefused) and self.plan.staging_decision.decision == "reuse":
+            output_folder.drop_stagings(self.plan.options.state / "out")
             headline = result.error.message.splitlines()[0]
             logger.warning("%s: retrying: staging runs again with the tree's objects", headline)
             result = self._attempt(jobs, stop)
         return result
 
     def _attempt(self, jobs: int, stop: threading.Event) -> TaskResult:
-        plan = self._plan = compare_with_disk(self._run.plan)
+        plan = self.plan = compare_with_disk(self._run.plan)
         options, state = plan.options, plan.options.state
         if not plan.missing:
             return TaskResult(seconds={})
         with self._shelf.building(), Attempt(self._run, NAME, state, jobs=jobs, stop=stop) as attempt:
-            self._parser = attempt.parser
+            self.parser = attempt.parser
             build = PackageBuild(attempt, plan, plan.items, self._seconds, shelf=self._shelf)
             sandbox = make_sandbox_paths(
                 plan, self._run.isolation, state=state, recipe=options.recipe,

@@ -22,18 +22,15 @@ _SECONDS = 600  # the first use of PTX-only code compiles it
 def examine(environment: Path) -> dict[str, Any]:
     """Run an environment's torch and extensions on this machine's GPUs; return verify-gpu's JSON document.
 
+    :mod:`gpu_tools.verify.gpu_probe` runs in the environment's Python.
+
     Raises UsageError: The folder is not an environment with Python.
     """
-    return compare_with_gpus(environment, probe(environment))
-
-
-def probe(environment: Path) -> dict[str, Any]:
-    """Run :mod:`gpu_tools.verify.gpu_probe` in an environment; return its JSON, or ``failed`` with the reason."""
     names = ("python", f"python{find_python(environment).python}", "python3")
     interpreter = next((path for name in names if (path := environment / "bin" / name).exists()), None)
     if interpreter is None:
         raise UsageError(f"{environment}: no bin/python", "pass the folder of a conda environment or a venv")
-    return _run_probe(interpreter)
+    return compare_with_gpus(environment, _run_probe(interpreter))
 
 
 def find_native_archs() -> tuple[str, ...]:
@@ -63,6 +60,7 @@ def replace_native(arch_list: str) -> str:
 
 
 def _run_probe(interpreter: Path, *arguments: str) -> dict[str, Any]:
+    """Return the probe's JSON, or ``failed`` with the reason."""
     done = process.run([str(interpreter), "-I", gpu_probe.__file__, *arguments], timeout=_SECONDS)
     if done.returncode == process.TIMED_OUT:
         return {"failed": f"no answer after {_SECONDS} seconds"}

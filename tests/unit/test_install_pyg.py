@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -207,6 +208,33 @@ def test_a_compile_ends_with_its_wheel_or_its_cause(
         return
     with pytest.raises(result):
         builder.build(tmp_path / "source", tmp_path / "log", os.environ)
+
+
+@pytest.mark.parametrize(
+    ("programs", "has", "extension", "missing"),
+    [
+        ({}, {}, "torch_scatter", ["ninja", "setuptools"]),
+        ({"ninja": "1.12.1"}, {"setuptools": "65", "wheel": "0.40"}, "torch_scatter", ["ninja"]),
+        ({"ninja": "1.13.0.git"}, {"setuptools": "70.1"}, "torch_scatter", []),
+        ({"ninja": "1.13.0", "cmake": "3.18.4"}, {"setuptools": "80"}, "pyg_lib", []),
+        ({"ninja": "1.13.0", "cmake": "3.16.3"}, {"setuptools": "69"}, "pyg_lib", ["setuptools", "cmake"]),
+    ],
+)
+def test_build_tools_that_are_missing_or_too_old_are_installed_aside(
+    programs: dict[str, str], has: dict[str, str], extension: str, missing: list[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    python = fake_python(tmp_path, f'echo "$@" > {tmp_path}/asked')
+    for name, version in programs.items():
+        (python.parent / name).write_text(f"#!/bin/sh\necho {name} version {version}\n")
+        (python.parent / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(python.parent))
+    user = environment(interpreter=python, distributions={"pip": "25", **has})
+    builder = Builder(environment=user, jobs=1, folder=tmp_path, objects=tmp_path)
+    builder.prepare(find(extension), Pip(environment=user, temporary=tmp_path))
+    asked = (tmp_path / "asked").read_text().split() if missing else []
+    assert [re.split(r"[<>=]", word)[0] for word in asked if re.search(r"\w[<>]=", word)] == missing
+    assert (f"{tmp_path}/tools" in asked) == bool(missing)
 
 
 def test_an_interrupted_compile_ends_with_its_compiler(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_outdated_configs_are_named_and_rewritten(tmp_path: Path, repository: Pa
     assert [line.split() for line in result.lines[:3]] == shown
     assert "configs --write" in result.lines[-1]
     written = compared(tmp_path, mend=True)
-    assert written.document == {"outdated": states}
+    assert (written.format, written.document) == ("configs", {"outdated": states})
     assert [line.split() for line in written.lines] == [
         ["wrote", "linux_64_cpu"], ["deleted", "mine"], ["wrote", "osx_64_cpu"],
     ]  # fmt: skip

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import future
 import pytest
+from rattler import AboutJson
+from rattler.package_streaming import extract
 from tiny import ROOT, Tiny, make_channel, provider
 
 from megabuild.plan import planning
@@ -44,6 +46,11 @@ def test_packages_are_built_once_and_fetched_elsewhere(tiny: Tiny, monkeypatch: 
     assert summary.swaps == {"3.11": {"steps": 3, "core": 0}, "3.12": {"steps": 3, "core": 0}}
     assert len([text for text in tiny.sentences() if ": tested in" in text]) == 3
     assert "[1/6 0.5s] Building C object" in tiny.log_text()
+    (library,) = tiny.options().packages.glob("*/tinylib-*")
+    extract(library, tiny.output / "library")
+    assert AboutJson.from_package_directory(tiny.output / "library").channels == [], (
+        "a folder of this machine"
+    )
     state, built = tiny.options().state, published(tiny)
     assert json.loads((state / "run.json").read_text())["ok"] is True
     ended = json.loads((state / "state.json").read_text())

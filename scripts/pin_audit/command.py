@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +19,8 @@ from megabuild.configs.config import available, load
 from pin_audit import feedstock, snapshots
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, Report, insert, markdown, to_document
 from pin_audit.facts import SourceOutcome
-from pin_audit.meta_yaml import names_of
 from pin_audit.name_map import names
-from pin_audit.recipe_lines import names_in, read_text, requirement_lines
+from pin_audit.recipe_lines import names_in
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.rows import STATUSES, Status
@@ -184,13 +184,8 @@ class Session:
         else:
             audited = target(package, self.pinned, self.root, version=version)
         recipe: tuple[str, ...] = ()
-        try:
-            if audited.recipe and audited.recipe.name == "recipe.yaml":
-                recipe = names_in(requirement_lines(audited.recipe, self.root))
-            elif audited.recipe:
-                recipe = names_of(read_text(audited.recipe, self.root))
-        except AuditError:
-            pass  # the source recipe_pins reports it
+        with contextlib.suppress(AuditError):  # the source recipe_pins reports it
+            recipe = names_in(audited.recipe, self.root) if audited.recipe else ()
         built = {build.name for build in audited.builds}
         return AuditRequest(
             target=audited,

@@ -11,6 +11,7 @@ from groundwork import files
 from groundwork.errors import AuditError, IntegrityError
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.facts import Where
+from pin_audit.meta_yaml import names_of
 
 _KEY = re.compile(r"^([A-Za-z_][\w.-]*):")
 _ITEM = re.compile(r"""^\s*-\s+["']?([^#"']*?)["']?\s*(?:#.*?(?:\[(?P<selector>[^\]]+)\])?\s*)?$""")
@@ -99,9 +100,11 @@ def key_lines(root: Path) -> Keys:
     return keys
 
 
-def names_in(lines: Sequence[Line]) -> tuple[str, ...]:
-    """Return the names of all packages that requirements name in plain text."""
-    words = (re.split(r"[ =<>!~]", line.value, maxsplit=1)[0] for line in lines)
+def names_in(recipe: Path, root: Path | None = None) -> tuple[str, ...]:
+    """Return the names of all packages that a recipe's requirements name in plain text. Raises AuditError."""
+    if recipe.name == "meta.yaml":
+        return names_of(read_text(recipe, root))
+    words = (re.split(r"[ =<>!~]", line.value, maxsplit=1)[0] for line in requirement_lines(recipe, root))
     return tuple(sorted({word for word in words if re.fullmatch(r"[a-z0-9][\w.-]*", word)}))
 
 

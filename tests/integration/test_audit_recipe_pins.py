@@ -125,7 +125,7 @@ def test_lines_are_found_in_blocks_and_branches(tmp_path: Path) -> None:
     lines = requirement_lines(recipe)
     found = {(line.value, line.number) for line in lines}
     assert found >= {("zlib", 3), ("fmt <12", 5), ("fmt >=12", 6), ("gmp", 6), ("${{ compiler('c') }}", 7)}
-    assert names_in(lines) == ("fmt", "gmp", "zlib")
+    assert names_in(recipe) == ("fmt", "gmp", "zlib")
 
 
 def test_a_rendered_requirement_is_found_by_what_stands_there_literally() -> None:

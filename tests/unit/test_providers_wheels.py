@@ -109,6 +109,15 @@ def test_nothing_is_written_outside_the_environment(tmp_path: Path, name: str, e
     assert not list(tmp_path.rglob("evil")) + list(tmp_path.rglob("b"))
 
 
+@pytest.mark.parametrize("target", ["evil", "", "evil:", ":main", "os system:x"])
+def test_an_entry_point_without_a_function_is_refused(tmp_path: Path, target: str) -> None:
+    content = {"evil-1.dist-info/entry_points.txt": f"[console_scripts]\nevil = {target}\n"}
+    with pytest.raises(IntegrityError):
+        unpack.library(
+            _wheel_file(tmp_path / "evil-1-py3-none-any.whl", content), tmp_path / "env", "modules"
+        )
+
+
 def _wheel(name: str, tag: str = "py3-none-any", *requires: str, version: str = "1.0") -> Wheel:
     return Wheel(
         name=name, version=version, file_name=f"{name}-{version}-{tag}.whl", sha256=f"{name}{tag}",

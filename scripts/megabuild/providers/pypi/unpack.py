@@ -112,10 +112,13 @@ def _fix_shebang(script: Path) -> None:
 
 def _write_entry_points(metadata: Path, folder: Path) -> None:
     for entry in PathDistribution(metadata).entry_points.select(group="console_scripts"):
-        name, attribute = entry.name, entry.attr
+        name, target = entry.name, entry.pattern.match(entry.value)
+        if target is None or not target["attr"]:
+            raise IntegrityError(f"{metadata.name}: entry point {name}: not MODULE:FUNCTION", _REMEDY)
         if name in ("", ".", "..") or PurePosixPath(name).name != name:
             raise IntegrityError(f"{metadata.name}: entry point outside bin/: {name}", _REMEDY)
-        script = _ENTRY_POINT.format(module=entry.module, top=attribute.split(".")[0], attribute=attribute)
+        module, attribute = target["module"], target["attr"]
+        script = _ENTRY_POINT.format(module=module, top=attribute.split(".")[0], attribute=attribute)
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(_LAUNCHER + script)
         (folder / name).chmod(0o755)

@@ -23,7 +23,7 @@ from groundwork.files import link, sha256
 from groundwork.network import resolver
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
-from megabuild.providers import catalogue
+from megabuild.providers import catalogue, local_channel
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.command import each
 from megabuild.providers.environment import machine_platform
@@ -326,7 +326,7 @@ def test_a_survey_downloads_no_wheel_of_pytorch(
     pythons = {python: _interpreter(python) for python in ("3.11", "3.12")}
     monkeypatch.setattr(interpreters, "some_of", lambda *_: pythons)
     monkeypatch.setattr(WheelProvider, "nvidia", nvidia)
-    monkeypatch.setattr(WheelProvider, "make_channel", lambda *_, **__: channel)
+    monkeypatch.setattr(local_channel, "make", lambda *_, **__: channel)
     config = load(repository, "linux_64_cuda130_wheel")
     provider = WheelProvider(
         ProviderRequest(config=config, planned=[], cache=tmp_path / "c", report=lambda _: None)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 from msgspec import structs
@@ -16,6 +17,7 @@ from groundwork.text import plain
 from pin_audit.facts import (
     UPSTREAM,
     CiPin,
+    Column,
     FeedstockPin,
     GlobalPin,
     Migration,
@@ -38,11 +40,6 @@ from pin_audit.versions import newest
 FORMAT, FORMAT_VERSION = "audit", 4
 BEGIN, END = "<!-- audit:begin -->", "<!-- audit:end -->"
 _BETWEEN = re.compile(rf"(?<={BEGIN}\n)(?:.*\n)*?(?={END}$)", re.MULTILINE)
-_COLUMNS: dict[str, tuple[type, ...]] = {
-    "upstream": (*UPSTREAM, TagCommit, UpstreamArchs),
-    "recipe": (RecipePin, RecipeCommit, RecipeArchs),
-    "conda-forge": (GlobalPin, FeedstockPin, Newest),
-}
 _PYTHON = re.compile(r"(?<![\w.])3\.(\d+)(?:\.\*)?(?: \*_cp3\d+(t)\b)?")
 _FREE = re.compile(r"_cp3\d+t\b")  # a build of Python without the GIL
 
@@ -86,8 +83,8 @@ def _package(audit: Audit) -> dict[str, object]:
 
     def row_document(row: AuditRow) -> dict[str, object]:
         cells = {
-            column: [places[id(fact)] for fact in row.facts if isinstance(fact, kinds)]
-            for column, kinds in _COLUMNS.items()
+            column: [places[id(fact)] for fact in row.facts if fact.column == column]
+            for column in get_args(Column)
         }
         document: dict[str, object] = {
             "name": row.name,

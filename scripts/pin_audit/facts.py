@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from megabuild.configs.config import Config
 
+Column = Literal["upstream", "recipe", "conda-forge"]
 COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 Converted = TypeVar("Converted", bound=type[Struct])
@@ -129,6 +130,7 @@ class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
     """One value of one dependency, in one place."""
 
     who: ClassVar[str] = ""  #: the source's name in the table
+    column: ClassVar[Column]  #: its column in the table
 
     name: str  #: as the source calls it: ``third_party/fmt``, ``typing-extensions``, ``libprotobuf``
     value: str = ""  #: as it is shown: ``v2.1.0-705-ga6bfc23``, ``>=4.10.0``, ``*`` for any version
@@ -145,7 +147,7 @@ class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
 class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
     """A commit that upstream vendors, described by its tag or the nearest one, and the repository's address."""
 
-    who = "submodule"
+    who, column = "submodule", "upstream"
 
     commit: str = ""
     address: str = ""
@@ -160,13 +162,13 @@ class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
 class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):
     """The commit of upstream's tag."""
 
-    who = "tag"
+    who, column = "tag", "upstream"
 
 
 class Requirement(Fact, frozen=True, kw_only=True, tag="requirement"):
     """A Requires-Dist of upstream's wheel."""
 
-    who = "wheel"
+    who, column = "wheel", "upstream"
 
     extras: tuple[str, ...] = ()
 
@@ -174,7 +176,7 @@ class Requirement(Fact, frozen=True, kw_only=True, tag="requirement"):
 class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
     """A version that upstream's CI builds or tests with; ``what`` is its role: ``of the wheels``."""
 
-    who = "CI"
+    who, column = "CI", "upstream"
 
     what: str = ""
 
@@ -187,6 +189,8 @@ class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
 class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
     """A requirement of rendered variants, in the sections ``build``, ``host``, ``run``, ``constraint``."""
 
+    column = "recipe"
+
     sections: tuple[str, ...] = ()
     #: Whether the recipe's own conda_build_config.yaml sets the value.
     chosen: bool = False
@@ -196,6 +200,8 @@ class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
 class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
     """A git revision that a recipe builds from."""
 
+    column = "recipe"
+
     address: str = ""  #: of the repository
     recipe: str = ""  #: the recipe's package
     version: str = ""  #: of the audited package, as this repository builds it
@@ -203,6 +209,8 @@ class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
 
 class GlobalPin(Fact, frozen=True, kw_only=True, tag="global-pin"):
     """A pin of conda-forge-pinning, with all values of the key in that scope."""
+
+    column = "conda-forge"
 
     values: tuple[str, ...] = ()
 
@@ -217,15 +225,19 @@ class Migration(GlobalPin, frozen=True, kw_only=True, tag="migration"):
 class FeedstockPin(Fact, frozen=True, kw_only=True, tag="feedstock-pin"):
     """The value of a key in the rendered configs of conda-forge's own feedstock."""
 
+    column = "conda-forge"
+
 
 class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
     """The newest version in the channel."""
+
+    column = "conda-forge"
 
 
 class UpstreamArchs(Fact, frozen=True, kw_only=True, tag="upstream-archs"):
     """GPU architectures of upstream's wheels: ``9.0``, ``12.0+PTX``; if they are no list, ``value`` has the text."""
 
-    who = "CI"
+    who, column = "CI", "upstream"
 
     archs: tuple[str, ...] = ()
     what: str = ""
@@ -233,6 +245,8 @@ class UpstreamArchs(Fact, frozen=True, kw_only=True, tag="upstream-archs"):
 
 class RecipeArchs(Fact, frozen=True, kw_only=True, tag="recipe-archs"):
     """GPU architectures that the recipe builds for."""
+
+    column = "recipe"
 
     archs: tuple[str, ...] = ()
 

@@ -19,18 +19,19 @@ from pin_audit.request import AuditRequest
 
 #: A source: its outcome needs no name.
 Read = Callable[[AuditRequest], SourceOutcome]
-#: Sources that read only this repository.
-OWN = ("recipe_pins", "recipe_commits", "recipe_archs")
 _AT_ONCE = 8
 _GRACE = 3.0  # seconds after the time limit, for sources to end by themselves
 
 
-def _find_readers() -> dict[str, Read]:
+def _find_readers(attribute: str) -> dict[str, Read]:
     modules = pkgutil.iter_modules([str(Path(__file__).with_name("sources"))], f"{__package__}.sources.")
-    return {name: read for module in modules for name, read in import_module(module.name).READERS.items()}
+    tables = (getattr(import_module(module.name), attribute, {}) for module in modules)
+    return {name: read for table in tables for name, read in table.items()}
 
 
-READERS = _find_readers()
+#: Sources that read only the audited repository.
+OWN = _find_readers("OWN_READERS")
+READERS = _find_readers("READERS") | OWN
 SOURCES = tuple(READERS)
 
 

@@ -10,19 +10,21 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_args
 
 import psutil
 import pytest
-from audit_samples import MADE, asks, has, pinned, report, vendors, wheel
+from audit_samples import MADE, asks, build, has, pinned, report, vendors, wheel
+from msgspec import structs
 
 from command_line.audit import fit_tables, package_names, status_names
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import UnknownError, UsageError, VerdictError
-from pin_audit.audit_report import BEGIN, END, insert, markdown, table, to_document
-from pin_audit.facts import AnyFact, Scope, SourceOutcome, UpstreamArchs
+from pin_audit.audit_report import BEGIN, END, cells, insert, markdown, table, to_document
+from pin_audit.facts import AnyFact, Column, Fact, Scope, SourceOutcome, UpstreamArchs
 from pin_audit.name_map import names, plain
-from pin_audit.rows import Status
+from pin_audit.rows import AuditRow, Status
 from pin_audit.run_sources import SOURCES
 
 CONFLICT = (wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3"))
@@ -219,3 +221,18 @@ def test_warnings_of_sources_are_shown_beside_the_report(
     monkeypatch.setattr("pin_audit.command.make", lambda *_, **__: stale)
     assert call() == 0
     assert "a stale copy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", get_args(AnyFact))
+def test_each_kind_of_fact_has_a_cell_in_its_column(kind: type[Fact]) -> None:
+    lists: dict[str, Any] = {
+        field.name: ("9.0",) for field in structs.fields(kind) if field.name in ("archs", "values")
+    }
+    builds = (build("linux_64_cuda130"),)
+    row = AuditRow(
+        name="x", facts=(kind(name="x", value="9.0", **lists),), builds=builds, entry=names().entry("x")
+    )
+    columns = zip(get_args(Column), cells(row), strict=False)
+    assert {column: [part.text for part in parts] for column, parts in columns if parts} == {
+        kind.column: ["9.0"]
+    }

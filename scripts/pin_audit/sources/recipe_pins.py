@@ -190,4 +190,4 @@ def _commits_of(name: str, recipe: Path, request: AuditRequest) -> Iterator[Reci
         )
 
 
-READERS = {"recipe_pins": read, "recipe_commits": read_commits, "recipe_archs": read_archs}
+OWN_READERS = {"recipe_pins": read, "recipe_commits": read_commits, "recipe_archs": read_archs}

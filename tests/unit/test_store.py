@@ -40,7 +40,7 @@ def test_a_file_comes_back_in_parts(here: Store, content: Path, tmp_path: Path) 
     record = here.find("a/b")
     assert record is not None
     assert (record.size, len(record.files["content"].parts)) == (3500, 4)
-    [*here.fetch(record.files["content"], tmp_path / "back")]
+    assert [*here.fetch(record.files["content"], tmp_path / "back")] == [1000, 2000, 3000, 3500]
     assert (tmp_path / "back").read_bytes() == content.read_bytes()
 
 

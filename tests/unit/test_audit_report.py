@@ -22,7 +22,7 @@ from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import UnknownError, UsageError, VerdictError
 from pin_audit.audit_report import BEGIN, END, cells, insert, markdown, table, to_document
-from pin_audit.facts import AnyFact, Column, Fact, Scope, SourceOutcome, UpstreamArchs
+from pin_audit.facts import AnyFact, Column, Scope, SourceOutcome, UpstreamArchs
 from pin_audit.name_map import names, plain
 from pin_audit.rows import AuditRow, Status
 from pin_audit.run_sources import SOURCES
@@ -224,7 +224,7 @@ def test_warnings_of_sources_are_shown_beside_the_report(
 
 
 @pytest.mark.parametrize("kind", get_args(AnyFact))
-def test_each_kind_of_fact_has_a_cell_in_its_column(kind: type[Fact]) -> None:
+def test_each_kind_of_fact_has_a_cell_in_its_column(kind: type[AnyFact]) -> None:
     lists: dict[str, Any] = {
         field.name: ("9.0",) for field in structs.fields(kind) if field.name in ("archs", "values")
     }

@@ -20,7 +20,8 @@ from conda_wheels import built, licences, simple_index, tools, wheel_tree
 from conda_wheels.make_wheels import Request, make
 from conda_wheels.wheels_report import WheelIndex, result
 from cuda_code.elf_file import opened
-from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
+from groundwork.errors import BuildError, BusyError, ConfigError, IntegrityError, UsageError
+from groundwork.files import FileLock
 from groundwork.wheel_file import pack, unpack, why_broken
 from megabuild.plan import published
 from megabuild.providers.debian.root import DebianRoot
@@ -135,6 +136,11 @@ def test_nothing_is_made_twice_and_former_wheels_stay(own: Path) -> None:
     document: Any = result(again, 1.0).to_json()
     assert [(row["project"], row["made"]) for row in document["wheels"]] == [("torch", False), (SPLINE, True)]
     assert why_broken(wheel(own, SPLINE)) == ""
+
+
+def test_a_second_process_makes_no_wheels(own: Path) -> None:
+    with FileLock(own / "wheels" / world.CONFIG / ".lock"), pytest.raises(BusyError):
+        made(own)
 
 
 def test_a_package_that_rotted_becomes_no_wheel(own: Path) -> None:

@@ -94,6 +94,13 @@ def test_files_belong_to_the_caller_with_every_kind_of_engine(
     assert container.environment({}).get("HOST_USER_ID") == told
 
 
+def test_a_container_is_removed_until_it_is_gone(programs: Path, tmp_path: Path) -> None:
+    lists_it_once = f'[ "$1" != ps ] || [ -e {tmp_path}/gone ] || {{ : > {tmp_path}/gone; echo 1f2e; }}'
+    (programs / "docker").write_text(f'#!/bin/sh\necho "$1 $2" >> {tmp_path}/asked\n{lists_it_once}\n')
+    docker().stop("build")
+    assert (tmp_path / "asked").read_text().split("\n") == ["rm --force", "ps --all"] * 2 + [""]
+
+
 def test_a_mount_that_cannot_work_is_named_before_anything_starts(programs: Path, tmp_path: Path) -> None:
     for isolation in (Host(), docker(), Bubblewrap(root=tmp_path)):
         with pytest.raises(IsolationError, match="nowhere: "):

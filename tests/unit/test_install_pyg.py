@@ -23,6 +23,7 @@ from groundwork.errors import (
     OutOfSpaceError,
     PreflightError,
     ProviderError,
+    UnknownError,
     UsageError,
 )
 from groundwork.network.index import File
@@ -313,6 +314,13 @@ def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str,
     done = call(invocation, "install-pyg", *arguments)
     assert done.exit_code == UsageError.exit_code
     assert done.stderr.startswith(f"error: {message}\nhint: ")
+
+
+def test_native_architectures_need_a_gpu(tmp_path: Path, invocation: Invocation) -> None:
+    facts = {**FACTS, "torch": {**TORCH, "devices": []}}
+    python = fake_python(tmp_path, f"echo '{json.dumps(facts)}'")
+    result = invoke("--python", str(python), "--arch-list", "native", invocation=invocation)
+    assert isinstance(result.exception, UnknownError)
 
 
 def test_versions_come_from_the_matrix_and_order_from_need(repository: Path) -> None:

@@ -33,6 +33,6 @@ def test_the_accelerator_is_that_of_a_linked_library_or_of_a_section(
     file = library(tmp_path / "x.cpython-313t.so", code, str(library(tmp_path / linked, "int a;")))
     facts = library_facts.read(file, file.name)
     assert facts is not None
-    assert (facts.other, facts.cuda_runtime) == (other, runtime)
+    assert (facts.other, facts.cuda_runtime, facts.links_cuda) == (other, runtime, runtime is not None)
     assert (facts.machine, facts.uses_python) == (os.uname().machine, True)
     assert facts.pythons[0][0] == "3.13t"

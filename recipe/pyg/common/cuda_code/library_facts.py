@@ -23,7 +23,7 @@ _RUNTIME = re.compile(r"libcudart(?:[.-][0-9a-f]{8})?\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d\.\d+t?)")
 #: Evidence for a Python version: paths of headers in the library.
 TORCH_HEADERS = "the torch headers it was compiled with"
-_CUDA_LIBRARIES = ("libcudart.so", "libc10_cuda.so", "libtorch_cuda.so")
+_TORCH_CUDA = ("libc10_cuda.so", "libtorch_cuda.so")
 #: Accelerators that verify does not support, by the libraries that their builds link to.
 _OTHERS = (
     (re.compile(r"lib(?:amdhip64|hiprtc|torch_hip|c10_hip|rocblas|hipblas|MIOpen)\b"), "ROCm"),
@@ -66,8 +66,8 @@ class LibraryFacts:
 
     @property
     def links_cuda(self) -> bool:
-        """Whether it links to CUDA, or to torch's CUDA libraries."""
-        return any(name.startswith(_CUDA_LIBRARIES) for name in self.needed)
+        """Whether it links to CUDA's runtime, also a copy that auditwheel renamed, or to torch's CUDA libraries."""
+        return self.cuda_runtime is not None or any(name.startswith(_TORCH_CUDA) for name in self.needed)
 
     @property
     def uses_python(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from audit_samples import audit, has
 
-from pin_audit.audit_report import cells
+from pin_audit.cells import cells
 from pin_audit.facts import AnyFact, Newest, RecipeCommit, Submodule, TagCommit
 from pin_audit.rows import AuditRow, Status
 

@@ -21,7 +21,8 @@ from command_line.audit import fit_tables, package_names, status_names
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import UnknownError, UsageError, VerdictError
-from pin_audit.audit_report import BEGIN, END, cells, insert, markdown, table, to_document
+from pin_audit.audit_report import BEGIN, END, insert, markdown, table, to_document
+from pin_audit.cells import cells
 from pin_audit.facts import AnyFact, Column, Scope, SourceOutcome, UpstreamArchs
 from pin_audit.name_map import names, plain
 from pin_audit.rows import AuditRow, Status

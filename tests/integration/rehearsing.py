@@ -11,7 +11,7 @@ FRONT_DOOR = Path(__file__).resolve().parents[2] / "build-locally.py"
 
 
 def rehearse(config: str, output: Path, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Rehearse a config in an output folder; return the exit code and what was printed."""
+    """Rehearse a config in an output folder; return the exit code and the output."""
     command = [sys.executable, str(FRONT_DOOR), config, "--rehearse", "--output", str(output), *options]
     return subprocess.run(
         command, env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -13,18 +13,16 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from filelock import Timeout
 
 from gpu_tools.file_lists import source_of
 from gpu_tools.sizes.installed import BACKUP
 from gpu_tools.slim.manifest import KeptFolder, Manifest, TouchedFile, is_alike, read_manifest
 from gpu_tools.slim.plan import SlimPlan
-from groundwork.errors import BusyError, IntegrityError, PreflightError
-from groundwork.files import FileLock, sha256, sync, write
+from groundwork.errors import IntegrityError, PreflightError
+from groundwork.files import sha256, sole_user, sync, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +50,7 @@ def hold_backup(root: Path) -> Iterator[Backup]:
         raise IntegrityError(
             f"{folder}: not a folder: slimming keeps the originals in a folder of this name", "move it away"
         )
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(FileLock(folder / "lock", timeout=0))
-        except Timeout:
-            raise BusyError(f"{root}: another process is slimming it", "wait until it ends") from None
+    with sole_user(folder / "lock", f"{root}: another process is slimming it"):
         _give_to_owner(folder / "lock", root)
         backup = Backup(root)
         shutil.rmtree(backup.new, ignore_errors=True)

@@ -22,7 +22,7 @@ from megabuild.store.server import Record, Store, StoreError, named_store
 
 
 def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> Plan:
-    """Publish the store's packages and put its tree in place; return the plan of what is left to build.
+    """Publish the store's packages and put its tree in place; return the plan of the missing packages.
 
     Damaged and missing files are built here instead.
     """

@@ -163,10 +163,7 @@ def load(root: Path, name: str) -> Config:
     if name not in names:
         close = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(close)}? List all: " if close else "list all configs: "
-        hint += list_command(root)
-        if (root / MATRIX_FILE).is_file() and (root / "scripts" / "megabuild").is_dir():
-            hint += f"; after a change of {MATRIX_FILE}: {LIST_CONFIGS} --write"
-        raise ConfigError(f"{name}: unknown config", hint)
+        raise ConfigError(f"{name}: unknown config", hint + list_command(root))
     path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", root.absolute() / RECIPES
     if path.is_file():
         content = config_file.read(path, recipe=recipes)

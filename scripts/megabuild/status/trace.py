@@ -1,24 +1,21 @@
-"""The trace of a run, in Chrome's format (opens in ui.perfetto.dev and chrome://tracing), and one HTML page from it."""
+"""The trace of a run, in Chrome's format, which opens in ui.perfetto.dev and chrome://tracing."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from groundwork import files
-from groundwork.errors import ConfigError, IntegrityError
-from groundwork.text import duration, plain, size
+from groundwork.errors import IntegrityError
+from groundwork.text import plain
 from megabuild.status.status import Span
 
 SUFFIX = ".trace.json"
 _NINJA = "ninja"
 _MOST_BYTES, _LONGEST_NAME = 64 << 20, 300
-#: Narrower spans would be invisible; much narrower ones than the second have no room for a word.
-_LEAST_PERCENT, _LEAST_WITH_TEXT = 0.05, 4.0
 
 
 def ninja_steps(build: Path, since: float) -> list[Span]:
@@ -69,47 +66,3 @@ def write_trace(path: Path, spans: Sequence[Span], steps: Sequence[Span], began:
             length = {"ts": round(1e6 * (span.start - began)), "dur": round(1e6 * (span.end - span.start))}
             events.append({**head, "ph": "X", "name": span.what, **length})
     files.write(path, msgspec.json.encode({"traceEvents": events}))
-
-
-def run_page(folder: Path) -> str:
-    """Return the HTML page of the last run with a trace in a config's folder.
-
-    Raises ConfigError: No run has a trace.
-    Raises IntegrityError: The trace or its record is damaged.
-    """
-    import jinja2  # imported here: no other code needs it
-
-    traces = sorted((folder / "runs").glob(f"*{SUFFIX}"))
-    if not traces:
-        raise ConfigError(f"{folder}: no trace of a run", "build the config first")
-    record = traces[-1].with_name(traces[-1].name.removesuffix(SUFFIX) + ".json")
-    try:
-        events = json.loads(files.read_text(traces[-1]))["traceEvents"]
-        run = json.loads(files.read_text(record))
-        spans = [event for event in events if event["ph"] == "X"]
-        whole = max([1e6 * run["seconds"], *(event["ts"] + event["dur"] for event in spans)])
-        lanes = {
-            lane["args"]["name"]: [
-                {
-                    "what": event["name"],
-                    "text": event["name"] if 100 * event["dur"] / whole >= _LEAST_WITH_TEXT else "",
-                    "took": duration(event["dur"] / 1e6),
-                    "left": 100 * max(0, event["ts"]) / whole,
-                    "width": 100 * event["dur"] / whole,
-                }
-                for event in spans
-                if event["tid"] == lane["tid"] and 100 * event["dur"] / whole >= _LEAST_PERCENT
-            ]
-            for lane in events
-            if lane["ph"] == "M"
-        }
-        lanes = {name: visible for name, visible in lanes.items() if visible}
-        ticks = [(percent, duration(whole * percent / 1e8)) for percent in (0, 25, 50, 75)]
-        loader = jinja2.FileSystemLoader(Path(__file__).parent)
-        environment = jinja2.Environment(autoescape=True, loader=loader, undefined=jinja2.StrictUndefined)
-        environment.filters |= {"duration": duration, "size": size}
-        return environment.get_template("page.html.j2").render(run=run, lanes=lanes, ticks=ticks)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, jinja2.TemplateError) as error:
-        raise IntegrityError(
-            f"{record}: {type(error).__name__}: {error}", "run the build again to write a new trace"
-        ) from error

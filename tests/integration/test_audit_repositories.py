@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import gzip
 import os
+import socket
+import socketserver
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from email import message_from_bytes
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from bad_servers import server
 from git_world import Repo, daemon, git, modules, status, without_settings
 
 from groundwork.errors import AuditError
@@ -210,6 +211,22 @@ def test_a_repositorys_hooks_and_settings_run_nothing(
         run_git(repo.path, "version")
 
 
+@contextlib.contextmanager
+def server(answer: Callable[[socket.socket], object]) -> Iterator[int]:
+    """Answer every connection in a thread, badly; yields the port."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                answer(self.request)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as made:
+        made.daemon_threads = True
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield int(made.server_address[1])
+        made.shutdown()
+
+
 def test_servers_that_hang_or_answer_garbage_cost_bounded_time(tmp_path: Path) -> None:
     started = time.monotonic()
     with server(lambda near: time.sleep(60)) as port:
@@ -232,56 +249,53 @@ def test_an_older_answer_serves(world: tuple[Path, tuple[str, ...]], tmp_path: P
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """git's smart protocol as git-http-backend(1) speaks it; everything below ``locked`` wants a password."""
+    """git's own git-http-backend; everything below ``locked`` wants a password."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """List branches and tags, or what the server can do."""
-        version = str(self.headers.get("Git-Protocol", ""))
-        head = b"" if "version=2" in version else b"001e# service=git-upload-pack\n0000"
-        self._answer(["--advertise-refs"], b"", head, "application/x-git-upload-pack-advertisement")
-
-    def do_POST(self) -> None:
-        """Send a pack."""
-        body = b""
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            while size := int(self.rfile.readline(), 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
+        """Pass a request on, unless it lacks the password."""
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                self.server.running.add(path.read_bytes())  # type: ignore[attr-defined]
+        body = self._read_body()
+        place, _, query = self.path.partition("?")
+        login = f"Basic {base64.b64encode(b'user:hunter2').decode()}"
+        if place.startswith("/locked/") and self.headers.get("Authorization") != login:
+            head, answer = b'Status: 401 no\r\nWWW-Authenticate: Basic realm="x"', b""
         else:
-            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
-        self._answer([], body, b"", "application/x-git-upload-pack-result")
+            environ = {
+                "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(self.server.folder),  # type: ignore[attr-defined]
+                "GIT_HTTP_EXPORT_ALL": "1", "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+                "PATH_INFO": place.removeprefix("/locked"), "QUERY_STRING": query, "REQUEST_METHOD": self.command,
+                "CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(len(body)),
+                "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            }  # fmt: skip
+            command = ["git", "http-backend"]
+            done = subprocess.run(command, input=body, env=environ, stdout=subprocess.PIPE, check=True)
+            head, _, answer = done.stdout.partition(b"\r\n\r\n")
+        fields = message_from_bytes(head)
+        self.send_response(int(fields.get("Status", "200").split()[0]))
+        for name, value in {**fields, "Content-Length": str(len(answer))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer)
+        self.server.sent.append(len(answer))  # type: ignore[attr-defined]
+
+    do_POST = do_GET
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
-    def _answer(self, more: list[str], body: bytes, head: bytes, kind: str) -> None:
-        name = (
-            self.path.partition("?")[0].removesuffix("/info/refs").removesuffix("/git-upload-pack").strip("/")
-        )
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                self.server.running.add(path.read_bytes())  # type: ignore[attr-defined]
-        login = f"Basic {base64.b64encode(b'user:hunter2').decode()}"
-        status, out = 200, head
-        if name.startswith("locked/") and self.headers.get("Authorization") != login:
-            status, out = 401, b""
-        else:
-            environ = {"GIT_PROTOCOL": str(self.headers.get("Git-Protocol", "")), "PATH": os.environ["PATH"]}
-            folder = self.server.folder / name.removeprefix("locked/")  # type: ignore[attr-defined]
-            argv = ["git", "upload-pack", "--stateless-rpc", *more, str(folder)]
-            out += subprocess.run(argv, input=body, env=environ, capture_output=True, check=False).stdout
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(out)))
-        if status == 401:
-            self.send_header("WWW-Authenticate", 'Basic realm="x"')
-        self.end_headers()
-        self.wfile.write(out)
-        self.server.sent.append(len(out))  # type: ignore[attr-defined]
+    def _read_body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
 
 
 @pytest.fixture

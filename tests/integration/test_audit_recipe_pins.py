@@ -1,23 +1,32 @@
-"""What the recipes ask for, and the lines where it stands: on the real recipes of this repository."""
+"""What the recipes ask for, and where: on the real recipes of this repository, and a tag that git has."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from audit_site import heard
+from git_world import Repo, without_settings
+from msgspec import structs
 
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config, available, load
 from megabuild.configs.matrix import MATRIX_FILE
-from pin_audit.facts import AnyFact, RecipeArchs, RecipePin, SourceOutcome
+from pin_audit.audit_report import Report, markdown
+from pin_audit.facts import AnyFact, RecipeArchs, RecipeCommit, RecipePin, Scope, SourceOutcome
+from pin_audit.name_map import names
 from pin_audit.recipe_lines import Line, names_in, place, requirement_lines
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
+from pin_audit.rows import Status
 from pin_audit.services import Services
-from pin_audit.sources import recipe_pins
+from pin_audit.sources import recipe_pins, submodules
+from pin_audit.table import tabulate
 from pin_audit.targets import find, target
 
 NARROW = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130", "osx_arm64_cpu")
+ONE = "1234567abc" + "0" * 30
 
 
 @pytest.fixture(scope="module")
@@ -26,24 +35,27 @@ def configs(repository: Path) -> tuple[Config, ...]:
 
 
 def ask(
-    repository: Path, configs: tuple[Config, ...], package: str, folder: Path, only: tuple[str, ...]
+    repository: Path,
+    configs: tuple[Config, ...],
+    package: str,
+    cache: Path,
+    only: tuple[str, ...] = NARROW,
+    own: Path | None = None,
 ) -> AuditRequest:
+    """Return a request about a package in some configs, with its recipe or another one."""
     chosen = tuple(config for config in configs if config.name in only)
-    services = Services(folder)
+    found, services = target(find(package), chosen, repository), Services(cache)
     return AuditRequest(
-        target=target(find(package), chosen, repository),
-        services=services,
-        repositories=Repositories(services),
-        configs=chosen,
-        root=repository,
-    )
+        target=structs.replace(found, recipe=own or found.recipe), services=services,
+        repositories=Repositories(services), configs=chosen, root=repository,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def pytorch(
     repository: Path, configs: tuple[Config, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> SourceOutcome:
-    return recipe_pins.read(ask(repository, configs, "pytorch", tmp_path_factory.mktemp("cache"), NARROW))
+    return recipe_pins.read(ask(repository, configs, "pytorch", tmp_path_factory.mktemp("cache")))
 
 
 def those(outcome: SourceOutcome, name: str) -> dict[str, RecipePin]:
@@ -105,7 +117,7 @@ def test_every_extension_has_the_pins_of_its_recipe(
 def test_arch_lists_are_those_of_the_matrix(
     repository: Path, configs: tuple[Config, ...], tmp_path: Path
 ) -> None:
-    outcome = recipe_pins.read_archs(ask(repository, configs, "pytorch", tmp_path, NARROW))
+    outcome = recipe_pins.read_archs(ask(repository, configs, "pytorch", tmp_path))
     lists = {one.holds.cuda[0]: one for one in outcome.facts if isinstance(one, RecipeArchs)}
     assert set(lists) == {"12.9", "13.0"}
     assert ";".join(lists["12.9"].archs) in text_at(repository, lists["12.9"])
@@ -164,3 +176,73 @@ def test_what_cannot_be_a_target_is_refused(repository: Path, configs: tuple[Con
         target(find("pytorch"), configs, repository, version="--upload-pack=x")
     with pytest.raises(UsageError, match="no configs"):
         target(find("pytorch"), (), repository)
+
+
+def commits(outcome: SourceOutcome) -> list[RecipeCommit]:
+    return [one for one in outcome.facts if isinstance(one, RecipeCommit)]
+
+
+def test_the_real_recipes_pin_commits_by_keys_of_the_matrix(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path
+) -> None:
+    outcome = recipe_pins.read_commits(ask(repository, configs, "pyg-lib", tmp_path))
+    assert outcome.trouble == ""
+    found = {(one.name, one.recipe): one for one in commits(outcome)}
+    assert set(found) == {("pyg-lib", "pyg-lib"), ("METIS", "pytorch_sparse")}
+    for one in found.values():
+        assert (one.where.file, one.holds) == ("conda_build_config.yaml", Scope())
+        assert text_at(repository, one) == f"- {one.value}"
+        assert one.version == configs[0].variant["pyg_lib_version"][0]
+
+
+def test_only_sources_whose_condition_holds_count(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path
+) -> None:
+    own = tmp_path / "recipe.yaml"
+    own.write_text(
+        "package: {name: pyg-lib, version: '1'}\n"
+        "source:\n"
+        "  - if: cuda_compiler_version == 'None'\n"
+        "    then:\n"
+        "      - git: https://example.org/a/x.git\n"
+        "        rev: ${{ pyg_lib_commit }}\n"
+        "    else:\n"
+        "      git: https://example.org/a/x.git\n"
+        f"      rev: {ONE}\n"
+        "  - git: https://token@example.org/a/z\n"
+        "    tag: v1\n"
+        "    target_directory: z\n"
+    )
+    outcome = recipe_pins.read_commits(ask(repository, configs, "pyg-lib", tmp_path / "cache", own=own))
+    ours = [one for one in commits(outcome) if one.recipe == "pyg-lib"]
+    commit = configs[0].variant["pyg_lib_commit"][0]
+    found = {(one.name, one.value): (one.holds.configs, one.where.file, one.where.line) for one in ours}
+    assert found.pop(("x", commit))[:2] == (("linux_64_cpu", "osx_arm64_cpu"), "conda_build_config.yaml")
+    assert found == {
+        ("x", ONE): (NARROW[1:3], "recipe.yaml", 9),
+        ("z", "refs/tags/v1"): ((), "recipe.yaml", 11),
+    }
+    assert not [one for one in ours if "token" in str(one)]
+
+
+def test_the_real_pins_are_compared_with_a_tag_from_git(
+    repository: Path, configs: tuple[Config, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_settings(monkeypatch)
+    asked = ask(repository, configs, "pyg-lib", tmp_path / "cache")
+    repo = Repo(tmp_path / "mirror.git")
+    mark = repo.commits(2)
+    repo.tag(asked.target.tag, mark, annotated=True)
+    commit = repo.make()[mark]
+    mirrored = structs.replace(asked.target, repository=f"file://{tmp_path}/mirror.git")
+    asked = replace(asked, target=mirrored)
+    theirs, ours = submodules.read_commit(asked), recipe_pins.read_commits(asked)
+    assert [one.value for one in theirs.facts] == [commit]
+    table = tabulate(asked.target, (theirs, ours), names())
+    (row,) = table.rows
+    assert (row.name, row.verdict.status, table.commit) == ("pyg-lib", Status.CONFLICT, commit)
+    (pinned,) = (one for one in row.facts if isinstance(one, RecipeCommit))
+    text = markdown(Report(made="2026-11-21T08:00:00Z", audits=(table,)))
+    assert f"| pyg-lib | {commit[:10]} (tag) | {pinned.value[:10]} | | **conflict** |" in text
+    gone = replace(asked, target=structs.replace(mirrored, tag="v99"))
+    assert "v99" in heard(submodules.read_commit, gone).trouble

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from debian_inputs import DebianInputs, python_channel
-from prepare_stub_build import generated
 from rattler import Channel, VirtualPackage, install, solve
 
 from cmake_python_swap.python_swap import PYTHON_TARGETS
@@ -41,12 +40,9 @@ def prepare(
     here, tools = Path(__file__).parent, work / "tools"
     (tools / "stub").mkdir(parents=True)
     (tools / "bin").mkdir()
-    for name in ("include_scan.py", "prepare_stub_build.py"):
-        for folder in (tools, tools / "bin"):
-            (folder / name).write_bytes((here / name).read_bytes())
+    shutil.copy(here / "prepare_stub_build.py", tools / "bin")
     for program in ("stub/gcc", "stub/g++", "bin/cmake"):
-        name = "stub_cmake.sh" if program == "bin/cmake" else "stub_compiler.sh"
-        (tools / program).write_bytes((here / name).read_bytes())
+        shutil.copy(here / ("stub_cmake.sh" if "cmake" in program else "stub_compiler.sh"), tools / program)
         (tools / program).chmod(0o755)
     shutil.copytree(inputs.source, work / "tree", symlinks=True)
     return RealGraph(root=inputs.root, work=work, recipe=recipe, tools=tools)
@@ -80,7 +76,7 @@ class RealGraph:
 
     `work`: folder with ``tree`` (the sources) and ``prefixes/<python>``, each of which was installed as ``prefix``
       and then moved away.
-    `recipe`, `tools`: the recipe's folder; the folder of the fake compiler and the include scan.
+    `recipe`, `tools`: the recipe's folder; the folder of the fake compiler and of the scan of headers.
     """
 
     root: Path
@@ -139,9 +135,10 @@ class RealGraph:
 
     def compile(self, python: str) -> None:
         """Build everything with the fake compiler; generators run for real, and header lists are up to date."""
-        self.must(python, ["ninja", "-C", "build", *generated(self.build)], stub=True)
-        self.depfiles.mkdir(exist_ok=True)
-        self.must(python, ["/usr/bin/python3", "-B", f"{TOOLS}/include_scan.py", "build", DEPFILES])
+        scan = (
+            f"PYTHONPATH={RECIPE}/swap /usr/bin/python3 -B {TOOLS}/bin/prepare_stub_build.py build {DEPFILES}"
+        )
+        self.must(python, ["env", *scan.split()], stub=True)
         self.must(python, ["ninja", "-C", "build", "-j2"], stub=True)
 
     def swap(

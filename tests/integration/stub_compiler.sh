@@ -1,7 +1,7 @@
 #!/bin/sh
 # A fake compiler, under the names gcc and g++. While STUB_DEPFILES is not set it is the real one, so that CMake's checks
 # get true answers. With it, nothing is compiled: an empty output appears, with the header list that was prepared for it in
-# the folder STUB_DEPFILES (include_scan.py); nor in the folder STUB_FOLDER, where setuptools compiles torch._C. So a build graph of hours runs in seconds, and ninja sees no difference.
+# the folder STUB_DEPFILES (prepare_stub_build.py); nor in the folder STUB_FOLDER, where setuptools compiles torch._C. So a build graph of hours runs in seconds, and ninja sees no difference.
 real=/usr/bin/${0##*/}
 [ -n "$STUB_DEPFILES" ] || [ "$PWD" = "$STUB_FOLDER" ] || exec "$real" "$@"
 case $PWD in *CMakeScratch* | *CMakeTmp* | *CompilerId*) exec "$real" "$@" ;; esac

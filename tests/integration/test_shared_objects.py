@@ -172,8 +172,7 @@ def trees(
     inputs, top, recipe = cuda_inputs(), tmp_path_factory.mktemp("shared-objects"), repository / "recipe"
     tools = top / "tools"
     tools.mkdir()
-    for name in ("include_scan.py", "prepare_stub_build.py"):
-        shutil.copy(Path(__file__).with_name(name), tools)
+    shutil.copy(Path(__file__).with_name("prepare_stub_build.py"), tools)
     program(tools / "stub", STUB)
     install_cuda_environment(repository, top / "prefix", ())
     shutil.copytree(top / "prefix", top / "with-mkl", symlinks=True)

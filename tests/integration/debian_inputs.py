@@ -6,18 +6,18 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from platformdirs import user_cache_path
-from rattler import Channel, VirtualPackage, VirtualPackageOverrides, install, solve
-from rattler.virtual_package.virtual_package import Override
+from rattler import install
 
 from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.configs.render import render
+from megabuild.plan.solving import solved
 from megabuild.providers import local_channel
 from megabuild.providers.debian import root
 from megabuild.providers.environment import machine_platform
@@ -42,21 +42,15 @@ def debian_inputs() -> DebianInputs:
     given, source = (os.environ.get(f"MEGABUILD_TEST_DEBIAN_{name}", "") for name in ("ROOT", "SOURCE"))
     if given and source:
         return DebianInputs(root=Path(given), source=Path(source))
-    if shutil.which("mmdebstrap") is None:
-        pytest.skip(
-            "mmdebstrap is not installed, and MEGABUILD_TEST_DEBIAN_ROOT and _SOURCE name no root and source"
-        )
-    try:
-        made = root.make(debian_cache() / "debian", print)
-    except ProviderError as error:
-        pytest.skip(error.message)
-    return DebianInputs(root=made.path, source=made.source)
+    return cuda_inputs(cuda=False)
 
 
-def cuda_inputs() -> DebianInputs:
+def cuda_inputs(*, cuda: bool = True) -> DebianInputs:
     """The provider's root with CUDA and its source; skips the test where there is none."""
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("mmdebstrap is not installed")
     try:
-        made = root.make(debian_cache() / "debian", print, cuda=True)
+        made = root.make(debian_cache() / "debian", print, cuda=cuda)
     except ProviderError as error:
         pytest.skip(error.message)
     return DebianInputs(root=made.path, source=made.source)
@@ -73,29 +67,29 @@ def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES)
     return made.path.as_uri()
 
 
+def install_packages(
+    specs: Sequence[str],
+    channels: Sequence[Path | str],
+    folder: Path,
+    virtual: Mapping[str, str] | None = None,
+) -> None:
+    """Solve for packages and install them into a folder; ``virtual`` packages replace this machine's."""
+    platform = machine_platform()
+    records = solved(specs, channels, platform, virtual=virtual or {}, what="environment", remedy="")
+    with tempfile.TemporaryDirectory() as cache:
+        asyncio.run(install(records, target_prefix=folder, cache_dir=Path(cache), show_progress=False))
+
+
 def install_cuda_environment(repository: Path, target: Path, more: Sequence[str]) -> None:
     """Install what Debian's config for CUDA builds with, for Python 3.12, and more packages."""
     config = load(repository, "linux_64_cuda124_debian")
     planned = render(config, repository / "recipe" / "recipe.yaml")
     request = ProviderRequest(config=config, planned=planned, cache=debian_cache(), report=print)
     made = choose_provider(request).provide()
-    overrides = VirtualPackageOverrides()
-    overrides.libc = Override.string(made.virtual_packages["__glibc"])
-    overrides.cuda = Override.string("12.4")
     asked = (spec for package in planned for spec in (*package.host, *package.staging_host))
     host = [spec for spec in dict.fromkeys(asked) if not spec.startswith(("libtorch", "python"))]
-
-    async def work(cache: str) -> None:
-        records = await solve(
-            [Channel(Path(channel).as_uri()) for channel in made.channels],
-            [*host, "python 3.12.*", *more],
-            platforms=["linux-64", "noarch"],
-            virtual_packages=VirtualPackage.detect(overrides),
-        )
-        await install(records, target_prefix=target, cache_dir=Path(cache))
-
-    with tempfile.TemporaryDirectory() as cache:
-        asyncio.run(work(cache))
+    virtual = {"__glibc": made.virtual_packages["__glibc"], "__cuda": "12.4"}
+    install_packages([*host, "python 3.12.*", *more], made.channels, target, virtual)
 
 
 def debian_cache() -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 import subprocess
@@ -10,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from debian_inputs import DebianInputs, python_channel
-from rattler import Channel, VirtualPackage, install, solve
+from debian_inputs import DebianInputs, install_packages, python_channel
 
 from cmake_python_swap.python_swap import PYTHON_TARGETS
 from megabuild.isolation.base import Mount
@@ -35,7 +33,7 @@ def prepare(
     (work / "prefixes").mkdir()
     for python in pythons:
         # Installing writes the prefix into scripts and sysconfig: each is installed at the one place it is used at.
-        install_prefix(channel, [f"python {python}.*", *packages], work / "prefix")
+        install_packages([f"python {python}.*", *packages], [channel], work / "prefix")
         (work / "prefix").rename(work / "prefixes" / python)
     here, tools = Path(__file__).parent, work / "tools"
     (tools / "stub").mkdir(parents=True)
@@ -53,21 +51,6 @@ def announced_swap(said: str) -> tuple[int, int]:
     match = re.search(r"^::megabuild:: swap from=\S+ to=\S+ steps=(\d+) core=(\d+)$", said, re.MULTILINE)
     assert match, said[-2000:]
     return int(match[1]), int(match[2])
-
-
-def install_prefix(channel: str, specs: Sequence[str], folder: Path) -> None:
-    """Install packages into a folder."""
-
-    async def work() -> None:
-        records = await solve(
-            [Channel(channel)],
-            list(specs),
-            platforms=["linux-64", "noarch"],
-            virtual_packages=VirtualPackage.detect(),
-        )
-        await install(records, target_prefix=folder)
-
-    asyncio.run(work())
 
 
 @dataclass(kw_only=True)

@@ -11,8 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from debian_inputs import PACKAGES, cuda_inputs, python_channel
-from real_graph import RealGraph, install_prefix
+from debian_inputs import PACKAGES, cuda_inputs, install_packages, python_channel
+from real_graph import RealGraph
 
 from megabuild.providers.debian.cuda import HOST_COMPILER, NVCC
 
@@ -41,20 +41,10 @@ class CudaGraph(RealGraph):
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> RealGraph:
-    recipe = repository / "recipe"
-    return cuda_graph(
-        tmp_path_factory.mktemp("real-graph"),
-        recipe,
-        recipe / "patches" / "linalg-in-two-flavours.patch",
-        CudaGraph,
-    )
-
-
-def cuda_graph(work: Path, recipe: Path, patch: Path, kind: type[CudaGraph]) -> RealGraph:
-    """Configure the graph with CUDA, with a patch for linear algebra."""
-    inputs = cuda_inputs()
+    """The graph with CUDA and the patch for linear algebra, configured."""
+    recipe, work, inputs = repository / "recipe", tmp_path_factory.mktemp("real-graph"), cuda_inputs()
     (work / "prefixes").mkdir()
-    install_prefix(python_channel((PYTHON,)), [f"python {PYTHON}.*", *PACKAGES], work / "prefix")
+    install_packages([f"python {PYTHON}.*", *PACKAGES], [python_channel((PYTHON,))], work / "prefix")
     (work / "prefix").rename(work / "prefixes" / PYTHON)
     stub = work / "tools" / "stub"
     stub.mkdir(parents=True)
@@ -62,8 +52,9 @@ def cuda_graph(work: Path, recipe: Path, patch: Path, kind: type[CudaGraph]) -> 
         shutil.copy(Path(__file__).with_name("stub_compiler.sh"), stub / name)
         (stub / name).chmod(0o755)
     shutil.copytree(inputs.source, work / "tree", symlinks=True)
-    made = kind(root=inputs.root, work=work, recipe=recipe, tools=work / "tools")
-    subprocess.run(["patch", "-s", "-p1", "-i", str(patch)], cwd=work / "tree", check=True)
+    made = CudaGraph(root=inputs.root, work=work, recipe=recipe, tools=work / "tools")
+    patch = recipe / "patches" / "linalg-in-two-flavours.patch"
+    subprocess.run(["patch", "-s", "-p1", "-i", patch], cwd=work / "tree", check=True)
     shutil.copy(recipe / "FindCUDA.cmake", work / "tree" / "cmake" / "Modules_CUDA_fix")
     made.configure(PYTHON)
     return made

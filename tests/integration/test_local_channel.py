@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
 import time
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rattler import Channel, VirtualPackage, install, solve
+from debian_inputs import install_packages
 
 from megabuild.configs.config import load
 from megabuild.providers import local_channel
@@ -35,14 +34,13 @@ pytestmark = [
 class _Made:
     channel: LocalChannel
     cache: Path
-    installed: Path
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> _Made:
     """A channel made in an empty cache."""
     cache = tmp_path_factory.mktemp("cache")
-    return _Made(_make(cache), cache, tmp_path_factory.mktemp("packages"))
+    return _Made(_make(cache), cache)
 
 
 def _make(cache: Path) -> LocalChannel:
@@ -57,23 +55,17 @@ def test_an_environment_for_every_python_works(made: _Made, python: str, tmp_pat
     gil = "*_cp313t" if python.endswith("t") else "*"
     specs = [f"python {python.removesuffix('t')}.* {gil}", "numpy 2.*", "pyyaml", "jinja2", "pip", "setuptools",
              "pybind11", "cmake", "ninja", "gxx_linux-64", "libcblas * *_mkl", "cuda-nvcc_linux-64 12.9.*"]  # fmt: skip
-
-    async def install_environment() -> None:
-        channel = Channel(made.channel.path.as_uri())
-        records = await solve([channel], specs, virtual_packages=VirtualPackage.detect())
-        await install(records, target_prefix=tmp_path / "env", cache_dir=made.installed, show_progress=False)
-
-    asyncio.run(install_environment())
+    env = tmp_path / "env"
+    install_packages(specs, [made.channel.path], env)
     environment = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     code = (
         "import ssl, ctypes, sqlite3, zlib, sys, sysconfig, numpy, yaml, jinja2, setuptools\n"
         "assert numpy.linalg.inv(numpy.eye(2)).sum() == 2\n"
         "print(sys.prefix, sysconfig.get_path('purelib'), sysconfig.get_path('include'), sep='\\n')"
     )
-    program = [str(tmp_path / "env" / "bin" / "python"), "-c", code]
+    program = [str(env / "bin" / "python"), "-c", code]
     done = subprocess.run(program, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    env = tmp_path / "env"
     assert done.stdout.splitlines() == [
         str(env), f"{env}/lib/python{python}/site-packages", f"{env}/include/python{python}"
     ]  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from engines import client, make_image
 from filelock import FileLock
 
 from groundwork import files
@@ -43,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def docker_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
     """Environment in which a docker client finds a service: this machine's, or one that is started for the session."""
-    if shutil.which("docker") and _client("docker", {}, "info").returncode == 0:
+    if shutil.which("docker") and client("docker", {}, "info").returncode == 0:
         yield {}
         return
     if not (shutil.which("docker") and shutil.which("dockerd")) or os.getuid() != 0:
@@ -58,7 +59,7 @@ def docker_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping
         service = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
             deadline = time.monotonic() + 30
-            while _client("docker", host, "info").returncode != 0:
+            while client("docker", host, "info").returncode != 0:
                 if service.poll() is not None or time.monotonic() > deadline:
                     pytest.skip(f"dockerd does not start here: {(folder / 'log').read_text()[-300:]}")
                 time.sleep(0.2)
@@ -100,15 +101,11 @@ def podman_image(podman_storage: Mapping[str, str]) -> Mapping[str, str]:
             pytest.skip(f"{program} is not installed")
     name = rehearsal_image()
     with FileLock(f"{podman_storage['CONTAINERS_CONF']}.lock"):
-        if _client("podman", podman_storage, "image", "exists", name).returncode != 0:
-            script = Path(__file__).resolve().parents[2] / "rehearsal" / "image" / "make-image.sh"
-            command = [str(script), "podman", name]
-            made = subprocess.run(
-                command, env={**os.environ, **podman_storage}, capture_output=True, text=True
-            )
+        if client("podman", podman_storage, "image", "exists", name).returncode != 0:
+            made = make_image("podman", podman_storage, name)
             if made.returncode != 0:
                 pytest.skip(f"the image cannot be made: {made.stderr.strip()[-300:]}")
-    trial = _client("podman", podman_storage, "run", "--rm", "--init", "--network", "none", name, "true")
+    trial = client("podman", podman_storage, "run", "--rm", "--init", "--network", "none", name, "true")
     if trial.returncode != 0:
         pytest.skip(f"podman starts no container here: {trial.stderr.strip()[-300:]}")
     return podman_storage
@@ -122,7 +119,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     folder = factory._basetemp / "podman"
     if (folder / "graph").is_dir():
         environment = {"CONTAINERS_STORAGE_CONF": str(folder / "storage.conf")}
-        _client("podman", environment, "system", "reset", "--force")
+        client("podman", environment, "system", "reset", "--force")
 
 
 @pytest.fixture(scope="session")
@@ -131,7 +128,7 @@ def tiny_image(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Mappi
 
     def make(engine: str, environment: Mapping[str, str]) -> str:
         archive = _archive(tmp_path_factory.mktemp("image"))
-        done = _client(engine, environment, "import", str(archive), "megabuild-test:tiny")
+        done = client(engine, environment, "import", str(archive), "megabuild-test:tiny")
         if done.returncode != 0:
             pytest.skip(f"{engine} takes no image: {done.stderr.strip()}")
         return "megabuild-test:tiny"
@@ -156,13 +153,3 @@ def _archive(folder: Path) -> Path:
     archive = folder / "root.tar"
     subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
     return archive
-
-
-def _client(engine: str, environment: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [engine, *arguments],
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )

@@ -7,13 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-FRONT_DOOR = Path(__file__).resolve().parents[2] / "build-locally.py"
+PROGRAM = Path(__file__).resolve().parents[2] / "scripts" / "megabuild"
+
+
+def command(config: str, output: Path, *options: str) -> list[str]:
+    """Return the command that rehearses a config in an output folder."""
+    return [sys.executable, str(PROGRAM), "build", config, "--rehearse", "--output", str(output), *options]
 
 
 def rehearse(config: str, output: Path, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Rehearse a config in an output folder; return the exit code and the output."""
-    command = [sys.executable, str(FRONT_DOOR), config, "--rehearse", "--output", str(output), *options]
     return subprocess.run(
-        command, env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
+        command(config, output, *options), env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip

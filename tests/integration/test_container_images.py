@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from engines import client
 from tiny import make_channel, make_package, publish
 
 from megabuild.plan import published
 
 CONFIG = "linux_64_cuda132_wheel"
 BASE = "localhost/megabuild-rehearsal:bookworm"
-
-
-def podman(*words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = ["podman", *words]
-    environ = {**os.environ, **(environment or {})}
-    return subprocess.run(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 @pytest.mark.parametrize(
@@ -36,9 +30,9 @@ def test_without_what_only_a_user_knows_it_ends_before_anything_is_fetched(
     image = tiny_image("podman", podman_storage)
     file = repository / "containers" / f"{name}.Containerfile"
     words = ("build", "-f", str(file), "--build-arg", f"BASE={image}", str(repository))
-    done = podman(*words, environment=podman_storage)
-    if "OCI" in done.stdout:
-        pytest.skip(f"podman starts no container: {done.stdout.splitlines()[-1]}")
+    done = client("podman", podman_storage, *words)
+    if "OCI" in done.stderr:
+        pytest.skip(f"podman starts no container: {done.stderr.splitlines()[-1]}")
     assert done.returncode != 0
     assert f"\nerror: {question}" in done.stdout
 
@@ -46,12 +40,10 @@ def test_without_what_only_a_user_knows_it_ends_before_anything_is_fetched(
 @pytest.fixture
 def image() -> Iterator[str]:
     """A name for an image, which is removed in the end."""
-    if not shutil.which("podman") or subprocess.run(["podman", "image", "exists", BASE]).returncode != 0:
+    if not shutil.which("podman") or client("podman", {}, "image", "exists", BASE).returncode != 0:
         pytest.skip("needs podman, and the image of rehearsal/image/make-image.sh podman")
     yield "megabuild-test:built"
-    subprocess.run(
-        ["podman", "rmi", "--force", "megabuild-test:built"], check=True, stdout=subprocess.DEVNULL
-    )
+    assert client("podman", {}, "rmi", "--force", "megabuild-test:built").returncode == 0
 
 
 @pytest.mark.long
@@ -72,13 +64,13 @@ def test_packages_that_were_built_become_an_image(image: str, repository: Path, 
     more = (
         ["-v", f"{certificates}:/certs.pem:ro", "--build-arg", "PIP_CERT=/certs.pem"] if certificates else []
     )
-    done = podman(
-        "build", "--network=host", "--layers=false", *more, "-t", image,
+    done = client(
+        "podman", {}, "build", "--network=host", "--layers=false", *more, "-t", image,
         "-f", str(repository / "containers" / "built-packages.Containerfile"),
         "--build-arg", f"BASE={BASE}", "--build-arg", f"CONFIG={CONFIG}", "--build-arg", "CUDA=13.2",
         "--build-arg", "PACKAGES=greeting for_gpu",
         "--build-context", f"built={channel}", "--build-context", f"beside={beside}", str(repository),
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
-    shown = podman("run", "--rm", "--network=none", image, "sh", "/opt/env/bin/hello")
+    assert done.returncode == 0, done.stderr[-4000:]
+    shown = client("podman", {}, "run", "--rm", "--network=none", image, "sh", "/opt/env/bin/hello")
     assert shown.stdout == "hello from me\n"

@@ -6,11 +6,11 @@ Takes two rehearsals, and an image made of this system's own packages.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from engines import client, make_image
 from package_files import entries
 from rattler import IndexJson
 from rehearsing import rehearse
@@ -22,26 +22,19 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def image(docker_service: Mapping[str, str], repository: Path) -> str:
-    """The rehearsal's image, made unless it is there already."""
+def service(docker_service: Mapping[str, str]) -> Mapping[str, str]:
+    """Environment of a docker that has the rehearsal's image."""
     name = rehearsal_image()
     if docker(docker_service, "image", "ls", "--quiet", name) == "":
-        script = repository / "rehearsal" / "image" / "make-image.sh"
-        made = subprocess.run(
-            [str(script), "docker", name],
-            env={**os.environ, **docker_service},
-            capture_output=True,
-            text=True,
-        )
+        made = make_image("docker", docker_service, name)
         assert made.returncode == 0, made.stderr
-    return name
+    return docker_service
 
 
 def docker(service: Mapping[str, str], *arguments: str) -> str:
-    command = ["docker", *arguments]
-    return subprocess.run(
-        command, env={**os.environ, **service}, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
+    done = client("docker", service, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def contents(output: Path) -> dict[str, tuple[list[str], dict[str, tuple[str, str]]]]:
@@ -59,10 +52,8 @@ def contents(output: Path) -> dict[str, tuple[list[str], dict[str, tuple[str, st
     }
 
 
-def test_docker_and_host_make_the_same_packages(
-    tmp_path: Path, docker_service: Mapping[str, str], image: str
-) -> None:
-    for engine, environ in (("host", {}), ("docker", docker_service)):
+def test_docker_and_host_make_the_same_packages(tmp_path: Path, service: Mapping[str, str]) -> None:
+    for engine, environ in (("host", {}), ("docker", service)):
         done = rehearse(CONFIG, tmp_path / engine, "--engine", engine, **environ)
         assert done.returncode == 0, done.stdout[-5000:]
     on_host, in_docker = contents(tmp_path / "host"), contents(tmp_path / "docker")
@@ -70,4 +61,4 @@ def test_docker_and_host_make_the_same_packages(
     assert list(in_docker) == list(on_host)
     assert in_docker == on_host
     assert all(path.lstat().st_uid == os.getuid() for path in (tmp_path / "docker").rglob("*"))
-    assert docker(docker_service, "ps", "--all", "--quiet") == "", "a container was left behind"
+    assert docker(service, "ps", "--all", "--quiet") == "", "a container was left behind"

@@ -9,9 +9,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+from engines import bubblewrap
 
-from groundwork.errors import IsolationError
-from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.run.failure_shell import write_program
 from megabuild.run.sandbox_paths import SandboxPaths
 
@@ -54,11 +53,7 @@ def typed_after(program: str) -> bytes:
 
 @pytest.mark.parametrize("with_script", [True, False])
 def test_what_a_build_left_types_nothing_outside(with_script: bool, tmp_path: Path) -> None:
-    isolation = Bubblewrap(root=Path("/"))
-    try:
-        isolation.check()
-    except IsolationError as error:
-        pytest.skip(error.message)
+    isolation = bubblewrap()
     sandbox = SandboxPaths(
         isolation=isolation, state=tmp_path, state_inside="/tmp", scripts_inside="", python="", site_inside="",
         mounts=[], recipe="", channels=(), source=None, environment={}, more={},

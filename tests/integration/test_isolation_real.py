@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from engines import working
 from tiny import wait_for
 
-from groundwork.errors import IsolationError, MegabuildError
+from groundwork.errors import IsolationError
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.isolation.bubblewrap import Bubblewrap, no_user_namespaces
 from megabuild.isolation.container import Container
@@ -31,12 +32,7 @@ def isolation(
     request: pytest.FixtureRequest, tiny_image: Callable[[str, Mapping[str, str]], str]
 ) -> Iterator[Isolation]:
     if request.param == "bubblewrap":
-        bubblewrap = Bubblewrap(root=Path("/"))
-        try:
-            bubblewrap.check()
-        except IsolationError as error:
-            pytest.skip(error.message)
-        yield bubblewrap
+        yield working(Bubblewrap(root=Path("/")))
         return
     service = "docker_service" if request.param == "docker" else "podman_storage"
     environment: Mapping[str, str] = request.getfixturevalue(service)
@@ -44,10 +40,7 @@ def isolation(
         for name, value in environment.items():
             patch.setenv(name, value)
         image = tiny_image(request.param, environment)
-        container = Container(name=request.param, image=image, made_here="make it", network=False)
-        if (problem := trial(container)) is not None:
-            pytest.skip(f"{problem.message}; {problem.remedy}")
-        yield container
+        yield working(Container(name=request.param, image=image, made_here="make it", network=False))
 
 
 def test_root_inside_is_no_root_outside(isolation: Isolation, mounts: Sequence[Mount]) -> None:
@@ -68,13 +61,6 @@ def test_root_inside_is_no_root_outside(isolation: Isolation, mounts: Sequence[M
     if no_user_namespaces("bwrap"):
         command[command.index("--") + 1 :] = ["unshare", "--user", "true"]
         assert run(command, isolation.environment({})).returncode != 0
-
-
-def trial(isolation: Isolation) -> MegabuildError | None:
-    """Say why the engine starts no container at all, if so: podman without its init, say."""
-    command = isolation.command(["sh", "-c", "exit 0"], mounts=(), env={}, cwd="/", name="megabuild-test")
-    done = run(command, isolation.environment({}))
-    return isolation.failure(done.returncode, output=done.stdout)
 
 
 def run(command: Sequence[str], env: Mapping[str, str], given: str = "") -> subprocess.CompletedProcess[str]:

@@ -11,13 +11,13 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from package_files import published
+from rehearsing import command
 from tiny import wait_for
 
 from megabuild.configs.config import load
@@ -42,16 +42,13 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
         pytest.skip(f"needs {PYTHONS} Pythons of the config, found {here}")
     output = tmp_path / "output"  # of all runs: on the host its path is part of what is linked
     state = output / f"{CONFIG}-rehearsal"
-    command = [sys.executable, "-m", "megabuild", "build", CONFIG, "--rehearse", "--engine", "host"]
-    command += ["--optimization", "0", "--output", str(output)]  # half the time of each compile
-    command += [word for python in here[-PYTHONS:] for word in ("--python", python)]
-    environment = {**os.environ, "PYTHONPATH": str(repository / "scripts")}
+    pythons = [word for python in here[-PYTHONS:] for word in ("--python", python)]
+    # half the time of each compile
+    build = command(CONFIG, output, "--engine", "host", "--optimization", "0", *pythons)
 
     def run(seconds: float | None = None) -> bool:
         """Run to the end, or kill after some seconds; return whether it still ran."""
-        with subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True
-        ) as process:
+        with subprocess.Popen(build, stdin=subprocess.DEVNULL, start_new_session=True) as process:
             try:
                 assert process.wait(seconds) == 0
                 return False

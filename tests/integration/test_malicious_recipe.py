@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from engines import working
 from tiny import ROOT, Tiny, driver
 
-from groundwork.errors import IsolationError
 from megabuild.configs.config import load
 from megabuild.engine.supervisor import end_strays
 from megabuild.isolation.bubblewrap import Bubblewrap
@@ -61,28 +61,11 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
         if name == "podman":
             for variable, value in request.getfixturevalue("podman_image").items():
                 patch.setenv(variable, value)
-        yield _working(name)
-
-
-def _working(name: str) -> str:
-    made_here = f"make it with rehearsal/image/make-image.sh {name}"
-    isolation = (
-        Bubblewrap(root=Path("/"), network=False)
-        if name == "bubblewrap"
-        else Container(name=name, image=rehearsal_image(), network=False, made_here=made_here)
-    )
-    try:
-        isolation.check()
-        command = isolation.command(["true"], mounts=(), env={}, cwd="/", name="megabuild-test")
-        done = subprocess.run(
-            command, env=isolation.environment({}), capture_output=True, text=True, timeout=60
-        )
-        problem = isolation.failure(done.returncode, output=done.stderr)
-    except IsolationError as error:
-        problem = error
-    if problem is not None:
-        pytest.skip(f"{problem.message}; {problem.remedy}")
-    return name
+            made_here = "make it with rehearsal/image/make-image.sh podman"
+            working(Container(name=name, image=rehearsal_image(), network=False, made_here=made_here))
+        else:
+            working(Bubblewrap(root=Path("/"), network=False))
+        yield name
 
 
 @pytest.fixture

@@ -6,17 +6,17 @@ test_shared_objects.py.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from package_files import published
+from tiny import wait_for
 
 CONFIGS = ("linux_64_cpu", "linux_64_cpu_generic", "linux_64_cuda130")
 PYTHON = "3.12"
@@ -58,19 +58,8 @@ def compiled(cache: Path) -> int:
     return int(dict(line.split("\t") for line in lines)["cache_miss"])
 
 
-def hashes(output: Path, config: str) -> dict[str, str]:
-    channel = output / "packages" / f"{config}-rehearsal"
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(channel.rglob("*.conda"))
-    }
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + _SECONDS
-    while not condition():
-        assert process.poll() is None, "the run ended before it was killed"
-        assert time.monotonic() < end
-        time.sleep(0.05)
+def packages(output: Path, config: str) -> Mapping[str, object]:
+    return published(output / "packages" / f"{config}-rehearsal")
 
 
 def test_a_sequence_makes_the_packages_that_each_config_makes_alone(
@@ -80,12 +69,12 @@ def test_a_sequence_makes_the_packages_that_each_config_makes_alone(
     for config in CONFIGS:
         shutil.rmtree(cache / "objects", ignore_errors=True)
         build(repository, cache, tmp_path / "alone", config)
-        alone[config] = (hashes(tmp_path / "alone", config), compiled(cache))
+        alone[config] = (packages(tmp_path / "alone", config), compiled(cache))
     shutil.rmtree(cache / "objects")
     build(repository, cache, tmp_path / "sequence", *CONFIGS)
     for config, (expected, _) in alone.items():
         assert any(name.startswith("libtorch-") for name in expected)
-        assert hashes(tmp_path / "sequence", config) == expected, config
+        assert packages(tmp_path / "sequence", config) == expected, config
     assert compiled(cache) < 0.6 * sum(count for _, count in alone.values())
 
 
@@ -98,9 +87,14 @@ def test_a_sequence_killed_in_its_third_config_compiles_nothing_twice(
     shutil.rmtree(cache / "objects")
     process = start(repository, cache, tmp_path / "killed", *CONFIGS)
     log = tmp_path / "killed" / f"{CONFIGS[-1]}-rehearsal" / "tree" / "build" / ".ninja_log"
-    wait_for(lambda: log.exists() and log.read_text().count(".o\t") >= KILL_AT, process)
+
+    def compiled_some() -> bool:
+        return log.exists() and log.read_text().count(".o\t") >= KILL_AT
+
+    assert wait_for(lambda: compiled_some() or process.poll() is not None, _SECONDS)
+    assert process.poll() is None, "the run ended before it was killed"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     build(repository, cache, tmp_path / "killed", *CONFIGS)
     assert undisturbed <= compiled(cache) <= undisturbed + JOBS
-    assert hashes(tmp_path / "killed", CONFIGS[-1]) == hashes(tmp_path / "undisturbed", CONFIGS[-1])
+    assert packages(tmp_path / "killed", CONFIGS[-1]) == packages(tmp_path / "undisturbed", CONFIGS[-1])

@@ -32,7 +32,10 @@ def packages(config: Config) -> dict[str, tuple[PlannedPackage, ...]]:
 
 def test_every_config_renders_to_the_names_that_are_kept(request: pytest.FixtureRequest) -> None:
     renew = request.config.getoption("--renew-names")
-    compare(ROOT / "tests" / "data" / "rendered_pyg.json", pyg_table(ROOT), renew=renew)
+    found = pyg_table(ROOT)
+    compare(ROOT / "tests" / "data" / "rendered_pyg.json", found, renew=renew)
+    files = [file for rows in found.values() for file in rows]
+    assert len(set(files)) == len(files), "two configs have a package of one name"
 
 
 def test_a_plan_has_the_names_that_rattler_build_makes_without_the_driver(
@@ -48,41 +51,21 @@ def test_a_plan_has_the_names_that_rattler_build_makes_without_the_driver(
     assert sorted(made) == sorted(planned)
 
 
-def test_no_two_packages_of_all_configs_share_a_name() -> None:
-    files = [file for rows in pyg_table(ROOT).values() for file in rows]
-    assert len(set(files)) == len(files)
-
-
-def test_they_are_built_against_the_pytorch_of_their_own_config(
+def test_requirements_are_those_of_the_config(
     config: Config, packages: dict[str, tuple[PlannedPackage, ...]]
 ) -> None:
     flavour = f"{config.accelerator}_{config.blas}"
     other = "pytorch-cpu" if config.cuda_version else "pytorch-gpu"
-    for made in packages.values():
-        for package in made:
-            assert f"pytorch =={config.torch_version} {flavour}_*" in package.host
-            assert f"libtorch =={config.torch_version} {flavour}_*" in package.host
-            assert {"pytorch", "python"} <= {spec.split()[0] for spec in package.run}
-            assert f"{other} <0.0a0" in package.constraints
-
-
-def test_nvcc_is_that_of_the_config(config: Config, packages: dict[str, tuple[PlannedPackage, ...]]) -> None:
-    wanted = [f"cuda-nvcc_{config.platform} {config.cuda_version}.*"] if config.cuda_version else []
-    for made in packages.values():
-        for package in made:
-            assert [spec for spec in package.build if spec.startswith("cuda-nvcc")] == wanted
-            assert (f"cuda-version {config.cuda_version}.*" in package.host) == bool(wanted)
-
-
-def test_only_conda_forges_cuda_on_arm_says_for_which_kind_of_machine(
-    config: Config, packages: dict[str, tuple[PlannedPackage, ...]]
-) -> None:
+    nvcc = [f"cuda-nvcc_{config.platform} {config.cuda_version}.*"] if config.cuda_version else []
     arm = config.cuda_version and config.platform == "linux-aarch64" and config.provider == "conda-forge"
-    for made in packages.values():
-        for package in made:
-            assert any(spec.startswith("arm-variant") for spec in package.build) == bool(arm), (
-                package.file_name
-            )
+    for package in (one for made in packages.values() for one in made):
+        assert f"pytorch =={config.torch_version} {flavour}_*" in package.host
+        assert f"libtorch =={config.torch_version} {flavour}_*" in package.host
+        assert {"pytorch", "python"} <= {spec.split()[0] for spec in package.run}
+        assert f"{other} <0.0a0" in package.constraints
+        assert [spec for spec in package.build if spec.startswith("cuda-nvcc")] == nvcc
+        assert (f"cuda-version {config.cuda_version}.*" in package.host) == bool(nvcc)
+        assert any(spec.startswith("arm-variant") for spec in package.build) == bool(arm), package.file_name
 
 
 @pytest.mark.parametrize("name", ["linux_aarch64_cpu", "linux_aarch64_cuda130"])

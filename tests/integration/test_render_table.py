@@ -74,14 +74,6 @@ def test_upstream_s_tests_are_a_package_more_and_change_no_other(config: Config,
     assert all(one.skipped for one in packages if one.name == "pytorch-tests")
 
 
-def test_every_pytorch_pins_the_one_libtorch(packages: tuple[PlannedPackage, ...]) -> None:
-    (libtorch,) = of(packages, "libtorch")
-    pin = f"libtorch =={libtorch.version} {libtorch.build_string}"
-    for pytorch in of(packages, "pytorch"):
-        assert pin in pytorch.host
-        assert pin in pytorch.run
-
-
 def test_what_has_cuda_on_arm_says_for_which_kind_of_machine(
     config: Config, packages: tuple[PlannedPackage, ...]
 ) -> None:
@@ -98,27 +90,18 @@ def test_what_has_cuda_on_arm_says_for_which_kind_of_machine(
         assert with_cuda or not chosen or package.name == "pytorch-gpu"
 
 
-def test_only_gpu_packages_need_a_gpu_driver(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
-    for pytorch in of(packages, "pytorch"):
-        assert ("__cuda" in pytorch.run) == (config.cuda_version is not None)
-        assert any(spec.startswith("triton ") for spec in pytorch.run) == (
-            config.cuda_version is not None and config.platform.startswith("linux")
-        )
-
-
-def test_libtorch_excludes_the_other_processor_type_and_openblas_without_openmp(
-    config: Config, packages: tuple[PlannedPackage, ...]
-) -> None:
-    other = "pytorch-cpu" if config.cuda_version else "pytorch-gpu"
+def test_requirements_are_those_of_the_config(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
     (libtorch,) = of(packages, "libtorch")
+    pin = f"libtorch =={libtorch.version} {libtorch.build_string}"
+    triton = config.cuda_version is not None and config.platform.startswith("linux")
+    for pytorch in of(packages, "pytorch"):
+        assert pin in pytorch.host
+        assert pin in pytorch.run
+        assert ("__cuda" in pytorch.run) == (config.cuda_version is not None)
+        assert any(spec.startswith("triton ") for spec in pytorch.run) == triton
+    other = "pytorch-cpu" if config.cuda_version else "pytorch-gpu"
     assert f"{other} <0.0a0" in libtorch.constraints
     assert ("libopenblas * openmp_*" in libtorch.constraints) == (config.blas == "generic")
-
-
-def test_compilers_and_stdlib_are_those_of_the_config(
-    config: Config, packages: tuple[PlannedPackage, ...]
-) -> None:
-    (libtorch,) = of(packages, "libtorch")
     (glibc,) = config.variant["c_stdlib_version"]
     stdlib = "macosx_deployment_target" if config.platform.startswith("osx") else "sysroot"
     assert f"{stdlib}_{config.platform} {glibc}.*" in libtorch.staging_build

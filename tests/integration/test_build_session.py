@@ -36,6 +36,7 @@ from megabuild.plan.published import channels_beside, records
 from megabuild.run import graph, preflight
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
+from megabuild.status import record as state_file
 from megabuild.status.status import Span, Status
 
 
@@ -82,19 +83,6 @@ def change(path: Path, text: str = "# nothing\n") -> None:
 
 
 # ---- one run, and the next one -----------------------------------------------------------------------------
-def test_a_run_builds_tests_and_publishes_everything_once(first: tuple[Tiny, Summary], built: Tiny) -> None:
-    tiny, summary = first
-    assert [row.status for row in summary.packages] == ["built"] * 3
-    assert all(Path(row.path).is_file() and row.size and len(row.sha256) == 64 for row in summary.packages)
-    assert (built.options().packages / "linux-64" / "repodata.json").is_file()
-    assert tiny.decisions()[0][0] == "fresh"
-    assert built.log_text().count("[1/6 0.5s] Building C object") == 2  # the shell's trace, and the line
-    assert summary.swaps == {"3.11": {"steps": 3, "core": 0}, "3.12": {"steps": 3, "core": 0}}
-    assert json.loads((built.options().state / "run.json").read_text())["ok"] is True
-    tested = [text for text in tiny.sentences() if ": tested in" in text]
-    assert len(tested) == sum(text.startswith("testing ") for text in tiny.phases()) == 3
-
-
 def test_a_second_run_has_nothing_to_do_and_the_plan_knows_what_the_first_took(
     first: tuple[Tiny, Summary], built: Tiny, tmp_path: Path
 ) -> None:
@@ -254,14 +242,27 @@ def test_what_this_machine_lacks_is_named_before_anything_is_built(
 
 
 # ---- failures ----------------------------------------------------------------------------------------------
-def test_a_failing_compile_is_told_without_secrets(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_compile_is_told_without_secrets_and_the_next_run_takes_its_place(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GH_PAT", "hunter22")
     monkeypatch.setenv("TINY_STAGING_FAIL", "t1.c:1:1: error: expected expression (hunter22)")
     with pytest.raises(BuildError, match=r"t1\.c:1:1: error: expected expression \(\*\*\*\)") as caught:
         tiny.run()
-    summary = json.loads((tiny.options().state / "run.json").read_text())
+    folder = tiny.options().state
+    summary, state = json.loads((folder / "run.json").read_text()), state_file.read(folder)
     assert (summary["ok"], "expected expression" in summary["error"]) == (False, True)
-    assert "hunter22" not in tiny.log_text() + str(tiny.seen) + str(caught.value) + summary["error"]
+    assert state is not None
+    assert (state.status, state.exit_code) == ("failed", BuildError.exit_code)
+    assert "expected expression" in state.error
+    shown = tiny.log_text() + str(tiny.seen) + str(caught.value) + summary["error"] + state.error
+    assert "hunter22" not in shown
+    monkeypatch.delenv("TINY_STAGING_FAIL")
+    tiny.run()
+    state = state_file.read(folder)
+    assert state is not None
+    assert state.status == "done"
+    assert len(list((folder / "runs").glob("*Z.json"))) == 2
 
 
 def test_a_refused_swap_has_an_error_of_its_own_and_other_pythons_are_built_if_asked_for(

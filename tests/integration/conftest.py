@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import built_libraries
 import pytest
+from built_libraries import Cuda
 from engines import client, make_image
 from filelock import FileLock
 
@@ -120,6 +122,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if (folder / "graph").is_dir():
         environment = {"CONTAINERS_STORAGE_CONF": str(folder / "storage.conf")}
         client("podman", environment, "system", "reset", "--force")
+
+
+@pytest.fixture(scope="session")
+def cuda() -> Cuda:
+    """NVIDIA's compiler, and its cuobjdump."""
+    return built_libraries.cuda()
 
 
 @pytest.fixture(scope="session")

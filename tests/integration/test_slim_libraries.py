@@ -24,12 +24,6 @@ UNROLLED = Path(__file__).resolve().parent.parent / "data" / "slim" / "unrolled.
 _LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1], mode=2)"
 
 
-@pytest.fixture(scope="session")
-def cuda() -> Cuda:
-    """NVIDIA's compiler, and its cuobjdump."""
-    return built_libraries.cuda()
-
-
 def entries(library: ElfFile, fatbin: Fatbin) -> list[bytes]:
     """Return a fat binary's entries, byte for byte."""
     position, found = fatbin.start + 16, []

@@ -6,9 +6,8 @@ import re
 import shutil
 from pathlib import Path
 
-import built_libraries
 import pytest
-from built_libraries import Cuda, Torch
+from built_libraries import Cuda, Torch, torch_wheel
 
 from gpu_tools.verify.check import LibraryVerdict, Verdict, verify
 from gpu_tools.verify.expectation import Expectation
@@ -21,27 +20,15 @@ KERNELS = ("basis", "weighting")
 
 
 @pytest.fixture(scope="session")
-def cuda() -> Cuda:
-    """NVIDIA's compiler."""
-    return built_libraries.cuda()
-
-
-@pytest.fixture(scope="session")
 def torch() -> Torch:
     """torch 2.13.0 with CUDA 13.0, for Python 3.12."""
-    return built_libraries.torch_wheel("torch==2.13.0", "3.12")
+    return torch_wheel("torch==2.13.0", "3.12")
 
 
 @pytest.fixture(scope="session")
 def torch_cpu() -> Torch:
     """torch 2.13.0 without CUDA, for Python 3.11."""
-    return built_libraries.torch_wheel("torch==2.13.0+cpu", "3.11")
-
-
-@pytest.fixture(scope="session")
-def torch_newer() -> Torch:
-    """torch 2.14.1, for Python 3.11."""
-    return built_libraries.torch_wheel("torch==2.14.1", "3.11")
+    return torch_wheel("torch==2.13.0+cpu", "3.11")
 
 
 def environment(torch: Torch, folder: Path) -> Path:
@@ -110,10 +97,11 @@ def test_an_extension_of_another_python_is_found_in_the_library_itself(
 
 
 def test_a_build_against_another_torch_is_found_in_the_library_itself(
-    torch_cpu: Torch, torch_newer: Torch, tmp_path: Path
+    torch_cpu: Torch, tmp_path: Path
 ) -> None:
+    newer = torch_wheel("torch==2.14.1", "3.11")
     prefix = environment(torch_cpu, tmp_path)
-    install(prefix, {f"_{stem}_cpu.so": torch_newer.build("cpu") for stem in (*KERNELS, "version")})
+    install(prefix, {f"_{stem}_cpu.so": newer.build("cpu") for stem in (*KERNELS, "version")})
     found = extension(verify(prefix))
     assert len(found) == 3
     for library in found.values():

@@ -17,12 +17,6 @@ from cuda_code.elf_file import opened
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="session")
-def cuda() -> Cuda:
-    """NVIDIA's compiler, and its cuobjdump."""
-    return built_libraries.cuda()
-
-
 GENCODE = ("-gencode=arch=compute_90,code=sm_90", "-gencode=arch=compute_120,code=[sm_120,compute_120]")
 
 

@@ -6,31 +6,80 @@ import contextlib
 import itertools
 import json
 import logging
+import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import tiny_pyg
 from engines import bubblewrap
 from small_files import write
-from tiny import PACKAGES, make_channel, provider
-from tiny_pyg import TinyPyg
+from tiny import PACKAGES, Tiny, make_channel, provider
 
 from groundwork.errors import IntegrityError, UsageError
+from megabuild.configs.config import load
 from megabuild.engine.supervisor import strays
 from megabuild.plan import extensions, planning
+from megabuild.plan.options import Options
 from megabuild.plan.plan_report import plan_document, plan_lines
 from megabuild.run.summary import Summary, package_lines
 from megabuild.status.status import Task
 from pyg_extensions import find_wheel
 from pyg_extensions.find_wheel import Choice
 
+ROOT = Path(__file__).resolve().parent.parent / "data" / "tiny_pyg"
+LOG = "compilers.log"
+
+
+class TinyPyg(Tiny):
+    """One output folder with what it takes to run the tiny megabuild with extensions there."""
+
+    def options(self, **choices: Any) -> Options:
+        """Options of a run for three compilers."""
+        values = {
+            "cache": self.output / "cache",
+            "engine": "host",
+            "pyg": "source",
+            "cpu_count": 3,
+            **choices,
+        }
+        return Options(config=load(self.root, "tiny_pyg"), root=self.root, output=self.output, **values)
+
+    def most_compilers(self) -> int:
+        """Most compilers that ran at once."""
+        now = most = 0
+        for line in self.compiles():
+            now += 1 if line.startswith("begin") else -1
+            most = max(most, now)
+        return most
+
+    def compiles(self) -> list[str]:
+        """Lines of the compilers' log: ``begin pytorch_scatter-3.11``."""
+        log = self.output.parent / LOG
+        return log.read_text().splitlines() if log.exists() else []
+
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyPyg:
-    return tiny_pyg.make(tmp_path, monkeypatch)
+    """A megabuild of seconds with extensions: real compiles by a real ninja, against empty packages."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    program = shutil.which("ninja", path=path)
+    if not program:
+        pytest.skip("there is no ninja")
+    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    own = {"TINY_NINJA": program, "TINY_LOG": str(tmp_path / LOG), "TINY_SECONDS": "0.2"}
+    for name, value in {**own, "TORCH_CCACHE": "no-such-cache"}.items():
+        monkeypatch.setenv(name, value)
+    channel = make_channel(tmp_path / "channel")
+    monkeypatch.setattr(planning, "choose_provider", provider(channel))
+    # packages are not looked into, since they hold no real extensions
+    monkeypatch.setattr(find_wheel, "check_package", lambda package, **expected: None)
+    shutil.copytree(ROOT, tmp_path / "root")
+    return TinyPyg(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
 
 
 def statuses(summary: Summary) -> dict[str, str]:
@@ -136,7 +185,7 @@ def test_the_object_that_failed_is_named_and_can_be_compiled_alone_in_its_enviro
     inside = run(enter, given="echo name=$PKG_NAME; ls f1.o; exit 7\n")
     assert "name=pytorch_scatter\nf1.o\n" in inside.stdout
     assert inside.returncode == 7
-    script.write_text((tiny_pyg.ROOT / "recipe" / "pyg" / "common" / "build.sh").read_text())
+    script.write_text((ROOT / "recipe" / "pyg" / "common" / "build.sh").read_text())
     assert tiny.run(pythons=("3.11",), extensions=("scatter",), engine=engine).ok
     assert not Path(again).exists(), "they lead nowhere any more"
     assert not Path(enter).exists()

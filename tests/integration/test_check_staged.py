@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import re
 import subprocess
 import sys
 import sysconfig
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from audit_site import serving
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipe"
 #: torch._C, and what torch/csrc/stub.c calls
@@ -157,17 +156,8 @@ def web(tmp_path: Path) -> Iterator[str]:
     source.write_text("cmake_minimum_required(VERSION 3.20)\nproject(p NONE)\n")
     subprocess.run(["tar", "-czf", "p.tgz", "project"], cwd=tmp_path / "web", check=True)
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args: object) -> None:
-            super().__init__(*args, directory=str(tmp_path / "web"))  # type: ignore[arg-type]
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/p.tgz"
-        server.shutdown()
+    with serving({"/p.tgz": (tmp_path / "web" / "p.tgz").read_bytes()}) as site:
+        yield f"{site.url}/p.tgz"
 
 
 def configured(folder: Path, asks: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -39,15 +39,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
         yield Tiny(output=base / "output", channel=channel, root=base / "root")
 
 
-def contents(tiny: Tiny) -> Contents:
-    """Every published package, with everything in it."""
-    return published(tiny.options().packages)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tiny: Tiny) -> Contents:
     assert tiny.run().ok
-    found = contents(tiny)
+    found = published(tiny.options().packages)
     assert len(found) == 2 * 3
     return found
 
@@ -58,17 +53,16 @@ def changed(tiny: Tiny) -> None:
         script.write("# again\n")
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x55
-    path.unlink()  # not in the files that are linked to it
-    path.write_bytes(content)
-
-
 def flip_in_place(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x55
     path.write_bytes(content)
+
+
+def flip(path: Path) -> None:
+    shutil.copy(path, path.with_name("alone"))  # not in the files that are linked to it
+    path.with_name("alone").replace(path)
+    flip_in_place(path)
 
 
 def cut(path: Path) -> None:
@@ -117,9 +111,7 @@ def test_any_file_may_be_damaged(
     how(victims[0])
     changed(tiny)
     assert tiny.run(cpu_count=2).ok
-    assert contents(tiny) == undisturbed
-    removed = [text for text in tiny.sentences() if text.startswith("removed ")]
-    print(f"{how.__name__} {victims[0].name}: {[*tiny.warnings(), *removed]}")
+    assert published(tiny.options().packages) == undisturbed
     assert tiny.run().ok
     assert not tiny.phases(), "the run after that has nothing to do"
 
@@ -151,10 +143,9 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
                 process.wait()
             assert wait_for(lambda: not strays(state), 20), f"killed at {share:.0%}: something is left"
             assert tiny.run().ok, f"killed at {share:.0%}"
-            assert contents(tiny) == undisturbed, f"killed at {share:.0%}"
+            assert published(tiny.options().packages) == undisturbed, f"killed at {share:.0%}"
             if running:
                 killed += 1
                 break
             seconds *= 0.9  # the machine was busier when the undisturbed run was timed
-    print(f"an undisturbed run takes {seconds:.1f} s; {killed} of {KILLS} were still going")
     assert killed >= KILLS * 3 // 4

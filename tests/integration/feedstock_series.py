@@ -27,27 +27,20 @@ export USE_MKLDNN=0 USE_SYSTEM_FMT=0
 _HEADERS = "{ATen,caffe2,tensorpipe,torch,c10}"
 
 
-def feedstock() -> Path:
-    """The clone that the environment names; skips the test where it names none."""
-    named = os.environ.get(CLONE, "")
-    if not named:
-        pytest.skip(f"{CLONE} names no clone of https://github.com/conda-forge/pytorch-cpu-feedstock")
-    return Path(named)
-
-
 def applied(patch: Path | None, folder: Path) -> Path:
-    """Check out the commit that the patches are for, apply one as a maintainer would, and return the recipe."""
+    """Check out the commit that the patches are for, apply one as a maintainer would, and return the recipe.
+
+    Skips the test where the environment names no clone.
+    """
+    clone = os.environ.get(CLONE, "")
+    if not clone:
+        pytest.skip(f"{CLONE} names no clone of https://github.com/conda-forge/pytorch-cpu-feedstock")
     git = ["git", "-c", "user.name=a test", "-c", "user.email=test@localhost", "-C", str(folder)]
-    subprocess.run(["git", "clone", "-q", "--shared", "-n", str(feedstock()), str(folder)], check=True)
+    subprocess.run(["git", "clone", "-q", "--shared", "-n", clone, str(folder)], check=True)
     subprocess.run([*git, "checkout", "-q", "-b", "patched", MADE_FOR], check=True)
     if patch:
         subprocess.run([*git, "am", "-q", str(patch)], check=True)
     return folder / "recipe"
-
-
-def steps(said: str) -> int:
-    """Steps that ninja finished, in all its runs."""
-    return len(re.findall(r"^ *\[\d+/\d+\]", said, re.MULTILINE))
 
 
 def lay_out(graph: RealGraph, recipe: Path, debian_patches: Path) -> None:
@@ -56,7 +49,8 @@ def lay_out(graph: RealGraph, recipe: Path, debian_patches: Path) -> None:
     for patch in sorted(debian_patches.glob("*.patch")):
         subprocess.run(["patch", "-s", "-p1", "-i", str(patch)], cwd=tree, check=True)
     (tree / "third_party" / "NNPACK" / "cmake").mkdir(parents=True, exist_ok=True)
-    give_rsync(graph.tools / "bin")
+    # of rsync, build.sh wants that it merges folders
+    program(graph.tools / "bin" / "rsync", 'for last; do :; done\nmkdir -p "$last" && exec cp "$@"')
     swap = Path(__file__).resolve().parents[2] / "recipe" / "swap" / "cmake_python_swap"
     shutil.copytree(swap, graph.tools / "python" / swap.name)  # the stub reads ninja's graph with it
     shutil.copytree(recipe, graph.recipe)
@@ -66,11 +60,6 @@ def lay_out(graph: RealGraph, recipe: Path, debian_patches: Path) -> None:
         assert text.count(old) == 1
         text = text.replace(old, new)
     script.write_text(text)
-
-
-def give_rsync(folder: Path) -> None:
-    """Put a stand-in for rsync into a folder: it merges folders, which is what build.sh wants of it."""
-    program(folder / "rsync", 'for last; do :; done\nmkdir -p "$last" && exec cp "$@"')
 
 
 def build(graph: RealGraph, python: str, package: str) -> subprocess.CompletedProcess[str]:
@@ -112,10 +101,10 @@ def build(graph: RealGraph, python: str, package: str) -> subprocess.CompletedPr
 
 
 def must_build(graph: RealGraph, python: str, package: str) -> int:
-    """Build a package; returns ninja's steps."""
+    """Build a package; returns the steps that ninja finished, in all its runs."""
     result = build(graph, python, package)
     assert result.returncode == 0, result.stdout[-6000:]
-    return steps(result.stdout)
+    return len(re.findall(r"^ *\[\d+/\d+\]", result.stdout, re.MULTILINE))
 
 
 def give_libtorch(graph: RealGraph, staging: str, others: Iterable[str]) -> None:

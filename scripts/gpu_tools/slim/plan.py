@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from gpu_tools.file_lists import correct_list
 from gpu_tools.slim.contents import ELF, Contents
 from gpu_tools.slim.features import FEATURES, Feature, find_unknown, is_nvidia_library
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
-from gpu_tools.slim.steps import SlimRequest, SlimStep, find_files, select_steps
+from gpu_tools.slim.steps import SlimRequest, SlimStep, find_files, find_users, select_steps
 from groundwork.errors import UsageError
 from groundwork.files import sync
 from groundwork.progress import Notes
@@ -114,9 +114,11 @@ def make_plan(contents: Contents, request: SlimRequest, note: Notes, into: Path 
 
     Raises UsageError: ``into`` is given, and no library has code for a requested GPU.
     """
-    steps, spared = select_steps(request, contents)
     note("finding unused files")
-    gone, rows = _pick_files(contents, request, steps)
+    files = find_files(contents, request)
+    users = find_users(contents, files)
+    steps, spared = select_steps(request, contents, files, users)
+    gone, rows = _pick_files(contents, files, steps)
     libraries = _slim_libraries(contents, request, {step.name for step in steps}, gone, note, into)
     gpu_code = {gpu: _sort_by_code(gpu, libraries) for gpu in request.gpus}
     if into is not None:
@@ -131,7 +133,7 @@ def make_plan(contents: Contents, request: SlimRequest, note: Notes, into: Path 
     for step in steps:
         if saved := parts.get(step.name):
             rows.append(Saving(step=step, saves=sum(saved), files=sum(map(bool, saved))))
-    lost_for = {row.step.name: row.step.find_users(contents, request, needing=False) for row in rows}
+    lost_for = {row.step.name: (*sorted(users.get(row.step.name, {})),) for row in rows}
     with_code = {contents.owners[path] for path, slimmed in libraries.items() if slimmed.code}
     return SlimPlan(
         contents=contents,
@@ -177,11 +179,10 @@ def _refuse_without_code(contents: Contents, gpu_code: Mapping[str, Mapping[str,
 
 
 def _pick_files(
-    contents: Contents, request: SlimRequest, steps: Iterable[SlimStep]
+    contents: Contents, files: Mapping[str, Sequence[str]], steps: Iterable[SlimStep]
 ) -> tuple[set[str], list[Saving]]:
     gone: set[str] = set()
     rows = []
-    files = find_files(contents, request)
     for step in steps:
         # removing a link to a file outside saves nothing
         picked = set(files.get(step.name, ())) - gone - contents.outside.keys()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from cuda_code.cuda_archs import number
 from gpu_tools.sizes.inside import classify_path
@@ -35,15 +34,6 @@ class SlimStep:
     loses: str  #: The removed things, as report text.
     costs: tuple[str, ...] = ()  #: Names of features that stop working.
     limits: tuple[str, ...] = ()  #: Names of features that partly stop working.
-    #: Returns other packages that use the removed files, and whether they are useless without.
-    users: Callable[[Contents], Mapping[str, bool]] | None = None
-
-    def find_users(self, contents: Contents, request: SlimRequest, *, needing: bool) -> tuple[str, ...]:
-        """Return the packages that use the removed files: those useless without (``needing``), or the others."""
-        finds_files = contents.kind == "environment" and find_files(contents, request).get(self.name)
-        if self.users is None or not finds_files:
-            return ()
-        return tuple(sorted(name for name, needs in self.users(contents).items() if needs == needing))
 
 
 def parse_keep(keep: Iterable[str]) -> frozenset[str]:
@@ -76,10 +66,16 @@ def parse_gpus(arch_lists: Iterable[str]) -> tuple[str, ...]:
     return tuple(gpus)
 
 
-def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimStep], dict[str, str]]:
+def select_steps(
+    request: SlimRequest,
+    contents: Contents,
+    files: Mapping[str, Sequence[str]],
+    users: Mapping[str, Mapping[str, bool]],
+) -> tuple[list[SlimStep], dict[str, str]]:
     """Return the steps that break no feature to keep, and the skipped steps.
 
-    The latter by name, with the feature or the packages that would be nearly useless.
+    The latter by name, with the feature or the packages that would be nearly useless. ``files`` and ``users`` are from
+    :func:`find_files` and :func:`find_users`.
     """
     packages = frozenset(contents.owners.values())
     steps, spared = [], {}
@@ -88,9 +84,9 @@ def select_steps(request: SlimRequest, contents: Contents) -> tuple[list[SlimSte
         if step.name in request.keep or any(feature.name in request.keep for feature in features):
             continue
         if vital := next((feature for feature in features if feature.is_vital), None):
-            if find_files(contents, request).get(step.name):
+            if files.get(step.name):
                 spared[step.name] = vital.name
-        elif needing := step.find_users(contents, request, needing=True):
+        elif needing := sorted(name for name, needs in users.get(step.name, {}).items() if needs):
             spared[step.name] = ", ".join(needing)
         elif request.gpus or step.name not in ("gpu-code", "triton-ptxas"):
             steps.append(step)
@@ -101,7 +97,6 @@ _TORCH = ("torch", "pytorch", "libtorch")
 _TRITON_TOOLS = ("/bin/cuobjdump", "/bin/nvdisasm", "/libproton.so")
 
 
-@lru_cache(maxsize=1)
 def find_files(contents: Contents, request: SlimRequest) -> Mapping[str, Sequence[str]]:
     """Return the files that each step could remove, by the step's name; a file may be in several steps."""
     files: dict[str, list[str]] = defaultdict(list)
@@ -132,19 +127,29 @@ def find_files(contents: Contents, request: SlimRequest) -> Mapping[str, Sequenc
     return files
 
 
+def find_users(contents: Contents, files: Mapping[str, Sequence[str]]) -> dict[str, Mapping[str, bool]]:
+    """Return by step the packages of an environment that use its files, and whether they are useless without."""
+    used = {name for name, paths in files.items() if paths and contents.kind == "environment"}
+    users: dict[str, Mapping[str, bool]] = {}
+    if "triton" in used:
+        users["triton"] = find_triton_users(contents)
+    if compiled_with := used & {"static", "headers-torch", "headers-nvidia"}:
+        users |= dict.fromkeys(compiled_with, find_compiler_users(contents))
+    return users
+
+
 _COMPILING = ("compile-cpu", "compile-gpu", "extensions", "startup")
 #: In order; a file counts for the first step that removes it.
 STEPS = (
-    SlimStep(name="triton", loses="Triton", costs=("compile-gpu", "startup"), users=find_triton_users),
+    SlimStep(name="triton", loses="Triton", costs=("compile-gpu", "startup")),
     SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA tools", limits=("profiler",)),
     SlimStep(name="triton-ptxas", loses="Triton's assembler for other GPUs"),
     SlimStep(name="nvidia-unused", loses="unused NVIDIA libraries"),
     SlimStep(name="nvidia-profiling", loses="GPU performance counters", limits=("profiler",)),
     SlimStep(name="nvshmem-device", loses="NVSHMEM in Triton's kernels", limits=("distributed",)),
-    SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, "kernels"), users=find_compiler_users),
-    SlimStep(name="headers-torch", loses="torch headers", costs=_COMPILING, users=find_compiler_users),
-    SlimStep(name="headers-nvidia", loses="CUDA headers", costs=("compile-gpu", "extensions", "startup", "kernels"),
-             users=find_compiler_users),
+    SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, "kernels")),
+    SlimStep(name="headers-torch", loses="torch headers", costs=_COMPILING),
+    SlimStep(name="headers-nvidia", loses="CUDA headers", costs=("compile-gpu", "extensions", "startup", "kernels")),
     # these two shrink libraries
     SlimStep(name="gpu-code", loses="code for other GPUs"),
     SlimStep(name="symbols", loses="function names in debuggers and native traces"),

@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
 
 from cuda_code.elf_file import NotElf, opened
 from gpu_tools.sizes.inside import classify_path
@@ -69,7 +68,6 @@ def find_compiler_users(contents: Contents) -> dict[str, bool]:
     return {**_find_importers(contents, _COMPILER), **dict.fromkeys(needing | (modules & headers), True)}
 
 
-@lru_cache(maxsize=2)
 def _find_importers(contents: Contents, imports: re.Pattern[bytes]) -> Mapping[str, bool]:
     """Return the packages whose files match ``imports``, and whether one import is at module level.
 
@@ -89,7 +87,6 @@ def _find_importers(contents: Contents, imports: re.Pattern[bytes]) -> Mapping[s
     return importers
 
 
-@lru_cache(maxsize=1)
 def find_unused_libraries(contents: Contents) -> Mapping[str, bool]:
     """Return the unused NVIDIA libraries of an environment, and whether CUPTI opens them for measuring."""
     libraries = [

@@ -211,7 +211,7 @@ def test_a_plan_says_what_there_is_for_each_gpu(
 ) -> None:
     assert call(invocation, "slim", str(gpus), "--arch-list", "9.0,6.1") == 0
     said = capsys.readouterr().out
-    assert [line for line in said.splitlines() if " 9.0" in line and line.endswith(": second.so")]
+    assert [line for line in said.splitlines() if " 9.0" in line and line.endswith("(second.so)")]
     assert [line for line in said.splitlines() if " 6.1" in line and "--apply" in line]
     assert call(invocation, "slim", str(gpus), "--arch-list", "8.6,9.0,6.1", "--json") == 0
     first, second = f"{SITE}/two/first.so", f"{SITE}/two/second.so"

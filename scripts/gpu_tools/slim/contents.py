@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -85,24 +85,19 @@ def scan(root: Path, *, name: str, kind: str = "environment") -> Contents:
 
     Raises IntegrityError: A package's file list is malformed.
     """
+    device = root.stat().st_dev
+    left_out = {BACKUP, *(_OTHERS if (root / "conda-meta").is_dir() else ())}
     every = {}
-    for path in sorted(_walk(root)):
-        status = os.lstat(root / path)
-        if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
-            every[path] = status
-    lists = tuple(read_list(root, file) for file in find_lists(root))
-    return Contents(root=root, name=name, kind=kind, every=every, lists=lists)
-
-
-def _walk(root: Path) -> Iterator[str]:
-    device, conda = root.stat().st_dev, (root / "conda-meta").is_dir()
     for folder, folders, names in os.walk(root):
-        top = folder == str(root)
         folders[:] = [
             name
             for name in folders
-            if not (top and (name == BACKUP or (conda and name in _OTHERS)))
+            if not (folder == str(root) and name in left_out)
             and os.lstat(os.path.join(folder, name)).st_dev == device
         ]
-        before = "" if top else f"{os.path.relpath(folder, root)}/"
-        yield from (before + name for name in names)
+        for path in (os.path.join(folder, name) for name in names):
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                every[os.path.relpath(path, root)] = status
+    lists = tuple(read_list(root, file) for file in find_lists(root))
+    return Contents(root=root, name=name, kind=kind, every=dict(sorted(every.items())), lists=lists)

@@ -19,13 +19,9 @@ class Feature:
     of: str = ""  #: Pattern of the packages' names; empty: every environment has it.
     is_vital: bool = False  #: The packages are nearly useless without it: steps that break it are skipped.
 
-    def packages(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the sorted ``names`` of packages that have this feature."""
-        return tuple(sorted(name for name in names if self.of and re.fullmatch(self.of, name)))
-
     def is_in(self, names: Iterable[str]) -> bool:
         """Return whether an environment with these packages has this feature."""
-        return not self.of or bool(self.packages(names))
+        return not self.of or any(re.fullmatch(self.of, name) for name in names)
 
 
 _TORCH = "torch|pytorch|libtorch"
@@ -82,18 +78,12 @@ def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[st
     """Return the GPU packages whose needs at run time are unknown."""
     requirers = {listed.owner for listed in contents.lists if any(map(is_nvidia, listed.required_names))}
     return tuple(
-        sorted(
-            name
-            for name in requirers.union(with_gpu_code)
-            if not is_nvidia(name)
-            and not _COMPILED.fullmatch(name)
-            and not any(feature.packages([name]) for feature in FEATURES.values())
-        )
+        sorted(name for name in requirers.union(with_gpu_code) if not (is_nvidia(name) or is_known(name)))
     )
 
 
-def compiles_nothing(name: str) -> bool:
-    """Return whether a package is known to work without headers and compilers."""
+def is_known(name: str) -> bool:
+    """Return whether :data:`FEATURES` has a package's needs at run time, or it has none."""
     return _COMPILED.fullmatch(name) is not None or any(
-        feature.packages([name]) and not feature.is_vital for feature in FEATURES.values()
+        feature.of and feature.is_in([name]) for feature in FEATURES.values()
     )

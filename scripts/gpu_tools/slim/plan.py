@@ -14,7 +14,7 @@ from typing import Any
 from cuda_code import cuda_archs
 from gpu_tools.file_lists import correct_list
 from gpu_tools.slim.contents import ELF, Contents
-from gpu_tools.slim.features import FEATURES, Feature, find_unknown, is_nvidia_library
+from gpu_tools.slim.features import FEATURES, find_unknown, is_nvidia_library
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
 from gpu_tools.slim.steps import SlimRequest, SlimStep, find_files, find_users, select_steps
 from groundwork.errors import UsageError
@@ -67,15 +67,15 @@ class SlimPlan:
         return self.before - sum(row.saves for row in self.rows)
 
     @cached_property
-    def features(self) -> Mapping[str, tuple[Feature, ...]]:
-        """The packages' features after slimming: ``works``, ``limited`` (in part) and ``lost``."""
+    def features(self) -> dict[str, list[str]]:
+        """Names of the packages' features after slimming: ``works``, ``limited`` (in part) and ``lost``."""
         lost = {name for row in self.rows for name in row.step.costs}
         limited = {name for row in self.rows for name in row.step.limits} - lost
-        features = [FEATURES[name] for name in self.name_existing(FEATURES)]
+        names = self.name_existing(FEATURES)
         return {
-            "works": tuple(feature for feature in features if feature.name not in lost | limited),
-            "limited": tuple(feature for feature in features if feature.name in limited),
-            "lost": tuple(feature for feature in features if feature.name in lost),
+            "works": [name for name in names if name not in lost | limited],
+            "limited": [name for name in names if name in limited],
+            "lost": [name for name in names if name in lost],
         }
 
     def name_existing(self, features: Iterable[str]) -> list[str]:
@@ -102,7 +102,7 @@ class SlimPlan:
                 }
                 for row in self.rows
             ],
-            **{kind: [feature.name for feature in features] for kind, features in self.features.items()},
+            **self.features,
             "lost_for": {step: list(packages) for step, packages in self.lost_for.items()},
             **to_dict(self, "spared unknown gpu_code left_alone"),
             "links": len(self.contents.outside),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpu_tools.slim.check import Check
-from gpu_tools.slim.features import Feature
+from gpu_tools.slim.features import FEATURES
 from gpu_tools.slim.plan import SlimPlan, lacks_all_code
 from groundwork.text import Sign, counted, size, table, wrapped
 
 _HEADS = ("step", "saves", "removes [breaks]")
-_GPU_HEADS = ("GPU", "libraries with native code", "PTX only", "no code")
 
 
 def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
@@ -28,26 +27,27 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
     rows.append(("total", size(plan.before - plan.after), ""))
     yield from table(_HEADS, rows, right=frozenset({1}))
     yield ""
-    features = {kind: [_describe(plan, feature) for feature in plan.features[kind]] for kind in plan.features}
-    removed = {row.step.name: row.step.loses for row in plan.rows}
-    lost_for = (
-        f"functions of {', '.join(packages)} that use {' and '.join(map(removed.__getitem__, steps))}"
-        for packages, steps in _group(plan.lost_for).items()
-    )
-    spared = (f"{', '.join(steps)} (needed for {reason})" for reason, steps in _group(plan.spared).items())
+    features = {kind: [FEATURES[name].words for name in names] for kind, names in plan.features.items()}
+    if plan.lost_for:
+        packages = ", ".join(sorted({name for names in plan.lost_for.values() for name in names}))
+        removed = ", ".join(row.step.loses for row in plan.rows if row.step.name in plan.lost_for)
+        features["lost"].append(f"functions of {packages} that use {removed}")
+    spared = [f"{step} (needed for {reason})" for step, reason in plan.spared.items()]
     unknown = f"{', '.join(plan.unknown)} may compile code or load removed files; test with --check COMMAND"
     for title, texts in (
         ("unaffected:", features["works"]),
         ("limited:", features["limited"]),
-        ("lost:", [*features["lost"], *lost_for]),
-        ("skipped:", [*spared]),
+        ("lost:", features["lost"]),
+        ("skipped:", spared),
         ("unknown:", [unknown] if plan.unknown else []),
     ):
         if texts:
             yield from wrapped(f"{title:12} {', '.join(texts)}", rest=" " * 13)
     yield from _gpu_lines(plan)
-    for why, paths in _group(plan.left_alone).items():
-        yield from wrapped(f"{Sign.warning} {counted(len(paths), 'file')} not slimmed: {why} ({paths[0]})")
+    if plan.left_alone:
+        path, why = next(iter(plan.left_alone.items()))
+        count = counted(len(plan.left_alone), "file")
+        yield from wrapped(f"{Sign.warning} {count} not slimmed, the first: {path}: {why}")
     if targets := [*plan.contents.outside.values()]:
         to = os.path.commonpath([os.path.dirname(target) for target in targets])
         yield from wrapped(
@@ -69,34 +69,15 @@ def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
         yield from wrapped(
             "GPU code is kept; to remove code for other GPUs, pass --arch-list 12.0 or --arch-list native"
         )
-    if not any(map(any, (libraries.values() for libraries in plan.gpu_code.values()))):
-        return
-    numbers = {gpu: f"{int(gpu.removeprefix('sm_')) / 10:.1f}" for gpu in plan.gpu_code}
-    rows = [
-        (numbers[gpu], *(str(len(libraries[kind])) for kind in ("own", "ptx", "none")))
-        for gpu, libraries in plan.gpu_code.items()
-    ]
-    yield ""
-    yield from table(_GPU_HEADS, rows, right=frozenset({1, 2, 3}))
     for gpu, libraries in plan.gpu_code.items():
+        own, ptx, none = (libraries[kind] for kind in ("own", "ptx", "none"))
+        line = f"GPU {int(gpu.removeprefix('sm_')) / 10:.1f}:"
         if lacks_all_code(libraries):
-            yield from wrapped(f"{Sign.warning} no library has code for {numbers[gpu]}; --apply would fail")
-        elif names := [os.path.basename(path) for path in libraries["none"]]:
-            more = ", …" if len(names) > 3 else ""
-            yield from wrapped(
-                f"no code for {numbers[gpu]}, also before slimming: {', '.join(names[:3])}{more}"
+            yield from wrapped(f"{Sign.warning} {line} no library has code for it; --apply would fail")
+        elif own or ptx:
+            names = [*map(os.path.basename, none[:3]), *("…" for _ in none[3:4])]
+            lacking = f" ({', '.join(names)})" if names else ""
+            counts = (
+                f"native code in {counted(len(own), 'file')}, only PTX in {len(ptx)}, neither in {len(none)}"
             )
-
-
-def _group(
-    reasons: Mapping[str, str] | Mapping[str, tuple[str, ...]],
-) -> dict[str | tuple[str, ...], list[str]]:
-    groups: dict[str | tuple[str, ...], list[str]] = {}
-    for name, reason in reasons.items():
-        groups.setdefault(reason, []).append(name)
-    return groups
-
-
-def _describe(plan: SlimPlan, feature: Feature) -> str:
-    packages = feature.packages(frozenset(plan.contents.owners.values())) if feature.is_vital else ()
-    return f"{feature.words} ({', '.join(packages)})" if packages else feature.words
+            yield from wrapped(f"{line} {counts}{lacking}")

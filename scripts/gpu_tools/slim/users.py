@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from cuda_code.elf_file import NotElf, opened
 from gpu_tools.sizes.inside import classify_path
 from gpu_tools.sizes.tree import Kind
 from gpu_tools.slim.contents import Contents
-from gpu_tools.slim.features import compiles_nothing, is_nvidia
+from gpu_tools.slim.features import is_known, is_nvidia
 
 _TESTS = frozenset({"test", "tests"})
 #: Import statements with their indentation: an indented import is in a function or a ``try``, so it is optional.
@@ -60,7 +60,7 @@ def find_compiler_users(contents: Contents) -> dict[str, bool]:
         item.owner
         for item in contents.lists
         if any(map(_COMPILERS_OWNERS.fullmatch, item.required_names))
-        and not (is_nvidia(item.owner) or compiles_nothing(item.owner))
+        and not (is_nvidia(item.owner) or is_known(item.owner))
     }
     owners = {path: owner for path, owner in contents.owners.items() if is_nvidia(owner)}
     modules = {owner for path, owner in owners.items() if path.endswith(".py") and contents.size_of(path)}
@@ -74,17 +74,18 @@ def _find_importers(contents: Contents, imports: re.Pattern[bytes]) -> Mapping[s
     A file of no package counts by its path.
     """
     importers: dict[str, bool] = {}
-    for path in contents.every:
-        owner = contents.owners.get(path, path)
-        if (
-            path.endswith(".py")
-            and not contents.is_link(path)
-            and owner not in _TRITONS_OWNERS
-            and _TESTS.isdisjoint(path.split("/"))
-        ):
-            for match in imports.finditer(contents.read(path)):
-                importers[owner] = importers.get(owner, False) or not match[1]
+    for path, owner, content in _read_python(contents):
+        if owner not in _TRITONS_OWNERS and _TESTS.isdisjoint(path.split("/")):
+            for match in imports.finditer(content):
+                importers[owner or path] = importers.get(owner or path, False) or not match[1]
     return importers
+
+
+def _read_python(contents: Contents) -> Iterator[tuple[str, str, bytes]]:
+    """Yield each Python file's path, package (or an empty string) and content."""
+    for path in contents.every:
+        if path.endswith(".py") and not contents.is_link(path):
+            yield path, contents.owners.get(path, ""), contents.read(path)
 
 
 def find_unused_libraries(contents: Contents) -> Mapping[str, bool]:
@@ -124,17 +125,9 @@ def _read_names(contents: Contents, path: str) -> set[str]:
 
 def _find_named_in_python(contents: Contents, stems: frozenset[str]) -> set[str]:
     named: set[str] = set()
-    for path in contents.every:
-        owner = contents.owners.get(path, "")
-        if (
-            path.endswith(".py")
-            and not contents.is_link(path)
-            and owner != _CATALOGUE
-            and not is_nvidia(owner)
-        ):
-            content = contents.read(path)
-            if b"lib" in content and b".so" in content:
-                named |= {stem for stem in stems - named if f"{stem}.so".encode() in content}
+    for _, owner, content in _read_python(contents):
+        if owner != _CATALOGUE and not is_nvidia(owner) and b".so" in content:
+            named |= {stem for stem in stems - named if f"{stem}.so".encode() in content}
     return named
 
 

@@ -280,7 +280,7 @@ def test_a_file_that_was_changed_is_left_with_its_original_until_it_is_moved_awa
     capsys.readouterr()
     assert slim("--undo") == VerdictError.exit_code
     told = capsys.readouterr().err
-    for word in (TORCH, "torch-2.13.0", f"{env}/{BACKUP}", "--forget"):
+    for word in (TORCH, f"{env}/{BACKUP}", "--forget"):
         assert word in told
     assert (env / TORCH).read_bytes() == b"mine"
     assert [*originals(env)] == [TORCH]
@@ -301,7 +301,7 @@ def test_originals_of_a_package_that_was_upgraded_are_deleted(
     install(env, "torch", {"torch/lib/libtorch_cuda.so": b"a later one"}, version="2.14.0")
     capsys.readouterr()
     assert slim(what, *(["--keep", "triton"] if what == "--apply" else [])) == 0
-    assert "removed: torch-2.13.0" in " ".join("".join(capsys.readouterr()).split())
+    assert "/torch-2.13.0.dist-info" in "".join(capsys.readouterr())
     assert (env / TORCH).read_bytes() == b"a later one"
     assert (env / SITE / "triton/__init__.py").exists()
     assert TORCH not in (originals(env) if (env / BACKUP).exists() else {})

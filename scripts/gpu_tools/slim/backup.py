@@ -57,8 +57,7 @@ def hold_backup(root: Path) -> Iterator[Backup]:
         try:
             yield backup
         finally:
-            if not backup.applied:
-                backup.remove()
+            backup.close()
 
 
 class Backup:
@@ -71,17 +70,6 @@ class Backup:
         self._path = self._folder / "manifest.json"
         self.new = self._folder / "new"  #: Folder for new files before they replace the originals.
         self._manifest = read_manifest(self._path, self._originals)
-
-    @property
-    def applied(self) -> bool:
-        """Whether there are originals to restore."""
-        return self._manifest is not None
-
-    @property
-    def size(self) -> int:
-        """Bytes of the originals."""
-        files = (path.lstat() for path in self._originals.rglob("*"))
-        return sum(status.st_size for status in files if not stat.S_ISDIR(status.st_mode))
 
     def put_back(self) -> Restored:
         """Restore the originals and the folders' modes and dates.
@@ -156,8 +144,8 @@ class Backup:
         self._write(folders, touched, complete=True)
         shutil.rmtree(self.new, ignore_errors=True)
 
-    def forget(self) -> None:
-        """Delete the originals.
+    def forget(self) -> int:
+        """Delete the originals; return their bytes.
 
         Raises PreflightError: The last slimming was interrupted.
         """
@@ -166,12 +154,17 @@ class Backup:
                 f"{self._root}: the last slimming was interrupted",
                 "finish it with --apply, or restore the originals with --undo",
             )
+        files = (path.lstat() for path in self._originals.rglob("*"))
+        freed = sum(status.st_size for status in files if not stat.S_ISDIR(status.st_mode))
         # rename first: an interrupted deletion must not look like a backup that can be restored
         self._originals.rename(self.new)
         self._manifest = None
+        return freed
 
-    def remove(self) -> None:
-        """Delete the backup folder; call this only if no originals are left to restore."""
+    def close(self) -> None:
+        """Delete the backup folder if it has no originals to restore."""
+        if self._manifest is not None:
+            return
         for folder in (self.new, self._originals):
             shutil.rmtree(folder, ignore_errors=True)
         for path in (*self._folder.glob(f"{self._path.name}.*.new"), self._folder / "lock", self._path):

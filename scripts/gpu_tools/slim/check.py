@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,7 +22,6 @@ from gpu_tools.slim.contents import Contents
 from groundwork.errors import UsageError, VerdictError
 from groundwork.process import describe_end
 from groundwork.progress import Notes
-from groundwork.text import to_dict
 
 #: Seconds per import before slimming (a cold disk reads gigabytes), and after: a busy machine must not cause an undo.
 _TIMEOUT, _LONG_TIMEOUT = 120.0, 600.0
@@ -41,54 +41,47 @@ class Check:
 
     def __init__(self, root: Path, commands: Sequence[str], note: Notes) -> None:
         self._root = root.absolute()
-        self._commands = commands
+        self.commands = commands
         self._note = note
         self.modules: list[str] = []  #: Modules that can be imported before slimming.
         self.failed_before: list[str] = []  #: Modules that cannot.
-        self.why = "nothing to remove"  #: Why no module is imported; empty if one is.
-        self.commands = 0  #: Number of the user's commands that ran.
 
     def before(self, contents: Contents, gone: Collection[str]) -> None:
         """Record which modules can be imported; modules that slimming removes are skipped.
 
         Raises UsageError: A command already fails.
         """
-        for command in self._commands:
+        for command in self.commands:
             if failed := self._run_command(command):
                 raise UsageError(
                     f"--check: `{command}` fails before slimming: {failed}", "correct the command"
                 )
-        errors: dict[str, str] = {}
-        why = f"{self._root / 'bin'} has no python"
-        if (self._root / "bin" / "python").exists():
-            errors = self._import(sorted(_find_modules(contents, gone)), _TIMEOUT)
-            why = f"no module can be imported ({next(iter(errors.values()), 'no modules found')})"
+        errors = self._import(sorted(_find_modules(contents, gone)), _TIMEOUT)
         self.modules = [name for name, error in errors.items() if not error]
         self.failed_before = [name for name, error in errors.items() if error]
-        self.why = "" if self.modules else why
-        self.commands = len(self._commands)
 
     def after(self) -> None:
         """Repeat the imports and commands.
 
         Raises VerdictError: An import or command that worked before fails.
         """
-        for name, error in self._import(self.modules, _LONG_TIMEOUT).items():
+        errors = self._import(self.modules, _LONG_TIMEOUT)
+        imports = ((f"import {name}", error) for name, error in errors.items())
+        commands = ((command, self._run_command(command)) for command in self.commands)
+        for check, error in chain(imports, commands):
             if error:
-                raise self._fault(f"import {name}", error)
-        for command in self._commands:
-            if failed := self._run_command(command):
-                raise self._fault(command, failed)
+                raise VerdictError(
+                    f"{self._root}: `{check}` failed after slimming ({error}); all original files are restored",
+                    "skip the step that removes a needed file: --keep STEP (slim without --apply lists the steps)",
+                )
 
     def to_json(self) -> dict[str, Any]:
-        """Return this as JSON values; the number of modules is null if none was imported."""
-        return {"modules": len(self.modules) or None, **to_dict(self, "why failed_before commands")}
-
-    def _fault(self, check: str, error: str) -> VerdictError:
-        return VerdictError(
-            f"{self._root}: `{check}` failed after slimming ({error}); all original files are restored",
-            "skip the step that removes a needed file: --keep STEP (slim without --apply lists the steps)",
-        )
+        """Return this as JSON values."""
+        return {
+            "modules": len(self.modules),
+            "failed_before": self.failed_before,
+            "commands": len(self.commands),
+        }
 
     def _import(self, names: Sequence[str], timeout: float) -> dict[str, str]:
         """Import modules; return each module's error, or an empty string."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from gpu_tools.sizes.installed import BACKUP, is_environment
 from gpu_tools.slim.backup import Backup, Restored, hold_backup
@@ -26,14 +26,10 @@ def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
     Raises UsageError: The folder is no environment; a package is to be slimmed in place, or an environment copied.
     """
     if not is_environment(subject):
-        if subject.is_dir():
-            raise UsageError(
-                f"{subject}: not an environment, wheel or conda package",
-                "pass an environment's folder, or a .whl or .conda file",
-            )
         if in_place:
             raise UsageError(
-                f"{subject}: a package cannot be slimmed in place", "write a smaller copy with --output DIR"
+                f"{subject}: not an environment; only these are slimmed in place",
+                "write a smaller copy of a package with --output DIR",
             )
     elif writes:
         raise UsageError(
@@ -109,9 +105,9 @@ def apply(
             if not keep_originals:
                 backup.forget()
     command += f" {shlex.quote(str(root))}"
-    lines = check_lines(check) if check else []
+    lines = check_lines(check) if check and changes else []
     if not changes:
-        lines += wrapped(f"{root}: nothing to remove; no file was changed")
+        lines = wrapped(f"{root}: nothing to remove; no file was changed")
     elif not keep_originals:
         lines += ["The originals are deleted; slimming cannot be undone."]
     else:
@@ -150,10 +146,9 @@ def undo(root: Path) -> Result:
 def _put_back(backup: Backup, root: Path) -> Restored:
     restored = backup.put_back()
     if left := restored.left:
-        packages = _name_packages(file.record or file.path for file in left)
         raise VerdictError(
             f"{root}: {counted(restored.count, 'file')} restored, {len(left)} not, because they were changed or "
-            f"reinstalled, or have no original ({packages}: {_name_some(file.path for file in left)})",
+            f"reinstalled, or have no original ({_name_some(file.path for file in left)})",
             f"move the changed files away and run --undo again, or take the originals from {root / BACKUP}/originals; "
             "reinstall packages without originals; --forget deletes the originals",
         )
@@ -161,14 +156,7 @@ def _put_back(backup: Backup, root: Path) -> Restored:
 
 
 def _dropped(restored: Restored) -> str:
-    return f"deleted the originals of packages that were upgraded or removed: {_name_packages(restored.gone)}"
-
-
-def _name_packages(lists: Iterable[str]) -> str:
-    paths = map(PurePosixPath, lists)
-    return _name_some(
-        dict.fromkeys(path.parent.name if path.name == "RECORD" else path.stem for path in paths)
-    )
+    return f"deleted the originals of packages that were upgraded or removed: {_name_some(restored.gone)}"
 
 
 def _name_some(names: Iterable[str]) -> str:
@@ -184,8 +172,7 @@ def forget(root: Path) -> Result:
     """
     _require_backup(root)
     with hold_backup(root) as backup:
-        freed = backup.size
-        backup.forget()
+        freed = backup.forget()
     lines = [f"deleted the originals: {size(freed)} freed; slimming can no longer be undone"]
     return Result(format="slim", document={"state": "forgotten", "freed": freed}, lines=lines)
 

@@ -136,7 +136,7 @@ def wrong_in_records(root: Path) -> list[str]:
 
 
 def tree(root: Path) -> Mapping[str, tuple[object, ...]]:
-    """Return everything of a tree that undoing must bring back: kinds, modes, dates, links, content."""
+    """Return everything of a tree that undoing must bring back: kinds, modes, links, content, and files' dates."""
     found: dict[str, tuple[object, ...]] = {}
     for path in [root, *root.rglob("*")]:
         status = path.lstat()
@@ -146,7 +146,8 @@ def tree(root: Path) -> Mapping[str, tuple[object, ...]]:
             content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         links = status.st_nlink if stat.S_ISREG(status.st_mode) else 0
         key = os.fsencode(path.relative_to(root)).decode(errors="backslashreplace")
-        found[key] = (status.st_mode, status.st_mtime_ns, links, content)
+        when = 0 if path.is_dir() and not path.is_symlink() else status.st_mtime_ns
+        found[key] = (status.st_mode, when, links, content)
     return found
 
 

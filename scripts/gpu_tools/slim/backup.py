@@ -43,7 +43,7 @@ def hold_backup(root: Path) -> Iterator[Backup]:
     Raises IntegrityError: The manifest is malformed or missing, or a link is in the place of the folder.
     """
     folder = root / BACKUP
-    with suppress(FileExistsError), _keep_date(root):  # another process may make it at the same time
+    with suppress(FileExistsError):  # another process may make it at the same time
         folder.mkdir()
         _give_to_owner(folder, root)
     if folder.is_symlink() or not folder.is_dir():
@@ -72,7 +72,7 @@ class Backup:
         self._manifest = read_manifest(self._path, self._originals)
 
     def put_back(self) -> Restored:
-        """Restore the originals and the folders' modes and dates.
+        """Restore the originals and the folders' modes.
 
         The originals of a package that was upgraded or removed are deleted: no installed version has these files.
         """
@@ -93,9 +93,6 @@ class Backup:
             self._make_folders(Path(file.path).parent)
             os.replace(original, self._root / file.path)
             original.unlink(missing_ok=True)  # rename does nothing if both are links to one file
-        for folder in folders:
-            if (path := self._root / folder.path).is_dir():
-                os.utime(path, ns=(path.stat().st_atime_ns, folder.when))
         self._write(folders, left, complete=True, must=False)
         if not left:
             self._manifest = None
@@ -117,10 +114,10 @@ class Backup:
                 )
             else:
                 touched.append(TouchedFile(path=path, record=record))
-        folders = []
-        for path in sorted({str(parent) for file in touched for parent in Path(file.path).parents}):
-            status = (self._root / path).stat()
-            folders.append(KeptFolder(path=path, mode=stat.S_IMODE(status.st_mode), when=status.st_mtime_ns))
+        folders = [
+            KeptFolder(path=path, mode=stat.S_IMODE((self._root / path).stat().st_mode))
+            for path in sorted({str(parent) for file in touched for parent in Path(file.path).parents})
+        ]
         self._write(folders, touched, complete=False)
         try:
             for path, new in plan.new.items():
@@ -169,7 +166,7 @@ class Backup:
             shutil.rmtree(folder, ignore_errors=True)
         for path in (*self._folder.glob(f"{self._path.name}.*.new"), self._folder / "lock", self._path):
             path.unlink(missing_ok=True)
-        with suppress(OSError), _keep_date(self._root):  # not empty
+        with suppress(OSError):  # not empty
             self._folder.rmdir()
 
     def _sort(self, touched: Sequence[TouchedFile]) -> tuple[list[TouchedFile], list[TouchedFile]]:
@@ -232,13 +229,6 @@ class Backup:
             new.mkdir()
             _give_to_owner(new, new.parent)
             new.chmod(modes.get(str(path), 0o755))
-
-
-@contextmanager
-def _keep_date(folder: Path) -> Iterator[None]:
-    before = folder.stat()
-    yield
-    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def _give_to_owner(path: Path, like: Path) -> None:

@@ -42,11 +42,10 @@ class TouchedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptFolder:
-    """A folder's original mode and modification time (nanoseconds)."""
+    """A folder's original mode."""
 
     path: str
     mode: int
-    when: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,5 @@ def sizes(subjects: tuple[str, ...], everything: bool, python: str) -> Result:
         )
     requirements = uninstalled.parse_requirements(subjects)
     with Screen() as screen:
-        return uninstalled.requirements_result(
-            uninstalled.measure_requirements(requirements, python, screen.note), python
-        )
+        measured = uninstalled.measure_requirements(requirements, python, screen.note)
+    return sizes_report.report_requirements(measured, python, everything=everything)

@@ -15,30 +15,38 @@ _SMALL = 0.01
 
 def report_sizes(sizes: Sizes, *, everything: bool) -> Result:
     """Return the command's result; the rows add up at every level."""
-    least = 0.0 if everything else _SMALL * sizes.installed
-    return Result(format="sizes", document=sizes.to_json(), lines=list(_lines(sizes, least)))
+    return Result(format="sizes", document=sizes.to_json(), lines=list(_lines(sizes, everything)))
 
 
-def _lines(sizes: Sizes, least: float) -> Iterator[str]:
+def report_requirements(measured: Sequence[Sizes], python: str, *, everything: bool) -> Result:
+    """Return the command's result for requirements: kinds of content are left out, as only names are known."""
+    lines = [line for sizes in measured for line in ("", *_lines(sizes, everything, python))]
+    subjects = [{**sizes.to_json(), "for_gpus": sizes.for_gpus} for sizes in measured]
+    return Result(format="sizes", document={"python": python, "subjects": subjects}, lines=lines[1:])
+
+
+def _lines(sizes: Sizes, everything: bool, python: str = "") -> Iterator[str]:
     whole = sizes.installed
+    least = 0.0 if everything else _SMALL * whole
+    of = f", Python {python}" if python else ""
     download = "" if sizes.download is None else f", {size(sizes.download)} to download"
-    yield from wrapped(f"{sizes.subject}: {size(whole)} installed{download}")
+    gpus = f"; {size(sizes.for_gpus)} of it for GPUs only, by names" if python else ""
+    yield from wrapped(f"{sizes.subject}{of}: {size(whole)} installed{download}{gpus}")
     rows: list[tuple[str, ...]] = []
     large = [package for package in sizes.packages if package.installed >= least]
     for package in large:
         rows.append(_package_row(f"{package.name} {package.version}", [package], whole))
-        rows += _part_rows(package.parts, least, whole)
+        rows += [] if python else _part_rows(package.parts, least, whole)
     if small := sizes.packages[len(large) :]:
         rows.append(_package_row(counted(len(small), "smaller package"), small, whole))
     yield ""
     yield from table(("", "installed", "share", "download", "required by"), rows, right=frozenset({1, 2, 3}))
-    if len(sizes.packages) > 1:
+    if len(sizes.packages) > 1 and not python:
         yield ""
         totals = [row[:3] for row in _part_rows(sizes.parts, least, whole)]
         yield from table(("all packages", "installed", "share"), totals, right=frozenset({1, 2}))
-    yield ""
-    share = f" ({_share(sizes.unattributed, whole)})" if whole else ""
-    yield f"not attributed: {size(sizes.unattributed)}{share}"
+    if not python:
+        yield from ("", f"not attributed: {size(sizes.unattributed)}")
     for remark in sizes.remarks:
         yield from wrapped(f"{Sign.warning} {remark}")
 

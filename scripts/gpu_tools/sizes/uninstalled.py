@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,15 +26,10 @@ from groundwork.network.client import NO_PARTS, Client, NetworkError
 from groundwork.network.index import Configured, File, configured, local_path
 from groundwork.network.wheel_contents import BROKEN, metadata_beside, noted, read_local, read_remote
 from groundwork.progress import Notes, Preparing
-from groundwork.result import Result
-from groundwork.text import Sign, counted, size, table, wrapped
+from groundwork.text import counted
 
 _PYTHON = re.compile(r"3\.\d+")
-_AT_ONCE, _LARGEST = 8, 10
-_HEADS = ("package", "version", "installed", "download", "required by")
-#: Packages and libraries that are of use on GPUs only, by their names.
-_FOR_GPUS = re.compile(r"(nvidia|cuda|cupy|triton|pytorch-triton|jax-cuda\d+)\b", re.IGNORECASE)
-_GPU_LIBRARY = re.compile(r"[^/]*(?:cuda|cudnn|cublas|nccl|tensorrt)[^/]*\.so", re.IGNORECASE)
+_AT_ONCE = 8
 
 
 def parse_requirements(words: Sequence[str]) -> list[str]:
@@ -118,45 +113,3 @@ def _read(
 
 def _requires(metadata: str) -> Sequence[str]:
     return parse_email(metadata)[0].get("requires_dist", ())
-
-
-def requirements_result(measured: Sequence[Sizes], python: str) -> Result:
-    """Return the command's result: for each subject its sum, GPU code by name, and the ten largest packages."""
-    lines = [line for sizes in measured for line in ("", *_lines(sizes, python))]
-    document = {
-        "python": python,
-        "subjects": [{**sizes.to_json(), "for_gpus": for_gpus(sizes)} for sizes in measured],
-    }
-    return Result(format="sizes", document=document, lines=lines[1:])
-
-
-def for_gpus(sizes: Sizes) -> int:
-    """Return the installed bytes of packages and libraries that are of use on GPUs only, judged by their names."""
-    return sum(
-        sum(parts.values())
-        for package in sizes.packages
-        for path, parts in package.files.items()
-        if _FOR_GPUS.match(package.name) or _GPU_LIBRARY.search(path)
-    )
-
-
-def _lines(sizes: Sizes, python: str) -> Iterator[str]:
-    yield from wrapped(
-        f"{sizes.subject}, Python {python}: {size(sizes.installed)} installed, {size(sizes.download or 0)} to download,"
-        f" {counted(len(sizes.packages), 'package')}; {size(for_gpus(sizes))} of it for GPUs only, by names"
-    )
-    rows = [_row(package.name, package.version, [package]) for package in sizes.packages[:_LARGEST]]
-    if others := sizes.packages[_LARGEST:]:
-        rows.append(_row(f"{len(others)} smaller", "", others))
-    yield ""
-    yield from table(_HEADS, rows, right=frozenset({2, 3}))
-    for remark in sizes.remarks:
-        yield from wrapped(f"{Sign.warning} {remark}")
-
-
-def _row(name: str, version: str, packages: Sequence[Package]) -> tuple[str, ...]:
-    installed = sum(package.installed for package in packages)
-    download = sum(package.download or 0 for package in packages)
-    by = packages[0].required_by if len(packages) == 1 else ()
-    shown = by[0] if len(by) == 1 else f"{len(by)} packages" if by else ""
-    return name, version, size(installed), size(download), shown

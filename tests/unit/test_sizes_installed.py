@@ -154,17 +154,6 @@ def test_condas_records_say_owner_download_and_dependencies(tmp_path: Path) -> N
     assert "torch" not in {package.name for package in sizes.packages}
 
 
-def test_two_pytorches_are_remarked(venv: Path) -> None:
-    """pip's over conda's, with symbols that only one of both has."""
-    write(venv / "lib/libtorch.so", elf([(".text", b"t" * 800)]))
-    record = {"name": "libtorch", "version": "2.12.0", "depends": [], "files": ["lib/libtorch.so"]}
-    write(venv / "conda-meta/libtorch-2.12.0-h0.json", json.dumps(record).encode())
-    assert any("torch 1 " in remark and " libtorch 2.12.0" in remark for remark in measure(venv).remarks)
-    (venv / "lib/libtorch.so").unlink()
-    (venv / "conda-meta/libtorch-2.12.0-h0.json").unlink()
-    assert not measure(venv).remarks
-
-
 def test_an_installation_with_target_is_an_environment(tmp_path: Path) -> None:
     write(tmp_path / "a-1.0.dist-info/METADATA", b"Name: a\nVersion: 1.0\n")
     write(tmp_path / "a-1.0.dist-info/RECORD", b"a.py,,\na-1.0.dist-info/METADATA,,\n")

@@ -48,7 +48,6 @@ _DEVICE_CODE = {
     cuda_archs.LTO_IR: (Kind.LTO_IR, "sm"),
 }
 _SYMBOL_TABLES = frozenset({".symtab", ".strtab", ".symtab_shndx"})
-_BLOCK, _FILLINGS = 1 << 20, b"\0XZ"
 _DEBUG_SECTIONS = (".debug_", ".zdebug_", ".gnu_debug", ".gdb_index", ".stab")
 
 
@@ -63,30 +62,28 @@ def classify_path(path: str) -> Kind:
     return next((_FOLDERS[folder] for folder in pure.parts[:-1] if folder in _FOLDERS), suffix)
 
 
-def read_parts(file: Path, path: str, size: int) -> Parts:
-    """Return the bytes of a file on disk by part; they add up to ``size``.
+def read_parts(source: Path | IO[bytes], path: str, size: int) -> Parts:
+    """Return the bytes of a file by part; they add up to ``size``. The file is read if its path does not show its kind.
 
-    Raises OSError: The file cannot be read.
+    `source`: the file on disk, or a stream of an archive.
+
+    Raises Exception: Any error of the file system, or of an archive's reader for a damaged archive.
     """
     kind = classify_path(path)
-    if kind != Kind.OTHER or not size:
-        return {ContentPart(kind): size} if size else {}
-    with file.open("rb") as stream:
-        start = stream.read(len(_READABLE))
-    return _read_elf(file, size) if start == _READABLE else _judge_by_start(start, size)
+    if kind == Kind.OTHER and size:
+        with source.open("rb") if isinstance(source, Path) else source as stream:
+            start = stream.read(len(_READABLE))
+            if start == _READABLE and isinstance(source, Path):
+                return _read_elf(source, size)
+            if start == _READABLE:
+                return _read_copy(start, stream, size)
+        # 32-bit and big-endian ELF files are not parsed
+        kind = Kind.OTHER_LIBRARIES if start.startswith(_MAGIC) else Kind.OTHER
+    return {ContentPart(kind): size} if size else {}
 
 
-def read_stream_parts(stream: IO[bytes], path: str, size: int) -> Parts:
-    """Return the bytes of a file in an archive by part; a library is copied to a temporary file first.
-
-    Raises Exception: Any error of the archive's reader for a damaged archive.
-    """
-    kind = classify_path(path)
-    if kind != Kind.OTHER or not size:
-        return {ContentPart(kind): size} if size else {}
-    start = stream.read(len(_READABLE))
-    if start != _READABLE:
-        return _judge_by_start(start, size)
+def _read_copy(start: bytes, stream: IO[bytes], size: int) -> Parts:
+    """Copy a library to a temporary file, then measure it there."""
     with tempfile.NamedTemporaryFile(prefix="megabuild-sizes-") as copy:
         # guard against zip bombs: the claimed size may be false
         if size > shutil.disk_usage(os.path.dirname(copy.name)).free // 2:
@@ -95,11 +92,6 @@ def read_stream_parts(stream: IO[bytes], path: str, size: int) -> Parts:
         shutil.copyfileobj(stream, copy, 1 << 20)
         copy.flush()
         return _read_elf(Path(copy.name), size)
-
-
-def _judge_by_start(start: bytes, size: int) -> Parts:
-    # 32-bit and big-endian ELF files are not parsed
-    return {ContentPart(Kind.OTHER_LIBRARIES if start.startswith(_MAGIC) else Kind.OTHER): size}
 
 
 def _read_elf(file: Path, size: int) -> Parts:
@@ -131,17 +123,9 @@ def _sections(library: ElfFile) -> Counter[ContentPart]:
     for name, section in sorted(library.every, key=lambda item: item[1].offset):
         start, end = max(done, section.offset), section.end
         if end > start:
-            if in_fatbins(done) == in_fatbins(start):
-                parts[ContentPart(Kind.PADDING)] += _filling(library, done, start)
             parts[classify_section(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
             done = end
     return parts
-
-
-def _filling(library: ElfFile, start: int, end: int) -> int:
-    """Count the unused bytes between two sections: alignment, and space that patchelf fills with X or Z."""
-    blocks = (library.data[at : min(at + _BLOCK, end)] for at in range(start, end, _BLOCK))
-    return sum(len(block) - len(block.strip(_FILLINGS)) for block in blocks)
 
 
 def classify_section(section: str) -> ContentPart:

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
-
 from gpu_tools.file_lists import FileList, find_lists, find_metadata_folders, read_list, source_of
 from gpu_tools.site_packages import find_site_packages
 from gpu_tools.sizes.inside import read_parts
@@ -50,11 +48,6 @@ def measure_environment(prefix: Path) -> Sizes:
     files: dict[str, dict[str, Parts]] = defaultdict(dict)
     for owner, path, parts in _files(prefix, owners, remarks):
         files[owner][path] = parts
-    if "torch" in files and (others := [name for name in ("pytorch", "libtorch") if name in files]):
-        torches = " and ".join(f"{name} {installed[name].version}" for name in ("torch", *others))
-        remarks.append(
-            f"two PyTorches: {torches}; Python loads torch's own libraries, not those of {others[-1]}"
-        )
     requirers = _find_requirers(installed, prefix)
     packages = [
         Package(
@@ -78,10 +71,8 @@ def _read_lists(prefix: Path, remarks: list[str]) -> Iterator[FileList]:
     for file in find_lists(prefix):
         try:
             lists.append(read_list(prefix, file))
-        except IntegrityError as error:
-            remarks.append(error.message)
-        except (OSError, ValueError) as error:
-            remarks.append(f"{file}: cannot be read: {error}")
+        except (IntegrityError, OSError, ValueError) as error:
+            remarks.append(f"not read: {error}")
     of_conda = {path for listed in lists if listed.is_condas for path in listed.files}
     yield from (listed for listed in lists if listed.is_condas or listed.path not in of_conda)
 
@@ -93,8 +84,8 @@ def _find_requirers(installed: Mapping[str, FileList], prefix: Path) -> dict[str
     of_pip = {name: listed.requires for name, listed in installed.items() if not listed.is_condas}
     requirers = find_requirers(installed, of_pip, python)
     for listed in installed.values():
-        for spec in listed.requires if listed.is_condas else ():
-            requirers.setdefault(canonicalize_name(spec.split()[0]), set()).add(listed.owner)
+        for name in listed.required_names if listed.is_condas else ():
+            requirers.setdefault(name, set()).add(listed.owner)
     return requirers
 
 

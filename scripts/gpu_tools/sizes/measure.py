@@ -14,7 +14,7 @@ import zstandard
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 
-from gpu_tools.sizes.inside import read_stream_parts
+from gpu_tools.sizes.inside import read_parts
 from gpu_tools.sizes.installed import is_environment, measure_environment
 from gpu_tools.sizes.tree import Package, Parts, Sizes
 from groundwork.archives import entries, explain_damage
@@ -53,8 +53,8 @@ def measure_wheel(path: Path) -> Package:
         # if two members have the same name, installers keep the later one
         members = {member.filename: member for member in archive.infolist() if not member.is_dir()}
         for member in members.values():
-            with archive.open(member) as stream:
-                files[member.filename] = read_stream_parts(stream, member.filename, member.file_size)
+            stream = archive.open(member)
+            files[member.filename] = read_parts(stream, member.filename, member.file_size)
     return Package(name=name, version=version, files=files, download=path.stat().st_size)
 
 
@@ -74,7 +74,7 @@ def measure_conda_package(path: Path) -> Package:
                 if member.name == "info/index.json":
                     index = dict(json.loads(stream.read()))
                 elif not member.name.startswith("info/"):
-                    files[member.name] = read_stream_parts(stream, member.name, member.size)
+                    files[member.name] = read_parts(stream, member.name, member.size)
     return Package(
         name=canonicalize_name(str(index.get("name", path.name))),
         version=f"{index.get('version', '')} {index.get('build', '')}".strip(),

@@ -25,7 +25,6 @@ class Kind(str, Enum):
     CPU_CODE = "CPU code and data"
     SYMBOLS = "symbol tables"
     DEBUG = "debug information"
-    PADDING = "empty space in libraries"
     STATIC = "static libraries"
     OTHER_LIBRARIES = "other libraries"
     HEADERS = "headers"

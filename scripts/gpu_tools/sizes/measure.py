@@ -6,19 +6,19 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
 import zstandard
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion
+from packaging.utils import canonicalize_name
 
 from gpu_tools.sizes.inside import read_parts
 from gpu_tools.sizes.installed import is_environment, measure_environment
 from gpu_tools.sizes.tree import Package, Parts, Sizes
 from groundwork.archives import entries, explain_damage
 from groundwork.errors import UsageError
+from groundwork.network.index import parsed
 
 
 def measure(path: Path) -> Sizes:
@@ -44,10 +44,7 @@ def measure_wheel(path: Path) -> Package:
 
     Raises IntegrityError: The wheel is damaged.
     """
-    name, version = path.stem, ""
-    with suppress(InvalidWheelFilename, InvalidVersion):
-        name, parsed, *_ = parse_wheel_filename(path.name)
-        version = str(parsed)
+    name, version, _ = parsed(path.name) or (path.stem, "", ())
     files: dict[str, Parts] = {}
     with explain_damage(path), zipfile.ZipFile(path) as archive:
         # if two members have the same name, installers keep the later one
@@ -55,7 +52,7 @@ def measure_wheel(path: Path) -> Package:
         for member in members.values():
             stream = archive.open(member)
             files[member.filename] = read_parts(stream, member.filename, member.file_size)
-    return Package(name=name, version=version, files=files, download=path.stat().st_size)
+    return Package(name=name, version=str(version), files=files, download=path.stat().st_size)
 
 
 def measure_conda_package(path: Path) -> Package:

@@ -72,7 +72,9 @@ def _measure(
     read = partial(_read, client=where.client(), folder=folder, remarks=remarks)
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         contents = [*zip(files, pool.map(read, files), strict=True)]
-    requires = {file.project: _requires(metadata) for file, (metadata, _, _) in contents}
+    requires = {
+        file.project: parse_email(metadata)[0].get("requires_dist", ()) for file, (metadata, _, _) in contents
+    }
     roots = [canonicalize_name(Requirement(text).name) for text in requirements]
     requirers = find_requirers(roots, requires, python)
     packages = [
@@ -109,7 +111,3 @@ def _read(
     except (*BROKEN, OSError) as error:
         raise ProviderError(f"{file.name}: broken wheel: {error}", "check the file on pip's index") from error
     return content.metadata, content.members, content.size
-
-
-def _requires(metadata: str) -> Sequence[str]:
-    return parse_email(metadata)[0].get("requires_dist", ())

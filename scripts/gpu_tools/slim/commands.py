@@ -11,9 +11,10 @@ from gpu_tools.slim.backup import Backup, Restored, hold_backup
 from gpu_tools.slim.check import Check
 from gpu_tools.slim.contents import scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
-from gpu_tools.slim.repack import repack, unpack_package
+from gpu_tools.slim.repack import repack
 from gpu_tools.slim.slim_report import check_lines, plan_lines
 from gpu_tools.slim.steps import SlimRequest
+from gpu_tools.unpacked_package import unpack_package
 from groundwork.errors import OutOfSpaceError, UsageError, VerdictError, of_system
 from groundwork.progress import Notes
 from groundwork.result import Result
@@ -48,14 +49,11 @@ def plan(subject: Path, request: SlimRequest, note: Notes) -> Result:
     if is_environment(subject):
         steps = make_plan(scan(subject, name=str(subject)), request, note)
     else:
-        with unpack_package(subject) as contents:
-            steps = make_plan(contents, request, note)
-    how = (
-        "slim in place with --apply"
-        if steps.contents.kind == "environment"
-        else "write a copy with --output DIR"
-    )
-    return _result("planned", steps, [f"nothing was changed; {how}"])
+        with unpack_package(subject) as root:
+            kind = "wheel" if subject.suffix == ".whl" else "package"
+            steps = make_plan(scan(root, name=str(subject), kind=kind), request, note)
+    how = "slim an environment in place with --apply, write a smaller package with --output DIR"
+    return _result("planned", steps, wrapped(f"nothing was changed; {how}"))
 
 
 def apply(

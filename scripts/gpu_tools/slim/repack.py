@@ -4,56 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from gpu_tools.slim.contents import Contents, scan
+from gpu_tools.slim.contents import scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
+from gpu_tools.unpacked_package import unpack_package
 from groundwork import archives, wheel_file
 from groundwork.errors import UsageError
-from groundwork.files import OLDEST_IN_ZIP, scratch
+from groundwork.files import OLDEST_IN_ZIP
 from groundwork.progress import Notes
 
 _LEVEL = 15  # rattler's default zstd level
 
 
-@contextmanager
-def unpack_package(package: Path, near: Path | None = None) -> Iterator[Contents]:
-    """Unpack a wheel or conda package below ``near`` or in a temporary folder; delete it when the context ends.
-
-    Raises UsageError: ``package`` is not a ``.whl`` or ``.conda`` file.
-    Raises IntegrityError: The package is damaged.
-    """
-    if package.suffix not in (".whl", ".conda") or not package.is_file():
-        raise UsageError(
-            f"{package}: not a .whl or .conda file", "pass an environment's folder, or a .whl or .conda file"
-        )
-    with tempfile.TemporaryDirectory(prefix="megabuild-slim-") if near is None else scratch(near) as folder:
-        root = Path(folder, "package")
-        root.mkdir()
-        with archives.explain_damage(package):
-            if package.suffix == ".whl":
-                wheel_file.unpack(package, root)
-            else:
-                from rattler.package_streaming import extract
-
-                extract(package, root)
-        kind = "wheel" if package.suffix == ".whl" else "package"
-        yield scan(root, name=str(package), kind=kind)
-
-
 def repack(package: Path, folder: Path, request: SlimRequest, note: Notes) -> tuple[SlimPlan, Path]:
     """Write a smaller copy of a package into ``folder``; return the plan and the new file (``…slim_sm90…``).
 
-    Raises UsageError: No step removes anything.
+    Raises UsageError: No step removes anything, or the package has another format.
     """
-    with unpack_package(package, folder) as contents:
-        into = contents.root.parent / "new"
+    if package.suffix not in (".whl", ".conda"):
+        raise UsageError(f"{package}: only wheels and .conda packages are packed again", "pass one of these")
+    with unpack_package(package, folder) as root:
+        kind = "wheel" if package.suffix == ".whl" else "package"
+        contents = scan(root, name=str(package), kind=kind)
+        into = root.parent / "new"
         plan = make_plan(contents, request, note, into=into)
         if not plan.rows:
             raise UsageError(

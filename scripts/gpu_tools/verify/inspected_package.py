@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
-import zipfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,11 +14,13 @@ from pathlib import Path
 from cuda_code.elf_file import NotElf, opened
 from cuda_code.kernels import KERNELS
 from gpu_tools.site_packages import SitePackages, editable_address, find_import_folders, find_site_packages
+from gpu_tools.unpacked_package import unpack_package
 from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name, parse_torch
+from groundwork import wheel_file
 from groundwork.archives import explain_damage
-from groundwork.errors import IntegrityError, UsageError
-from groundwork.files import read_text, unpack
+from groundwork.errors import UsageError
+from groundwork.files import read_text
 
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/([^/.]+)")
 _TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2|shm)\w*\.so")
@@ -28,7 +28,6 @@ _TORCHS = re.compile(r"lib(?:torch|c10)\w*\.so")
 #: Folders of site-packages that can be large and never link to torch.
 _SKIPPED = ("nvidia", "triton")
 _SKIPPED_ENDS = (".dist-info", ".libs", ".egg-info", "__pycache__")
-_KINDS = "pass an environment's folder, or a .whl, .conda or .tar.bz2 file"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,50 +59,18 @@ def open_subject(path: Path) -> Iterator[Subject]:
     if path.is_dir():
         yield _environment(path)
         return
-    if not path.is_file():
-        raise UsageError(f"{path}: not found", _KINDS)
-    if not path.name.endswith((".conda", ".tar.bz2", ".whl")):
-        raise UsageError(f"{path}: not an environment, wheel or conda package", _KINDS)
-    with tempfile.TemporaryDirectory(prefix="megabuild-verify-") as folder:
-        unpacked = Path(folder)
-        with explain_damage(path):
-            targets = _wheel(path, unpacked) if path.suffix == ".whl" else _package(path, unpacked)
-            files = [file for file in unpacked.rglob("*.so*") if file.is_file() and not file.is_symlink()]
-        libraries = _sort_by_module(unpacked, files)
-        modules = libraries.keys() | ({_own_module(path)} & KERNELS.keys())
-        yield Subject(name=path.name, libraries=libraries, targets=dict.fromkeys(modules, targets))
-
-
-def _own_module(path: Path) -> str:
-    """Return the module that a package or wheel installs, by its file name."""
     wheel = path.suffix == ".whl"
-    return _module_named(path.name.partition("-")[0] if wheel else path.name.rsplit("-", 2)[0])
-
-
-def _package(path: Path, folder: Path) -> BuildTarget:
-    if path.suffix == ".conda":
-        from rattler.package_streaming import extract
-
-        extract(path, folder)
-    else:
-        unpack(path, folder)
-    return read_conda_index(json.loads((folder / "info" / "index.json").read_text(encoding="utf-8")))
-
-
-def _wheel(path: Path, folder: Path) -> BuildTarget:
-    with zipfile.ZipFile(path) as archive:
-        archive.extractall(
-            folder,
-            [
-                name
-                for name in archive.namelist()
-                if ".so" in name or ".dist-info/" in name or name.endswith("/version.py")
-            ],
-        )
-    information = next(folder.glob("*.dist-info/METADATA"), None)
-    if information is None:
-        raise IntegrityError(f"{path}: no .dist-info/METADATA in the wheel", "download or build it again")
-    return _dist_info(information.parent, _own_module(path))
+    module = _module_named(path.name.partition("-")[0] if wheel else path.name.rsplit("-", 2)[0])
+    with unpack_package(path) as folder:
+        with explain_damage(path):
+            if wheel:
+                target = _dist_info(wheel_file.metadata(folder), module)
+            else:
+                target = read_conda_index(json.loads((folder / "info/index.json").read_text("utf-8")))
+        files = [file for file in folder.rglob("*.so*") if file.is_file() and not file.is_symlink()]
+        libraries = _sort_by_module(folder, files)
+        modules = libraries.keys() | ({module} & KERNELS.keys())
+        yield Subject(name=path.name, libraries=libraries, targets=dict.fromkeys(modules, target))
 
 
 def _dist_info(folder: Path, module: str) -> BuildTarget:

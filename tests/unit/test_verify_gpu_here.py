@@ -70,7 +70,7 @@ def test_native_means_this_machines_gpus(tmp_path: Path, monkeypatch: pytest.Mon
     answer.write_text('#!/bin/sh\necho \'::gpu-probe::{"driver": {"archs": ["8.6", "9.0"]}}\'\n')
     answer.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(answer))
-    assert gpu.replace_native("7.5; native,12.0+PTX") == "7.5;8.6;9.0;12.0+PTX"
+    assert gpu.replace_native("7.5; native,12.0+PTX") == "7.5; 8.6;9.0,12.0+PTX"
     monkeypatch.setattr(sys, "executable", "/nonexistent")
     assert gpu.replace_native("sm_90") == "sm_90"  # starts no process
 

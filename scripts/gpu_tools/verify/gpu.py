@@ -33,30 +33,22 @@ def examine(environment: Path) -> dict[str, Any]:
     return compare_with_gpus(environment, _run_probe(interpreter))
 
 
-def find_native_archs() -> tuple[str, ...]:
-    """Return the compute capabilities of this machine's GPUs: ``("9.0",)``.
+def replace_native(arch_list: str) -> str:
+    """Return an architecture list with ``native`` replaced by this machine's GPUs.
 
     Another process asks the driver, because a damaged one can end the process that loads it.
 
-    Raises UnknownError: There is no GPU or no driver.
+    Raises UnknownError: It has ``native``, but there is no GPU or no driver.
     """
+    if not re.search(r"\bnative\b", arch_list):
+        return arch_list
     answer = _run_probe(Path(sys.executable), "driver")
     driver = answer.get("driver", {"error": answer.get("failed")})
     if "error" in driver:
         raise UnknownError(
             f"--arch-list native: {driver['error']}", "name the GPUs to run on: --arch-list 12.0"
         )
-    return tuple(driver["archs"])
-
-
-def replace_native(arch_list: str) -> str:
-    """Return an architecture list with ``native`` replaced by this machine's GPUs.
-
-    Raises UnknownError: It has ``native``, but there is no GPU or no driver.
-    """
-    words = re.split(r"[;,\s]+", arch_list)
-    archs = find_native_archs() if "native" in words else ()
-    return ";".join(arch for word in words for arch in (archs if word == "native" else (word,)))
+    return re.sub(r"\bnative\b", ";".join(driver["archs"]), arch_list)
 
 
 def _run_probe(interpreter: Path, *arguments: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _count_links(site: SitePackages) -> int:
 def find_import_folders(site: Path) -> list[Path]:
     """Return the folders outside ``site`` that files in it add to Python's path, each once; nothing is run.
 
-    These are editable installations, eggs, and folders named in .pth files.
+    These are editable installations, and folders named in .pth files.
     """
     return list(dict.fromkeys(folder for folder in _read_import_folders(site) if folder.is_dir()))
 
@@ -82,7 +82,6 @@ def _read_import_folders(site: Path) -> Iterator[Path]:
         for name, folder in _MAPPED.findall(_read_or_empty(finder)):
             if Path(folder).name == name.rpartition(".")[2] and "." not in name:
                 yield Path(folder).parent
-    yield from sorted(site.glob("*.egg"))
 
 
 def editable_address(metadata: Path) -> str:

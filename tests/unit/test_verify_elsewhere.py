@@ -44,12 +44,12 @@ def env(tmp_path: Path) -> Path:
     return tmp_path / "env"
 
 
-@pytest.mark.parametrize("how", ["egg", "easy-install", "pth", "finder"])
+@pytest.mark.parametrize("how", ["easy-install", "pth", "finder"])
 def test_an_extension_outside_site_packages_is_judged(env: Path, tmp_path: Path, how: str) -> None:
     site, sources = env / SITE, tmp_path / "src"
     egg = site / "torch_scatter-2.1.2-py3.12-linux-x86_64.egg"
     for module in ("scatter", "segment_coo", "segment_csr", "version"):
-        folder = egg if how in ("egg", "easy-install") else sources
+        folder = egg if how == "easy-install" else sources
         library(folder / f"torch_scatter/_{module}_cpu.so", NEEDS)
     if how == "easy-install":
         (site / "easy-install.pth").write_text(f"import sys\n./{egg.name}\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -81,17 +80,15 @@ def _dist_info(folder: Path, module: str) -> BuildTarget:
 
 
 def find_python(prefix: Path) -> SitePackages:
-    """Return an environment's site-packages; if there are several, the one with torch.
+    """Return an environment's site-packages; if there are several, the first one with torch.
 
-    Raises UsageError: The folder has no Python, or several candidates.
+    Raises UsageError: The folder has no Python.
     """
     sites = find_site_packages(prefix)
     sites = [site for site in sites if (site.folder / "torch").is_dir()] or sites
-    sites = [site for site in sites if (prefix / "bin" / f"python{site.python}").exists()] or sites
-    if len(sites) != 1:
+    if not sites:
         raise UsageError(
-            f"{prefix}: not an environment with one Python: found {len(sites)}",
-            "pass the folder of a conda environment or a venv",
+            f"{prefix}: not an environment with Python", "pass the folder of a conda environment or a venv"
         )
     return sites[0]
 
@@ -136,12 +133,6 @@ def _environment(prefix: Path) -> Subject:
         elif module in modules and (address := editable_address(information)):
             reason = f"not found; it is installed in editable mode from {address}"
             damaged.append((information.relative_to(prefix).as_posix(), module, reason))
-    for egg in sorted(site.glob("*.egg")):
-        module = _module_named(egg.name.partition("-")[0])
-        metadata = egg / "EGG-INFO" / "PKG-INFO"
-        if module in KERNELS and metadata.is_file():
-            with noting_damage(metadata, module):
-                targets[module] = read_wheel_metadata(read_text(metadata), "")
     for record in sorted((prefix / "conda-meta").glob("*.json")):
         module = _module_named(record.name.rpartition("-")[0].rpartition("-")[0])
         if module in KERNELS and (site / module).is_dir():
@@ -176,15 +167,10 @@ def _find_torch_users(site: Path, known: Collection[str]) -> Iterator[tuple[str,
         module = top.name.partition(".")[0]
         if module in known or module in _SKIPPED or top.name.endswith(_SKIPPED_ENDS):
             continue
-        for path in _list_libraries(top) if top.is_dir() else [top] if ".so" in top.suffixes else []:
+        for path in sorted(top.rglob("*.so*")) if top.is_dir() else [top] if ".so" in top.suffixes else []:
             with suppress(NotElf, OSError), opened(path) as library:
                 if any(map(_TORCHS.match, library.needed())):
                     yield module, path
-
-
-def _list_libraries(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
-        yield from (Path(parent, name) for name in sorted(names) if name.endswith(".so") or ".so." in name)
 
 
 def _machine(prefix: Path) -> str:

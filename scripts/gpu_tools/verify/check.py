@@ -19,7 +19,6 @@ from gpu_tools.verify.expectation import (
     judge_accelerator,
     judge_contents,
     judge_fit,
-    judge_machine,
 )
 from gpu_tools.verify.inspected_package import Subject, open_subject
 from gpu_tools.verify.installed_torch import library_name
@@ -146,7 +145,7 @@ def _verify_module(module: ModuleContext, libraries: Mapping[str, Path]) -> Iter
     else:
         judgements |= {path: judge_contents(module, facts) for path, facts in by_path.items()}
     machines = [facts.machine for facts in by_path.values()]
-    machine = module.target.machine or module.machine or max(machines, key=machines.count, default="")
+    machine = module.machine or module.target.machine or max(machines, key=machines.count, default="")
     for path, judgement in judgements.items():
         if judged := by_path.get(path):
             yield _verify_library(module, judged, judgement, machine)
@@ -159,7 +158,11 @@ def _verify_module(module: ModuleContext, libraries: Mapping[str, Path]) -> Iter
 def _verify_library(
     module: ModuleContext, facts: LibraryFacts, judgement: Judgement, machine: str
 ) -> LibraryVerdict:
-    judgement = judge_machine(module, facts, machine) or judge_accelerator(module, facts) or judgement
+    if machine != facts.machine:
+        reason = f"built for {facts.machine}, not for {machine}"
+        judgement = Judgement(reason, f"install the build for {machine}")
+    else:
+        judgement = judge_accelerator(module, facts) or judgement
     if judgement.ok:
         judgement = judge_fit(module, facts) or judgement
     target, remedy = module.target, judgement.remedy

@@ -22,7 +22,6 @@ from cuda_code.torch_abi import readable
 from gpu_tools.verify.build_target import BuildTarget, fits_torch
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name
 from groundwork.errors import UsageError
-from groundwork.names import cuda_archs
 
 #: The libraries that represent torch's two parts: a fault of a part is reported for its library.
 _PARTS = frozenset({"libtorch_cpu.so", "libtorch_python.so"})
@@ -47,7 +46,6 @@ class Expectation:
                 f"{self.accelerator}: unknown accelerator",
                 "pass cpu, or cuda with a version, such as cuda130",
             )
-        cuda_archs(";".join(self.archs))
 
     @property
     def cuda(self) -> bool | None:
@@ -212,13 +210,6 @@ def _judge_torch_part(module: ModuleContext, facts: LibraryFacts) -> Judgement |
     return Judgement(reason, remedy) if reason else None
 
 
-def judge_machine(module: ModuleContext, facts: LibraryFacts, machine: str) -> Judgement | None:
-    """Judge whether a library is for ``machine`` and for the environment's processor; None if it is."""
-    wanted = next((name for name in (machine, module.machine) if name and name != facts.machine), "")
-    reason, remedy = f"built for {facts.machine}, not for {wanted}", f"install the build for {wanted}"
-    return Judgement(reason, remedy) if wanted else None
-
-
 def judge_accelerator(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
     """Judge a library for an accelerator other than CUDA, or with such a torch; None if all is for CUDA or CPU.
 
@@ -248,20 +239,17 @@ def find_accelerator(module: ModuleContext, facts: LibraryFacts) -> str | None:
 
 
 def find_open_question(module: ModuleContext, facts: LibraryFacts) -> str:
-    """Return the requested property that cannot be determined, as a reason; empty if all can."""
+    """Return a reason if the library does not show whether it is as requested; empty if it does."""
     name, table = library_name(facts.path), KERNELS.get(module.name)
     if module.wants_cuda is None or module.only_uses_torch:
         return ""
     if module.name == "torch":
-        if name not in _PARTS or "libtorch_cpu.so" in module.names:
-            return ""
-        built = module.target.cuda
-        question = "the device code: it is in libtorch" if module.asked.archs else ""
+        decides = name in _PARTS and "libtorch_cpu.so" not in module.names
+        is_open = decides and (module.target.cuda is None or bool(module.asked.archs))
     elif table and split(name)[0] in table.kernels | table.plain:
-        return ""
+        is_open = False
     else:
         built = find_accelerator(module, facts)
         lacks = module.wants_cuda and not facts.units and (module.asked.archs or built == "cpu")
-        question = "whether it should have device code: it has none" if lacks else ""
-    question = "whether it was compiled with CUDA" if built is None else question
-    return f"cannot determine {question}" if question else ""
+        is_open = built is None or bool(lacks)
+    return "cannot determine whether it was compiled with CUDA and has its device code" if is_open else ""

@@ -71,7 +71,7 @@ def test_a_package_without_libraries_is_not_called_good(
 def on_h200(**more: Any) -> dict[str, Any]:
     """Return what a probe answers on a machine with a GPU."""
     answer = {
-        "driver": {"cuda": "13.0", "count": 1}, "driver_version": "580.95.05", "torch": "2.13.0+cu130",
+        "driver": {"cuda": "13.0", "count": 1}, "torch": "2.13.0+cu130",
         "torch_cuda": "13.0", "devices": [{"name": "NVIDIA H200", "arch": "sm_90"}],
         "operations": [{"name": "torch", "ok": True, "error": ""}],
     }  # fmt: skip

@@ -93,7 +93,6 @@ def compare_with_gpus(environment: Path, answer: dict[str, Any]) -> dict[str, An
     return {
         "ok": bool(devices) and not faults and all(operation["ok"] for operation in operations),
         "environment": str(environment),
-        "driver": answer.get("driver_version"),
         "driver_cuda": driver.get("cuda"),
         "torch": answer.get("torch"),
         "torch_cuda": answer.get("torch_cuda"),

@@ -59,16 +59,6 @@ def words(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def driver_version() -> str | None:
-    """Return the kernel module's version, such as 580.95.05."""
-    try:
-        with open("/proc/driver/nvidia/version", encoding="utf-8") as stream:
-            words = stream.readline().split()
-    except OSError:
-        return None
-    return next((word for word in words if word[:1].isdigit() and "." in word), None)
-
-
 def matrix_product(torch: Any, device: str) -> Any:
     """Compute a matrix product and a sum: the smallest proof that kernels run."""
     return (numbers(torch, 64, 64).to(device) @ numbers(torch, 64, 64).to(device)).sum(0)
@@ -146,12 +136,7 @@ def compare(torch: Any, name: str) -> dict[str, Any]:
 def main() -> None:
     """Print the JSON document; before each step that can end the process, its name."""
     print(STEP + "loading libcuda.so.1", flush=True)
-    report: dict[str, Any] = {
-        "driver": driver(),
-        "driver_version": driver_version(),
-        "devices": [],
-        "operations": [],
-    }
+    report: dict[str, Any] = {"driver": driver(), "devices": [], "operations": []}
     if sys.argv[1:] == ["driver"]:
         print(MARK + json.dumps(report))
         return

@@ -69,9 +69,8 @@ def gpu_result(report: dict[str, Any]) -> Result:
 
 def gpu_lines(report: dict[str, Any]) -> Iterator[str]:
     """Return the lines about versions, GPUs, libraries, operations and faults."""
-    version = report["driver"] or ("of unknown version" if report["driver_cuda"] else "none")
     yield f"environment: {report['environment']}"
-    yield f"driver: {version} (CUDA {report['driver_cuda'] or 'none'})"
+    yield f"driver: {'CUDA ' + report['driver_cuda'] if report['driver_cuda'] else 'none'}"
     yield f"torch: {report['torch'] or 'none'} (CUDA {report['torch_cuda'] or 'none'})"
     unused = f"GPU: {report['present']}, not usable by torch" if report["present"] else "GPU: none"
     yield from [f"GPU: {device['name']}, {device['arch']}" for device in report["devices"]] or [unused]

@@ -285,10 +285,6 @@ def test_only_a_library_of_the_stable_abi_goes_with_every_later_torch(
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        (
-            "lib/python3.12/site-packages/torch_spline_conv-1.2.2.dist-info/METADATA",
-            b"Name: x\nAuthor: Ren\xe9\n",
-        ),
         ("conda-meta/pytorch_spline_conv-1.2.2-py312_0.json", b'{"depends": ["pyt'),
         ("conda-meta/pytorch_spline_conv-1.2.2-py312_0.json", b"[]"),
         ("conda-meta/pytorch_spline_conv-1.2.2-py312_0.json", b'{"depends": null}'),

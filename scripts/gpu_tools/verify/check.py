@@ -15,16 +15,14 @@ from gpu_tools.verify.expectation import (
     Expectation,
     ModuleContext,
     find_accelerator,
-    find_open_question,
     judge_accelerator,
     judge_contents,
     judge_fit,
+    judge_silence,
 )
 from gpu_tools.verify.inspected_package import Subject, open_subject
 from gpu_tools.verify.installed_torch import library_name
 from groundwork.names import accelerator
-
-_REMEDY = "pass the environment it is for with --beside, or get a build whose name or dependencies state it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,12 +162,9 @@ def _verify_library(
     else:
         judgement = judge_accelerator(module, facts) or judgement
     if judgement.ok:
-        judgement = judge_fit(module, facts) or judgement
-    target, remedy = module.target, judgement.remedy
+        judgement = judge_fit(module, facts) or judge_silence(module, facts) or judgement
+    target = module.target
     python = target.python or module.python
-    question = judgement.reason if judgement.unknown else ""
-    if judgement.ok and (question := find_open_question(module, facts)):
-        remedy = _REMEDY
     return LibraryVerdict(
         path=facts.path,
         module=module.name,
@@ -180,8 +175,8 @@ def _verify_library(
         stable_abi=facts.stable_abi,
         cuda=find_accelerator(module, facts),
         python=facts.pythons[0][0] if facts.pythons and python != "abi3" else python,
-        ok=judgement.ok and not question,
-        unknown=bool(question),
-        reason=question or judgement.reason or judgement.note,
-        remedy=remedy,
+        ok=judgement.ok,
+        unknown=judgement.unknown,
+        reason=judgement.reason or judgement.note,
+        remedy=judgement.remedy,
     )

@@ -238,11 +238,11 @@ def find_accelerator(module: ModuleContext, facts: LibraryFacts) -> str | None:
     return "cpu" if flavour == "cpu" or facts.says_not_compiled or lacks_kernels else module.target.cuda
 
 
-def find_open_question(module: ModuleContext, facts: LibraryFacts) -> str:
-    """Return a reason if the library does not show whether it is as requested; empty if it does."""
+def judge_silence(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
+    """Judge whether a library shows that it is as requested; None if it does, or nothing was requested."""
     name, table = library_name(facts.path), KERNELS.get(module.name)
     if module.wants_cuda is None or module.only_uses_torch:
-        return ""
+        return None
     if module.name == "torch":
         decides = name in _PARTS and "libtorch_cpu.so" not in module.names
         is_open = decides and (module.target.cuda is None or bool(module.asked.archs))
@@ -252,4 +252,8 @@ def find_open_question(module: ModuleContext, facts: LibraryFacts) -> str:
         built = find_accelerator(module, facts)
         lacks = module.wants_cuda and not facts.units and (module.asked.archs or built == "cpu")
         is_open = built is None or bool(lacks)
-    return "cannot determine whether it was compiled with CUDA and has its device code" if is_open else ""
+    reason = "cannot determine whether it was compiled with CUDA and has its device code"
+    remedy = (
+        "pass the environment it is for with --beside, or get a build whose name or dependencies state it"
+    )
+    return Judgement(reason, remedy, unknown=True) if is_open else None

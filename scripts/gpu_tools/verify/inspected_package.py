@@ -128,8 +128,7 @@ def _environment(prefix: Path) -> Subject:
         )
         if module in modules and is_here and (information / "METADATA").is_file():
             with noting_damage(information / "METADATA", module):
-                read_text(information / "METADATA")
-            targets[module] = _dist_info(information, module)
+                targets[module] = _dist_info(information, module)
         elif module in modules and (address := editable_address(information)):
             reason = f"not found; it is installed in editable mode from {address}"
             damaged.append((information.relative_to(prefix).as_posix(), module, reason))

@@ -30,7 +30,7 @@ USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
         # Jetson's and Drive's code is for them only, and the way out stays where they have none of their own
         ("sm_80 sm_86 sm_87", "sm_89", "sm_86"),
         ("sm_80 sm_86 sm_87 compute_80", "sm_87", "sm_87"),
-        ("sm_80 sm_86 compute_80", "sm_87", "sm_86 compute_80"),
+        ("sm_80 sm_86 sm_90 compute_80", "sm_87", "sm_80 sm_86 compute_80"),
         ("sm_100 sm_101 sm_120", "sm_103", "sm_100"),
         ("sm_75 lto_75 new_75", "sm_90", "lto_75 new_75"),
     ],

@@ -66,7 +66,7 @@ def find_needed(members: Sequence[Member], gpus: Iterable[str]) -> frozenset[int
         machine_code = _find_highest(members, MACHINE_CODE, gpu)
         if not machine_code:
             needed |= _find_highest(members, PTX, gpu)
-            machine_code = _find_highest(members, MACHINE_CODE, gpu, desktop=True)
+            machine_code = _find_desktop_code(members, number(gpu))
         needed |= machine_code
     return frozenset(needed)
 
@@ -77,22 +77,21 @@ def _runs(member: Member, gpu: str) -> bool:
     return cuda_archs.runs_on(gpu, [member.name], []) == "native"
 
 
-def _is_desktop_code(member: Member, gpu: str) -> bool:
-    device, code = number(gpu), number(member.name)
-    if device not in cuda_archs.TEGRA or code in cuda_archs.TEGRA or member.arch.endswith("a"):
-        return False
-    return code // 10 == device // 10 and code <= device
+def _find_desktop_code(members: Sequence[Member], gpu: int) -> set[int]:
+    """Return the positions of desktop GPUs' code for a Jetson or Drive GPU: some drivers run it on them."""
+    return {
+        position
+        for position, member in enumerate(members)
+        if gpu in cuda_archs.TEGRA and member.kind == MACHINE_CODE and number(member.name) // 10 == gpu // 10
+    }
 
 
-def _find_highest(members: Sequence[Member], kind: int, gpu: str, *, desktop: bool = False) -> set[int]:
-    """Return the positions of the entries of a kind with the highest number that a GPU runs.
-
-    `desktop`: for a Jetson or Drive GPU, use desktop GPUs' code instead, which some drivers run on them.
-    """
+def _find_highest(members: Sequence[Member], kind: int, gpu: str) -> set[int]:
+    """Return the positions of the entries of a kind with the highest number that a GPU runs."""
     runnable = {
         position: number(member.name)
         for position, member in enumerate(members)
-        if member.kind == kind and (_is_desktop_code(member, gpu) if desktop else _runs(member, gpu))
+        if member.kind == kind and _runs(member, gpu)
     }
     highest = max(runnable.values(), default=0)
     return {position for position, value in runnable.items() if value == highest}

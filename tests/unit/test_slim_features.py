@@ -70,14 +70,14 @@ def test_only_libraries_known_to_be_unused_go_though_nothing_names_the_others(tm
 def test_a_verdict_names_what_is_there(tmp_path: Path) -> None:
     env = venv(tmp_path / "env")
     install(env, "numpy", {"numpy/__init__.py": "", "numpy/libnpymath.a": b"!<arch>\n" * 99})
-    of_numpy = plan(env)
-    assert (of_numpy.to_json()["works"], of_numpy.to_json()["lost"]) == (["import"], ["extensions"])
+    of_numpy = plan(env).to_json()
+    assert (of_numpy["works"], of_numpy["lost"]) == ([], ["extensions"])
     install(env, "jaxlib", {"jaxlib/__init__.py": ""})
     install(env, "onnxruntime-gpu", {"onnxruntime/__init__.py": ""})
-    assert plan(env).to_json()["works"] == ["import", "jax", "onnxruntime", "profiler"]
+    assert plan(env).to_json()["works"] == ["profiler"]
     install(env, "torch", {"torch/__init__.py": ""})
     document = plan(env).to_json()
-    assert {"autograd", "jit", "distributed"} < set(document["works"])
+    assert "distributed" in document["works"]
     assert document["lost"] == ["compile-cpu", "compile-gpu", "extensions"]
 
 

@@ -25,19 +25,12 @@ class Feature:
 
 
 _TORCH = "torch|pytorch|libtorch"
-_TENSORFLOW = "tensorflow|tensorflow-cpu|tf-nightly|tensorflow-base"
 #: By name, in the order of the report.
 FEATURES = {
     feature.name: feature
     for feature in (
-        Feature(name="import", words="import"),
-        Feature(name="autograd", words="autograd", of=_TORCH),
-        Feature(name="jit", words="torch.jit", of=_TORCH),
         Feature(name="compile-cpu", words="torch.compile on the CPU", of=_TORCH),
         Feature(name="compile-gpu", words="torch.compile on GPUs", of=_TORCH),
-        Feature(name="jax", words="jax.jit", of="jax|jaxlib|jax-.*"),
-        Feature(name="tensorflow", words="TensorFlow's operators and XLA", of=_TENSORFLOW),
-        Feature(name="onnxruntime", words="ONNX Runtime", of="onnxruntime|onnxruntime-.*"),
         # they pass the headers in nvidia/ to NVRTC and nvcc; numba-cuda links libcudadevrt.a
         Feature(name="kernels", words="kernels compiled at run time", is_vital=True,
                 of="cupy|cupy-.*|numba-cuda|cuda-core|nvmath-python|pycuda|warp-lang"),
@@ -46,13 +39,13 @@ FEATURES = {
                 of="vllm|vllm-.*|flashinfer|flashinfer-.*|deepspeed|sglang|sgl-kernel"),
         Feature(name="extensions", words="compiling extensions"),
         Feature(name="distributed", words="distributed", of=_TORCH),
-        Feature(name="profiler", words="profiler", of=f"{_TORCH}|{_TENSORFLOW}|jaxlib"),
+        Feature(name="profiler", words="profiler", of=f"{_TORCH}|tensorflow|tensorflow-cpu|tensorflow-base|jaxlib"),
     )
 }  # fmt: skip
 #: Packages that have GPU code or require CUDA, but compile nothing at run time.
 _COMPILED = re.compile(
     "torchvision|torchaudio|torch-(scatter|sparse|cluster|spline-conv)|pyg-lib|bitsandbytes|triton|cuda-bindings|"
-    "cuda-python|cuda-pathfinder"
+    "cuda-python|cuda-pathfinder|(jax|onnxruntime)(-.*)?|tf-nightly"
 )
 _NVIDIA_LIBRARY = re.compile(
     r"lib(cu(blas|dart|dnn|dss|fft|file|inj64|pti|rand|solver|sparse|tensor)|nv(blas|fatbin|fftw|JitLink|jpeg|perf|ptx"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import stat
@@ -79,12 +80,6 @@ def read_manifest(path: Path, originals: Path) -> Manifest | None:
 
 def is_alike(original: Path, target: Path) -> bool:
     """Return whether ``target`` is the original, or has the same kind and content."""
-    try:
-        before, now = original.lstat(), target.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    if os.path.samestat(before, now) or stat.S_IFMT(before.st_mode) != stat.S_IFMT(now.st_mode):
-        return os.path.samestat(before, now)
-    if stat.S_ISLNK(before.st_mode):
-        return os.readlink(target) == os.readlink(original)
-    return before.st_size == now.st_size and sha256(target) == sha256(original)
+    if original.is_symlink() or target.is_symlink():
+        return target.is_symlink() and original.is_symlink() and os.readlink(target) == os.readlink(original)
+    return target.is_file() and filecmp.cmp(original, target, shallow=False)

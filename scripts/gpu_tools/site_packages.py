@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -82,18 +81,6 @@ def _read_import_folders(site: Path) -> Iterator[Path]:
         for name, folder in _MAPPED.findall(_read_or_empty(finder)):
             if Path(folder).name == name.rpartition(".")[2] and "." not in name:
                 yield Path(folder).parent
-
-
-def editable_address(metadata: Path) -> str:
-    """Return the address of the sources of an editable installation (PEP 610), or an empty string.
-
-    `metadata`: the package's ``.dist-info`` folder.
-    """
-    try:
-        document = json.loads(_read_or_empty(metadata / "direct_url.json") or "{}")
-        return str(document["url"]) if document["dir_info"]["editable"] else ""
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ""
 
 
 def _read_or_empty(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -65,13 +64,10 @@ def test_an_extension_outside_site_packages_is_judged(env: Path, tmp_path: Path,
 
 
 def test_an_editable_extension_that_is_not_found_is_an_open_question(env: Path) -> None:
-    folder = distribution(env / SITE, "torch_scatter", "2.1.2")
-    (folder / "direct_url.json").write_text(
-        json.dumps({"url": "file:///src", "dir_info": {"editable": True}})
-    )
+    distribution(env / SITE, "torch_scatter", "2.1.2")
     verdict = verify(env)
     assert verdict.unknown
-    assert any("file:///src" in library.reason for library in verdict.libraries)
+    assert any("editable" in library.reason for library in verdict.libraries)
 
 
 def test_torch_of_another_folder_is_named(env: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cuda_code.elf_file import NotElf, opened
 from cuda_code.kernels import KERNELS
-from gpu_tools.site_packages import SitePackages, editable_address, find_import_folders, find_site_packages
+from gpu_tools.site_packages import SitePackages, find_import_folders, find_site_packages
 from gpu_tools.unpacked_package import unpack_package
 from gpu_tools.verify.build_target import BuildTarget, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name, parse_torch
@@ -129,8 +129,8 @@ def _environment(prefix: Path) -> Subject:
         if module in modules and is_here and (information / "METADATA").is_file():
             with noting_damage(information / "METADATA", module):
                 targets[module] = _dist_info(information, module)
-        elif module in modules and (address := editable_address(information)):
-            reason = f"not found; it is installed in editable mode from {address}"
+        elif module in modules and not is_here:
+            reason = "its files are not found: deleted, or installed in editable mode"
             damaged.append((information.relative_to(prefix).as_posix(), module, reason))
     for record in sorted((prefix / "conda-meta").glob("*.json")):
         module = _module_named(record.name.rpartition("-")[0].rpartition("-")[0])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.metadata import parse_email
 from packaging.utils import canonicalize_name
 
 from gpu_tools.site_packages import find_metadata, find_site_packages
@@ -34,7 +35,6 @@ class FileList:
     version: str
     files: tuple[str, ...]  #: Paths in the environment or package; some may not exist.
     requires: tuple[str, ...]  #: Requirements, as written in the metadata.
-    download: int | None = None  #: Bytes of the package's archive, if the list has them.
 
     @property
     def is_condas(self) -> bool:
@@ -80,20 +80,17 @@ def read_list(root: Path, file: Path) -> FileList:
         about = _read_json(root / "info" / "index.json") if path == _PATHS else document
         try:
             files = [entry["_path"] for entry in document["paths"]] if path == _PATHS else document["files"]
-            size = about.get("size")
             return FileList(
                 path=path,
                 owner=canonicalize_name(about["name"]),
                 version=str(about["version"]),
                 files=(*map(str, files), path),
                 requires=tuple(map(str, about.get("depends") or ())),
-                download=size if isinstance(size, int) else None,
             )
         except (LookupError, TypeError, AttributeError) as error:
             raise _unreadable(file, error) from error
     metadata = file.with_name("METADATA")
     text = read_text(metadata, errors="replace") if metadata.is_file() else ""
-    head = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
     name, _, version = file.parent.name.removesuffix(".dist-info").partition("-")
     inside = (_locate(path, row[0]) for row in _read_rows(file) if row)
     return FileList(
@@ -101,7 +98,7 @@ def read_list(root: Path, file: Path) -> FileList:
         owner=canonicalize_name(name),
         version=version,
         files=tuple(name for name in inside if name),
-        requires=tuple(spec.strip() for key, _, spec in head if key == "Requires-Dist"),
+        requires=tuple(parse_email(text)[0].get("requires_dist", ())),
     )
 
 

@@ -54,7 +54,6 @@ def measure_environment(prefix: Path) -> Sizes:
             name=name,
             version=listed.version,
             files=files.pop(name, {}),
-            download=listed.download,
             required_by=tuple(sorted(requirers.get(name, ()))),
         )
         for name, listed in installed.items()

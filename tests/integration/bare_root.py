@@ -46,7 +46,19 @@ class BareRoot:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as that user, in the clone in its home."""
         words = ["bwrap", "--unshare-pid", "--die-with-parent", "--ro-bind", str(self.root), "/"]
-        words += ["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--perms", "1777", "--tmpfs", "/tmp"]
+        words += [
+            "--dev",
+            "/dev",
+            "--proc",
+            "/proc",
+            "--ro-bind",
+            "/sys",
+            "/sys",
+            "--perms",
+            "1777",
+            "--tmpfs",
+            "/tmp",
+        ]
         words += ["--bind", str(self.home), HOME, "--chdir", f"{HOME}/megabuild"]
         words += ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups", "env", "-i"]
         usual = {"HOME": HOME, "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}

@@ -112,8 +112,8 @@ class Tiny:
         return [(word, text.partition("(")[2].rstrip(")")) for word, text in found]
 
     def phases(self) -> list[str]:
-        """Phases of the last run that have ended, in words."""
-        return [span.what for span in self.status.spans] if self.status else []
+        """Phases of the last run, in words."""
+        return [one.getMessage() for one in self.seen if hasattr(one, "begins_phase")]
 
     def log_text(self) -> str:
         """The last run's log."""

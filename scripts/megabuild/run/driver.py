@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Mapping
 
 from groundwork import files
 from groundwork.errors import BuildError, DeadlineError, MegabuildError, OutOfSpaceError
@@ -177,7 +176,7 @@ class Driver:
         if not self._plan.environment.pending:
             published.note_channels(self._plan.options.packages, self._plan.environment.channels)
 
-    def summary(self, error: str, slowest_steps: Mapping[str, float]) -> Summary:
+    def summary(self, error: str) -> Summary:
         """Return the run's summary; after a successful compile, also keep its durations for estimates."""
         plan, options = self._plan, self._plan.options
         rows = package_results(plan, self._failed)
@@ -197,7 +196,6 @@ class Driver:
             staging=attempt.staging_decision.decision,
             staging_seconds=round(parser.staging_seconds, 1),
             swaps=parser.swaps,
-            slowest_steps=slowest_steps,
             error=error,
             use=install_line(plan, rows),
             failures=tuple(why.failure for why in self._failed.values() if why.failure),

@@ -19,7 +19,6 @@ from megabuild.plan.plan import Plan
 from megabuild.run.driver import Driver
 from megabuild.run.logfile import LogFile
 from megabuild.run.summary import LATEST, RECORDS, Summary
-from megabuild.status import trace
 from megabuild.status.status import Status, logger
 
 #: Subfolders that a finished run may leave in the state folders of a config and its extensions.
@@ -61,17 +60,14 @@ def execute(plan: Plan, status: Status) -> Summary:
             else:
                 code, message = os.EX_SOFTWARE, log.mask(f"{type(failed).__name__}: {failed}")
             log.write("driver", f"error: {message}")
-        began, records = status.record.began, options.state / RECORDS
-        steps = trace.ninja_steps(options.state / "tree" / "build", began)
-        summary = run.summary(message, trace.slowest(steps))
+        summary = run.summary(message)
         if end == "done" and not summary.ok:
             end, code = "failed", BuildError.exit_code
         # after an error, report that one rather than a full disk
         with contextlib.suppress(OSError) if failed else contextlib.nullcontext():
             run.note_channels()
-            summary.write(records / f"{log.stamp}.json")
-            if status.spans and any(row.status != "skipped" for row in summary.packages):
-                trace.write_trace(records / f"{log.stamp}{trace.SUFFIX}", status.spans, steps, began)
+            summary.write(options.state / RECORDS / f"{log.stamp}.json")
+            if any(row.status != "skipped" for row in summary.packages):
                 summary.write(options.state / LATEST)
         status.end(end, message, code, summary.seconds)
         if failed is not None:

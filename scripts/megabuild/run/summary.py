@@ -21,9 +21,6 @@ from megabuild.plan.published import is_published, records
 #: In a state folder: the summary of the last run with work to do, and the folder of all summaries.
 LATEST, RECORDS = "run.json", "runs"
 _HASH_DIGITS = 12
-_PATH_WIDTH = 68
-#: Shorter steps are not worth a line.
-_SLOW_SECONDS = 10.0
 #: Added to a rehearsal's summary, because its packages have PyTorch's names and versions.
 _MODEL = "These packages are a small model, not PyTorch."
 _MARKS = {
@@ -71,8 +68,6 @@ class Summary:
     staging_seconds: float = 0.0  #: duration of libtorch's compile, 0 if it was reused
     #: per Python: ninja steps after the swap and core objects among them
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    #: seconds of ninja's ten slowest steps, by output
-    slowest_steps: Mapping[str, float] = field(default_factory=dict)
     error: str = ""  #: the run's error, or empty
     use: str = ""  #: command that installs the packages, or empty
     #: details of each failed task (docs/json.md)
@@ -110,16 +105,8 @@ class Summary:
         for python, figures in self.swaps.items():
             counts = f"{counted(figures['steps'], 'step')}, {counted(figures['core'], 'core object')}"
             lines.append(f"swap to Python {python}: {counts}")
-        slow = [(name, took) for name, took in self.slowest_steps.items() if took >= _SLOW_SECONDS]
-        rows = (f"{duration(took):>10}  {_shorten(name)}" for name, took in slow)
-        lines += ["slowest steps:", *rows] if slow else []
         lines += [f"{Sign.failed} {self.error}"] if self.error else []
         return [*lines, f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
-
-
-def _shorten(path: str) -> str:
-    """Return a path's end if it is longer than a line of 80 columns has room for."""
-    return path if len(path) <= _PATH_WIDTH else f"{Sign.cut}{path[1 - _PATH_WIDTH :]}"
 
 
 def packages_of_last_run(state: Path) -> list[PackageResult]:

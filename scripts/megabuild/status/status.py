@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from time import monotonic
 
-import msgspec
 import psutil
 
 from groundwork.machine import disk_free, measure, tree_memory
@@ -41,15 +40,6 @@ _SECONDS = 1.0
 _FINAL = frozenset({"there", "published", "failed"})
 #: Share of the last run's length after which its speed is replaced by that of this run.
 _MEMORY = 0.15
-
-
-class Span(msgspec.Struct, frozen=True):
-    """A phase or a step of ninja, from start to end."""
-
-    task: str
-    what: str
-    start: float
-    end: float
 
 
 class TimeLeft:
@@ -128,15 +118,12 @@ class Task(AbstractContextManager["Task"]):
         with self._status.lock:
             if self._activity is not None:
                 self._status.record.activities.remove(self._activity)
-                span = Span(self.name, self._activity.what, self._activity.since, time.time())
-                self._status.spans.append(span)
                 self._activity = None
 
 
 class Status:
     def __init__(self, config: str, folder: Path) -> None:
         self.lock = threading.RLock()
-        self.spans: list[Span] = []  #: phases that have ended
         self.time_left = TimeLeft({}, 0.0)
         self.watch: Callable[[], None] = lambda: None  #: called whenever the record is published
         self.keeps_file = False  #: a run with nothing to do leaves the record of the last run in its file

@@ -32,7 +32,7 @@ _STAMP, _KEY = r"\d{8}T\d{6}(\.\d+)?Z", "[0-9a-f]{16}"
 #: Kind, folder and name pattern of the files: `_RUN` below a run's folder, `_CACHE` below the cache.
 _RUN = (
     ("work", ".", "out|tests|tmp|finished|pyg|preflight|debug|debug-enter"),
-    ("tree", ".", "tree|tree.former"),
+    ("tree", ".", "tree"),
     ("logs", "logs", rf".+-{_STAMP}\.log"),
     ("logs", "runs", rf"{_STAMP}\.json"),
 )

@@ -11,7 +11,7 @@ from groundwork.errors import BusyError
 from megabuild.plan.options import Options
 from megabuild.run.session import locked, remove_trees
 
-GONE = ("tree/build/a.o", "tree.former/b.o", "out/build_cache/c", "tmp/d", "tests/broken/e.conda")
+GONE = ("tree/build/a.o", "out/build_cache/c", "tmp/d", "tests/broken/e.conda")
 STAYS = ("logs/run.log", "run.json", "state.json", "pyg/scatter-py311/logs/run.log", "notes-of-mine")
 
 
@@ -36,7 +36,7 @@ def test_what_was_compiled_goes_and_what_was_said_stays(options: Options) -> Non
     freed = remove_trees(options)
     left = {path.relative_to(options.state).as_posix() for path in options.state.rglob("*") if path.is_file()}
     assert left - {"lock", "lock.pid"} == set(STAYS)
-    assert freed >= 6 * 5000
+    assert freed >= 5 * 5000
     assert remove_trees(options) == 0
 
 

@@ -228,21 +228,6 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
     tree_reuse.prepare_tree(decision, tree, out, newer)
     assert not (tree / "a.o").exists()
     assert tree_reuse.read(tree) == newer
-    (tree / "b.o").write_text("object")
-    assert tree_reuse.kept(tree_reuse.decide(tree, out, newer), tree) == tree_reuse.former(tree)
-    # a third one: what is not finished goes, what was stays
-    newest = Fingerprint(dependency={"package libprotobuf": "8 h0 cc"}, source=source.source)
-    tree_reuse.prepare_tree(tree_reuse.decide(tree, out, newest), tree, out, newest)
-    assert (tree_reuse.former(tree) / "a.o").exists()
-    # back to the first
-    decision = tree_reuse.decide(tree, out, source)
-    assert (decision.decision, decision.former) == ("resume", True)
-    tree_reuse.prepare_tree(decision, tree, out, source)
-    assert (tree / "a.o").exists()
-    assert not tree_reuse.former(tree).exists()
-    tree_reuse.prepare_tree(tree_reuse.decide(tree, out, newer), tree, out, newer)
-    tree_reuse.finished(tree)
-    assert not tree_reuse.former(tree).exists()
 
 
 def test_a_tree_without_a_stamp_is_not_trusted(tmp_path: Path) -> None:
@@ -273,10 +258,9 @@ def test_a_stamp_of_other_types_is_none(tmp_path: Path, text: str) -> None:
     assert tree_reuse.decide(tmp_path, tmp_path / "out", CORE).decision == "recompile"
 
 
-@pytest.mark.parametrize("name", ["tree", "tree.former"])
-def test_a_tree_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(IntegrityError, match=f"/{name} .*link"):
+def test_a_tree_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tree").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(IntegrityError, match=r"/tree .*link"):
         tree_reuse.decide(tmp_path / "tree", tmp_path / "out", CORE)
 
 

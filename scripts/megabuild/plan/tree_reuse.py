@@ -1,7 +1,6 @@
 """Decides by the stamp in the CMake tree, which records the tree's inputs, whether the tree can be reused.
 
-A tree that no longer fits took hours to compile, so it is kept until the new tree is finished: undoing the
-change makes it fit again.
+A tree that no longer fits is removed: its objects are in the object cache.
 """
 
 from __future__ import annotations
@@ -30,16 +29,10 @@ class Decision:
 
     decision: str
     reasons: tuple[str, ...]
-    former: bool = False  #: whether the tree that was put aside fits
 
 
 #: For a recipe without a staging output.
 NOTHING_STAGED = Decision(decision="none", reasons=())
-
-
-def former(tree: Path) -> Path:
-    """Return the path of a tree that is put aside because it no longer fits."""
-    return tree.with_name(f"{tree.name}.former")
 
 
 def read(tree: Path) -> Fingerprint | None:
@@ -61,15 +54,8 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
 
     Raises IntegrityError: The tree is a link.
     """
-    for folder in (tree, former(tree)):
-        channel_folder.refuse_link(folder)
-    stamp, aside = read(tree), read(former(tree))
-    if (stamp is None or stamp.dependency != fingerprint.dependency) and (
-        aside is not None and aside.dependency == fingerprint.dependency
-    ):
-        return Decision(
-            decision="resume", reasons=("the tree from before the last change fits again",), former=True
-        )
+    channel_folder.refuse_link(tree)
+    stamp = read(tree)
     names = {path.name for path in tree.iterdir()} if tree.is_dir() else set()
     if not names:
         return Decision(decision="fresh", reasons=("not compiled yet",))
@@ -88,7 +74,7 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
 
 
 def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerprint) -> None:
-    """Remove stagings and trees that do not fit ``fingerprint``, or put the tree aside; stamp the tree.
+    """Remove stagings, and the tree unless it fits ``fingerprint``; stamp the tree.
 
     The order matters if the run is killed in between: stagings are removed before the stamp changes, and the stamp is
     written before the compile.
@@ -96,16 +82,8 @@ def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: 
     if decision.decision in ("reuse", "none"):
         return
     output_folder.drop_stagings(output_dir)
-    aside = former(tree)
-    if decision.decision != "resume" and tree.exists():
-        if read(tree) is None or aside.exists():  # without a stamp, or unfinished
-            files.remove(tree)
-        else:
-            tree.rename(aside)
-    if decision.former:
-        if tree.exists():
-            files.remove(tree)
-        aside.rename(tree)
+    if decision.decision != "resume":
+        files.remove(tree)
     _drop_unflushed(tree)
     write(tree, fingerprint)
 
@@ -127,25 +105,3 @@ def _drop_unflushed(tree: Path) -> None:
         for when, path in outputs:
             if when is None or when > newest - _UNFLUSHED_SECONDS:
                 path.unlink()
-
-
-def replace_tree(fetched: Path, tree: Path, decision: Decision) -> None:
-    """Replace the tree by a finished one from elsewhere; put the old tree aside if it no longer fits."""
-    if tree.exists():
-        if decision.decision == "recompile" and read(tree) is not None and not former(tree).exists():
-            tree.rename(former(tree))
-        else:  # an unfinished compile of the same inputs
-            files.remove(tree)
-    fetched.rename(tree)
-
-
-def kept(decision: Decision, tree: Path) -> Path:
-    """Return the tree that a run does not use, but keeps until it is finished; it need not exist."""
-    aside = former(tree)
-    return tree if decision.decision == "recompile" and not aside.exists() else aside
-
-
-def finished(tree: Path) -> None:
-    """Remove the tree that was put aside, since the new one is finished."""
-    if former(tree).exists():
-        files.remove(former(tree))

@@ -14,7 +14,7 @@ from groundwork.text import counted, display
 from megabuild.engine import archive
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
-from megabuild.plan import published, tree_reuse
+from megabuild.plan import published
 from megabuild.plan.estimate import keep_last_run
 from megabuild.plan.plan import LastRun, Plan
 from megabuild.plan.planning import compare_with_disk, make_plan
@@ -154,10 +154,8 @@ class Driver:
             for name in names:
                 self._log.write("driver", f"published {name} ({after[name].size} bytes)")
             self.status.set_packages([items[name].package.id.label for name in names], "published")
-        if work.name == PYTORCH and result.error is None:
-            tree_reuse.finished(plan.options.state / "tree")
-            if plan.missing_tasks:
-                make_torch_channel(plan, self._shelf.folder)
+        if work.name == PYTORCH and result.error is None and plan.missing_tasks:
+            make_torch_channel(plan, self._shelf.folder)
 
     def _tick(self) -> None:
         """Publish the status; raise if the disk is full or the deadline is reached."""

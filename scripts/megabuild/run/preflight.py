@@ -10,7 +10,6 @@ from groundwork.machine import disk_free, disk_of, forbids_programs, measure
 from groundwork.text import counted, display
 from megabuild.cleaning import size_of
 from megabuild.isolation.base import Isolation
-from megabuild.plan import tree_reuse
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import check_path
 from megabuild.plan.plan import Plan
@@ -54,8 +53,7 @@ def check_disk(plan: Plan) -> str:
                 f"{folder}: its disk is mounted noexec, so no program of a build can run there",
                 f"move {name} to another disk",
             )
-    kept = size_of(tree_reuse.kept(plan.staging_decision, state / "tree"))
-    needed = max(plan.estimate.disk - (size_of(state) - kept), 0)
+    needed = max(plan.estimate.disk - size_of(state), 0)
     needs = [(state, needed, "--output")]
     if pending := plan.environment.pending:  # downloads, and packages made from them
         first = pending.bytes
@@ -64,11 +62,8 @@ def check_disk(plan: Plan) -> str:
             needs = [(state, needed + first, "--output")]
     for folder, size, name in needs:
         if disk_free(folder) < size:
-            remedy = f"free some space, or move {name} to another disk"
-            if kept and folder == state:
-                remedy += f", or delete {state}/tree* ({kept / GB:.1f} GB of an earlier compile)"
             free = f"{disk_free(folder) / GB:.1f} GB free, about {size / GB:.1f} GB needed"
-            raise OutOfSpaceError(f"{folder}: {free}", remedy)
+            raise OutOfSpaceError(f"{folder}: {free}", f"free some space, or move {name} to another disk")
     return f"{disk_free(state) / GB:.0f} GB free"
 
 

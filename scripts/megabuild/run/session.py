@@ -22,7 +22,7 @@ from megabuild.run.summary import LATEST, RECORDS, Summary
 from megabuild.status.status import Status, logger
 
 #: Subfolders that a finished run may leave in the state folders of a config and its extensions.
-_WORK = ("out", "tmp", "finished", "tests", "tree", "tree.former")
+_WORK = ("out", "tmp", "finished", "tests", "tree")
 
 
 def execute(plan: Plan, status: Status) -> Summary:

@@ -76,7 +76,8 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
                 f"{store.shown}: {store_lookup.TREE} has another key", "delete it from the store"
             )
         output_folder.drop_stagings(out)
-        tree_reuse.replace_tree(unpacked / "tree", tree, plan.staging_decision)
+        files.remove(tree)
+        (unpacked / "tree").rename(tree)
         output_folder.take_stagings(unpacked / "stagings", out)
     except IntegrityError as error:
         logger.warning("%s: unusable in the store, so it is built here: %s", plan.staged_name, error.message)

@@ -111,23 +111,17 @@ def _build(options: Options, invocation: Invocation, *, remove_trees: bool) -> R
     """Show the plan, then prepare and run the build."""
     # imported late: --plan needs none of it
     from megabuild.run import session
-    from megabuild.run.summary import package_lines, packages_of_last_run
 
     console = _console(invocation)
     with in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name)):
         if (options.state / "lock").is_file():
             with session.locked(options):  # another run is an error before the plan, not after it
                 pass
-        try:
-            with Screen(console) as screen:
-                plan = _plan(options, screen, plan_only=False)
-            in_use.note_output(options.cache, options.output)
-            show(console, plan_result(plan).lines)
-            result = _execute(plan, console, invocation)
-        except MegabuildError:
-            if invocation.log is not None and (packages := packages_of_last_run(options.state)):
-                show(console, ["", *package_lines(packages)])
-            raise
+        with Screen(console) as screen:
+            plan = _plan(options, screen, plan_only=False)
+        in_use.note_output(options.cache, options.output)
+        show(console, plan_result(plan).lines)
+        result = _execute(plan, console, invocation)
         if remove_trees and result.exit_code == 0:
             show(console, ["", f"work trees removed: {size(session.remove_trees(options))}"])
         return _shown(result, invocation)
@@ -142,6 +136,9 @@ def _execute(plan: Plan, console: Console, invocation: Invocation) -> Result:
         with Screen(console, verbose=invocation.verbose) as screen:
             screen.follow(status)
             summary = session.execute(plan, status)
+    except MegabuildError:
+        show(console, ["", *table(("package", "state"), [*status.record.packages.items()])])
+        raise
     finally:
         invocation.log = Path(status.record.log) if status.record.log else None
         with suppress(OSError, MegabuildError):  # a full disk

@@ -34,7 +34,6 @@ _RUN = (
     ("work", ".", "out|tests|tmp|finished|pyg|preflight|debug|debug-enter"),
     ("tree", ".", "tree"),
     ("logs", "logs", rf".+-{_STAMP}\.log"),
-    ("logs", "runs", rf"{_STAMP}\.json"),
 )
 _CACHE = (
     ("objects", "objects", r"\w[\w.+-]*"),

@@ -43,7 +43,6 @@ def output(tmp_path: Path) -> Path:
     put(run / "logs" / f"{RUN}-{TIME}.123456Z.log")
     put(run / "logs" / f"{RUN}-{TIME}.999999Z.log")
     (run / "logs" / "latest.log").symlink_to(f"{RUN}-{TIME}.999999Z.log")
-    put(run / "runs" / f"{TIME}.123456Z.json")
     put(run / "run.json")
     package = published.PublishedPackage(path="linux-64/libtorch.conda", size=1, sha256="", fingerprint="")
     files.write(
@@ -93,7 +92,7 @@ def left(*folders: Path) -> set[str]:
 def test_exactly_the_files_of_builds_are_found(output: Path, cache: Path) -> None:
     assert names(find_items(output, cache)) == {
         f"work {RUN}/out", f"work {RUN}/.removed-0123abcd", f"tree {RUN}/tree", f"packages packages/{RUN}",
-        f"logs logs/{RUN}-{TIME}.123456Z.log", f"logs runs/{TIME}.123456Z.json",
+        f"logs logs/{RUN}-{TIME}.123456Z.log",
         "objects objects/own", "objects objects/own-rehearsal", "objects objects/zstd-feedstock-0123abcd",
         "downloads zstd-feedstock-0123abcd/linux_64_", f"downloads wheels/{KEY}",
         f"channels channels/{KEY}", f"channels channels/{KEY[::-1]}",
@@ -137,7 +136,7 @@ def test_a_cache_folder_with_foreign_files_is_not_cleaned(tmp_path: Path, output
 def test_foreign_files_in_folders_of_builds_stay(output: Path, cache: Path) -> None:
     foreign = [
         put(output / "logs" / "thesis.zip"), put(output / RUN / "logs" / "experiment.log"), put(output / RUN / "notes"),
-        put(output / RUN / "runs" / "my.json"), put(cache / "debian" / "mine" / "x"), put(cache / "wheels" / "my.whl"),
+        put(cache / "debian" / "mine" / "x"), put(cache / "wheels" / "my.whl"),
         put(cache / "channel" / "channels" / "mine" / "x"), put(cache / "thesis" / "x"),
     ]  # fmt: skip
     clean(output, cache)

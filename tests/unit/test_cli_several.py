@@ -68,8 +68,7 @@ class Runs:
         row = PackageResult(package=PackageId("libtorch", "2.13.0", "cpu_h0_0"), status="built")
         ok = name not in self.incomplete
         summary = Summary(ok=ok, config=name, packages=(row,), seconds=1.0, log=log, channel=Path("/channel"))
-        plan.options.state.mkdir(parents=True, exist_ok=True)
-        summary.write(plan.options.state / "run.json")
+        status.record.packages[row.package.label] = "published"
         self.acts.get(name, lambda: None)()
         return summary
 

@@ -215,10 +215,11 @@ class Graph:
 
     def _fail(self, work: Work, why: MegabuildError) -> None:
         self._failed[work.name] = why
-        if not work.vital:
-            self._status.set_packages(work.labels, "failed")
+        self._status.set_packages(work.labels, "failed")
+        if not work.vital or self._error is not None:  # the first vital one is the run's
             message = "\n".join(text for text in (why.message, why.remedy) if text)
             logger.error("%s %s: %s", Sign.failed, work.name, message)
+        if not work.vital:
             return
         self._error = self._error or why
         if not (work.brief and self._keep_going):  # the run has failed: end tasks that are not brief

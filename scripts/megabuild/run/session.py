@@ -18,7 +18,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.run.driver import Driver
 from megabuild.run.logfile import LogFile
-from megabuild.run.summary import LATEST, RECORDS, Summary
+from megabuild.run.summary import LATEST, Summary
 from megabuild.status.status import Status, logger
 
 #: Subfolders that a finished run may leave in the state folders of a config and its extensions.
@@ -28,8 +28,8 @@ _WORK = ("out", "tmp", "finished", "tests", "tree")
 def execute(plan: Plan, status: Status) -> Summary:
     """Run a plan to its end and return the summary.
 
-    The run changes ``status``; its messages go to the logger ``megabuild``. The summary is also written below the state
-    folder's ``runs``, even after an error, and to ``run.json`` unless the run had nothing to do.
+    The run changes ``status``; its messages go to the logger ``megabuild``. Unless the run had nothing to do, the
+    summary is also written to ``run.json``, even after an error.
     """
     options = plan.options
     in_use.mark(options.output)
@@ -66,7 +66,6 @@ def execute(plan: Plan, status: Status) -> Summary:
         # after an error, report that one rather than a full disk
         with contextlib.suppress(OSError) if failed else contextlib.nullcontext():
             run.note_channels()
-            summary.write(options.state / RECORDS / f"{log.stamp}.json")
             if any(row.status != "skipped" for row in summary.packages):
                 summary.write(options.state / LATEST)
         status.end(end, message, code, summary.seconds)

@@ -18,8 +18,8 @@ from groundwork.text import Sign, counted, display, duration, fold_command, size
 from megabuild.plan.plan import Plan
 from megabuild.plan.published import is_published, records
 
-#: In a state folder: the summary of the last run with work to do, and the folder of all summaries.
-LATEST, RECORDS = "run.json", "runs"
+#: In a state folder: the summary of the last run with work to do.
+LATEST = "run.json"
 _HASH_DIGITS = 12
 #: Added to a rehearsal's summary, because its packages have PyTorch's names and versions.
 _MODEL = "These packages are a small model, not PyTorch."
@@ -107,18 +107,6 @@ class Summary:
             lines.append(f"swap to Python {python}: {counts}")
         lines += [f"{Sign.failed} {self.error}"] if self.error else []
         return [*lines, f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
-
-
-def packages_of_last_run(state: Path) -> list[PackageResult]:
-    """Return the rows of ``run.json``; empty if the file is missing or unreadable."""
-    try:
-        rows = json.loads((state / LATEST).read_text())["packages"]
-        return [
-            PackageResult(package=PackageId(*(row.pop(name) for name in PackageId._fields)), **row)
-            for row in rows
-        ]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
 
 
 def package_lines(packages: Sequence[PackageResult]) -> list[str]:

@@ -132,30 +132,30 @@ def test_a_config_is_typed(repository: Path) -> None:
 def test_broken_yaml_is_located(copy: Path) -> None:
     path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
     path.write_text("blas_impl:\n- mkl\n  c: [unclosed\n")  # as whoever made it left it
-    with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml:3:\d+"):
+    with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml: .*\b3:\d+"):
         load(copy, "linux_64_cpu")
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("- a\n- b\n", "not a mapping"),
-        ("blas_impl: mkl\n", "'blas_impl' is not a list"),
         ("provider: [debian]\n", "'target_platform' has no value"),
-        ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "'b' contains a nested list"),
-        ("a: &a [*a]\n", "'a' contains a nested list"),
-        (
-            "".join(
-                f"{name}: &{name} [{f'*{former}, ' * 10}x]\n" for former, name in pairwise("abcdefghi")
-            ).replace("*a", "x")
-            + "zip_keys: [[*i]]\n",
-            "contains a nested list",
-        ),
-        ("a: &a [x, [x]]\nzip_keys: [*a]\n", "nested list"),
-        ("zip_keys: [x]\n", "a group of zip_keys is not a list"),
-        (f"zip_keys: {'[' * 1000}{']' * 1000}\n", "nested"),
-        (f"a: [{'1' * 5000}]\n", r"linux_64_cpu\.yaml: "),
         (f"a: ['{'x' * 10_000_001}']\n", "not a file of at most"),
+        *(
+            (text, "cannot be read for linux-64")
+            for text in (
+                "- a\n- b\n",
+                "blas_impl: mkl\n",
+                "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
+                "a: &a [*a]\n",
+                "".join(
+                    f"{name}: &{name} [{f'*{former}, ' * 10}x]\n" for former, name in pairwise("abcdefghi")
+                )
+                + "zip_keys: [[*i]]\n",
+                "a: [[x]]\n",
+                f"zip_keys: {'[' * 1000}{']' * 1000}\n",
+            )
+        ),
     ],
 )
 def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: str) -> None:

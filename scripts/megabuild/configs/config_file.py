@@ -7,11 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
-
-from ruamel.yaml import YAML
-from ruamel.yaml.constructor import SafeConstructor
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from typing import TypeAlias
 
 from groundwork.errors import ConfigError
 from groundwork.files import read_text
@@ -25,7 +21,7 @@ BESIDE_RECIPE = ("variants.yaml", "conda_build_config.yaml")
 
 _FIRST = f"# Generated from conda_build_config.yaml by {WRITE}; change that file instead.\n"
 _SECOND = "# sha256 of all below: "
-#: conda-build's instructions: not variants, ignored by the engine
+#: conda-build's instructions: not variants
 _INSTRUCTIONS = ("pin_run_as_build", "extend_keys", "ignore_version", "ignore_build_only_deps")
 _PLATFORM = re.compile(r"(linux|osx|win)_(64|aarch64|ppc64le|arm64)(?=_|$)")
 # parts of rattler-build's parse errors
@@ -83,13 +79,13 @@ def read(path: Path, recipe: Path) -> Content:
 
     Raises ConfigError: A file cannot be read; the message names line and column.
     """
-    content = _parse(path, generated=is_generated(path))
+    content = read_by_engine([path], platform_of(path) or "noarch", generated=is_generated(path))
     variants_file = _beside_recipe(recipe)
-    if content.generated or variants_file is None:
-        return content
-    # keys that conda-smithy left out keep the values next to the recipe
-    platform = next(iter(content.variant.get("target_platform", ())), platform_of(path))
-    return read_by_engine([variants_file, path], platform).checked(path)
+    if variants_file is not None and not content.generated:
+        # keys that conda-smithy left out keep the values next to the recipe
+        platform = next(iter(content.variant.get("target_platform", ())), platform_of(path))
+        content = read_by_engine([variants_file, path], platform)
+    return content.checked(path)
 
 
 def read_beside(recipe: Path, platform: str) -> tuple[Path, Content]:
@@ -101,7 +97,7 @@ def read_beside(recipe: Path, platform: str) -> tuple[Path, Content]:
     """
     variants_file = _beside_recipe(recipe)
     if variants_file is None:
-        return recipe, _content({}, [], generated=False)
+        return recipe, Content(variant={}, zip_keys=(), unquoted=frozenset(), generated=False)
     return variants_file, read_by_engine([variants_file], platform).checked(variants_file)
 
 
@@ -116,57 +112,11 @@ def scalar(value: str) -> Scalar:
     return int(value) if re.fullmatch(r"-?\d+", value) else value
 
 
-def as_text(value: object) -> str:
-    """Return a variant's value as the engine spells it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-class _AsWritten(SafeConstructor):
-    """Reads 3.10 and 2.17 as text, as the engine does: as a number, 3.10 would become 3.1."""
-
-
-_AsWritten.add_constructor(
-    "tag:yaml.org,2002:float", lambda constructor, node: constructor.construct_scalar(node)
-)
-
-
 def _read_text(path: Path) -> str:
     try:
         return read_text(path, most=_LARGEST)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", REGENERATE) from error
-
-
-def _parse(path: Path, *, generated: bool) -> Content:
-    remedy = _content({}, [], generated=generated).remedy
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = _AsWritten
-    try:
-        document: Any = yaml.load(_read_text(path))
-    except MarkedYAMLError as error:  # the error's text would quote the file
-        mark = error.problem_mark or error.context_mark
-        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        raise ConfigError(f"{where}: {error.problem or error.context}", remedy) from error
-    except (YAMLError, ValueError) as error:  # ValueError: a number of more than 4,300 digits
-        raise ConfigError(f"{path}: cannot be read: {error}", remedy) from error
-    except RecursionError as error:
-        raise ConfigError(f"{path}: nested too deeply", remedy) from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}: not a mapping of keys to lists", remedy)
-    for key in () if generated else _INSTRUCTIONS:
-        document.pop(key, None)
-    zip_keys = document.pop("zip_keys", None) or []
-    for key, values in {"zip_keys": zip_keys, **document}.items():
-        if not isinstance(values, list):
-            raise ConfigError(f"{path}: '{key}' is not a list", remedy)
-        # lists are not converted to text, not even for a message: nested aliases would fill the memory
-        if key == "zip_keys" and (wrong := [group for group in values if not isinstance(group, list)]):
-            shown = "a mapping" if isinstance(wrong[0], dict) else wrong[0]
-            raise ConfigError(f"{path}: a group of zip_keys is not a list: {shown}", remedy)
-        members = [member for group in values for member in group] if key == "zip_keys" else values
-        if any(isinstance(member, (list, dict)) for member in members):
-            raise ConfigError(f"{path}: '{key}' contains a nested list", remedy)
-    return _content(document, zip_keys, generated=generated).checked(path)
 
 
 def check_zips(
@@ -180,13 +130,17 @@ def check_zips(
             raise ConfigError(f"{path}: zipped keys differ in their numbers of values: {listed}", remedy)
 
 
-def read_by_engine(paths: list[Path], platform: str, selected: Mapping[str, str] | None = None) -> Content:
+def read_by_engine(
+    paths: list[Path], platform: str, selected: Mapping[str, str] | None = None, *, generated: bool = False
+) -> Content:
     """Read variant files, whose selectors mean the same as in a build; they may use the ``selected`` values.
 
     Raises ConfigError: A file cannot be read.
     """
     from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 
+    for path in paths:
+        _read_text(path)  # the engine would read a file of any size
     try:
         target = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
         jinja = JinjaConfig(target, variant=dict(selected or {}))
@@ -194,9 +148,22 @@ def read_by_engine(paths: list[Path], platform: str, selected: Mapping[str, str]
     except (OSError, RattlerBuildError) as error:
         names = " with ".join(map(str, reversed(paths)))
         reason = parse_reason(str(error))
-        raise ConfigError(f"{names}: cannot be read for {platform}: {reason}", "correct the file") from error
+        remedy = REGENERATE if generated else "correct the file"
+        raise ConfigError(f"{names}: cannot be read for {platform}: {reason}", remedy) from error
     document = {key: variants[key] for key in variants.keys() if key not in _INSTRUCTIONS}  # noqa: SIM118
-    return _content(document, variants.zip_keys or [], generated=False)
+    return Content(
+        variant={key: tuple(map(_as_text, values)) for key, values in document.items()},
+        zip_keys=tuple(map(tuple, variants.zip_keys or ())),
+        unquoted=frozenset(
+            key for key, values in document.items() if any(isinstance(value, (bool, int)) for value in values)
+        ),
+        generated=generated,
+    )
+
+
+def _as_text(value: object) -> str:
+    """Return a variant's value as the engine spells it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parse_reason(error: str) -> str:
@@ -206,16 +173,3 @@ def parse_reason(error: str) -> str:
     if message := _MESSAGE.search(error):
         reason = message[1]
     return f"line {place[1]}, column {place[2]}: {reason}" if place else reason
-
-
-def _content(document: Mapping[Any, Any], zip_keys: Any, *, generated: bool) -> Content:
-    return Content(
-        variant={str(key): tuple(map(as_text, values)) for key, values in document.items()},
-        zip_keys=tuple(tuple(map(str, group)) for group in zip_keys),
-        unquoted=frozenset(
-            str(key)
-            for key, values in document.items()
-            if any(isinstance(value, (bool, int)) for value in values)
-        ),
-        generated=generated,
-    )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from groundwork.machine import measure
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.plan.estimate import GB, estimate, keep_last_run, object_cache_notes, read_last_run
+from megabuild.plan.estimate import GB, estimate, keep_last_run, read_last_run
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Extensions, LastRun, Plan, PlanItem, Task
@@ -65,22 +63,6 @@ def test_the_last_run_for_as_many_pythons_is_the_best_estimate(repository: Path,
     assert estimate(replace(plan, last_run=read_last_run(plan.options)))[0].hours == 2.0
     other = replace(plan, last_run=LastRun(seconds=7200.0, pythons=1))
     assert estimate(other)[0].hours > 2.0
-
-
-@pytest.mark.parametrize(
-    ("name", "limit", "noted"),
-    [
-        ("linux_64_cpu", "", False), ("linux_64_cpu", "5G", False), ("linux_64_cuda130", "2G", True),
-        ("linux_64_cuda130", "3900M", True), ("linux_64_cuda130", "0", False), ("linux_64_cuda130", "5", False),
-        ("linux_64_cuda130", "1 TiB", False), ("linux_64_cuda130", "huge", False),
-    ],
-)  # fmt: skip
-def test_a_limit_too_small_for_the_objects_is_noted(
-    repository: Path, tmp_path: Path, name: str, limit: str, noted: bool
-) -> None:
-    notes = object_cache_notes(a_plan(repository, tmp_path, name).options, {"CCACHE_MAXSIZE": limit})
-    assert bool(notes) == noted
-    assert all(limit in note for note in notes)
 
 
 def test_more_jobs_than_cores_are_no_faster(repository: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ reported for conda-forge's builds (pytorch-cpu-feedstock #210 and #298; for flas
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +18,6 @@ from groundwork import files
 from groundwork.errors import ConfigError
 from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
 from groundwork.machine import measure
-from groundwork.text import size
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import SharedObjects, shared_objects
 from megabuild.plan.options import Options
@@ -28,9 +26,6 @@ from megabuild.providers.provider import Figures
 from megabuild.providers.select import provider_of
 
 GB = 1_000_000_000
-#: GB in the object cache: PyTorch 2.6 for CPUs takes 0.3, with one GPU architecture 0.6, upstream's lists have seven.
-_OBJECTS = {"cpu": 1, "cuda": 4}
-_POWERS = {"k": 1, "M": 2, "G": 3, "T": 4}
 #: For each heavy nvcc object compiled at a time: the largest reported, plus an ordinary object next to it.
 _HEAVY_BYTES = 6 * GB
 #: To pack one wheel, Python or compiler for the local channel, two at a time: 60 take half a minute to one.
@@ -102,16 +97,6 @@ def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]
             with suppress(ConfigError):  # an unreadable config has an error of its own
                 compiled.append(load(options.root, name))
     return shared_objects(options.config, compiled, overrides)
-
-
-def object_cache_notes(options: Options, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a note if ``CCACHE_MAXSIZE`` is too small for a config's objects; 0 means no limit (ccache's manual)."""
-    limit = environ.get("CCACHE_MAXSIZE", "")
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?)i?B?", limit)
-    needed = _OBJECTS["cuda" if options.config.cuda_version else "cpu"] * GB
-    if options.rehearse or not match or not 0 < float(match[1]) * 1000 ** _POWERS[match[2] or "G"] < needed:
-        return ()
-    return (f"CCACHE_MAXSIZE={limit} is too small: this config's objects take about {size(needed)}",)
 
 
 _LAST_RUNS = msgspec.json.Decoder(LastRun)

@@ -14,7 +14,7 @@ from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, solving, store_lookup, tree_reuse
 from megabuild.plan.choose_isolation import isolation_of, unreachable
-from megabuild.plan.estimate import estimate, find_shared_objects, object_cache_notes, read_last_run
+from megabuild.plan.estimate import estimate, find_shared_objects, read_last_run
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.options import Options, check_path
 from megabuild.plan.plan import Plan, PlanItem
@@ -96,12 +96,7 @@ def make_plan(
             staging_decision=tree_reuse.NOTHING_STAGED,
             date=date,
             extensions=planner.plan(environment, items, report),
-            notes=(
-                *environment.notes,
-                *planner.notes,
-                *release.notes,
-                *object_cache_notes(options, os.environ),
-            ),
+            notes=(*environment.notes, *planner.notes, *release.notes),
             last_run=read_last_run(options),
             shared=find_shared_objects(options, environment.overrides),
         )

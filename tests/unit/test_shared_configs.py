@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from megabuild.configs.config import available, load
-from megabuild.configs.sharing import shared_objects, sort_for_sharing
+from megabuild.configs.sharing import find_sharing, sort_for_sharing
 from megabuild.plan.estimate import find_shared_objects, keep_last_run
 from megabuild.plan.options import Options
 from megabuild.plan.plan import LastRun
@@ -37,18 +37,17 @@ def test_a_config_that_cannot_be_read_comes_last(repository: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "compiled", "expected"),
     [
-        ("linux_64_cpu_generic", CONDA_FORGE[:1], ("linux_64_cpu", 0.97)),
-        ("linux_64_cuda130_generic", CONDA_FORGE[:5], ("linux_64_cuda130", 0.97)),
-        ("linux_64_cuda134", CONDA_FORGE[:6], ("linux_64_cuda130", 0.0)),
-        ("linux_64_cuda130", CONDA_FORGE[:4], ("", 0.0)),  # another glibc than all before
-        ("linux_64_cuda129", CONDA_FORGE[:2], ("", 0.0)),  # another compiler
+        ("linux_64_cpu_generic", CONDA_FORGE[:1], "linux_64_cpu"),
+        ("linux_64_cuda130_generic", CONDA_FORGE[:6], "linux_64_cuda130"),
+        ("linux_64_cuda134", CONDA_FORGE[:6], ""),  # another CUDA
+        ("linux_64_cpu", CONDA_FORGE[4:], ""),  # another compiler
     ],
 )
-def test_a_config_shares_with_the_nearest(
-    repository: Path, name: str, compiled: tuple[str, ...], expected: tuple[str, float]
+def test_a_config_shares_with_one_of_another_blas(
+    repository: Path, name: str, compiled: tuple[str, ...], expected: str
 ) -> None:
-    shared = shared_objects(load(repository, name), [load(repository, other) for other in compiled], {})
-    assert (shared.config, shared.cuda) == expected
+    others = [load(repository, other) for other in compiled]
+    assert find_sharing(load(repository, name), others, {}) == expected
 
 
 def a_run(repository: Path, folder: Path, name: str, *earlier: str) -> Options:
@@ -59,13 +58,13 @@ def a_run(repository: Path, folder: Path, name: str, *earlier: str) -> Options:
 
 def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Path, tmp_path: Path) -> None:
     second = a_run(repository, tmp_path, "linux_64_cpu_generic")
-    assert not find_shared_objects(second, {}).config
-    assert find_shared_objects(replace(second, earlier=("linux_64_cpu",)), {}).config == "linux_64_cpu"
+    assert not find_shared_objects(second, {})
+    assert find_shared_objects(replace(second, earlier=("linux_64_cpu",)), {}) == "linux_64_cpu"
     keep_last_run(a_run(repository, tmp_path, "linux_64_cpu"), LastRun(seconds=60.0))
-    assert not find_shared_objects(second, {}).config, "`clean` has removed the objects"
+    assert not find_shared_objects(second, {}), "`clean` has removed the objects"
     (tmp_path / "cache" / "objects" / second.objects_name).mkdir(parents=True)
-    assert find_shared_objects(second, {}).config == "linux_64_cpu"
-    assert not find_shared_objects(replace(second, optimization="0"), {}).config
+    assert find_shared_objects(second, {}) == "linux_64_cpu"
+    assert not find_shared_objects(replace(second, optimization="0"), {})
 
 
 def test_one_object_cache_serves_a_feedstock_but_not_its_rehearsals(repository: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.errors import ConfigError
@@ -16,33 +15,13 @@ _TOOLCHAIN = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharedObjects:
-    """The part of a config's compile that another config has done, each from 0 to 1."""
-
-    config: str = ""  #: name of the other config; empty if there is none
-    core: float = 0.0  #: of the C++ that a config for CPUs compiles, without the bindings
-    bindings: float = 0.0  #: of each Python's bindings
-    cuda: float = 0.0  #: of all that only CUDA adds
-
-
-#: Measured on PyTorch 2.6 (docs/lab/measurements.md, "Objects that configs share").
-_OTHER_BLAS = {"core": 0.97, "bindings": 0.97, "cuda": 0.97}
-_OTHER_ACCELERATOR = {"core": 0.99, "bindings": 0.5}
-
-
-def shared_objects(
-    config: Config, compiled: Iterable[Config], overrides: Mapping[str, Sequence[str]]
-) -> SharedObjects:
-    """Return the most that a config shares with one of those that are compiled; ``overrides`` apply to all."""
-    best = SharedObjects()
+def find_sharing(config: Config, compiled: Iterable[Config], overrides: Mapping[str, Sequence[str]]) -> str:
+    """Return the name of a compiled config with nearly the same objects, or ""; ``overrides`` apply to all."""
     for other in compiled:
-        if other.name == config.name or toolchain(other, overrides) != toolchain(config, overrides):
-            continue
-        same_accelerator = other.accelerator == config.accelerator
-        shares = _OTHER_BLAS if same_accelerator else _OTHER_ACCELERATOR
-        best = max(best, SharedObjects(config=other.name, **shares), key=lambda shared: shared.bindings)
-    return best
+        alike = other.accelerator == config.accelerator and other.name != config.name
+        if alike and toolchain(other, overrides) == toolchain(config, overrides):
+            return other.name
+    return ""
 
 
 def toolchain(config: Config, overrides: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:

@@ -19,7 +19,7 @@ from groundwork.errors import ConfigError
 from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
 from groundwork.machine import measure
 from megabuild.configs.config import available, load
-from megabuild.configs.sharing import SharedObjects, shared_objects
+from megabuild.configs.sharing import find_sharing
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Estimate, LastRun, Plan
 from megabuild.providers.provider import Figures
@@ -30,8 +30,9 @@ GB = 1_000_000_000
 _HEAVY_BYTES = 6 * GB
 #: To pack one wheel, Python or compiler for the local channel, two at a time: 60 take half a minute to one.
 _PACKING_SECONDS = 1.0
-
-
+#: Share of a compile that is left with the objects of a config with another BLAS (docs/lab/measurements.md, "Objects
+#: that configs share").
+_SHARED = 0.03
 _MODEL = Figures(0.1, 0.05, 0.02, 0.5, 0.01, 0.008, "measured rehearsals")
 
 
@@ -59,10 +60,8 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
         disk = 1.5 * figures.tree + 3 * (figures.package + pythons * figures.per_python)
     if tasks:  # an environment that all tasks share
         disk += (5.5 if accelerator == "cuda" else 1.0) + 0.2 * min(jobs.count, len(tasks))
-    cpu = of_provider.get("cpu", figures)
-    hours = _without_shared(plan.shared, plan.shared.core, cpu.hours, figures.hours)
-    python_hours = _without_shared(plan.shared, plan.shared.bindings, cpu.python_hours, figures.python_hours)
-    cpu_hours = plan.compiles_staging * hours + pythons * python_hours
+    cpu_hours = plan.compiles_staging * figures.hours + pythons * figures.python_hours
+    cpu_hours *= _SHARED if plan.shared else 1
     cpu_hours += sum(task.cpu_seconds for task in tasks) / 3600
     at_once = min(jobs.count, machine.cores)  # more jobs than cores are no faster
     hours, basis = (
@@ -79,16 +78,11 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     return total, jobs, min(jobs.count, max(1, memory // _HEAVY_BYTES)) if heavy else 0
 
 
-def _without_shared(shared: SharedObjects, part: float, cpu: float, total: float) -> float:
-    """Return the hours of a compile, less those of the objects that another config has compiled."""
-    return total - part * cpu - shared.cuda * (total - cpu)
-
-
-def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]) -> SharedObjects:
-    """Return the share of the objects that the cache has of other configs, built before or earlier in this command."""
+def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]) -> str:
+    """Return another config, built before or earlier in this command, whose objects the cache has, or ""."""
     compiles = options.own and not options.rehearse and provider_of(options.config).compiles
     if not compiles or os.environ.get("TORCH_CCACHE") == "none":
-        return SharedObjects()
+        return ""
     full = (options.cache / "objects" / options.objects_name).is_dir()
     compiled = []
     for name in available(options.root):
@@ -96,7 +90,7 @@ def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]
         if name in options.earlier or (full and _last_run_file(other).is_file()):
             with suppress(ConfigError):  # an unreadable config has an error of its own
                 compiled.append(load(options.root, name))
-    return shared_objects(options.config, compiled, overrides)
+    return find_sharing(options.config, compiled, overrides)
 
 
 _LAST_RUNS = msgspec.json.Decoder(LastRun)

@@ -14,7 +14,6 @@ from groundwork.jobs import Jobs
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
-from megabuild.configs.sharing import SharedObjects
 from megabuild.isolation.base import Host, Isolation
 from megabuild.plan import fingerprint
 from megabuild.plan.fingerprint import Fingerprint
@@ -133,7 +132,7 @@ class Plan:
     estimate: Estimate = field(default_factory=Estimate)
     stored: Stored = field(default_factory=Stored)  #: packages fetched from a store instead of built
     last_run: LastRun = field(default_factory=LastRun, repr=False)
-    shared: SharedObjects = field(default_factory=SharedObjects)  #: objects of another config in the cache
+    shared: str = ""  #: another config whose objects are in the cache
 
     def usable_isolation(self) -> Isolation:
         """Return the isolation; raises IsolationError if there is none."""

@@ -52,8 +52,8 @@ def plan_lines(plan: Plan) -> list[str]:
         return [*lines, f"nothing to build: {'the store has the rest' if fetched else 'all packages exist'}"]
     if left.missing and plan.stages and not plan.stored.staging:
         lines.append(staging_sentence(plan))
-        if plan.shared.config and plan.compiles_staging:
-            lines.append(shared_sentence(plan))
+        if plan.shared and plan.compiles_staging:
+            lines.append(f"{plan.shared} shares its objects")
     jobs = counted(plan.jobs.count, "job")
     if not figures.basis:
         return [*lines, f"no estimate yet: this config has never been built here ({jobs})"]
@@ -91,14 +91,6 @@ def staging_sentence(plan: Plan) -> str:
     if not plan.compiles_torch and decision.decision != "reuse":
         text = f"{name} is unpacked from its wheel"
     return text + (f" ({'; '.join(decision.reasons)})" if decision.reasons else "")
-
-
-def shared_sentence(plan: Plan) -> str:
-    """Return the share of the objects that the cache has of another config."""
-    shared = plan.shared
-    parts = [f"{shared.core:.0%} of libtorch's C++", f"{shared.bindings:.0%} of the bindings"]
-    parts += [f"{shared.cuda:.0%} of CUDA's objects"] if shared.cuda and plan.config.cuda_version else []
-    return f"{shared.config} shares its objects: about {', '.join(parts)}"
 
 
 def extension_lines(
@@ -155,7 +147,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "notes": list(plan.notes),
         "overrides": {key: list(values) for key, values in plan.overrides.items()},
         "staging": {"fingerprint": plan.staging.digest, **to_dict(plan.staging_decision, "decision reasons")},
-        "shared_objects": asdict(plan.shared),
+        "shared_objects": plan.shared,
         "store": {"packages": sorted(in_store.packages), "staging": in_store.staging is not None},
         "estimate": {**asdict(plan.estimate), "heavy_jobs": plan.heavy_jobs},
     }

@@ -13,13 +13,13 @@ from tiny import Clock, kept_sentences
 from groundwork.progress import Preparing
 from megabuild.status import record as state_file
 from megabuild.status import status as status_module
-from megabuild.status.status import PHASE, Status, TimeLeft
+from megabuild.status.status import PHASE, Status
 
 
 @pytest.fixture
 def status(tmp_path: Path) -> Status:
     made = Status("linux_64_cpu", tmp_path)
-    made.plan({"libtorch": True, "pytorch": False}, TimeLeft({}, 0.0))
+    made.plan({"libtorch": True, "pytorch": False})
     return made
 
 
@@ -46,7 +46,7 @@ def test_packages_go_from_built_to_published_and_a_failed_one_stays_so(status: S
     for state in ("built", "testing", "tested", "published", "failed"):
         status.set_packages(["pytorch", "libtorch"], state)
     assert status.record.packages == {"libtorch": "published", "pytorch": "published"}
-    status.plan({"pytorch": False}, TimeLeft({}, 0.0))
+    status.plan({"pytorch": False})
     for state in ("failed", "tested"):
         status.set_packages(["pytorch"], state)
     assert status.record.packages == {"pytorch": "failed"}
@@ -88,19 +88,15 @@ def test_the_end_of_a_run_has_its_duration(tmp_path: Path, status: Status) -> No
     assert written.updated - written.began == pytest.approx(60)
 
 
-def test_the_time_left_follows_the_last_run_point_by_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_is_that_of_the_last_run(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(status_module, "monotonic", clock)
-    first = TimeLeft({}, 0.0)
-    assert first.left() is None
-    for point in ("configure", "compile", "built", "built"):
-        clock.now += 100
-        first.reach(point)
-    second = TimeLeft(first.passed, first.seconds)
-    assert second.left() is not None
-    for point in ("configure", "compile", "built"):  # twice as fast
-        clock.now += 50
-        second.reach(point)
-    seconds, share = second.left() or (0, 0)
-    assert seconds == pytest.approx(50, abs=5)
-    assert share == pytest.approx(0.75)
+    for expected, passed, left in (
+        (0.0, 30.0, (None, 0.0)),
+        (100.0, 25.0, (75.0, 0.25)),
+        (100.0, 300.0, (1.0, 1.0)),
+    ):
+        status.plan({"pytorch": False}, expected)
+        clock.now += passed
+        status.publish(at_once=True)
+        assert (status.record.seconds_left, status.record.share) == left

@@ -92,7 +92,6 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     """Times of a config's last complete run on this machine; zeros if there was none."""
 
     seconds: float = 0.0
-    passed: Mapping[str, float] = {}  #: seconds until each of its points (:mod:`megabuild.status.status`)
     pythons: int = 0  #: number of Pythons it built for
 
 

@@ -32,7 +32,7 @@ from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary, install_line, name_of_test, package_results
 from megabuild.status.record import has_ended_well
 from megabuild.status.show import progress_of
-from megabuild.status.status import Status, TimeLeft, logger
+from megabuild.status.status import Status, logger
 
 #: Extensions built in parallel; package tests in parallel with the build of other packages.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2
@@ -65,9 +65,9 @@ class Driver:
         """Pass the planned packages to the status, at the start and after each change of the plan."""
         plan, last = self._plan, self._plan.last_run
         packages = {item.package.id.label: item.package.file_name in plan.existing for item in plan.all_items}
-        # durations of a run for other Pythons do not apply
-        time_left = TimeLeft(last.passed, last.seconds) if plan.rounds == last.pythons else TimeLeft({}, 0.0)
-        self.status.plan(packages, time_left)
+        from_scratch = plan.compiles_staging and plan.staging_decision.decision != "resume"
+        alike = from_scratch and plan.rounds == last.pythons
+        self.status.plan(packages, last.seconds if alike else 0.0)
 
     def go(self) -> None:
         """Check, build and publish; then upload to the store."""
@@ -181,9 +181,9 @@ class Driver:
         ok = not error and all(row.status in ("built", "skipped") for row in rows)
         attempt, parser = (self._pytorch.plan, self._pytorch.parser) if self._pytorch else (plan, Parser())
         if ok and plan.compiles_staging:
-            time_left = self.status.time_left
-            last = LastRun(seconds=time_left.seconds, passed=time_left.passed, pythons=plan.rounds)
-            keep_last_run(options, last)
+            resumed = plan.staging_decision.decision == "resume"  # its duration is no measure
+            last = LastRun(seconds=self.status.seconds, pythons=plan.rounds)
+            keep_last_run(options, plan.last_run if resumed else last)
         return Summary(
             ok=ok,
             config=options.run_name,

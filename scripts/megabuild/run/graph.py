@@ -190,7 +190,6 @@ class Graph:
         self._done.add(work.name)
         if not work.vital:
             logger.debug("%s: built", work.name)
-            self._status.time_left.reach(f"task {work.name}")
 
     def _retry_or_fail(self, work: Work, error: MegabuildError) -> None:
         """Queue a task again if a retry can help; else fail it.

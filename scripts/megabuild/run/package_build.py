@@ -87,7 +87,7 @@ class PackageBuild:
         elif step.kind == "phase":
             attempt.phase = step.phase
             label = title(step.package or attempt.run.plan.staged_name, step.python, step.phase)
-            row.phase(label, point=f"{step.package} {step.phase}")
+            row.phase(label)
         elif step.kind == "package":
             output_folder.seal_stagings(self._out)  # before packages are made from a finished staging
             row.phase(f"{step.label}: build script", level=logging.DEBUG)
@@ -111,7 +111,6 @@ class PackageBuild:
                 took = f" in {duration(seconds)}" if round(seconds) else ""
                 logger.info("%s %s: built%s", Sign.done, package.label, took)
                 status.set_packages([package.label], "built")
-                status.time_left.reach(f"built {package.name}")
                 if any(
                     status.record.packages.get(item.package.id.label) == "waiting" for item in self._items
                 ):

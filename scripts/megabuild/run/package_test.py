@@ -63,7 +63,6 @@ def _run(
         result = _test(attempt, shelf, package)
         took = duration(time.monotonic() - began)
         status.set_packages([label], "failed" if result.error else "tested")
-        status.time_left.reach(f"tested {label.split()[0]}")
         if result.error is None:
             logger.info("%s %s: tested in %s", Sign.done, label, took)
         return result

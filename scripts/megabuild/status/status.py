@@ -11,7 +11,6 @@ import os
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -38,42 +37,6 @@ script_lines.setLevel(logging.CRITICAL)
 _SECONDS = 1.0
 #: Final states of a package.
 _FINAL = frozenset({"there", "published", "failed"})
-#: Share of the last run's length after which its speed is replaced by that of this run.
-_MEMORY = 0.15
-
-
-class TimeLeft:
-    """Estimates a run's time left from the last run: the seconds when that reached each point, and its length."""
-
-    def __init__(self, before: Mapping[str, float], length: float) -> None:
-        self._before, self._length, self._began = before, length, monotonic()
-        self._seen: Counter[str] = Counter()
-        self._then = self._now = 0.0  # seconds at the last point that both runs have reached
-        self._factor = 1.0  # this run's duration relative to the last run's
-        self.passed: dict[str, float] = {}  #: the seconds at which this run reached each point
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the build began, without its preparation."""
-        return monotonic() - self._began
-
-    def reach(self, point: str) -> None:
-        """Record that the run has reached a point; a repeated name is a new point."""
-        self._seen[point] += 1
-        name, now = f"{point} #{self._seen[point]}", self.seconds
-        self.passed[name] = now
-        then = self._before.get(name, 0.0)
-        if then > self._then:
-            share = min(1.0, (then - self._then) / (_MEMORY * self._length))
-            self._factor += share * ((now - self._now) / (then - self._then) - self._factor)
-            self._then, self._now = then, now
-
-    def left(self) -> tuple[float, float] | None:
-        """Return the seconds left and the share done; None if no run of this config has succeeded here."""
-        if not self._length:
-            return None
-        since = self.seconds - self._now
-        return max(1.0, (self._length - self._then) * self._factor - since), self._then / self._length
 
 
 class Task(AbstractContextManager["Task"]):
@@ -86,31 +49,25 @@ class Task(AbstractContextManager["Task"]):
     def __exit__(self, *_: object) -> None:
         self.idle()
 
-    def phase(self, what: str, *, point: str = "", total: int = 0, unit: str = "", level: int = 0) -> None:
-        """Begin a phase and end the one before; ``point`` names it for the time left."""
+    def phase(self, what: str, *, total: int = 0, unit: str = "", level: int = 0) -> None:
+        """Begin a phase and end the one before."""
         self.idle()
         with self._status.lock:
             record = self._status.record
             record.status = "building" if record.status == "checking" else record.status
             self._activity = Activity(task=self.name, what=what, since=time.time(), total=total, unit=unit)
             record.activities.append(self._activity)
-            if point:
-                self._status.time_left.reach(point)
         logger.log(level or self.level, what, extra={"begins_phase": True})
         self._status.publish(at_once=True)
 
     def advance(self, done: int, total: int) -> None:
-        """Set the phase's progress; every fortieth of ninja's steps is a point, named by the steps left."""
+        """Set the phase's progress."""
         with self._status.lock:
             activity = self._activity
             if activity is None or (activity.done, activity.total) == (done, total):
                 return
             activity.done, activity.total = done, total
-            if activity.unit:
-                return
-            if (total - done) % max(1, total // 40) == 0:
-                self._status.time_left.reach(f"{self.name} {activity.what} {total - done} left")
-        if done == total:
+        if done == total and not activity.unit:
             logger.log(self.level, "%s %d/%d", activity.what, done, total)
 
     def idle(self) -> None:
@@ -124,10 +81,10 @@ class Task(AbstractContextManager["Task"]):
 class Status:
     def __init__(self, config: str, folder: Path) -> None:
         self.lock = threading.RLock()
-        self.time_left = TimeLeft({}, 0.0)
         self.watch: Callable[[], None] = lambda: None  #: called whenever the record is published
         self.keeps_file = False  #: a run with nothing to do leaves the record of the last run in its file
         self._folder, self._next = folder, 0.0
+        self._expected, self._began = 0.0, monotonic()
         self._preparing: dict[str, Task] = {}
         self.record = RunRecord(
             config=config,
@@ -138,13 +95,22 @@ class Status:
             memory_most=measure().memory,
         )
 
-    def plan(self, packages: Mapping[str, bool], time_left: TimeLeft) -> None:
-        """Set the packages: whether each exists, by label. Called again if the preparation changes the plan."""
+    def plan(self, packages: Mapping[str, bool], expected: float = 0.0) -> None:
+        """Set the packages (whether each exists, by label) and the expected seconds, 0 if unknown.
+
+        Called again if the preparation changes the plan.
+        """
         with self.lock:
             self.record.packages = {
                 name: "there" if exists else "waiting" for name, exists in packages.items()
             }
-            self.record.status, self.time_left = "checking", time_left
+            self.record.status = "checking"
+            self._expected, self._began = expected, monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the build began, without its preparation."""
+        return monotonic() - self._began
 
     def task(self, name: str, *, level: int = logging.DEBUG) -> Task:
         """Return a row of the status; its phases are logged at ``level``."""
@@ -182,13 +148,14 @@ class Status:
             if not at_once and monotonic() < self._next:
                 return
             self._next = monotonic() + _SECONDS
-            now, left = self.record, self.time_left.left()
+            now = self.record
             now.updated, now.memory, now.disk_free = (
                 time.time(),
                 tree_memory(os.getpid()),
                 disk_free(self._folder),
             )
-            now.seconds_left, now.share = left or (None, 0.0)
+            now.seconds_left = max(1.0, self._expected - self.seconds) if self._expected else None
+            now.share = min(1.0, self.seconds / self._expected) if self._expected else 0.0
             self._write()
         self.watch()
 

@@ -139,7 +139,7 @@ def test_a_damaged_object_in_a_finished_tree_costs_one_object(built: Tiny) -> No
 # ---- what changes between runs -----------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("path", "reason", "compiled"),
-    [("rehearsal/model/t2.c", "source tree changed", 1), ("recipe/common.sh", "common.sh changed", 0)],
+    [("rehearsal/model/t2.c", "source tree changed", 1), ("recipe/common.sh", "script common.sh changed", 0)],
 )
 def test_a_changed_source_or_script_keeps_the_tree_and_compiles_what_changed(
     built: Tiny, tmp_path: Path, path: str, reason: str, compiled: int

@@ -152,12 +152,7 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 
 def _difference(key: str, old: str | None, new: str | None) -> str:
     kind, _, name = key.partition(" ")
-    if kind == "package":
-        before, after = (value.split()[0] if value else "none" for value in (old, new))
-        name = name.removesuffix(" (build)")
-        return f"{name} {before} -> {after}" if before != after else f"another build of {name} {after}"
-    if kind in ("variant", "place"):
-        return f"{name or 'build location'} {old or 'none'} -> {new or 'none'}"
-    if kind in ("script", "patch"):
-        return f"{name} {'is new' if old is None else 'is gone' if new is None else 'changed'}"
+    before, after = (value.split()[0] if value else "none" for value in (old, new))
+    if kind in ("package", "variant", "place") and before != after:
+        return f"{name.removesuffix(' (build)') or kind} {before} -> {after}"
     return f"{key} changed"

@@ -102,9 +102,6 @@ def test_a_container_is_removed_until_it_is_gone(programs: Path, tmp_path: Path)
 
 
 def test_a_mount_that_cannot_work_is_named_before_anything_starts(programs: Path, tmp_path: Path) -> None:
-    for isolation in (Host(), docker(), Bubblewrap(root=tmp_path)):
-        with pytest.raises(IsolationError, match="nowhere: "):
-            run_command(isolation, Mount(source=tmp_path / "nowhere", target="/opt/a"))
     odd = tmp_path / "a,readonly=false"
     odd.mkdir()
     with pytest.raises(IsolationError, match="comma"):
@@ -118,6 +115,13 @@ def test_a_mount_that_cannot_work_is_named_before_anything_starts(programs: Path
         (docker(), 126, "", "could not be executed"),
         (docker(), 127, 'exec: "python3": not found in $PATH', "was not found"),
         (MACHINE, 1, "bwrap: No permissions to create new namespace\n", "namespace"),
+        (MACHINE, 1, "bwrap: Can't find source path /a: No such file or directory\n", "source path /a"),
+        (
+            docker(),
+            125,
+            "docker: invalid mount config: bind source path does not exist: /a.\n",
+            "does not exist: /a",
+        ),
         (docker(), 137, "", None),
         (docker(), 1, "error: no such file", None),
         (MACHINE, 1, "error: no such file", None),

@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 
 from groundwork.errors import IsolationError, MegabuildError
 from groundwork.user_folders import home_folder
-from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_sources, require_version
+from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_version
 
 _OLDEST = "0.4"
 _MACHINE, _ETC = Path("/"), Path("/etc")
@@ -61,7 +61,6 @@ class Bubblewrap(Isolation):
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
     ) -> list[str]:
         """Return the bwrap command; its processes end with the thread that started it."""
-        require_sources(mounts)
         program = _program()
         command = [program, "--unshare-pid", "--die-with-parent", "--cap-drop", "ALL"]
         command += no_user_namespaces(program)

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from groundwork.errors import IsolationError, MegabuildError
-from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_sources, require_version
+from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_version
 
 # docker: `run --pull`; podman: `--userns=keep-id`, `run --pull=never` and `--init` together.
 _OLDEST = {"docker": "20.10", "podman": "3.0"}
@@ -74,7 +74,6 @@ class Container(Isolation):
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
     ) -> list[str]:
         """Return the engine's ``run`` command; :meth:`environment` carries the values of ``env``."""
-        require_sources(mounts)
         command = [self.name, "run", "--rm", "--init", "--interactive", "--name", name, "--workdir", cwd]
         # megabuild keeps the output; the engine would store hours of compiler output a second time.
         command += ["--log-driver", "none", "--pull", "never" if self.made_here else "missing"]

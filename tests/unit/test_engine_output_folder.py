@@ -51,9 +51,8 @@ def test_a_staging_without_its_metadata_goes_and_a_whole_one_stays(out: Path) ->
     (out / "build_cache" / "staging_torn" / "metadata.json").write_text('{"name": ')
     (out / "build_cache" / "staging_whole" / "metadata.json").write_text("{}")
     output_folder.seal_stagings(out)
-    told = output_folder.heal(out)
+    output_folder.heal(out)
     assert [path.name for path in (out / "build_cache").iterdir()] == ["staging_whole"]
-    assert sorted(text.split()[-1] for text in told) == ["staging_half", "staging_torn"]
     output_folder.drop_stagings(out)
     assert not output_folder.staging_caches(out)
 
@@ -76,7 +75,8 @@ def test_a_staging_that_was_not_flushed_goes(out: Path, damage: str) -> None:
     elif damage == "damaged seals":
         (out.parent / "stagings.json").write_text('{"staging_1')
     assert output_folder.staging_caches(out) == []
-    assert [text.split()[-1] for text in output_folder.heal(out)] == ["staging_1"]
+    output_folder.heal(out)
+    assert not staging.exists()
     make()
     assert output_folder.staging_caches(out) == [], "a former one's seal is not that of a new one"
     output_folder.seal_stagings(out)
@@ -86,7 +86,7 @@ def test_a_staging_that_was_not_flushed_goes(out: Path, damage: str) -> None:
 def test_a_package_cut_off_goes(out: Path) -> None:
     package = out / "linux-64" / "torch-1-0.conda"
     package.write_bytes(package.read_bytes()[:-20])
-    assert [text.split()[-1] for text in output_folder.heal(out)] == ["torch-1-0.conda"]
+    output_folder.heal(out)
     assert [path.name for path in channel_folder.package_files(out)] == ["torch-1-1.conda"]
 
 
@@ -103,7 +103,7 @@ def test_work_folders_and_temporary_files_go(out: Path) -> None:
     for folder in ("bld/rattler-build_x/work", "test/test_x", "broken", ".tmp", "build_cache/.removed-1234"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     (out / "linux-64" / ".tmpAbCdEf").write_text("half a package")
-    assert output_folder.heal(out) == []
+    output_folder.heal(out)
     assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == [
         "build_cache", "linux-64", "noarch",
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def test_a_link_to_a_folder_is_removed_and_not_followed(out: Path, elsewhere: Pa
         shutil.rmtree(former)
     (out / name).symlink_to(elsewhere if name != "linux-64" else elsewhere / "linux-64")
     assert elsewhere / "linux-64" not in {path.resolve().parent for path in channel_folder.package_files(out)}
-    assert name in [text.partition(", ")[0] for text in output_folder.heal(out)]
+    output_folder.heal(out)
     assert not (out / name).is_symlink()
     channel_folder.write_index(out, "linux-64")
 
@@ -147,7 +147,8 @@ def test_a_link_or_a_pipe_among_packages_is_removed(out: Path, elsewhere: Path, 
     path.unlink(missing_ok=True)
     path.symlink_to(elsewhere / "secret") if kind == "link" else os.mkfifo(path)
     assert path not in channel_folder.package_files(out)
-    assert [text.partition(", ")[0] for text in output_folder.heal(out)] == [f"linux-64/{name}"]
+    output_folder.heal(out)
+    assert not os.path.lexists(path)
     channel_folder.write_index(out, "linux-64")
     assert not path.is_symlink()
 
@@ -158,7 +159,8 @@ def test_a_staging_whose_metadata_is_a_link_or_a_pipe_is_none(out: Path, elsewhe
     metadata.parent.mkdir(parents=True)
     metadata.symlink_to(elsewhere / "secret") if kind == "link" else os.mkfifo(metadata)
     assert output_folder.staging_caches(out) == []
-    assert [text.split()[-1] for text in output_folder.heal(out)] == ["staging_1"]
+    output_folder.heal(out)
+    assert not metadata.parent.exists()
 
 
 def test_an_archive_that_is_a_pipe_or_a_link_is_not_read(out: Path, tmp_path: Path) -> None:

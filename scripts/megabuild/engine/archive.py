@@ -91,8 +91,8 @@ def foreign_bytecode(names: Sequence[str], python: str | None) -> list[str]:
     return foreign
 
 
-def owners(archives: Iterable[Archive]) -> dict[str, set[str]]:
-    """Map each path that packages of different names install to these names.
+def check_owners(archives: Iterable[Archive]) -> None:
+    """Raise IntegrityError, naming up to three paths, if packages of different names install the same path.
 
     Builds of one package may share paths, because the solver never installs two of them.
     """
@@ -100,17 +100,11 @@ def owners(archives: Iterable[Archive]) -> dict[str, set[str]]:
     for package in archives:
         for path in package.files:
             owned.setdefault(path, set()).add(package.package.name)
-    return {path: names for path, names in owned.items() if len(names) > 1}
-
-
-def check_owners(archives: Sequence[Archive]) -> None:
-    """Raise IntegrityError, naming up to three paths, if packages of different names install the same path."""
-    shared = owners(archives)
+    shared = [
+        f"{path} ({', '.join(sorted(names))})" for path, names in sorted(owned.items()) if len(names) > 1
+    ]
     if shared:
-        examples = "; ".join(
-            f"{path} ({', '.join(sorted(names))})" for path, names in sorted(shared.items())[:3]
-        )
         raise IntegrityError(
-            f"more than one package installs {counted(len(shared), 'path')}: {examples}",
+            f"more than one package installs {counted(len(shared), 'path')}: {'; '.join(shared[:3])}",
             "tighten the outputs' file lists",
         )

@@ -63,18 +63,13 @@ def prepare_output(
     return [path for name, path in present.items() if name in fitting]
 
 
-def heal(output_dir: Path) -> list[str]:
-    """Remove unfinished and damaged files from rattler-build's output folder, which no process may be using.
-
-    Returns a description of each removed item, except work folders, which every run leaves.
-    """
-    removed = []
+def heal(output_dir: Path) -> None:
+    """Remove unfinished and damaged files from rattler-build's output folder, which no process may be using."""
     for folder in (output_dir, *channel_folder.subdirs(output_dir), output_dir / _STAGINGS):
         for path in channel_folder.entries(folder):
             mode = path.lstat().st_mode
             if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
                 path.unlink()
-                removed.append(f"{path.relative_to(output_dir)}, neither a file nor a folder")
             elif path.name.startswith(".removed-"):
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name.startswith(".tmp") or (folder == output_dir and path.name in _TRANSIENT):
@@ -83,14 +78,11 @@ def heal(output_dir: Path) -> list[str]:
     for staging in _stagings(output_dir):
         if staging not in sealed:
             files.remove(staging)
-            removed.append(f"half-written staging cache {staging.name[:20]}")
     if output_dir.is_dir():  # forget removed stagings: a half-written one may get the same name
         _write_seals(output_dir, sealed)
     for package in list(channel_folder.package_files(output_dir)):
         if not archive.is_readable(package):
             files.remove(package)
-            removed.append(f"damaged package {package.name}")
-    return removed
 
 
 def _stagings(output_dir: Path) -> list[Path]:

@@ -42,17 +42,16 @@ def test_outdated_configs_are_named_and_rewritten(tmp_path: Path, repository: Pa
     (tmp_path / CONFIG_FOLDER / "mine.yaml").write_text(stamped("python: []\n"))
     with (tmp_path / CONFIG_FOLDER / "linux_64_cpu.yaml").open("a") as file:
         file.write("changed: [by hand]\n")
-    states = {"linux_64_cpu": "changed", "mine": "unknown", "osx_64_cpu": "missing"}
+    files = [f"{CONFIG_FOLDER}/{name}.yaml" for name in ("linux_64_cpu", "mine", "osx_64_cpu")]
+    states = dict(zip(files, ("changed", "unknown", "missing"), strict=True))
     result = compared(tmp_path, mend=False)
     assert (result.exit_code, result.document) == (ConfigError.exit_code, {"outdated": states})
-    shown = [["changed", "linux_64_cpu"], ["unknown", "mine"], ["missing", "osx_64_cpu"]]
-    assert [line.split() for line in result.lines[:3]] == shown
+    assert [line.split() for line in result.lines[:3]] == [[state, file] for file, state in states.items()]
     assert "configs --write" in result.lines[-1]
     written = compared(tmp_path, mend=True)
     assert (written.format, written.document) == ("configs", {"outdated": states})
-    assert [line.split() for line in written.lines] == [
-        ["wrote", "linux_64_cpu"], ["deleted", "mine"], ["wrote", "osx_64_cpu"],
-    ]  # fmt: skip
+    verbs = ("wrote", "deleted", "wrote")
+    assert [line.split() for line in written.lines] == [list(row) for row in zip(verbs, files, strict=True)]
     assert compared(tmp_path, mend=False).exit_code == 0
 
 

@@ -88,7 +88,7 @@ def test_what_was_not_generated_is_neither_deleted_nor_reported(copy: Path) -> N
     (folder / "folder.yaml").mkdir()
     assert matrix.outdated(copy) == {}
     (folder / "osx_64_cpu.yaml").unlink()
-    assert matrix.write(copy) == {"osx_64_cpu": "missing"}
+    assert matrix.write(copy) == {".ci_support/osx_64_cpu.yaml": "missing"}
     assert {name: (folder / name).read_text(encoding="latin-1") for name in left} == left
     assert (folder / "folder.yaml").is_dir()
 
@@ -97,7 +97,10 @@ def test_anothers_file_in_the_place_of_a_generated_one_is_kept_and_named(copy: P
     path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
     path.write_text(SMITHY)
     (copy / CONFIG_FOLDER / "osx_64_cpu.yaml").unlink()
-    assert matrix.outdated(copy) == {"linux_64_cpu": "foreign", "osx_64_cpu": "missing"}
+    assert matrix.outdated(copy) == {
+        ".ci_support/linux_64_cpu.yaml": "foreign",
+        ".ci_support/osx_64_cpu.yaml": "missing",
+    }
     with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml: "):
         matrix.write(copy)
     assert path.read_text() == SMITHY

@@ -82,16 +82,13 @@ def _texts(root: Path) -> dict[str, str]:
     return texts
 
 
-def outdated(root: Path) -> dict[str, str]:
+def outdated(root: Path, texts: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return files that differ from the matrix, each ``missing``, ``changed``, ``unknown`` or ``foreign``.
 
-    Configs are named without folder and suffix. Unknown: a generated file without a row. Foreign: a file by another
-    author with the name of a generated file. Other files, such as conda-smithy's, are ignored.
+    Unknown: a generated file without a row. Foreign: a file by another author with the name of a generated file. Other
+    files, such as conda-smithy's, are ignored. ``texts``: those of the generated files, if they are known.
     """
-    return {_label(file): state for file, state in _states(root, _texts(root)).items()}
-
-
-def _states(root: Path, texts: Mapping[str, str]) -> dict[str, str]:
+    texts = _texts(root) if texts is None else texts
     paths = [f"{CONFIG_FOLDER}/{path.name}" for path in (root / CONFIG_FOLDER).glob("*.yaml")]
     states = {name: "unknown" for name in paths if name not in texts and config_file.is_ours(root / name)}
     for file, text in texts.items():
@@ -105,17 +102,13 @@ def _states(root: Path, texts: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(states.items()))
 
 
-def _label(file: str) -> str:
-    return Path(file).stem if file.startswith(CONFIG_FOLDER) else file
-
-
 def write(root: Path) -> dict[str, str]:
     """Update the generated files from the matrix; return :func:`outdated` of before.
 
     Raises ConfigError: A foreign file has the name of a generated one; no file is written.
     """
     texts = _texts(root)
-    states = _states(root, texts)
+    states = outdated(root, texts)
     if foreign := [str(root / file) for file, state in states.items() if state == "foreign"]:
         raise ConfigError(
             f"{', '.join(foreign)}: named like a generated file, but not generated",
@@ -127,7 +120,7 @@ def write(root: Path) -> dict[str, str]:
             (root / file).unlink()
         else:
             (root / file).write_text(texts[file], encoding="utf-8")
-    return {_label(file): state for file, state in states.items()}
+    return states
 
 
 def compared(root: Path, *, mend: bool) -> Result:

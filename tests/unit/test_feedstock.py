@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -69,18 +68,6 @@ def test_a_recipe_for_conda_build_is_named_with_what_converts_it(make: Make) -> 
     assert "conda-recipe-manager" in old.value.remedy
     answer = call(Invocation(log_folder=root), "build", "--root", str(root), "--plan")
     assert answer.exit_code == ConfigError.exit_code
-
-
-def test_a_recipe_in_conda_recipe_is_built_after_the_hint(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = make()
-    (root / "recipe").rename(root / "conda.recipe")
-    with pytest.raises(ConfigError) as missing:
-        check_feedstock(root)
-    monkeypatch.chdir(root.parent)
-    subprocess.run(missing.value.remedy.rpartition("run: ")[2], shell=True, check=True)
-    check_feedstock(root)
 
 
 @pytest.mark.parametrize(

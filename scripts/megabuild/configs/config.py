@@ -114,12 +114,9 @@ def check_feedstock(root: Path) -> None:
             f"run: conda-recipe-manager convert {old} > {new}",
         )
     if not new.is_file():
-        hint = "pass --root with a feedstock: the folder that contains recipe/"
-        if (
-            root / "conda.recipe"
-        ).is_dir():  # what conda-forge.yml calls `recipe_dir` where it is not recipe/
-            hint = f"megabuild reads only recipe/: run: ln -s conda.recipe {folder}"
-        raise ConfigError(f"{new}: no such file", hint)
+        raise ConfigError(
+            f"{new}: no such file", "pass --root with a feedstock: the folder that contains recipe/"
+        )
 
 
 def list_command(root: Path) -> str:

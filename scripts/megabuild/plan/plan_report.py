@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import asdict
 from typing import Any
 
@@ -37,7 +37,10 @@ def plan_lines(plan: Plan) -> list[str]:
     lines = [_headline(plan), "", *table(("package", "state"), rows), ""]
     if extensions := extension_lines(plan.extensions, plan.existing, fetched):
         lines += [*extensions, ""]
-    lines += [f"{Sign.warning} {note}" for note in (*_left_out_notes(plan.left_out), *plan.notes)]
+    for reason in dict.fromkeys(plan.left_out.values()):
+        pythons = ", ".join(python for python, why in plan.left_out.items() if why == reason)
+        lines.append(f"{Sign.warning} Python {pythons} left out: {reason}")
+    lines += [f"{Sign.warning} {note}" for note in plan.notes]
     if plan.options.rehearse and (plan.overrides or environment.stand_ins):
         lines.append(
             "a rehearsal takes this machine's compilers and libraries, and empty packages for others"
@@ -110,17 +113,6 @@ def extension_lines(
                 reasons.setdefault(task.reason, {})[task.extension] = None
     lines = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
     return [*table(("extension", "state"), rows), *lines] if rows else []
-
-
-def _left_out_notes(left_out: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each reason, with all Pythons that are left out for it."""
-    pythons: dict[str, list[str]] = {}
-    for python, reason in left_out.items():
-        pythons.setdefault(reason, []).append(python)
-    return [
-        f"Python {', '.join(names)} {'are' if names[1:] else 'is'} left out: {reason}"
-        for reason, names in pythons.items()
-    ]
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

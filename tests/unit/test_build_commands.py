@@ -13,13 +13,12 @@ from megabuild.plan.plan import Extensions, PlanItem, Task
 from megabuild.run.summary import PackageResult, install_line
 
 
-def test_the_line_names_packages_python_and_what_this_machine_lacks(
+def test_the_line_names_packages_python_and_what_they_were_built_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = make_channel(tmp_path / "channel with blank")
-    lacks = {"__cuda": "13.2", "__glibc": "9.9"}
-    monkeypatch.setattr(planning, "choose_provider", provider(channel, virtual_packages=lacks))
-    monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "")  # as without a driver
+    needed = {"__cuda": "13.2", "__glibc": "9.9"}
+    monkeypatch.setattr(planning, "choose_provider", provider(channel, virtual_packages=needed))
     plan = Tiny(output=tmp_path / "output", channel=channel).plan()
     rows = tuple(PackageResult(package=item.package.id, status="built") for item in plan.items)
     line = install_line(plan, rows)

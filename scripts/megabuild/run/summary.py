@@ -165,12 +165,9 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     """Return the command that creates an environment of the built packages; empty if PyTorch is not published.
 
     It takes the newest Python with its extensions, or with PyTorch if it has none. For another feedstock's recipe, it
-    takes all packages for that Python or for none. If the machine lacks a virtual package that they need, such as a
-    GPU, the command sets the variable that overrides it.
+    takes all packages for that Python or for none. Variables name the virtual packages that they were built for, such
+    as a GPU, which this machine may lack.
     """
-    from rattler import Version, VirtualPackage  # imported late: plans do not need it
-    from rattler.virtual_package.virtual_package import VirtualPackageOverrides
-
     options, foreign = plan.options, not plan.options.config.torch_version
     ids = {row.package for row in rows if row.status in ("built", "skipped")}
     packages = [item.package for item in plan.all_items if item.package.id in ids]
@@ -195,12 +192,6 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     words += ["--from", options.run_name]
     if not options.own or options.output != options.root / "output":
         words += ["-o", str(options.output)]
-    detected = VirtualPackage.detect(VirtualPackageOverrides.from_env())
-    machine = {package.into_generic().name.normalized: package.into_generic().version for package in detected}
-    # the driver's CUDA version does not matter: the packages bring their own CUDA
-    variables = [
-        f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}"
-        for name, version in plan.environment.virtual_packages.items()
-        if name not in machine or (name == "__glibc" and machine[name] < Version(version))
-    ]
+    needed = plan.environment.virtual_packages.items()
+    variables = [f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}" for name, version in needed]
     return " ".join([*variables, shlex.join(words)])

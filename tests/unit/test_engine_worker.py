@@ -38,7 +38,7 @@ def test_packages_that_lie_there_for_other_runs_are_not_tested(tmp_path: Path) -
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     planned = ["a-1-h0_0.conda", "b-1-h0_0.conda", "gone-1-h0_0.conda"]
-    job = {"output_dir": str(tmp_path), "target_platform": "linux-64", "planned": planned}
+    job = {"output_dir": str(tmp_path), "platform": "linux-64", "planned": planned}
     assert [path.name for path in worker.packages(job)] == planned[:2]
 
 
@@ -77,7 +77,7 @@ def test_packages_are_tested_after_a_build_and_a_broken_one_is_put_aside(
     (tmp_path / "noarch").mkdir()
     monkeypatch.setattr(worker, "build", build)
     monkeypatch.setattr(worker, "test", lambda package, channels: tested if package.name[0] == "b" else "")
-    job = {"env": {}, "tests": [], "test": True, "channels": [], "planned": planned, "target_platform": "x"}
+    job = {"env": {}, "tests": [], "test": True, "channels": [], "planned": planned, "platform": "x"}
     (tmp_path / "job.json").write_text(json.dumps({**job, "output_dir": str(tmp_path)}))
     status = worker.main([str(tmp_path / "job.json"), str(tmp_path / "outcome.json")])
     outcome = Outcome.read(tmp_path / "outcome.json", status)

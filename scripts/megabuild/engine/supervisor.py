@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import psutil
 
+from groundwork import files
 from groundwork.guard import GRACE_SECONDS
 from megabuild.engine.job import Job, Outcome
 from megabuild.isolation.base import Isolation, Mount
@@ -68,7 +70,7 @@ def run_worker(
     # Builds can write to tmp too: with a new random name, an earlier build cannot have written the outcome.
     outcome_file = place.state / "tmp" / f"outcome-{uuid.uuid4().hex}.json"
     outcome_file.parent.mkdir(parents=True, exist_ok=True)
-    job.write(place.state / "job.json")
+    files.write(place.state / "job.json", msgspec.json.encode(job))
     environment = {
         "PYTHONPATH": place.site_inside,
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -48,10 +48,10 @@ def build(job: dict[str, Any]) -> None:
 
     build_recipes(
         [job["recipe"]],
-        build_platform=job["build_platform"],
-        target_platform=job["target_platform"],
+        build_platform=job["platform"],
+        target_platform=job["platform"],
         channel=None if job["named"] else job["channels"],
-        variant_config=job["variant_config"],
+        variant_config=[job["variant_file"]],
         ignore_recipe_variants=True,
         no_build_id=True,  # the staging cache records the prefix's path; with a time stamp it would never match
         no_include_recipe=True,
@@ -66,7 +66,7 @@ def build(job: dict[str, Any]) -> None:
 def packages(job: dict[str, Any]) -> list[Path]:
     """Return the job's package files; the output folder may contain packages of other runs."""
     output = Path(job["output_dir"])
-    files = [*output.glob(f"{job['target_platform']}/*.conda"), *output.glob("noarch/*.conda")]
+    files = [*output.glob(f"{job['platform']}/*.conda"), *output.glob("noarch/*.conda")]
     return sorted(path for path in files if path.name in job["planned"])
 
 

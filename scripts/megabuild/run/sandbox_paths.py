@@ -140,9 +140,8 @@ def make_job(
     return Job(
         recipe=sandbox.recipe,
         output_dir=f"{sandbox.state_inside}/out",
-        target_platform=config.platform,
-        build_platform=config.platform,
-        variant_config=[f"{sandbox.state_inside}/{VARIANT}"],
+        platform=config.platform,
+        variant_file=f"{sandbox.state_inside}/{VARIANT}",
         channels=sandbox.channels,
         named=any(item.package.names_channels for item in plan.all_items),
         env={"CPU_COUNT": str(jobs), **env, **sandbox.environment},

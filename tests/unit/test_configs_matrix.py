@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from groundwork.errors import ConfigError
 from megabuild.configs import matrix
-from megabuild.configs.config import CONFIG_FOLDER, available, load
+from megabuild.configs.config import CONFIG_FOLDER, PROVIDERS, available, load
 from megabuild.configs.config_file import stamped
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,6 +120,18 @@ def test_zipped_keys_of_different_length_are_named(copy: Path, old: str, new: st
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(ConfigError, match="c_stdlib_version"):
         matrix.generate(copy)
+
+
+def test_a_key_without_a_row_for_a_provider_is_named(copy: Path) -> None:
+    path = copy / matrix.MATRIX_FILE
+    path.write_text(re.sub(r"(?m)^  - 2\.6\.0 .*debian.*\n", "", path.read_text()))
+    with pytest.raises(ConfigError, match=r"torch_version .*debian"):
+        matrix.write(copy)
+    assert load(copy, "linux_64_cpu_debian").torch_version == "2.6.0"
+
+
+def test_every_provider_has_a_config(repository: Path) -> None:
+    assert {load(repository, name).provider for name in available(repository)} == set(PROVIDERS)
 
 
 def test_a_config_is_typed(repository: Path) -> None:

@@ -31,7 +31,11 @@ LIST_CONFIGS = "python3 scripts/megabuild configs"
 
 _HEADS = ("config", "PyTorch", "CUDA", "BLAS", "Pythons", "provider")
 _KEYS = "name platform torch_version accelerator cuda_version blas provider pythons"
-_NEEDED = ("target_platform", "provider", "torch_version", "blas_impl", "cuda_compiler_version", "python")
+#: Keys that each config of the matrix has.
+NEEDED_KEYS = (
+    "target_platform", "provider", "torch_version", "torch_source", "torch_sha256", "torch_python_base", "blas_impl",
+    "cuda_compiler_version", "python",
+)  # fmt: skip
 _PYTHON = re.compile(r"(?P<version>3\.\d+)(?:\.\*(?: \*_cp(?:ython|\d+(?P<free_threaded>t?)))?)?")
 #: A config's name is safe as a file name and on a terminal; hidden files are not configs.
 _NAME = re.compile(r"\w[\w.+=@-]*")
@@ -166,7 +170,7 @@ def load(root: Path, name: str) -> Config:
         content = config_file.read(path, recipe=recipes)
     else:
         path, content = config_file.read_beside(recipes, machine_platform())
-    for key in _NEEDED if content.generated else ():
+    for key in NEEDED_KEYS if content.generated else ():
         if not content.variant.get(key):
             raise ConfigError(f"{path}: '{key}' has no value", config_file.REGENERATE)
     platform = _single_value(path, content, "target_platform", config_file.platform_of(root / f"{name}.yaml"))

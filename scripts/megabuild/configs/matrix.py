@@ -19,7 +19,14 @@ from groundwork.names import accelerator
 from groundwork.result import Result
 from groundwork.text import counted
 from megabuild.configs import config_file
-from megabuild.configs.config import CONDA_FORGE, CONFIG_FOLDER, PROVIDERS, RECIPES, python_version
+from megabuild.configs.config import (
+    CONDA_FORGE,
+    CONFIG_FOLDER,
+    NEEDED_KEYS,
+    PROVIDERS,
+    RECIPES,
+    python_version,
+)
 from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
 
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
@@ -145,6 +152,11 @@ def _read(path: Path, platform: str, provider: str) -> tuple[Values, Sequence[Se
         zipped = {key: values.get(key, ()) for group in zip_keys for key in group}
         remedy = f"give every key a value per row for {platform} and provider {provider}"
         config_file.check_zips(path, zipped, zip_keys, remedy)
+        if missing := [key for key in NEEDED_KEYS if not values.get(key)]:
+            raise ConfigError(
+                f"{path}: no value of {', '.join(missing)} for {platform} and provider {provider}",
+                f"give each of these keys a row with the selector of provider {provider}",
+            )
     return values, zip_keys
 
 

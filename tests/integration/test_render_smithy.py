@@ -19,14 +19,14 @@ from megabuild.configs.render import render
 from pyg_extensions.table import archs_of
 
 
-@pytest.mark.parametrize("config", ["linux_64_cpu", "linux_64_cuda130", "linux_aarch64_cuda134"])
+@pytest.mark.parametrize("name", ["linux_64_cpu", "linux_64_cuda130", "linux_aarch64_cuda134"])
 def test_recipes_choose_the_arch_list_that_the_matrix_has(
-    config: str, repository: Path, tmp_path: Path
+    name: str, repository: Path, tmp_path: Path
 ) -> None:
     """conda-smithy's configs say nothing of it: a list zipped with CUDA comes out of a rerender as None."""
-    known = load(repository, config)
+    known = load(repository, name)
     (expected,) = known.variant["torch_cuda_arch_list"]
-    smithy = smithy_config(repository, tmp_path, config)
+    smithy = smithy_config(repository, tmp_path, name)
     assert archs_of(smithy.variant) == archs_of(known.variant)
     for recipe in (repository / "recipe/recipe.yaml", repository / "recipe/pyg/pytorch_scatter/recipe.yaml"):
         told = scripts_are_told(smithy, recipe)
@@ -63,24 +63,32 @@ def smithy_config(repository: Path, root: Path, name: str = "linux_64_cuda130", 
     return load(root, "linux_64_a")
 
 
-@pytest.mark.parametrize("major", ["12", "13"])
-def test_cuda_without_a_list_of_its_own_has_the_newest_of_its_major_version(
-    major: str, repository: Path, tmp_path: Path
-) -> None:
+def test_cuda_has_its_own_list_or_the_newest_of_its_major_version(repository: Path, tmp_path: Path) -> None:
     configs = [load(repository, name) for name in available(repository) if name.startswith("linux_64_cuda")]
-    versions = [config.cuda_version or "" for config in configs if config.follows_conda_forge]
-    newest = max((cuda for cuda in versions if cuda.startswith(major)), key=Version)
-    smithy_config(repository, tmp_path, cuda_compiler_version=f"{major}.99")
-    lists, key = (
-        tmp_path / "recipe" / "conda_build_config.yaml",
-        f"torch_cuda_arch_list_{accelerator(newest)}",
-    )
-    lists.write_text(
-        re.sub(rf"({key}:.*\n  - )\S+", r"\g<1>9.9", lists.read_text())
-    )  # else lists may be equal
-    made = load(tmp_path, "linux_64_a")
-    for recipe in (tmp_path / "recipe" / "recipe.yaml", *pyg_recipes(tmp_path)):
-        assert scripts_are_told(made, recipe) == {"9.9"}, f"{recipe}: name {key} for CUDA {major}"
+    versions = {config.cuda_version or "" for config in configs if config.follows_conda_forge}
+    chosen = {version: version for version in versions}
+    for version in sorted(versions, key=Version):
+        chosen[f"{version.partition('.')[0]}.99"] = version
+    for wanted, version in chosen.items():
+        root = tmp_path / wanted
+        root.mkdir()
+        name = smithy_config(repository, root, cuda_compiler_version=wanted).name
+        metapackage = find_metapackage(root, name)
+        key, lists = (
+            f"torch_cuda_arch_list_{accelerator(version)}",
+            root / "recipe" / "conda_build_config.yaml",
+        )
+        # lists may be equal
+        lists.write_text(re.sub(rf"({key}:.*\n  - )\S+", r"\g<1>9.9", lists.read_text()))
+        for recipe in (root / "recipe" / "recipe.yaml", *pyg_recipes(root)):
+            assert scripts_are_told(load(root, name), recipe) == {"9.9"}, f"{recipe}: name {key} for {wanted}"
+        assert find_metapackage(root, name) == metapackage, f"add {key} to ignore_keys of pytorch-gpu"
+
+
+def find_metapackage(root: Path, config: str) -> str:
+    """Return the file name of pytorch-gpu, which contains no code for GPUs."""
+    packages = render(load(root, config), root / "recipe" / "recipe.yaml")
+    return next(package.file_name for package in packages if package.name == "pytorch-gpu")
 
 
 def test_a_major_version_of_cuda_without_a_list_is_an_error_that_names_the_key(

@@ -85,24 +85,22 @@ def fake_ninja(folder: Path, stdout: str = "", stderr: str = "", code: int = 0) 
     )
 
 
-def test_statements_are_read_with_continued_lines_escapes_and_dependencies(tree: Path) -> None:
+def test_statements_are_read_and_commands_expanded_as_ninja_does(tree: Path) -> None:
     graph = Graph(tree)
     edge = graph.by_output["libcore.so.1"]
     assert edge.outputs == ("libcore.so.1", "libcore.imp")
     assert edge.inputs == ("core.dir/a.o", "core.dir/with blank@2.o")
     assert graph.by_output["core.dir/a.o"].inputs == ("a.c", "made.h")
     assert graph.by_output["core.dir/with blank@2.o"].inputs == ("a.c",)
-
-
-def test_commands_and_descriptions_are_expanded_as_ninja_does(tree: Path) -> None:
-    graph = Graph(tree)
     assert graph.command(graph.by_output["made.h"]) == 'touch made.h && echo "$PATH" C:'
     assert graph.command(graph.by_output["core.dir/a.o"]).endswith("-O2 -I/top/include -c a.c")
     blank = graph.by_output["core.dir/with blank@2.o"]
     assert graph.description(blank) == "Building C object 'core.dir/with blank@2.o'"
 
 
-def test_a_real_ninja_is_asked_and_its_steps_are_traced(tree: Path, ninja: str) -> None:
+def test_a_real_ninja_is_asked_and_its_steps_are_traced_to_targets_and_reasons(
+    tree: Path, ninja: str
+) -> None:
     steps = dry_run(tree, ninja=ninja)
     assert {step.outputs[0]: (step.target, step.binary) for step in steps} == {
         "made.h": ("", False),
@@ -113,10 +111,6 @@ def test_a_real_ninja_is_asked_and_its_steps_are_traced(tree: Path, ninja: str) 
         "kernel.cu.o": ("", True),
     }
     assert {step.reason for step in steps if step.outputs[0] == "made.h"} == {"it does not exist"}
-
-
-def test_a_real_ninja_gives_the_reasons(tree: Path, ninja: str) -> None:
-    (tree / "core.dir").mkdir()
     subprocess.run([ninja, "-C", tree], check=True, capture_output=True, env={**os.environ, "LAUNCHER": ""})
     for name in ("core.dir/a.gcno", "libcore.imp"):
         (tree / name).touch()
@@ -157,13 +151,8 @@ def test_explanations_are_found_on_either_stream(tree: Path, stream: str) -> Non
         "its command line changed",
     )
     assert dry_run(tree, ninja=ninja) == (expected,)
-
-
-def test_a_step_that_no_statement_describes_counts_as_core(tree: Path) -> None:
-    (step,) = dry_run(tree, ninja=fake_ninja(tree, "::step::Doing something else\n"))
-    assert step.binary
-    assert step.outputs == ()
-    assert step.target == ""
+    (unknown,) = dry_run(tree, ninja=fake_ninja(tree, "::step::Doing something else\n"))
+    assert (unknown.binary, unknown.outputs, unknown.target) == (True, (), ""), "it counts as core"
 
 
 def test_steps_with_one_description_are_traced_to_different_statements(tree: Path) -> None:
@@ -174,14 +163,11 @@ def test_steps_with_one_description_are_traced_to_different_statements(tree: Pat
     assert [step.outputs for step in steps] == [("kernel.cu.o",), ("made.h",)]
 
 
-def test_a_tree_that_needs_cmake_first_gives_no_answer(tree: Path) -> None:
-    with pytest.raises(NinjaError, match="CMake"):
-        dry_run(tree, ninja=fake_ninja(tree, "::step::Re-running CMake...\n"))
-
-
 def test_failures_are_told_in_ninjas_words(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(NinjaError, match="multiple rules generate x"):
         dry_run(tree, ninja=fake_ninja(tree, stderr="ninja: error: multiple rules generate x", code=1))
+    with pytest.raises(NinjaError, match="CMake"):
+        dry_run(tree, ninja=fake_ninja(tree, "::step::Re-running CMake...\n"))
     with pytest.raises(NinjaError, match="/no/ninja"):
         dry_run(tree, ninja="/no/ninja")
     with pytest.raises(NinjaError, match=r"empty/build\.ninja"):

@@ -79,25 +79,14 @@ def parse(*lines: str) -> CMakeCache:
 def test_a_patched_real_cache_agrees_with_the_other_real_one_in_all_it_still_holds(
     caches: Mapping[str, Path], old: str, new: str
 ) -> None:
+    """The fixture's cmake is in /opt/tools/lib/python3.11: substituting 3.11 in the text made it unusable."""
+    before, other = load(caches[old]), load(caches[new.rpartition(".")[0]])
+    assert {entry.name for entry in before if entry.value != other.get(entry.name)} == TEN
+    assert {change.name for change in python_entries.plan(before, facts(new))} >= TEN
     result = {entry.name: entry.value for entry in patched(caches[old], facts(new))}
-    wanted = {entry.name: entry.value for entry in load(caches[new.rpartition(".")[0]])}
+    wanted = {entry.name: entry.value for entry in other}
     assert {name for name in result if result[name] != wanted[name]} == set()
     assert wanted.keys() - result.keys() >= TEN - {"CMAKE_PREFIX_PATH", "pybind11_DIR"}
-
-
-def test_what_differs_between_the_real_caches_is_exactly_what_is_known_to(caches: Mapping[str, Path]) -> None:
-    one, other = (load(path) for path in caches.values())
-    assert {entry.name for entry in one if entry.value != other.get(entry.name)} == TEN
-    assert {change.name for change in python_entries.plan(one, facts("3.12.1"))} >= TEN
-
-
-def test_cmake_itself_below_lib_python311_is_left_alone(caches: Mapping[str, Path]) -> None:
-    # The fixture's cmake lies in /opt/tools/lib/python3.11: substituting 3.11 in the text made it unusable.
-    before, after = load(caches["3.11"]), patched(caches["3.11"], facts("3.12.1"))
-    for name in ("CMAKE_COMMAND", "CMAKE_CPACK_COMMAND", "CMAKE_CTEST_COMMAND", "CMAKE_ROOT"):
-        assert "/opt/tools/lib/python3.11/" in after[name].value
-        assert after[name] == replace(before[name], line=after[name].line)
-    assert "lib/python3.11/site-packages/cmake" in after.lines[2]
 
 
 @pytest.mark.parametrize(
@@ -118,14 +107,10 @@ def test_only_what_names_the_environments_python_changes(entry: str, after: str)
     assert [entry.value for entry in cache] == [after]
 
 
-def test_free_threaded_pythons_get_their_own_paths(caches: Mapping[str, Path]) -> None:
+def test_a_free_threaded_tree_is_made_recognised_and_left_again(caches: Mapping[str, Path]) -> None:
     result = patched(caches["3.12"], facts("3.13.0", abi="t"))
     assert result["pybind11_DIR"].value.startswith("/opt/env/lib/python3.13t/site-packages/")
     assert result["CMAKE_PREFIX_PATH"].value == "/opt/env/lib/python3.13t/site-packages;/opt/env"
-    assert facts("3.13.0", abi="t").short == "3.13t"
-
-
-def test_a_free_threaded_tree_is_recognised_and_left_again() -> None:
     cache = parse(
         "_Python_INTERPRETER_PROPERTIES:INTERNAL=Python;3;13;0;64;t;cpython-313t-x86_64-linux-gnu;;/opt/env/lib",
         "CMAKE_PREFIX_PATH:PATH=/opt/env/lib/python3.13t/site-packages;/opt/env",
@@ -239,24 +224,13 @@ def configured(tmp_path: Path) -> CMakeCache:
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [
-        {},
-        {"CFLAGS": "-O2 -isystem /opt/env/include", "CXXFLAGS": "  -O2   -isystem /opt/env/include "},
-        {"CFLAGS": "-isystem /opt/env/include", "LDFLAGS": "-Wl,-O2"},
-        {"CMAKE_BUILD_TYPE": "Release", "CXX": "env", "CUDACXX": "nvcc", "CUDAFLAGS": "-g"},
-        {"CXXFLAGS": "-O3", "CMAKE_CXX_FLAGS": "-O2 -isystem /opt/env/include"},
-    ],
-)
-def test_an_environment_that_means_the_same_agrees(
-    configured: CMakeCache, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    assert list(conflicts(configured, environment, tmp_path)) == []
-
-
-@pytest.mark.parametrize(
     ("environment", "sentence"),
     [
+        ({}, None),
+        ({"CFLAGS": "-O2 -isystem /opt/env/include", "CXXFLAGS": "  -O2   -isystem /opt/env/include "}, None),
+        ({"CFLAGS": "-isystem /opt/env/include", "LDFLAGS": "-Wl,-O2"}, None),
+        ({"CMAKE_BUILD_TYPE": "Release", "CXX": "env", "CUDACXX": "nvcc", "CUDAFLAGS": "-g"}, None),
+        ({"CXXFLAGS": "-O3", "CMAKE_CXX_FLAGS": "-O2 -isystem /opt/env/include"}, None),
         ({"CFLAGS": "-O3 -isystem /opt/env/include"}, "-O2 became -O3"),
         ({"CXXFLAGS": "-O2 -isystem /opt/env/include -g"}, "with -g"),
         ({"LDFLAGS": "-Wl,-O1"}, "-Wl,-O2 became -Wl,-O1"),
@@ -266,10 +240,11 @@ def test_an_environment_that_means_the_same_agrees(
     ],
 )
 def test_an_environment_that_would_compile_differently_disagrees(
-    configured: CMakeCache, tmp_path: Path, environment: dict[str, str], sentence: str
+    configured: CMakeCache, tmp_path: Path, environment: dict[str, str], sentence: str | None
 ) -> None:
-    (found,) = conflicts(configured, environment, tmp_path)
-    assert sentence in found
+    found = list(conflicts(configured, environment, tmp_path))
+    assert len(found) == (sentence is not None)
+    assert sentence is None or sentence in found[0]
 
 
 def test_a_tree_that_moved_is_noticed(configured: CMakeCache, tmp_path: Path) -> None:
@@ -476,13 +451,6 @@ def test_a_tree_or_an_environment_that_does_not_fit_is_refused_before_anything_c
     assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
 
 
-def test_a_planned_swap_changes_nothing(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tree.call("plan") == 0
-    assert "pybind11_DIR: /opt/env/lib/python3.12" in capsys.readouterr().out
-    assert tree.path.read_bytes() == tree.original
-    assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
-
-
 @pytest.fixture
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS"):
@@ -490,9 +458,13 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("plain_environment")
-def test_the_command_line_ends_with_the_marker_or_prints_json(
+def test_the_command_line_plans_and_ends_with_the_marker_or_prints_json(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert tree.call("plan") == 0
+    assert "pybind11_DIR: /opt/env/lib/python3.12" in capsys.readouterr().out
+    assert tree.path.read_bytes() == tree.original
+    assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
     assert tree.call("apply") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "::megabuild:: swap from=3.12 to=3.11 steps=1 core=0"
     tree.path.write_bytes(tree.original)
@@ -503,18 +475,19 @@ def test_the_command_line_ends_with_the_marker_or_prints_json(
 
 
 @pytest.mark.usefixtures("plain_environment")
-def test_exit_codes_tell_a_refusal_from_an_error(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_codes_tell_a_refusal_from_an_error_and_a_check_changes_nothing(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(["verify", str(tree.build)]) == 0
     tree.ninja(["core.o"], {})
+    assert command_line.main(["verify", str(tree.build)]) == 9
+    assert "core.o [c10]" in capsys.readouterr().err
     assert tree.call("apply") == 9
     assert "core.o" in capsys.readouterr().err
+    assert tree.path.read_bytes() == tree.original
+    assert tree.call("apply", "--python-target", "c10") == 0
     assert command_line.main(["apply", str(tree.build / "nowhere"), "--python", str(tree.python)]) == 1
     assert "nowhere/CMakeCache.txt" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("plain_environment")
-def test_further_targets_can_be_declared_python_side(tree: Tree) -> None:
-    tree.ninja(["core.o"], {})
-    assert tree.call("apply", "--python-target", "c10") == 0
 
 
 def test_other_headers_behind_the_same_path_make_the_python_side_compile_again(tree: Tree) -> None:
@@ -549,7 +522,16 @@ def skbuild_tree(tree: Tree) -> Tree:
     return tree
 
 
-def test_the_back_end_configures_for_the_new_interpreter_in_the_place_of_cmake(skbuild_tree: Tree) -> None:
+def test_the_back_end_configures_in_the_place_of_cmake_and_its_state_comes_back_after_a_refusal(
+    skbuild_tree: Tree,
+) -> None:
+    info = (skbuild_tree.build / ".skbuild-info.json").read_text()
+    skbuild_tree.ninja(["core.o"], {})
+    with pytest.raises(SwapRefused):
+        skbuild_tree.swap()
+    assert (skbuild_tree.build / ".skbuild-info.json").read_text() == info
+    assert skbuild_tree.left_overs() == [".skbuild-info.json"]
+    skbuild_tree.ninja(["python.o"], {})
     report = skbuild_tree.swap()
     assert (report.backend, report.core) == ("scikit-build-core", 0)
     assert json.loads((skbuild_tree.build / ".skbuild-info.json").read_text()) == {
@@ -562,15 +544,6 @@ def test_the_back_end_configures_for_the_new_interpreter_in_the_place_of_cmake(s
     }
 
 
-def test_a_refused_swap_brings_scikit_build_cores_state_back(skbuild_tree: Tree) -> None:
-    info = (skbuild_tree.build / ".skbuild-info.json").read_text()
-    skbuild_tree.ninja(["core.o"], {})
-    with pytest.raises(SwapRefused):
-        skbuild_tree.swap()
-    assert (skbuild_tree.build / ".skbuild-info.json").read_text() == info
-    assert skbuild_tree.left_overs() == [".skbuild-info.json"]
-
-
 def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(skbuild_tree: Tree) -> None:
     folder = skbuild_tree.build.parent
     (folder / "pyproject.toml").write_text('[tool.scikit-build]\nwheel.exclude = ["*.a"]\n')
@@ -580,13 +553,3 @@ def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(skbuild_tree: Tree
         word.removeprefix("-Cwheel.exclude=") for word in asked if word.startswith("-Cwheel.exclude=")
     ]
     assert excluded == ["*.a", "/torch/lib/libc10.so"]
-
-
-def test_a_check_finds_dirty_core_objects_without_changing_anything(
-    tree: Tree, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command_line.main(["verify", str(tree.build)]) == 0
-    tree.ninja(["core.o"], {})
-    assert command_line.main(["verify", str(tree.build)]) == command_line.EXIT_REFUSED
-    assert "core.o [c10]" in capsys.readouterr().err
-    assert tree.path.read_bytes() == tree.original

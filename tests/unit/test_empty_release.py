@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from calling import call
+from small_files import write
 from wheel_files import make_page, make_wheel
 
 import verify_package
@@ -52,8 +53,7 @@ def environment(folder: Path) -> Path:
         "torch_scatter/__init__.py": WARNS.decode(),
         "torch_scatter-2.2.0.dist-info/METADATA": "Name: torch_scatter\nVersion: 2.2.0\n",
     }.items():
-        (site / name).parent.mkdir(parents=True, exist_ok=True)
-        (site / name).write_text(text)
+        write(site / name, text)
     return folder
 
 

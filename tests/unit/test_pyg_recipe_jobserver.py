@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -77,12 +77,8 @@ def test_failures_are_named_and_cost_no_token(
         raise OSError("no space left")
 
     log = tmp_path / "log"
-    tasks: list[tuple[str, Callable[[], None]]] = [
-        ("good", partial(work, log, 0.0)),
-        ("bad", fails),
-        ("also good", partial(work, log, 0.0)),
-    ]
-    assert run_all(tasks, jobserver) == ["bad"]
+    good = partial(work, log, 0.0)
+    assert run_all([("good", good), ("bad", fails), ("also good", good)], jobserver) == ["bad"]
     assert len(log.read_text().splitlines()) == 4
     assert tokens(jobserver) == 2
     assert "no space left" in capfd.readouterr().err

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from small_files import write
 
 import separate_blas
 
@@ -31,21 +32,16 @@ INCLUDE = "#include <ATen/BlasConfig.h>\n"
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        write(tmp_path / name, text)
     return tmp_path
 
 
-def test_files_that_read_a_macro_include_the_header(tree: Path) -> None:
+def test_files_that_read_a_macro_include_the_header_and_no_command_line_names_the_blas(tree: Path) -> None:
     readers = separate_blas.separate(tree)
     names = ["aten/src/ATen/Gemm.cpp", "aten/src/ATen/Reader.cpp", "torch/csrc/reader.h"]
     assert [str(path.relative_to(tree)) for path in readers] == names
     assert all((tree / name).read_text() == INCLUDE + FILES[name] for name in names)
     assert (tree / "aten/src/ATen/Other.cpp").read_text() == FILES["aten/src/ATen/Other.cpp"]
-
-
-def test_no_command_line_names_the_blas(tree: Path) -> None:
-    separate_blas.separate(tree)
     text = "".join(path.read_text() for path in sorted((tree / "cmake/Modules").iterdir()))
     assert [line.strip() for line in text.splitlines() if "-D" in line] == [
         "add_compile_options(-DOTHER)", "ADD_DEFINITIONS(-DDNNL_UKERNEL)",

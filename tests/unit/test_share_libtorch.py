@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from small_files import write
 
 import share_libtorch
 
@@ -19,41 +20,34 @@ OF_LIBTORCH = [
 OF_PYTHON = ["__init__.py", "_C.so", "lib/libtorch_python.so", "include/pybind11/p.h", "lib/libown.so"]
 
 
-def write(folder: Path, names: list[str], text: str) -> None:
+def lay(folder: Path, names: list[str], text: str) -> None:
     for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+        write(folder / name, text)
 
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     """An environment with libtorch."""
-    write(tmp_path / "env", OF_LIBTORCH, "libtorch")
+    lay(tmp_path / "env", OF_LIBTORCH, "libtorch")
     # the environment has this folder too, but not all of it; and a name that torch has elsewhere
-    write(tmp_path / "env", ["include/pybind11/other.h", "__init__.py"], "other")
+    lay(tmp_path / "env", ["include/pybind11/other.h", "__init__.py"], "other")
     return tmp_path / "env"
 
 
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
     """What setuptools has collected."""
-    write(tmp_path / "built", [*OF_LIBTORCH, *OF_PYTHON], "torch")
+    lay(tmp_path / "built", [*OF_LIBTORCH, *OF_PYTHON], "torch")
     return tmp_path / "built"
 
 
 def test_takes_out_what_libtorch_owns_and_nothing_else(built: Path, prefix: Path) -> None:
+    lay(prefix, ["lib/libtorch_python.so"], "of another Python")
     taken = share_libtorch.take_out(built, prefix)
     assert taken == ["bin/shm_manager", "include/c10", "lib/libc10.so", "share/cmake/T.cmake"]
     assert sorted(str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()) == sorted(
         OF_PYTHON
     )
-
-
-def test_libtorch_python_stays_with_the_python_though_another_one_lies_in_the_environment(
-    built: Path, prefix: Path
-) -> None:
-    write(prefix, ["lib/libtorch_python.so"], "of another Python")
-    assert "lib/libtorch_python.so" not in share_libtorch.take_out(built, prefix)
 
 
 def test_links_lead_to_libtorch_wherever_the_environment_goes(
@@ -75,8 +69,8 @@ def test_links_lead_to_libtorch_wherever_the_environment_goes(
 
 
 def test_copies_that_a_wheel_made_of_links_become_links_again(built: Path, prefix: Path) -> None:
-    write(built, ["lib/libtorch_python.so.2", "lib/libtorch_python.so.2.6.0"], "torch")
-    write(built, ["lib/libtorch_python.dylib"], "another one")
+    lay(built, ["lib/libtorch_python.so.2", "lib/libtorch_python.so.2.6.0"], "torch")
+    lay(built, ["lib/libtorch_python.dylib"], "another one")
     share_libtorch.link(built, prefix, share_libtorch.take_out(built, prefix))
     lib = prefix / "lib"
     files = sorted(path.name for path in lib.glob("libtorch_python*") if not path.is_symlink())

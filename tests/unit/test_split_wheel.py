@@ -76,7 +76,10 @@ def split(base: wheel_parts.Wheel, other: wheel_parts.Wheel, tmp_path: Path) -> 
     return prefix
 
 
-def test_libtorch_gets_libraries_headers_and_cmake_files_only(tmp_path: Path) -> None:
+def test_libtorch_gets_libraries_headers_and_cmake_files_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
     split_wheel.libtorch(wheel(tmp_path / "w", "312"), tmp_path / "prefix")
     found = {path.relative_to(tmp_path / "prefix").as_posix() for path in (tmp_path / "prefix").rglob("*.*")}
     assert found == {
@@ -84,9 +87,11 @@ def test_libtorch_gets_libraries_headers_and_cmake_files_only(tmp_path: Path) ->
         "share/cmake/Torch/TorchConfig.cmake",
     }  # fmt: skip
     assert (tmp_path / "prefix/bin/torch_shm_manager").stat().st_mode & 0o111
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")  # where OpenBLAS needs the Fortran library
+    assert wheel_parts.libtorch_place("torch/lib/libgfortran.so.5") == "lib/libtorch/libgfortran.so.5"
 
 
-def test_what_is_the_same_becomes_links(tmp_path: Path) -> None:
+def test_what_is_the_same_becomes_links_and_metadata_names_what_is_there(tmp_path: Path) -> None:
     prefix = split(wheel(tmp_path / "a", "312"), wheel(tmp_path / "b", "313"), tmp_path)
     torch = prefix / "site" / "torch"
     for place in ("lib/libc10.so", "lib/libtorch_cpu.so", "lib/libtorch_python.so", "include/c10"):
@@ -94,6 +99,21 @@ def test_what_is_the_same_becomes_links(tmp_path: Path) -> None:
         assert (torch / place).resolve() == prefix / place
     assert not (torch / "include" / "pybind11").is_symlink()
     assert (torch / "include" / "pybind11" / "pybind11.h").read_bytes() == b"pybind11"
+    info = prefix / "site" / "torch-2.13.0.dist-info"
+    metadata = (info / "METADATA").read_text()
+    assert "nvidia-cudnn" not in metadata
+    assert "cuda-toolkit" not in metadata
+    assert "Requires-Dist: triton==3.7.1" in metadata
+    assert "nvidia-in-the-description" in metadata
+    record = (info / "RECORD").read_text().splitlines()
+    assert not [line for line in record if line.startswith(("torch/test/", "torch/lib/libc10"))]
+    assert sum(line.startswith("torch-2.13.0.dist-info/METADATA,") for line in record) == 1
+    program = prefix / "bin" / "torchrun"
+    assert program.read_text().startswith(f"#!{prefix}/bin/python\n")
+    assert program.stat().st_mode & 0o111
+    names = {path.name for path in prefix.rglob("*")}
+    assert not names & {"test", "test_jit", "libtorchbind_test.so", "libgomp.so.1", "libgfortran.so.5"}
+    assert "testing" in names
 
 
 def test_a_file_that_differs_stays_the_pythons_own(tmp_path: Path) -> None:
@@ -142,35 +162,6 @@ def test_libtorch_and_links_to_it_find_the_libraries_that_a_wheel_for_arm_brings
         assert found.count("/libtorch/lib") == 2, found
 
 
-@pytest.mark.parametrize(
-    ("machine", "place"), [("x86_64", None), ("aarch64", "lib/libtorch/libgfortran.so.5")]
-)
-def test_the_fortran_library_is_kept_where_openblas_needs_it(
-    monkeypatch: pytest.MonkeyPatch, machine: str, place: str | None
-) -> None:
-    monkeypatch.setattr("platform.machine", lambda: machine)
-    assert wheel_parts.libtorch_place("torch/lib/libgfortran.so.5") == place
-
-
-def test_metadata_and_programs_name_what_is_there_and_tests_are_left_out(tmp_path: Path) -> None:
-    prefix = split(wheel(tmp_path / "a", "312"), wheel(tmp_path / "b", "313"), tmp_path)
-    info = prefix / "site" / "torch-2.13.0.dist-info"
-    metadata = (info / "METADATA").read_text()
-    assert "nvidia-cudnn" not in metadata
-    assert "cuda-toolkit" not in metadata
-    assert "Requires-Dist: triton==3.7.1" in metadata
-    assert "nvidia-in-the-description" in metadata
-    record = (info / "RECORD").read_text().splitlines()
-    assert not [line for line in record if line.startswith(("torch/test/", "torch/lib/libc10"))]
-    assert sum(line.startswith("torch-2.13.0.dist-info/METADATA,") for line in record) == 1
-    program = prefix / "bin" / "torchrun"
-    assert program.read_text().startswith(f"#!{prefix}/bin/python\n")
-    assert program.stat().st_mode & 0o111
-    names = {path.name for path in prefix.rglob("*")}
-    assert not names & {"test", "test_jit", "libtorchbind_test.so", "libgomp.so.1", "libgfortran.so.5"}
-    assert "testing" in names
-
-
 def test_a_wheel_that_reaches_outside_itself_or_is_missing_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "torch-1-cp312-cp312-any.whl", "w") as archive:
         archive.writestr("torch/../../outside", "")
@@ -180,30 +171,21 @@ def test_a_wheel_that_reaches_outside_itself_or_is_missing_is_refused(tmp_path: 
         wheel_parts.find(tmp_path, "3.13")
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Libraries that a C compiler made: one, the same with another build ID and other symbols, and another one."""
+def test_build_id_and_local_symbols_make_no_other_library_and_other_code_does(tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")
-    folder = tmp_path_factory.mktemp("libraries")
-    for name, code, build_id in (
-        ("one", "static int helper(int a) { return a + 1; }", "0x01"),
-        ("twin", "static int assistant(int a) { return a + 1; }", "0x02"),
-        ("other", "static int helper(int a) { return a + 2; }", "0x01"),
-    ):
-        source = folder / "source.c"
-        called = "assistant" if name == "twin" else "helper"
-        source.write_text(f"{code}\nint answer(int a) {{ return {called}(a) * 7; }}\n")
+    one, twin, other = (tmp_path / f"{name}.so" for name in ("one", "twin", "other"))
+    for library, helper, number, build_id in (
+        (one, "helper", 1, "0x01"), (twin, "assistant", 1, "0x02"), (other, "helper", 2, "0x01"),
+    ):  # fmt: skip
+        code = f"static int {helper}(int a) {{ return a + {number}; }}\n"
+        code += f"int answer(int a) {{ return {helper}(a) * 7; }}\n"
+        (tmp_path / "source.c").write_text(code)
         options = ["-O0", "-shared", "-fPIC", f"-Wl,--build-id={build_id}"]
-        command = ["gcc", *options, "-o", str(folder / f"{name}.so"), str(source)]
-        subprocess.run(command, check=True)
-    return folder
-
-
-def test_build_id_and_local_symbols_make_no_other_library_and_other_code_does(libraries: Path) -> None:
-    assert (libraries / "one.so").read_bytes() != (libraries / "twin.so").read_bytes()
-    assert same_code(libraries / "one.so", libraries / "twin.so")
-    assert not same_code(libraries / "one.so", libraries / "other.so")
+        subprocess.run(["gcc", *options, "-o", library, tmp_path / "source.c"], check=True)
+    assert one.read_bytes() != twin.read_bytes()
+    assert same_code(one, twin)
+    assert not same_code(one, other)
 
 
 def test_cmake_files_are_as_those_of_a_compiled_libtorch(tmp_path: Path, repository: Path) -> None:

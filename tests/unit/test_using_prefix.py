@@ -125,24 +125,19 @@ def test_two_processes_do_not_make_one_environment(output: Path, tmp_path: Path)
     assert (folder / "bin" / "hello").read_text() == HELLO
 
 
-def test_an_edit_in_one_environment_changes_no_other(output: Path, tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    make(first, output, "greeting")
-    make(second, output, "greeting")
-    with (first / "bin" / "hello").open("a") as stream:
-        stream.write("exit 1\n")
-    assert (second / "bin" / "hello").read_text() == HELLO
-    make(tmp_path / "third", output, "greeting")
-    assert (tmp_path / "third" / "bin" / "hello").read_text() == HELLO
-
-
-def test_a_changed_cache_is_detected(output: Path, tmp_path: Path) -> None:
+def test_an_edit_in_one_environment_or_in_the_cache_changes_no_other(output: Path, tmp_path: Path) -> None:
     """An edit in an environment with linked files changed the cache once."""
-    make(tmp_path / "first", output, "greeting")
+    first, second, third = (tmp_path / name / "bin" / "hello" for name in ("first", "second", "third"))
+    for hello in (first, second):
+        make(hello.parents[1], output, "greeting")
+    with first.open("a") as stream:
+        stream.write("exit 1\n")
+    assert second.read_text() == HELLO
     (cached,) = (tmp_path / "cache" / "environments").glob("greeting-*/bin/hello")
+    assert cached.read_text() == HELLO
     cached.write_text(HELLO.replace("hello", "HELLO"))
-    make(tmp_path / "second", output, "greeting")
-    assert (tmp_path / "second" / "bin" / "hello").read_text() == HELLO
+    make(third.parents[1], output, "greeting")
+    assert third.read_text() == HELLO
 
 
 @pytest.mark.parametrize(

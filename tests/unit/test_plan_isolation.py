@@ -18,7 +18,6 @@ from megabuild.plan import choose_isolation as choosing
 from megabuild.plan import planning, solving
 from megabuild.plan.choose_isolation import (
     choose_isolation,
-    independent_configs,
     rehearsal_image,
     unreachable,
 )
@@ -122,12 +121,10 @@ def test_another_image_can_be_named_and_one_must_be(programs: Path, monkeypatch:
 
 
 def test_only_configs_for_this_machine_are_named(programs: Path, repository: Path, tmp_path: Path) -> None:
-    others = independent_configs(load(repository, "linux_aarch64_cpu"))
-    assert others
-    assert all(name.startswith("linux_64_") and "--rehearse" not in name for name in others)
     (tmp_path / ".ci_support").mkdir()
     (tmp_path / ".ci_support" / "linux_64_.yaml").write_text("target_platform: [linux-64]\n")
     error = ProviderError("no channel", "Set X")
+    assert " linux_64_" in unreachable(error, load(repository, "linux_aarch64_cpu")).remedy
     assert "--provider local" in unreachable(error, load(tmp_path, "linux_64_")).remedy
     assert unreachable(error, config()).remedy.split()[-2:] == ["build-locally.py", "linux_64_cpu_debian"]
     cuda = config(accelerator="cuda130")

@@ -104,18 +104,11 @@ def unreachable(error: ProviderError, config: Config) -> ProviderError:
 
 
 def _alternative(config: Config) -> str:
-    """Return advice to build without channel and container: a config for the same accelerator, else any."""
-    names = [name for name in independent_configs(config) if " " not in name]
+    """Return advice to build on this machine without channel and container, best for the same accelerator."""
+    machine, folder = machine_platform().replace("-", "_"), config.path.parent
+    names = sorted(
+        path.stem for kind in ("debian", "wheel") for path in folder.glob(f"{machine}_*_{kind}.yaml")
+    )
     similar = [name for name in names if f"_{config.accelerator}_" in name]
     best = next(iter(similar or names), "")
     return f"run: python3 build-locally.py {best}" if best else "pass --provider local"
-
-
-def independent_configs(config: Config) -> list[str]:
-    """Return arguments of builds that need neither a conda channel nor a container on this machine."""
-    machine = machine_platform().replace("-", "_")
-    own = "torch_source" in config.variant and config.platform == machine_platform()
-    paths = (
-        path for kind in ("debian", "wheel") for path in config.path.parent.glob(f"{machine}_*_{kind}.yaml")
-    )
-    return [*([f"{config.name} --rehearse"] if own else []), *sorted(path.stem for path in paths)]

@@ -192,14 +192,9 @@ class Plan:
         )
 
     @property
-    def overrides(self) -> Mapping[str, tuple[str, ...]]:
-        """Variant values in place of the config's."""
-        return self.environment.overrides
-
-    @property
     def config(self) -> Config:
         """The config with this run's overrides."""
-        return chosen(self.options.config, self.overrides)
+        return chosen(self.options.config, self.environment.overrides)
 
     @property
     def all_items(self) -> tuple[PlanItem, ...]:

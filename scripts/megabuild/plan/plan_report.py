@@ -41,7 +41,7 @@ def plan_lines(plan: Plan) -> list[str]:
         pythons = ", ".join(python for python, why in plan.left_out.items() if why == reason)
         lines.append(f"{Sign.warning} Python {pythons} left out: {reason}")
     lines += [f"{Sign.warning} {note}" for note in plan.notes]
-    if plan.options.rehearse and (plan.overrides or environment.stand_ins):
+    if plan.options.rehearse and (environment.overrides or environment.stand_ins):
         lines.append(
             "a rehearsal takes this machine's compilers and libraries, and empty packages for others"
         )
@@ -137,7 +137,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "extensions": {"reason": extensions.reason, "tasks": tasks},
         "left_out": dict(plan.left_out),
         "notes": list(plan.notes),
-        "overrides": {key: list(values) for key, values in plan.overrides.items()},
+        "overrides": {key: list(values) for key, values in plan.environment.overrides.items()},
         "staging": {"fingerprint": plan.staging.digest, **to_dict(plan.staging_decision, "decision reasons")},
         "shared_objects": plan.shared,
         "store": {"packages": sorted(in_store.packages), "staging": in_store.staging is not None},

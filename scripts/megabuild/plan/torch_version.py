@@ -37,7 +37,7 @@ class TorchRelease:
 
 
 def with_torch(config: Config, version: str | None, source: Path | None) -> Config:
-    """Return the config for another release, or for the user's own source.
+    """Return the config for another release, whose source is not downloaded, or for the user's own source.
 
     Raises UsageError: The config's recipe or provider does not support it.
     """
@@ -52,11 +52,6 @@ def with_torch(config: Config, version: str | None, source: Path | None) -> Conf
         raise UsageError(f"{config.name} unpacks wheels and compiles no PyTorch", "omit --torch-source")
     if version is None or version == config.torch_version:
         return config
-    return _other_torch(config, version)
-
-
-def _other_torch(config: Config, version: str) -> Config:
-    """Return the config for another version of PyTorch, whose source is not downloaded."""
     nightly = r"(\.dev\d{8})?" if provider_of(config).has_nightlies else ""
     if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
         example = "'2.15.0'" + (", or '2.16.0.dev20261120' for a nightly build" if nightly else "")

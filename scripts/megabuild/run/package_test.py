@@ -88,7 +88,8 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
     inside = f"{sandbox.channels[0].removeprefix('file://')}/{package.subdir}/{package.file_name}"
     # a package counts as one test: steps of its scripts are ignored
     outcome = attempt.follow(
-        sandbox, make_job(plan, sandbox, plan.overrides, jobs=attempt.jobs, env={}, tests=[inside])
+        sandbox,
+        make_job(plan, sandbox, plan.environment.overrides, jobs=attempt.jobs, env={}, tests=[inside]),
     )
     if not outcome.ok:
         what = f"test of {package.name} {package.build_string}"

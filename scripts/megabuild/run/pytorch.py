@@ -66,7 +66,9 @@ class PyTorchBuild:
                 channels=plan.environment.channels, written=("tree",) if plan.stages else (),
                 heavy_jobs=self._budget.heavy_jobs,
             )  # fmt: skip
-            source = {"torch_source_path": (sandbox.source,)} if sandbox.source is not None else {}
+            overrides = dict(plan.environment.overrides)
+            if sandbox.source is not None:
+                overrides["torch_source_path"] = (sandbox.source,)
             env = {
                 "STAGING_FINGERPRINT": plan.staging.digest,
                 "TORCH_TREE": f"{sandbox.state_inside}/tree",
@@ -77,7 +79,7 @@ class PyTorchBuild:
             if plan.stages:
                 _prepare_tree(plan)
             job = make_job(
-                plan, sandbox, {**plan.overrides, **source}, jobs=jobs, env=env, planned=list(build.missing),
+                plan, sandbox, overrides, jobs=jobs, env=env, planned=list(build.missing),
                 keep_going=options.keep_going, test=False,
             )  # fmt: skip
             _, error = build.run(sandbox, job)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rattler import Config, PackageCache, RepoDataRecord, Subdir, ValidationMode
 from rattler import install as install_records
-from rattler.install import InstallerReporter
 from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, activate
 
 from groundwork import files
 from groundwork.errors import ConfigError, PreflightError, ProviderError, UsageError, of_text
 from groundwork.progress import Notes
+from groundwork.text import counted
 from megabuild.plan import published
 from megabuild.plan.solving import solved
 from megabuild.providers.environment import machine_platform
@@ -129,6 +129,7 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> N
         (folder / _META).mkdir(parents=True)
     except FileExistsError:
         raise UsageError(f"{folder}: another process is creating it", "choose another folder") from None
+    report(f"installing {counted(len(solution.records), 'package')}")
     try:
         asyncio.run(
             install_records(
@@ -140,8 +141,6 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> N
                 config=Config.from_toml(_COPIES),
                 show_progress=False,
                 platform=Subdir(solution.platform),
-                # mypy takes its methods for abstract, but they have defaults
-                reporter=_Progress(len(solution.records), report),  # type: ignore[abstract]
             )
         )
     except OSError:
@@ -153,13 +152,3 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> N
     variables = ActivationVariables(None, ["$PATH"], PathModificationBehavior.Replace)
     script = activate(folder, variables, Shell.bash).script
     files.write(folder / ACTIVATE, f"# for use in a shell: . {ACTIVATE}\n{script}")
-
-
-class _Progress(InstallerReporter):
-    def __init__(self, total: int, report: Notes) -> None:
-        self._total, self._report, self._done = total, report, 0
-
-    def on_link_start(self, operation: int, package_name: str) -> int:
-        self._done += 1
-        self._report(f"installing {self._done}/{self._total} {package_name}")
-        return 0

@@ -65,7 +65,7 @@ def make(folder: Path, output: Path, *specs: str, more: Sequence[Path] = ()) -> 
 def test_an_environment_works_with_and_without_activation(output: Path, tmp_path: Path) -> None:
     folder = tmp_path / "my env"
     told = make(folder, output, "greeting")
-    assert told[-1].startswith("installing 3/3 ")
+    assert told[-1] == "installing 3 packages"
     assert (folder / "share" / "tool" / "note").is_file()
     hello = folder / "bin" / "hello"
     hello.chmod(0o755)  # unlike rattler-build's packages, these have no modes

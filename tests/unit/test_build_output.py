@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tiny import Clock
+from tiny import Clock, kept_sentences
 
 from groundwork.names import PackageId
 from megabuild.engine.logs import ScriptLine
@@ -80,11 +80,12 @@ def test_the_scripts_of_one_package_s_test_are_one_test() -> None:
 
 def test_swaps_are_told_and_kept() -> None:
     parser = Parser()
-    steps = feed(
-        parser,
-        line("::megabuild:: swap from=3.12 to=3.11 steps=163 core=0"),
-        line("::megabuild:: swap to=3.11 steps=many core=0"),
-    )
-    (step,) = steps[1:]
-    assert re.findall(r"[\d.]+", step.sentence) == ["3.12", "3.11", "163", "0"]
+    with kept_sentences() as kept:
+        feed(
+            parser,
+            line("::megabuild:: swap from=3.12 to=3.11 steps=163 core=0"),
+            line("::megabuild:: swap to=3.11 steps=many core=0"),
+        )
+    (sentence,) = kept
+    assert re.findall(r"[\d.]+", sentence.getMessage()) == ["3.12", "3.11", "163", "0"]
     assert parser.swaps == {"3.11": {"steps": 163, "core": 0}}

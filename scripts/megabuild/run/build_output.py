@@ -13,6 +13,7 @@ from groundwork.progress import MARKER, Phases
 from groundwork.text import counted
 from megabuild.engine.job import Outcome
 from megabuild.engine.logs import UNKNOWN, ScriptLine
+from megabuild.status.status import logger
 
 STAGING = "staging"
 #: Many lines, because ninja's other jobs print after the error of a failed one.
@@ -23,19 +24,17 @@ _REMEMBERED_LINES, _LONGEST_LINE = 2000, 100_000
 class BuildStep:
     """A step that a build script announced."""
 
-    #: ``phase``, ``count`` (ninja's), ``package`` (its build script began), ``test`` (its test began) or ``sentence``
-    kind: str
+    kind: str  #: ``phase``, ``count`` (ninja's), ``package`` (its build script began) or ``test`` (its test began)
     package: str = ""  #: package being built; empty for staging
     python: str = ""
     label: str = ""  #: package name and version
     phase: str = ""
     done: int = 0
     total: int = 0
-    sentence: str = ""
 
 
 class Parser:
-    """Turns log lines into steps, and collects figures for the run's summary."""
+    """Turns log lines into steps, collects figures for the run's summary, and logs each Python swap."""
 
     def __init__(self) -> None:
         #: per Python: ninja's steps after the swap, and core objects among them
@@ -70,8 +69,7 @@ class Parser:
                 steps, core = int(values["steps"]), int(values["core"])
                 self.swaps[values["to"]] = {"steps": steps, "core": core}
                 counts = f"{counted(steps, 'step')} to run, {counted(core, 'core object')} among them"
-                sentence = f"Python {values.get('from', '')} -> {values['to']}: {counts}"
-                yield BuildStep(kind="sentence", sentence=sentence)
+                logger.info("Python %s -> %s: %s", values.get("from", ""), values["to"], counts)
 
     def seconds(self) -> float:
         """Return the seconds since the start of the last build script; 0 if the last script was a test."""

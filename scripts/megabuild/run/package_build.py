@@ -19,7 +19,7 @@ from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.build_output import BuildStep
 from megabuild.run.sandbox_paths import SandboxPaths
 from megabuild.run.shelf import Shelf
-from megabuild.status.status import PHASE, logger
+from megabuild.status.status import logger
 
 #: zstd's level for packages. libtorch 2.13.0 for the CPU: 93 MB in 11 CPU seconds; at level 17, 87 MB in 162.
 _COMPRESSION = 10
@@ -38,7 +38,7 @@ class PackageBuild:
         self, attempt: Attempt, plan: Plan, items: Sequence[PlanItem], seconds: dict[str, float], *,
         needs: Sequence[str] = (), shelf: Shelf | None = None,
     ) -> None:  # fmt: skip
-        self._attempt, self._items, self._seconds, self._shelf = attempt, items, seconds, shelf
+        self._attempt, self._seconds, self._shelf = attempt, seconds, shelf
         self._out = attempt.state / "out"
         packages = {item.package.file_name: item.package for item in items}
         self.missing = {name: package for name, package in packages.items() if name not in plan.existing}
@@ -91,12 +91,10 @@ class PackageBuild:
         elif step.kind == "package":
             output_folder.seal_stagings(self._out)  # before packages are made from a finished staging
             row.phase(f"{step.label}: build script", level=logging.DEBUG)
-        elif step.kind == "test":  # a test names its package without the build string
+        else:  # a test names its package without the build string
             row.phase(f"testing {attempt.name}")
             tested = [package.id.label for package in self.missing.values() if package.name == step.package]
             attempt.run.status.set_packages(tested, "testing")
-        else:
-            logger.info("%s", step.sentence if row.level == PHASE else f"{attempt.name}: {step.sentence}")
 
     def _look(self) -> None:
         """Report new packages in the output folder."""
@@ -111,12 +109,7 @@ class PackageBuild:
                 took = f" in {duration(seconds)}" if round(seconds) else ""
                 logger.info("%s %s: built%s", Sign.done, package.label, took)
                 status.set_packages([package.label], "built")
-                if any(
-                    status.record.packages.get(item.package.id.label) == "waiting" for item in self._items
-                ):
-                    self._attempt.row.phase("preparing the next package's environment", level=logging.DEBUG)
-                else:
-                    self._attempt.row.idle()
+                self._attempt.row.phase("waiting for rattler-build", level=logging.DEBUG)
                 self._keep(path)
 
     def _keep(self, package: Path) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from groundwork.errors import ConfigError
 from megabuild.configs.config import CONFIG_FOLDER, PROVIDERS, python_version
@@ -223,7 +222,7 @@ def _compare(
             return
         note = _HOST_NOTE
     elif spec == was:
-        if now.value.startswith(("==", "~=")) or within(Spec(now.value, True), Spec(was, True)):
+        if now.value.startswith(("==", "~=")) or within(Spec(now.value), Spec(was)):
             kind = CERTAIN
         else:
             note = "the new wheel also accepts other versions"
@@ -262,10 +261,9 @@ def _pythons(context: BumpContext) -> Iterator[Change]:
             with contextlib.suppress(ConfigError):
                 here[python_version(line.value)] = line
     for python, line in here.items():
-        with contextlib.suppress(InvalidSpecifier):
-            if not SpecifierSet(new.value).contains(f"{python.removesuffix('t')}.99"):
-                note = "remove it from conda-forge's rows, with the values zipped with python"
-                yield change(line, "python", PERSON, line.value, "", f"{new.source}: {new.value}", note)
+        if not Spec(new.value).admits(f"{python.removesuffix('t')}.99"):
+            note = "remove it from conda-forge's rows, with the values zipped with python"
+            yield change(line, "python", PERSON, line.value, "", f"{new.source}: {new.value}", note)
 
 
 def _cuda(context: BumpContext) -> Iterator[Change]:

@@ -131,7 +131,7 @@ def constraints_of(row: AuditRow) -> list[Constraint]:
             continue
         hard = isinstance(fact, Requirement)
         if hard or re.match(r"\s*[<>=!~]", fact.value):
-            spec = Spec(row.entry.counted(fact.value), pep440=True)
+            spec = Spec(row.entry.counted(fact.value))
             if spec.readable and not spec.any:
                 named.append(Constraint(fact, spec, configs, fact.value, spec.exact, hard))
         elif not (isinstance(fact, Submodule) and fact.commit and fact.commit.startswith(fact.value)):

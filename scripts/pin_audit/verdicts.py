@@ -34,7 +34,7 @@ from pin_audit.rows import (
     requirements_of,
 )
 from pin_audit.targets import own_repositories
-from pin_audit.versions import Spec, admits_older, common, lowest, pin, side, within
+from pin_audit.versions import Spec, common, lowest, pin, side, within
 
 #: A verdict, the recipe's constraint that it concerns (or None), and the configs for which it holds.
 _Problem = tuple[Verdict, Constraint | None, frozenset[str]]
@@ -123,7 +123,7 @@ def _against_wheel(row: AuditRow, request: Constraint, need: Constraint) -> Verd
         return None
     if request.spec.any:
         return Verdict(Status.MISSING, f"the wheel requires {needs}, {_recipe(ANY)}", todo)
-    if admits_older(request.spec, need.spec):
+    if Spec(f"<{lowest(need.spec)}").admits(lowest(request.spec)):
         return Verdict(
             Status.OLDER, f"the recipe's {asks} admits versions older than the wheel's {needs}", todo
         )

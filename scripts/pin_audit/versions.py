@@ -1,4 +1,4 @@
-"""Compare version constraints of conda and of PEP 440.
+"""Compare version constraints by conda's rules, which are those of PEP 440 for all that wheels require.
 
 A constraint admits all or none of the versions between two neighbouring versions that it names. So it is enough to test
 the named versions and one version from each gap (`Spec.landmarks`), in place of all versions.
@@ -7,19 +7,18 @@ the named versions and one version from each gap (`Spec.landmarks`), in place of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion
 from rattler import Version, VersionSpec
 from rattler.exceptions import InvalidVersionError, InvalidVersionSpecError
 
 _LITERAL = re.compile(r"(?P<numbers>\d+(?:\.\d+)*)(?P<rest>(?:[._-]?(?:a|b|rc|post|dev)\d*)*)")
 _BEYOND = "999999999999"
 _JUST_ABOVE = ".0.0.1"
-_UNREADABLE = (InvalidSpecifier, InvalidVersionSpecError, TypeError, ValueError)
+_PREFIX = re.compile(r"={2,3}([^,|]*\.\*)")  #: ``==13.0.*``, which conda writes ``13.0.*``
+_UNREADABLE = (InvalidVersionError, InvalidVersionSpecError, TypeError, ValueError)
 _DESCRIBED = re.compile(
     r"(?:.*?[^0-9.]|)(?P<version>\d+(?:[._]\d+)+|(?:(?<=v)|(?<![0-9a-z]))\d+)(?P<pre>[-._]?(?:rc|a|b|alpha|beta|pre)[-.]?\d*)?"
     r"(-\d+)?(-\d+-g[0-9a-f]{4,40})?",
@@ -33,7 +32,6 @@ class Spec:
 
     #: ``>=4.10.0,<5``, ``2.*``, ``==3.7.1``; empty or ``*``: any version. A build string after it does not count.
     text: str
-    pep440: bool = False  #: whether PEP 440 applies, as in Requires-Dist, not conda's rules
 
     @property
     def any(self) -> bool:
@@ -48,20 +46,16 @@ class Spec:
 
     def admits(self, version: str) -> bool:
         """Whether a version satisfies the constraint; an invalid version satisfies only ``*`` and an empty one."""
-        if self.any:
-            return True
         try:
-            if self.pep440:
-                return self._specifiers.contains(version, prereleases=True)
-            return self._conda.matches(Version(version))
-        except (*_UNREADABLE, InvalidVersion, InvalidVersionError):
+            return self.any or self._conda.matches(Version(version))
+        except _UNREADABLE:
             return False
 
     @property
     def readable(self) -> bool:
         """Whether the text is a valid constraint."""
         try:
-            return self.any or bool(self._specifiers if self.pep440 else self._conda)
+            return self.any or bool(self._conda)
         except _UNREADABLE:
             return False
 
@@ -79,15 +73,12 @@ class Spec:
 
     @property
     def _version_part(self) -> str:
-        return self.text.strip() if self.pep440 else self.text.strip().partition(" ")[0]
-
-    @cached_property
-    def _specifiers(self) -> SpecifierSet:
-        return SpecifierSet(self._version_part)
+        return self.text.strip().partition(" ")[0]
 
     @cached_property
     def _conda(self) -> VersionSpec:
-        return VersionSpec(self._version_part)
+        text = _PREFIX.sub(r"\1", self._version_part)
+        return VersionSpec(text.replace("===", "=="))
 
 
 def pin(value: str) -> Spec:
@@ -97,12 +88,10 @@ def pin(value: str) -> Spec:
     return Spec(f"{text}.*" if plain else text)
 
 
-def common(specs: Iterable[Spec]) -> str | None:
+def common(specs: Sequence[Spec]) -> str | None:
     """Return a version that all constraints admit, or None if there is none."""
-    wanted = list(specs)
-    candidates = {version for spec in wanted for version in spec.landmarks()}
-    ordered = _ordered(candidates)
-    return next((version for version in ordered if all(spec.admits(version) for spec in wanted)), None)
+    candidates = {version for spec in specs for version in spec.landmarks()}
+    return next((version for version in candidates if all(spec.admits(version) for spec in specs)), None)
 
 
 def within(inner: Spec, outer: Spec) -> bool:
@@ -128,13 +117,7 @@ def side(spec: Spec, version: str) -> str:
 
 def lowest(spec: Spec) -> str:
     """Return the lowest landmark that a constraint admits; empty if it admits none."""
-    return next((version for version in _ordered(spec.landmarks()) if spec.admits(version)), "")
-
-
-def admits_older(spec: Spec, than: Spec) -> bool:
-    """Whether `spec` admits a version older than all that `than` admits."""
-    floors = lowest(spec), lowest(than)
-    return all(floors) and Version(floors[0]) < Version(floors[1])
+    return min(filter(spec.admits, spec.landmarks()), key=Version, default="")
 
 
 def described(text: str) -> str:
@@ -153,10 +136,6 @@ def is_version(text: str) -> bool:
         return bool(re.match(r"\d", text)) and Version(text) is not None
     except (InvalidVersionError, TypeError, ValueError):
         return False
-
-
-def _ordered(versions: Iterable[str]) -> list[str]:
-    return sorted(versions, key=Version)
 
 
 def newest(versions: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ from pin_audit.bump_context import (
 from pin_audit.facts import Requirement, Submodule, UpstreamArchs
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import Line
-from pin_audit.rows import cuda_of_wheel, is_optional
+from pin_audit.rows import cuda_of_wheel, is_optional, of_nvidia
 from pin_audit.versions import Spec, within
 
 _BUILD = re.compile(
@@ -42,19 +42,13 @@ _URL = re.compile(
 )
 _SHA256 = re.compile(r"\b[0-9a-f]{64}\b")
 _SHA256_OF = re.compile(r"""^\s*(?:-\s+)?sha256:\s*["']?(\S+.*?)["']?\s*(?:#.*)?$""")
-#: Why the sha256 of a source is not looked up.
-_FIXED_SOURCE = "its address (line {line}) has no version: check whether the new release takes another one"
-_UNREAD_ADDRESS = "its address (line {line}) cannot be read: compute the sha256 of the new one"
 _REVISION = re.compile(r"""^\s*(?:-\s+)?(?:rev|git_rev):\s*["']?(\S.*?)["']?\s*(?:\s#.*)?$""")
 _COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
-_SECTION = re.compile(
-    r"^(?P<indent>\s*)(?:-\s+)?(?P<name>build|host|run|run_\w+|requires|by_name):\s*(?:#.*)?$"
-)
+_SECTION = re.compile(r"^\s*(?:-\s+)?(build|host|run|run_\w+|requires|by_name):\s*(?:#.*)?$")
+_BRANCH = re.compile(r"\s*(?:then|else):")
 #: Sections whose requirements hold where the package is installed.
 _INSTALLED = ("run", "run_constraints", "run_constrained")
 _HOST_NOTE = "for the build, upstream's build-system.requires decides, not the wheel"
-#: NVIDIA's names in requirements, and the extra of cuda-toolkit that requires the same (its METADATA, 13.0).
-_TOOLKIT, _OTHER_EXTRAS = "cuda-toolkit", {"runtime": "cudart"}
 #: A requirement whose version is a variable.
 _PINNED_VARIABLE = re.compile(r"[=~<>!]*\s*\$?\{\{\s*(\w+)\s*\}\}.*")
 _RENDERED = "scripts/test tests/integration/test_render_*.py -k kept --renew-names"
@@ -80,15 +74,21 @@ class Bump(Struct, frozen=True, kw_only=True):
 
 def collect(context: BumpContext) -> Bump:
     """Return all changes for the new version."""
+    old, new = context.old, context.new
     steps = (_versions, _hashes, _commits, _requirements, _pythons, _cuda, _patches, _submodules, _generated)
     changes = [change for step in steps for change in step(context)]
     return Bump(
         package=context.request.target.package,
-        old=context.old.version,
-        new=context.new.version,
-        commit=context.new.commit,
+        old=old.version,
+        new=new.version,
+        commit=new.commit,
         changes=tuple(dict.fromkeys(changes)),
-        unread=(*context.old.unread, *context.new.unread),
+        unread=tuple(
+            f"{outcome.source} of {release.version}: {outcome.trouble}"
+            for release in (old, new)
+            for outcome in release.outcomes
+            if outcome.applies and outcome.trouble
+        ),
     )
 
 
@@ -106,7 +106,7 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
     """Yield the sha256 of each source. It is looked up if the version is in the address, in the lines above it."""
     new, package, before = context.new.version, context.request.target.package, ""
     urls: list[str] = []
-    address = 0
+    address: int | str = "?"
     for line in context.recipe:
         if match := _URL.match(line.text):
             urls, address = [*(urls if _URL.match(before) else []), match[1] or match[2]], line.number
@@ -115,16 +115,12 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
             urls = [VARIABLE.sub(lambda word: values.get(word[1], word[1]), url) for url in urls]  # noqa: B023
             urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", package, url) for url in urls]
             urls = [url.replace(context.old.version, new) for url in urls]
-            dated = any(new in url for url in urls)
-            note = _FIXED_SOURCE if urls and not any("{{" in url for url in urls) else _UNREAD_ADDRESS
-            note = note.format(line=address or "?")
+            sha256 = SourcedValue("", f"its address (line {address}) has no version that can be read")
+            if any(new in url for url in urls):
+                sha256 = find_sha256(urls, context.request)
             for definition in context.definitions(line, match[1]):
                 if old := _SHA256.search(definition.text):
-                    if dated:
-                        sha256 = find_sha256(urls, context.request)
-                        yield from context.set_value("sha256", [definition], old[0], sha256)
-                    elif provider_of(definition) != "debian":
-                        yield change(definition, "sha256", PERSON, old[0], note=note)
+                    yield from context.set_value("sha256", [definition], old[0], sha256)
             urls = []
         before = line.text
 
@@ -149,24 +145,17 @@ def _commits(context: BumpContext) -> Iterator[Change]:
 def _requirements(context: BumpContext) -> Iterator[Change]:
     """Yield the lines whose requirement differs between the old and the new wheel.
 
-    A wheel's METADATA says what the installed package needs, so only lines of ``run`` can be certain. A line counts
-    only if the recipe, rendered for the new version, has its requirement: other branches stay as they are.
+    NVIDIA's packages that only one of them requires are left out: cuda-toolkit may require them as well.
     """
     was, now = _by_row(context.old), _by_row(context.new)
-    extras = {extra for fact in now.values() if fact.name == _TOOLKIT for extra in fact.extras}
     for row in dict.fromkeys((*now, *was)) if was and now else ():
         before, after = was.get(row), now.get(row)
         if row in ("python", "cuda-version") or (before and after and before.value == after.value):
             continue
-        asked = [
-            (line, spec)
-            for line, spec in lines_of(context.recipe, row)
-            if _is_taken(line, row, spec, context)
-        ]
+        asked = lines_of(context.recipe, row)
         if before and after:
-            for line, spec in asked:
-                yield from _compare(row, before.value, after, line, spec, context)
-        elif (fact := after or before) and bool(asked) != bool(after) and not _is_in_toolkit(fact, extras):
+            yield from _compare(row, before.value, after, asked, context)
+        elif (fact := after or before) and bool(asked) != bool(after) and not of_nvidia(fact):
             line = asked[0][0] if asked else Line(context.recipe[0].file, 0, "")
             note = (
                 "the wheel requires it, the recipe does not" if after else "the wheel no longer requires it"
@@ -180,12 +169,6 @@ def _by_row(release: Release) -> dict[str, Requirement]:
     return {names().by_distribution(fact.name): fact for fact in facts}
 
 
-def _is_in_toolkit(fact: Requirement, extras: Iterable[str]) -> bool:
-    """Whether the new wheel requires a library through an extra of cuda-toolkit."""
-    word = re.sub(r"^nvidia-(?:cuda-)?|-cu\d+$", "", fact.name)
-    return _OTHER_EXTRAS.get(word, word) in extras
-
-
 def lines_of(recipe: Iterable[Line], row: str) -> list[tuple[Line, str]]:
     """Return the recipe's lines that require a row of name_map.yaml, each with the constraint."""
     # `-` and `_` are the same in Python's names
@@ -194,67 +177,63 @@ def lines_of(recipe: Iterable[Line], row: str) -> list[tuple[Line, str]]:
     return [(line, match[1] or "") for line in recipe if (match := asked.search(line.text))]
 
 
-def _is_taken(line: Line, row: str, spec: str, context: BumpContext) -> bool:
-    """Whether the recipe for the new version has a line's requirement; True if it cannot be rendered."""
-    specs = context.rendered.get(line.file)
-    if specs is None or "{" in spec:
-        return True
-    plain = (spec or "*").replace(" ", "")
-    own = {
-        value.replace(" ", "") for name in (row, *names().entry(row).conda) for value in specs.get(name, ())
-    }
-    return plain in own or (not spec and bool(own))  # a bare name takes the config's pin
-
-
 def _compare(
-    row: str, was: str, now: Requirement, line: Line, spec: str, context: BumpContext
+    row: str, was: str, now: Requirement, asked: Sequence[tuple[Line, str]], context: BumpContext
 ) -> Iterator[Change]:
-    """Yield the change of a line whose requirement both wheels have, but not equally."""
+    """Yield the changes of lines whose requirement both wheels have, but not equally.
+
+    A wheel's METADATA says what the installed package needs, so only lines of ``run`` can be certain, outside branches.
+    A branch stays as it is if another one of its section already has the new requirement.
+    """
     exact, old, source = now.value.lstrip("=~<>!"), was.lstrip("=~<>!"), place_of(now.where)
-    if "{" in spec:
-        if variable := _PINNED_VARIABLE.fullmatch(spec):
-            lines = context.values(variable[1], old)
-            yield from context.set_value(row, lines, old, SourcedValue(exact, source))
-        return
-    kind, note = PERSON, ""
-    if section_of(line, context.recipe) not in _INSTALLED:
-        if spec != was and (spec or now.value.startswith("==")):
-            return
-        note = _HOST_NOTE
-    elif spec == was:
-        if now.value.startswith(("==", "~=")) or within(Spec(now.value), Spec(was)):
-            kind = CERTAIN
-        else:
-            note = "the new wheel also accepts other versions"
-    elif now.value.startswith("==") and (not spec or Spec(spec).admits(exact) or not Spec(spec).admits(old)):
-        return
-    elif spec != now.value:
-        note = f"the old wheel required {was}"
-    else:
-        return
-    yield change(line, row, kind, spec, now.value, source, note)
+    pinned = now.value.startswith("==")
+    found = []
+    done = set()
+    for line, spec in asked:
+        place = section_of(line, context.recipe)
+        variable = _PINNED_VARIABLE.fullmatch(spec)
+        if variable is not None:
+            values = context.values(variable[1], old)
+            yield from context.set_value(row, values, old, SourcedValue(exact, source))
+        elif "{" not in spec:
+            fits = Spec(spec).admits(exact) if pinned else within(Spec(spec), Spec(now.value))
+            done |= {place} if fits else set()
+            found += [] if fits else [(line, spec, *place)]
+    for line, spec, section, branch in found:
+        installed = section in _INSTALLED
+        if (branch and (section, branch) in done) or (not installed and spec not in ("", was)):
+            continue
+        stricter = now.value.startswith(("==", "~=")) or within(Spec(now.value), Spec(was))
+        kind = CERTAIN if installed and not branch and spec == was and stricter else PERSON
+        note = f"the old wheel required {was}" if installed else _HOST_NOTE
+        yield change(line, row, kind, spec, now.value, source, "" if kind == CERTAIN else note)
 
 
-def section_of(line: Line, recipe: Sequence[Line]) -> str:
-    """Return the section of a requirement's line: ``host``; empty if there is none above it."""
-    indent = len(line.text) - len(line.text.lstrip())
-    above = [other for other in recipe if other.file == line.file and other.number < line.number]
+def section_of(line: Line, recipe: Sequence[Line]) -> tuple[str, bool]:
+    """Return the section of a requirement's line, ``host``, or an empty string, and whether it is in a branch."""
+    indent, branch = len(line.text), False
+    above = [other for other in recipe if other.file == line.file and other.number <= line.number]
     for other in reversed(above):
-        match = _SECTION.match(other.text)
-        if match and len(match["indent"]) <= indent:
-            return match["name"]
-    return ""
+        here = len(other.text) - len(other.text.lstrip())
+        if other.text.strip() and here <= indent:
+            match = _SECTION.match(other.text)
+            if match:
+                return match[1], branch
+            branch = branch or _BRANCH.match(other.text) is not None
+            indent = here
+    return "", branch
 
 
 def _pythons(context: BumpContext) -> Iterator[Change]:
     """Yield the changes of Requires-Python, and the matrix's Pythons that the new one excludes."""
-    new, old = context.new.requires_python, context.old.requires_python
-    for line, spec in lines_of(context.recipe, "python"):
-        if new.value and spec == old.value != new.value:
-            yield change(line, "python", CERTAIN, spec, new.value, new.source)
-    if new.value and new.value != old.value:
-        of_wheels = context.values("torch_requires_python", old.value)
-        yield from context.set_value("Requires-Python", of_wheels, old.value, new)
+    old, new = (_by_row(release).get("python") for release in (context.old, context.new))
+    if new is None:
+        return
+    was, source = old.value if old else "", place_of(new.where)
+    if new.value != was:
+        lines = [line for line, spec in lines_of(context.recipe, "python") if spec == was]
+        lines += context.values("torch_requires_python", was)
+        yield from context.set_value("Requires-Python", lines, was, SourcedValue(new.value, source))
     here: dict[str, Line] = {}
     for line in context.matrix:
         if line.key == "python" and provider_of(line) != "debian" and line.value:
@@ -263,26 +242,22 @@ def _pythons(context: BumpContext) -> Iterator[Change]:
     for python, line in here.items():
         if not Spec(new.value).admits(f"{python.removesuffix('t')}.99"):
             note = "remove it from conda-forge's rows, with the values zipped with python"
-            yield change(line, "python", PERSON, line.value, "", f"{new.source}: {new.value}", note)
+            yield change(line, "python", PERSON, line.value, "", f"{source}: {new.value}", note)
 
 
 def _cuda(context: BumpContext) -> Iterator[Change]:
-    """Yield the CUDA versions that upstream's wheels gain or lose."""
-    old, new = (cuda_of_wheel(release.all(Requirement)) for release in (context.old, context.new))
+    """Yield the CUDA versions of conda-forge's configs if upstream ships others."""
     here = {
         line.value: line
         for line in context.matrix
         if line.key == "cuda_compiler_version" and re.match(r"\d", line.value)
         if provider_of(line) not in ("debian", "wheel")
     }
-    if old and new and old != new and here and new not in here:
-        note = f"CUDA of upstream's wheels; the configs have {', '.join(here)}; conda-forge's pinning decides"
-        yield change(next(reversed(here.values())), "CUDA", PERSON, old, new, "", note)
-    shipped = sorted({cuda for fact in context.new.all(UpstreamArchs) for cuda in fact.holds.cuda})
-    for cuda, line in here.items():
-        if shipped and cuda not in shipped:
-            note = f"upstream ships {', '.join(shipped)}; conda-forge's pinning decides"
-            yield change(line, "CUDA", PERSON, cuda, "", "", note)
+    shipped = {cuda for fact in context.new.all(UpstreamArchs) for cuda in fact.holds.cuda}
+    shipped |= {cuda_of_wheel(context.new.all(Requirement))} - {""}
+    if here and shipped and shipped != here.keys():
+        values = ", ".join(sorted(here)), ", ".join(sorted(shipped))
+        yield change(next(iter(here.values())), "CUDA", PERSON, *values, "", "conda-forge's pinning decides")
 
 
 def _patches(context: BumpContext) -> Iterator[Change]:

@@ -10,12 +10,12 @@ import msgspec
 
 from groundwork.errors import UsageError
 from groundwork.result import Result
-from megabuild.configs.config import Config, recipe_of
+from megabuild.configs.config import Config
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit import feedstock
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, escape, table
 from pin_audit.bump import Bump, collect
-from pin_audit.bump_context import BumpContext, Change, read_releases, rendered_requirements
+from pin_audit.bump_context import BumpContext, read_releases
 from pin_audit.command import AuditOptions, Session
 from pin_audit.recipe_lines import Line, read_lines
 from pin_audit.services import Tell
@@ -24,6 +24,7 @@ from pin_audit.targets import find, packages
 
 _WHEEL = "recipe/wheel/recipe.yaml"
 _WITHOUT_EFFECT = ("release", "every", "write", "fail_on", "upstream", "ref", "snapshot")
+_LONG_HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{24,}$")
 _VERSION = re.compile(r"""^\s*(?:\{%-?\s*set\s+)?version\s*[:=]\s*["']?(\d[\w.+-]*)["']?""")
 
 
@@ -44,22 +45,20 @@ def _markdown(bump: Bump) -> str:
     commit = f" ({bump.commit[:10]})" if bump.commit else ""
     heads = ("location", "topic", bump.old, bump.new, "kind", "reason")
     rows = [
-        list(map(escape, _row(change))) for change in sorted(bump.changes, key=lambda change: change.kind)
+        [
+            escape(f"{change.file}:{change.line}" if change.line else change.file),
+            escape(change.topic),
+            *(escape(_LONG_HASH.sub(r"\1…", text)) for text in (change.old, change.new)),
+            change.kind,
+            escape("; ".join(filter(None, (change.source, change.note)))),
+        ]
+        for change in sorted(bump.changes, key=lambda change: change.kind)
     ]
     parts = [f"## {bump.package} {bump.old} to {bump.new}{commit}", table(heads, rows)]
     if bump.unread:
         parts.append("Not read now, so changes may be missing:")
         parts.append("\n".join(f"* {escape(text)}" for text in bump.unread))
     return "\n\n".join(parts) + "\n"
-
-
-def _row(change: Change) -> tuple[str, ...]:
-    place = f"{change.file}:{change.line}" if change.line else change.file
-    old, new = (
-        f"{text[:16]}…" if re.fullmatch("[0-9a-f]{40,}", text) else text for text in (change.old, change.new)
-    )
-    why = "; ".join(filter(None, (change.source, change.note)))
-    return place, change.topic, old, new, change.kind, why
 
 
 def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
@@ -80,32 +79,12 @@ def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
         raise UsageError(f"{recipe[0].file}: already at {old}", "pass another version, or: --bump newest")
     requests = session.request(package, old, local=False), session.request(package, version)
     before, after = read_releases(requests)
-    key = package.key if own else ""
-    rendered = {
-        file: rendered_requirements(
-            root / file,
-            [
-                config
-                for config in session.configs
-                if not own or _has_recipe(root, config, file, packages()[0].recipe)
-            ],
-            key, version, old,
-        )
-        for file in dict.fromkeys(line.file for line in recipe)
-    }  # fmt: skip
     return collect(
         BumpContext(
-            root=root, request=requests[1], old=before, new=after, recipe=recipe, matrix=matrix, key=key,
-            rendered=rendered,
+            root=root, request=requests[1], old=before, new=after, recipe=recipe, matrix=matrix,
+            key=package.key if own else "",
         )
     )  # fmt: skip
-
-
-def _has_recipe(root: Path, config: Config, file: str, main: str) -> bool:
-    """Whether a config of this repository takes a recipe: PyTorch's wheels have one of their own."""
-    if file == _WHEEL:
-        return recipe_of(root, config) == root.absolute() / file
-    return config.follows_conda_forge or file != main
 
 
 def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:

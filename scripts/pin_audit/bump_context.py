@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -13,13 +12,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from groundwork.errors import AuditError, ConfigError, MegabuildError
-from megabuild.configs.config import Config
+from groundwork.errors import MegabuildError
 from megabuild.configs.overrides import TARBALLS
-from megabuild.configs.render import render
 from pin_audit import snapshots
 from pin_audit.facts import Fact, Requirement, SourceOutcome, TagCommit, Where
-from pin_audit.meta_yaml import needs
 from pin_audit.recipe_lines import Line
 from pin_audit.request import AuditRequest
 from pin_audit.rows import cuda_of_wheel
@@ -29,8 +25,6 @@ from pin_audit.sources.wheel_metadata import files_of
 CERTAIN, PERSON = "certain", "for a person"
 _ASSET = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/([^/]+)/([^/?#]+)")
 VARIABLE = re.compile(r"\$?\{\{\s*(\w+)\s*\}\}")
-#: The requirements of a recipe rendered for the new version; None if it cannot be rendered.
-Rendered = Mapping[str, frozenset[str]] | None
 Kind = TypeVar("Kind", bound=Fact)
 
 
@@ -54,21 +48,9 @@ class Release:
         return [fact for fact in facts if isinstance(fact, kind)]
 
     @property
-    def unread(self) -> list[str]:
-        """The sources that could not be read, or were replaced by a snapshot, with the reason."""
-        troubled = [outcome for outcome in self.outcomes if outcome.applies and outcome.trouble]
-        return [f"{outcome.source} of {self.version}: {outcome.trouble}" for outcome in troubled]
-
-    @property
     def commit(self) -> str:
         """The commit of its tag, or an empty string."""
         return next((fact.value for fact in self.all(TagCommit)), "")
-
-    @property
-    def requires_python(self) -> SourcedValue:
-        """The wheel's Requires-Python: ``>=3.11``."""
-        facts = (fact for fact in self.all(Requirement) if fact.name == "python")
-        return next((SourcedValue(fact.value, place_of(fact.where)) for fact in facts), SourcedValue(""))
 
 
 def read_releases(requests: Sequence[AuditRequest]) -> list[Release]:
@@ -121,39 +103,6 @@ def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
     return SourcedValue("", reason)
 
 
-def rendered_requirements(recipe: Path, configs: Sequence[Config], key: str, new: str, old: str) -> Rendered:
-    """Render a recipe for the version ``new``; return its specs by name, ``*`` for any version.
-
-    `key`: the config's key with the version; empty if the recipe itself has it.
-    """
-    found: dict[str, set[str]] = {}
-    try:
-        for spec in _specs(recipe, configs, key, new, old):
-            name, _, value = spec.strip().partition(" ")
-            found.setdefault(name, set()).add(value or "*")
-    except (AuditError, ConfigError, OSError, UnicodeError):
-        return None
-    return {name: frozenset(specs) for name, specs in found.items()} or None
-
-
-def _specs(recipe: Path, configs: Sequence[Config], key: str, new: str, old: str) -> Iterator[str]:
-    text = recipe.read_text(encoding="utf-8")
-    if not key:
-        text = re.sub(rf"(version\s*[:=]\s*[\"']?){re.escape(old)}\b", rf"\g<1>{new}", text)
-    if recipe.name == "meta.yaml":
-        for config in configs:
-            yield from (need.spec for need in needs(text, config))
-        return
-    with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
-        copy = Path(folder, "recipe.yaml")
-        copy.write_text(text, encoding="utf-8")
-        for config in configs:
-            variant = {**config.variant, **({key: (new,)} if key else {})}
-            for package in render(replace(config, variant=variant), copy if not key else recipe):
-                yield from (*package.staging_build, *package.staging_host, *package.build)
-                yield from (*package.host, *package.run, *package.constraints)
-
-
 class Change(Struct, frozen=True):
     """One change for another version."""
 
@@ -190,7 +139,6 @@ class BumpContext:
     new: Release
     recipe: tuple[Line, ...]  #: of the package's recipes, the main one first
     matrix: tuple[Line, ...] = ()
-    rendered: Mapping[str, Rendered] = field(default_factory=dict)  #: by file: for the new version
     key: str = ""  #: the key in conda_build_config.yaml with the version; empty for other feedstocks
 
     def values(self, key: str, value: str) -> list[Line]:

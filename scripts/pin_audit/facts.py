@@ -170,8 +170,6 @@ class Requirement(Fact, frozen=True, kw_only=True, tag="requirement"):
 
     who, column = "wheel", "upstream"
 
-    extras: tuple[str, ...] = ()
-
 
 class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
     """A version that upstream's CI builds or tests with; ``what`` is its role: ``of the wheels``."""

@@ -90,19 +90,14 @@ def test_without_separate_metadata_the_end_of_the_wheel_is_read(
         assert all(asked for path, asked in site.asked if path.endswith(".whl")), "read without Range"
 
 
-def test_what_platforms_do_not_share_is_told_apart(pip: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_wheel_for_linux_64_is_read(pip: SimpleNamespace, tmp_path: Path) -> None:
     answers = {
-        f"{LINUX}.metadata": metadata("numpy", "cuda==13"),
-        f"{MAC}.metadata": metadata("numpy", "metal>=4", "metal>=4"),
+        f"{LINUX}.metadata": metadata("numpy", "cuda==13", "numpy"),
+        f"{MAC}.metadata": metadata("metal"),
     }
-    with index(pip, page(LINUX, MAC), **answers):
+    with index(pip, page(MAC, LINUX, LINUX.replace("1.2-", "1.2+cpu-")), **answers):
         outcome = read(request(services(tmp_path)))
-    assert values(outcome) == [
-        ("numpy", "*", ""),
-        ("cuda", "==13", "linux-64"),
-        ("metal", ">=4", "osx-arm64"),
-    ]
-    assert MAC in outcome.facts[2].where.file
+    assert values(outcome) == [("numpy", "*", ""), ("cuda", "==13", "")]
 
 
 def test_requires_python_and_the_tags_of_all_wheels_are_read(pip: SimpleNamespace, tmp_path: Path) -> None:

@@ -1,15 +1,14 @@
 """Requires-Dist and Requires-Python of upstream's wheels, from the index's metadata file or the end of the wheel.
 
-The audit reads one wheel of a version per platform: for CPython 3.12, else abi3, else pure, else any other. If
-platforms differ in a requirement, the fact names those that have it. Extensions are on PyG's own index.
+The audit reads one wheel of a version, preferably without a local version, for linux-64 and CPython 3.12: markers say
+what other platforms require. Extensions are on PyG's own index.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,7 +19,7 @@ from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import Version
 
 from groundwork import redact
-from groundwork.errors import AuditError, MegabuildError
+from groundwork.errors import AuditError
 from groundwork.network.client import Answer, Client
 from groundwork.network.index import (
     PYG_INDEX,
@@ -36,17 +35,6 @@ from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 
 _ABIS = ("cp312", "abi3", "none")  # the ABIs of the wheel that is read
-#: conda's platforms with patterns of wheels' platform tags, in reading order; musllinux has no platform.
-_PLATFORMS = {
-    "linux-64": r"(many)?linux.*_x86_64",
-    "linux-aarch64": r"(many)?linux.*_aarch64",
-    "osx-arm64": r"macosx_.*_(arm64|universal2)",
-    "osx-64": r"macosx_.*_x86_64",
-    "win-64": r"win_amd64",
-    "noarch": r"any",
-}
-#: The requirements of a wheel's METADATA, and their location.
-_Metadata = tuple[Sequence[str], Where]
 
 
 def read(request: AuditRequest) -> SourceOutcome:
@@ -61,24 +49,11 @@ def read(request: AuditRequest) -> SourceOutcome:
     if not fitting:
         reason = f"{target.wheel} {target.version}: no wheel; the newest version is {_newest(wheels)}"
         raise AuditError(reason, "pass a published version: --release X")
-    chosen = _one_per_platform(fitting, {config.platform for config in request.configs})
-    found: dict[str, _Metadata] = {}
-    troubles: list[str] = []
-
-    def read_one(platform: str) -> None:
-        try:
-            found[platform] = _metadata(chosen[platform], request, client)
-        except MegabuildError as error:
-            troubles.append(f"{platform}: {error.message}")
-
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        list(pool.map(read_one, chosen))
-    found = {platform: found[platform] for platform in chosen if platform in found}
-    facts: list[Requirement | CiPin] = _facts(found)
-    if found and (pythons := _pythons(fitting)):
-        where = next(iter(found.values()))[1]
+    requirements, where = _metadata(min(fitting, key=_rank), request, client)
+    facts: list[Requirement | CiPin] = [_parse(text, where) for text in dict.fromkeys(requirements)]
+    if pythons := _pythons(fitting):
         facts.append(CiPin(name="python", what="of the wheels", value=pythons, where=where))
-    return SourceOutcome(facts=tuple(facts), trouble="; ".join([*problems, *sorted(troubles)]))
+    return SourceOutcome(facts=tuple(facts), trouble="; ".join(problems))
 
 
 def newest_version(request: AuditRequest) -> str:
@@ -139,28 +114,15 @@ def _pythons(files: Sequence[File]) -> str:
     return ", ".join(f"3.{minor}{free}" for minor, free in pythons)
 
 
-def _one_per_platform(files: Sequence[File], platforms: Collection[str]) -> dict[str, File]:
-    """Return the wheel to read for each platform, preferably without a local version and for CPython 3.12.
-
-    Wheels for other platforms than `platforms` count only if there are none for these.
-    """
-
-    def rank(file: File) -> tuple[str, int, str]:
-        abis = [_ABIS.index(tag.abi) for tag in file.tags if tag.abi in _ABIS]
-        return file.version.local or "", min(abis, default=len(_ABIS)), file.name
-
-    chosen: dict[str, File] = {}
-    for file in sorted(files, key=rank):
-        for platform, pattern in _PLATFORMS.items():
-            if any(re.fullmatch(pattern, tag.platform) for tag in file.tags):
-                chosen.setdefault(platform, file)
-    ordered = {platform: chosen[platform] for platform in _PLATFORMS if platform in chosen}
-    ours = {platform: file for platform, file in ordered.items() if platform in {*platforms, "noarch"}}
-    return ours if platforms and ours else ordered
+def _rank(file: File) -> tuple[str, bool, int, str]:
+    """Return the sort key of a wheel: the first one is read."""
+    abis = [_ABIS.index(tag.abi) for tag in file.tags if tag.abi in _ABIS]
+    elsewhere = not any(re.fullmatch(r"(many)?linux.*_x86_64|any", tag.platform) for tag in file.tags)
+    return file.version.local or "", elsewhere, min(abis, default=len(_ABIS)), file.name
 
 
-def _metadata(file: File, request: AuditRequest, client: Client) -> _Metadata:
-    """Return the metadata of a wheel on an index, or on this machine."""
+def _metadata(file: File, request: AuditRequest, client: Client) -> tuple[Sequence[str], Where]:
+    """Return the requirements of a wheel on an index, or on this machine, and their location."""
 
     def make() -> bytes:
         has_file = file.metadata  # the index offers METADATA as a file of its own (PEP 658)
@@ -195,30 +157,15 @@ def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
     return [*([f"python {python}"] if python else []), *raw.get("requires_dist", [])]
 
 
-def _facts(found: Mapping[str, _Metadata]) -> list[Requirement | CiPin]:
-    """Return one fact per requirement of any wheel, in the order of the first wheel."""
-    places: dict[str, list[tuple[str, Where]]] = {}
-    for platform, (requirements, where) in found.items():
-        for text in requirements:
-            places.setdefault(text, []).append((platform, where))
-    facts: list[Requirement | CiPin] = []
-    for text, having in places.items():
-        platforms = tuple(dict.fromkeys(platform for platform, _ in having))
-        platforms = platforms if len(platforms) < len(found) else ()
-        where = having[0][1]
-        try:
-            known = Parsed(text)
-        except InvalidRequirement:
-            name, trouble = text.split()[0].rstrip(";"), f"'{text}' is not a valid requirement"
-            facts.append(
-                Requirement(name=name, holds=Scope(platforms=platforms), where=where, trouble=trouble)
-            )
-            continue
-        value = f"@ {known.url}" if known.url else str(known.specifier) or "*"
-        holds = Scope(platforms=platforms, marker=str(known.marker or ""))
-        name, extras = canonicalize_name(known.name), tuple(sorted(known.extras))
-        facts.append(Requirement(name=name, value=value, holds=holds, where=where, extras=extras))
-    return facts
+def _parse(text: str, where: Where) -> Requirement:
+    try:
+        known = Parsed(text)
+    except InvalidRequirement:
+        trouble = f"'{text}' is not a valid requirement"
+        return Requirement(name=text.split()[0].rstrip(";"), where=where, trouble=trouble)
+    value = f"@ {known.url}" if known.url else str(known.specifier) or "*"
+    holds = Scope(marker=str(known.marker or ""))
+    return Requirement(name=canonicalize_name(known.name), value=value, holds=holds, where=where)
 
 
 READERS = {"wheel_metadata": read}

@@ -190,8 +190,6 @@ class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
     column = "recipe"
 
     sections: tuple[str, ...] = ()
-    #: Whether the recipe's own conda_build_config.yaml sets the value.
-    chosen: bool = False
     rendered: bool = False  #: whether a feedstock's rendered configs, not its recipe, set the value
 
 

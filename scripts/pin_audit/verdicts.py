@@ -38,7 +38,7 @@ from pin_audit.versions import Spec, common, lowest, pin, side, within
 
 #: A verdict, the recipe's constraint that it concerns (or None), and the configs for which it holds.
 _Problem = tuple[Verdict, Constraint | None, frozenset[str]]
-_RERENDER = "rerender the feedstock: conda-smithy rerender"
+_RERENDER = "unless recipe/conda_build_config.yaml sets it, rerender the feedstock: conda-smithy rerender"
 
 
 def judge(row: AuditRow, target: AuditTarget) -> Verdict:
@@ -192,8 +192,6 @@ def _against_pins(row: AuditRow, request: Constraint, values: Sequence[str]) -> 
         return None
     ours = f"the rendered configs have {request.text}" if fact.rendered else _recipe(request.text)
     both, todo = f"{ours}, conda-forge pins {texts}", _RERENDER if fact.rendered else _follow(texts)
-    if fact.chosen:
-        todo = f"keep the feedstock's own value, or use the pin, {texts}"
     if "host" in fact.sections and not fact.rendered:
         return _conflict(both, todo)
     floor = lowest(request.spec)  # empty if the constraint admits no version

@@ -236,21 +236,6 @@ def test_a_rendering_behind_the_pin_is_no_conflict(name: str) -> None:
     assert row(name, asks(name, "14.*"), pinned(key, "15")).verdict.status is Status.CONFLICT
 
 
-def test_a_value_of_the_feedstocks_own_config_is_its_choice(tmp_path: Path) -> None:
-    root = make(tmp_path, META)
-    (root / "recipe" / "conda_build_config.yaml").write_text(
-        "# wants it\nc_compiler_version:\n- '14'  # [linux]\n"
-    )
-    facts = rendered_pins(root, tmp_path)
-    (gcc,) = [fact for fact in facts if fact.name == "gcc"]
-    assert (gcc.rendered, gcc.chosen) == (False, True)
-    assert (gcc.where.file, gcc.where.line) == ("recipe/conda_build_config.yaml", 3)
-    ask = structs.replace(asks("gcc", "14.*", sections=("build", "host")), chosen=True)
-    found = row("gcc", ask, pinned("c_compiler_version", "15"))
-    assert "rerender" not in found.verdict.todo
-    assert "own value" in found.verdict.todo
-
-
 def test_a_name_has_one_row_whatever_its_dashes(tmp_path: Path) -> None:
     found = audit(wheel("prometheus-client", ">=0.18.0"), asks("prometheus_client", ">=0.18.0"))
     assert [(one.name, one.verdict.status) for one in found.rows] == [("prometheus_client", Status.IN_STEP)]

@@ -16,7 +16,7 @@ from megabuild.configs.matrix import MATRIX_FILE
 from megabuild.configs.render import PlannedPackage, render
 from pin_audit.facts import RecipeArchs, RecipeCommit, RecipePin, Scope, SourceOutcome, Where, split_archs
 from pin_audit.meta_yaml import needs
-from pin_audit.recipe_lines import git_lines, key_lines, place, read_lines, read_text, requirement_lines
+from pin_audit.recipe_lines import git_lines, key_lines, place, read_text, requirement_lines
 from pin_audit.request import AuditRequest
 from pin_audit.targets import packages
 
@@ -38,50 +38,33 @@ def read(request: AuditRequest) -> SourceOutcome:
     needs_of_configs = (
         _of_meta_yaml(text, request) if recipe.name == "meta.yaml" else _of_recipe(recipe, request, troubles)
     )
-    alike: dict[tuple[str, str], list[tuple[str, str, Where, list[tuple[str, str]]]]] = {}
+    alike: dict[tuple[str, str], list[tuple[str, str, Where, bool]]] = {}
     for config, section, spec, where in needs_of_configs:
         name, _, value = spec.strip().partition(" ")
-        keys = _keys(config, name, value) if request.foreign and f"{name} {value}" not in text else []
-        alike.setdefault((name, value or "*"), []).append((config.name, section, where, keys))
-    own = own_values(recipe, request) if request.foreign else {}
+        rendered = request.foreign and f"{name} {value}" not in text and _is_rendered(config, name, value)
+        alike.setdefault((name, value or "*"), []).append((config.name, section, where, rendered))
     facts = []
     for (name, value), having in alike.items():
-        configs, sections, places, keys_of_configs = zip(*having, strict=True)
-        chosen = next((own[key] for keys in keys_of_configs for key in keys if key in own), None)
+        configs, sections, places, rendered_in = zip(*having, strict=True)
         facts.append(
             RecipePin(
                 name=name,
                 value=value,
                 holds=Scope(configs=tuple(dict.fromkeys(configs))),
-                where=chosen or places[0],
+                where=places[0],
                 sections=tuple(sorted({*sections})),
-                rendered=all(keys_of_configs) and chosen is None,
-                chosen=chosen is not None,
+                rendered=all(rendered_in),
             )
         )
     facts.sort(key=lambda fact: (fact.name, fact.value, fact.holds.configs))
     return SourceOutcome(facts=tuple(facts), trouble="; ".join(troubles))
 
 
-def own_values(recipe: Path, request: AuditRequest) -> dict[tuple[str, str], Where]:
-    """Return the values that a feedstock's own conda_build_config.yaml sets, by key and version, with their lines."""
-    path = recipe.with_name(MATRIX_FILE)
-    lines = read_lines(path, request.root) if path.is_file() else ()
-    return {
-        (line.key, _version(line.value)): Where(file=line.file, line=line.number)
-        for line in lines
-        if line.value
-    }
-
-
-def _keys(config: Config, name: str, value: str) -> list[tuple[str, str]]:
-    """Return a rendered config's keys with a requirement's version: its name, or that of a compiler's version."""
+def _is_rendered(config: Config, name: str, value: str) -> bool:
+    """Whether a rendered config has a requirement's version: for its name, or for a compiler."""
     versions = (key for key in config.variant if key.endswith(("_compiler_version", "_stdlib_version")))
-    keys = sorted({name.replace("-", "_"), *versions})
-    version = _version(value)
-    return [
-        (key, version) for key in keys if version and version in map(_version, config.variant.get(key, ()))
-    ]
+    values = (value for key in (name.replace("-", "_"), *versions) for value in config.variant.get(key, ()))
+    return bool(_version(value)) and _version(value) in map(_version, values)
 
 
 def _version(value: str) -> str:

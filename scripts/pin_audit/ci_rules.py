@@ -25,7 +25,7 @@ class CiValue(NamedTuple):
 
     text: str  #: ``9.20.0.48``, ``7.5, 9.0``
     line: int  #: counted from 1
-    groups: Mapping[str, str]  #: conditions: ``cuda``, ``machine``, ``torch_version``
+    groups: Mapping[str, str] = {}  #: conditions: ``cuda``, ``machine``
 
 
 Reader = Callable[[str], Sequence[CiValue]]
@@ -42,27 +42,15 @@ class CiRule:
     packages: tuple[str, ...] = ("pytorch",)  #: packages whose trees have the file
 
 
-def lines(pattern: str, *, under: str = "") -> Reader:
-    """Return a reader of every line that matches a pattern: of its group ``value``, without quotes. It skips comments.
-
-    Other groups are conditions of the value, as are those of the nearest line above that matches `under`.
-    """
-
-    def groups_of(match: re.Match[str]) -> dict[str, str]:
-        return {name: text for name, text in match.groupdict().items() if text is not None}
+def lines(pattern: str) -> Reader:
+    """Return a reader of the group ``value``, without quotes, of every matching line that is no comment."""
 
     def read(text: str) -> Sequence[CiValue]:
-        values: list[CiValue] = []
-        heading: dict[str, str] = {}
-        for number, line in enumerate(text.splitlines(), start=1):
-            if line.lstrip().startswith("#"):
-                continue
-            if under and (above := re.search(under, line)):
-                heading = groups_of(above)
-            if match := re.search(pattern, line):
-                groups = {**heading, **groups_of(match)}
-                value = re.sub(r"[\"']", "", groups.pop("value", match[0]))
-                values.append(CiValue(text=value, line=number, groups=groups))
+        values = [
+            CiValue(text=re.sub(r"[\"']", "", match["value"]), line=number)
+            for number, line in enumerate(text.splitlines(), start=1)
+            if not line.lstrip().startswith("#") and (match := re.search(pattern, line))
+        ]
         if not values:
             raise NotInFile(f"no line matches {pattern!r}")
         return values
@@ -77,34 +65,26 @@ def literal(variable: str, *keys: str) -> Reader:
     versions only. A list or set of plain values becomes one comma-separated value.
     """
 
-    def evaluate(node: ast.expr) -> Any:
-        try:
-            return ast.literal_eval(node)
-        except _UNREADABLE as error:
-            raise NotInFile(f"{variable} is not a literal (line {node.lineno})") from error
-
-    def leaves(node: ast.expr, groups: dict[str, str], names: tuple[str, ...]) -> Iterator[CiValue]:
-        if not isinstance(node, ast.Dict):
-            value = evaluate(node)
+    def leaves(value: Any, line: int, groups: dict[str, str], names: tuple[str, ...]) -> Iterator[CiValue]:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if names[:1] != ("cuda",) or re.fullmatch(r"\d+\.\d+", str(key)):  # skips xpu, cpu
+                    yield from leaves(item, line, {**groups, **dict.fromkeys(names[:1], str(key))}, names[1:])
+        else:
             items = sorted(value) if isinstance(value, set) else value
             items = items if isinstance(items, (list, tuple)) else [items]
-            yield CiValue(text=", ".join(map(str, items)), line=node.lineno, groups=groups)
-            return
-        for key, item in zip(node.keys, node.values, strict=True):
-            text = str(evaluate(key)) if key is not None else ""
-            if text and (names[:1] != ("cuda",) or re.fullmatch(r"\d+\.\d+", text)):  # skips xpu, cpu
-                yield from leaves(item, {**groups, **dict.fromkeys(names[:1], text)}, names[1:])
+            yield CiValue(text=", ".join(map(str, items)), line=line, groups=groups)
 
     def read(text: str) -> Sequence[CiValue]:
         try:
-            module = ast.parse(text)
+            for statement in reversed(ast.parse(text).body):
+                if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+                    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                    if variable in map(ast.unparse, targets):
+                        value = ast.literal_eval(statement.value)
+                        return tuple(leaves(value, statement.lineno, {}, keys))
         except _UNREADABLE as error:
-            raise NotInFile(f"not valid Python ({error})") from error
-        for statement in reversed(module.body):
-            if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                if any(isinstance(target, ast.Name) and target.id == variable for target in targets):
-                    return tuple(leaves(statement.value, {}, keys))
+            raise NotInFile(f"{variable} cannot be read ({type(error).__name__})") from error
         raise NotInFile(f"no value assigned to {variable}")
 
     return read
@@ -121,7 +101,6 @@ _SHIPPED, _REQUIRED = "of the wheels", "required by the wheels"
 _TESTED, _BUILT_FOR = "in the image of tests", "wheels are built for"
 _NUMBERS = r"(?P<value>\d+(?:\.\d+)+)"
 _LIST = r"\[(?P<value>[^\]]+)\]"
-_PYG_CUDA = lines(rf'"cuda-version":\s*{_LIST}', under=r'"torch-version":\s*"(?P<torch_version>[^"]+)"')
 _TOOLS = ("cmake", "ninja", "packaging", "setuptools")
 
 PINS = (
@@ -130,7 +109,6 @@ PINS = (
     CiRule("python", _BUILT_FOR, _MATRIX, literal("FULL_PYTHON_VERSIONS")),
     CiRule("eigen", "fetched for the build", "third_party/eigen_pin.txt", lines(rf"^{_NUMBERS}\s*$")),
     *(CiRule(tool, _TESTED, _REQUIREMENTS, lines(rf"^{tool}=={_NUMBERS}")) for tool in _TOOLS),
-    CiRule("cuda", _SHIPPED, _PYG_MATRIX, _PYG_CUDA, _PYG),
     CiRule("pytorch", _BUILT_FOR, _PYG_MATRIX, lines(rf'"torch-version":\s*"{_NUMBERS}"'), _PYG),
     CiRule("python", _BUILT_FOR, "pyproject.toml", lines(r'^build = "(?P<value>cp[^"]+)"'), _PYG),
     CiRule("cuda", _SHIPPED, _EXTENSION_MATRIX, lines(rf"^\s+cuda-version:\s*{_LIST}"), _EXTENSIONS),

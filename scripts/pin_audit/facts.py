@@ -49,7 +49,6 @@ class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     configs: tuple[str, ...] = ()
     platforms: tuple[str, ...] = ()  #: conda's names
     cuda: tuple[str, ...] = ()  #: ``13.0``, ``13`` for all of 13.x, or ``None`` for builds without CUDA
-    torch: str = ""  #: the version of PyTorch
     marker: str = ""  #: of PEP 508
 
     def words(self, builds: Sequence[Build] = ()) -> str:
@@ -59,14 +58,13 @@ class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
             "CPU" if "None" in self.cuda else "",
             f"CUDA {', '.join(with_cuda)}" if with_cuda else "",
             ", ".join(self.platforms),
-            f"PyTorch {self.torch}" if self.torch else "",
             self.marker,
             config_words(self.configs, builds),
         ]
         return ", ".join(filter(None, parts))
 
     def matches(self, build: Build) -> bool:
-        """Whether a fact holds for a config, apart from markers and PyTorch's version."""
+        """Whether a fact holds for a config, apart from markers."""
         cuda = {build.cuda or "None", build.cuda.partition(".")[0] or "None"}
         return (
             (not self.configs or build.name in self.configs)

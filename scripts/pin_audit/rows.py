@@ -76,7 +76,6 @@ class AuditRow:
     use: str = ""
     decided_by: str = ""  #: the row that decides this one's version
     wheel_cuda: str = ""  #: the CUDA version of upstream's wheels
-    torch: str = ""  #: the PyTorch that an extension's recipe requires
     troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it has no facts
     verdict: Verdict = _NOT_JUDGED
 
@@ -127,7 +126,7 @@ def constraints_of(row: AuditRow) -> list[Constraint]:
     named = []
     for fact in row.all(*UPSTREAM):
         configs = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
-        if fact.trouble or not configs or (row.torch and fact.holds.torch not in ("", row.torch)):
+        if fact.trouble or not configs:
             continue
         hard = isinstance(fact, Requirement)
         if hard or re.match(r"\s*[<>=!~]", fact.value):

@@ -27,7 +27,6 @@ from pin_audit.rows import AuditRow, Status, Verdict, cuda_of_wheel, excludes
 from pin_audit.run_sources import OWN, SOURCES
 from pin_audit.targets import own_repositories
 from pin_audit.verdicts import judge
-from pin_audit.versions import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +85,6 @@ def tabulate(
         if outcome.applies and outcome.trouble and all(fact.trouble for fact in outcome.facts):
             troubles[outcome.source] = outcome.trouble
     wheel_cuda = cuda_of_wheel(facts)
-    torch = (
-        Spec(fact.value).exact for fact in facts if isinstance(fact, RecipePin) and fact.name == "pytorch"
-    )
-    own_torch = next(filter(None, torch), "")
     rows = []
     for name, draft in sorted(drafts.items(), key=lambda item: item[0].lower()):
         entry = names.entry(name)
@@ -102,7 +97,6 @@ def tabulate(
             use=_find_use(entry, draft, compiles=any(build.name for build in target.builds)),
             decided_by=entry.follows if entry.follows in drafts else "",
             wheel_cuda=wheel_cuda,
-            torch=own_torch,
             troubles=troubles,
         )
         verdict = judge(row, target)

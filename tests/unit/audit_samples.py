@@ -96,9 +96,9 @@ def vendors(path: str, value: str, commit: str = "", url: str = "") -> Submodule
     return Submodule(name=path, value=value, commit=commit, address=url)
 
 
-def ci_has(name: str, value: str, *cuda: str, torch: str = "") -> CiPin:
+def ci_has(name: str, value: str, *cuda: str) -> CiPin:
     """What upstream's CI has."""
-    return CiPin(name=name, value=value, holds=Scope(cuda=cuda, torch=torch))
+    return CiPin(name=name, value=value, holds=Scope(cuda=cuda))
 
 
 def pinned(name: str, value: str, *platforms: str, migration: str = "") -> GlobalPin:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from audit_trees import MATRIX, NEW, MemoryTree, about, request, values
 
-from pin_audit.ci_rules import NotInFile, Reader, lines, literal
+from pin_audit.ci_rules import NotInFile, lines, literal
 from pin_audit.facts import SourceOutcome, UpstreamArchs
 from pin_audit.request import LocalTree
 from pin_audit.sources import ci_pins
@@ -94,28 +94,22 @@ def test_pyg_lib_has_a_matrix(tmp_path: Path) -> None:
         "pyproject.toml": '[tool.cibuildwheel]\nbuild = "cp3{13,14}-*"\n',
     }
     outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package="pyg-lib", version="0.8.0"))
-    assert values(about(outcome, "cuda")) == {"PyTorch 2.13.0": "cpu, cu130", "PyTorch 2.12.0": "cpu"}
     assert [(f.value, f.where.line) for f in about(outcome, "pytorch")] == [("2.13.0", 3), ("2.12.0", 7)]
 
 
-def read(reader: Reader, text: str) -> list[tuple[str, int | None, dict[str, str]]]:
-    return [(v.text, v.line, dict(v.groups)) for v in reader(text)]
-
-
-def test_lines_leave_comments_out_and_know_what_they_stand_under() -> None:
-    reader = lines(r"numpy==(?P<value>\S+)", under=r"^(?P<python>\w+)\)")
-    text = "numpy==0\ncp31)\n  # numpy==1\n  numpy==2\ncp32)\n  numpy==3\n"
-    assert read(reader, text) == [("0", 1, {}), ("2", 4, {"python": "cp31"}), ("3", 6, {"python": "cp32"})]
+def test_lines_leave_comments_out() -> None:
+    values = lines(r"numpy==(?P<value>\S+)")("numpy==0\n  # numpy==1\n  'numpy==2'\n")
+    assert [(value.text, value.line) for value in values] == [("0", 1), ("2", 3)]
 
 
 @pytest.mark.parametrize(("text", "reason"), [
     ("W = 1", "no value assigned to V"), ("def f():\n    V = 1", "no value assigned to V"),
-    ("V = f()", "V is not a literal"), ("V = {'a': os.environ['b']}", "V is not a literal"),
-    ("V = (", "not valid Python"), ("V = " + "[" * 5000, "not valid Python"),
+    ("V = f()", "V cannot be read"), ("V = {'a': os.environ['b']}", "V cannot be read"),
+    ("V = (", "V cannot be read"), ("V = " + "[" * 5000, "V cannot be read"),
 ])  # fmt: skip
 def test_python_that_is_no_literal_is_not_executed(text: str, reason: str) -> None:
     with pytest.raises(NotInFile, match=reason):
-        read(literal("V", "k"), text)
+        literal("V", "k")(text)
 
 
 def test_a_local_tree_has_regular_files_and_follows_no_link(tmp_path: Path) -> None:

@@ -64,11 +64,7 @@ def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[st
 def _scope(value: CiValue) -> Scope:
     platform = _PLATFORMS.get(value.groups.get("machine", ""))
     cuda = value.groups.get("cuda", "")
-    return Scope(
-        platforms=(platform,) if platform else (),
-        cuda=(cuda,) if cuda else (),
-        torch=value.groups.get("torch_version", ""),
-    )
+    return Scope(platforms=(platform,) if platform else (), cuda=(cuda,) if cuda else ())
 
 
 READERS = {"ci_pins": read, "upstream_archs": read_archs}

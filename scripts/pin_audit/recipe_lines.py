@@ -1,15 +1,14 @@
-"""Find the line of a recipe or of conda_build_config.yaml from which a rendered value comes; both are read as text."""
+"""The lines of a recipe or of a conda_build_config.yaml, read as text, and the one that a rendered value comes from."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import AuditError, IntegrityError
-from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit.facts import Where
 from pin_audit.meta_yaml import names_of
 
@@ -19,13 +18,8 @@ _NEED = re.compile(r"""^\s+(?:-|then:|else:)\s+(?P<items>[a-z0-9_$"'\[][^#]*?)\s
 _GIT = re.compile(r"""\bgit:\s*["']?([^\s"',}]+)""")
 _REVISION = re.compile(r"""\b(rev|tag|branch):\s*["']?(\$\{\{[^}]*\}\}|[^\s"',}#]+)""")
 _PREFIXES = {"rev": "", "tag": "refs/tags/", "branch": "refs/heads/"}  # as the engine writes them out
-_EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}")
-_COMPILER = re.compile(r"""(compiler|stdlib)\(\s*["'](\w+)["']\s*\)""")
 _PIN = re.compile(r"""pin_(?:subpackage|compatible)\(\s*["']([\w.-]+)["']""")
 _LARGEST = 4 << 20  # bytes of a recipe or config
-
-#: For every key of conda_build_config.yaml, its values as text with the first line of each.
-Keys = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -91,15 +85,6 @@ def git_lines(recipe: Path, root: Path | None = None) -> Iterator[Line]:
             yield Line(line.file, line.number, line.text, value=value)
 
 
-def key_lines(root: Path) -> Keys:
-    """Return the keys of this repository's conda_build_config.yaml; empty for other feedstocks."""
-    keys: dict[str, dict[str, int]] = {}
-    for line in read_lines(root / MATRIX_FILE, root) if (root / MATRIX_FILE).is_file() else ():
-        if line.value:
-            keys.setdefault(line.key, {}).setdefault(line.value, line.number)
-    return keys
-
-
 def names_in(recipe: Path, root: Path | None = None) -> tuple[str, ...]:
     """Return the names of all packages that a recipe's requirements name in plain text. Raises AuditError."""
     if recipe.name == "meta.yaml":
@@ -108,33 +93,15 @@ def names_in(recipe: Path, root: Path | None = None) -> tuple[str, ...]:
     return tuple(sorted({word for word in words if re.fullmatch(r"[a-z0-9][\w.-]*", word)}))
 
 
-def place(name: str, value: str, lines: Sequence[Line], keys: Keys, recipe: str) -> Where:
-    """Find the line of a rendered requirement (``nccl`` and ``2.*``; compilers without platform) or a git revision.
+def place(name: str, value: str, lines: Sequence[Line], recipe: str) -> Where:
+    """Find the line of a rendered requirement (``nccl`` and ``2.*``) or of a git revision.
 
-    Returns the line that contains it literally; else the line of a matrix key with the value, which has the
-    requirement's name or is in its expression; else the first line with that name.
+    Returns the line that contains it literally, else the first one with its name, whose expression gives the value.
     """
-    ours = [line for line in lines if _is_about(line.value, name, keys)]
-    for line in ours:
-        if line.value == f"{name} {value}":
-            return Where(file=recipe, line=line.number)
-    plain = value.removeprefix("==").partition(" ")[0].removesuffix(".*")
-    for key in (word for line in ours for word in (*_keys_in(line.value), name.replace("-", "_"))):
-        for spelling in (value, plain):
-            if number := keys.get(key, {}).get(spelling):
-                return Where(file=MATRIX_FILE, line=number)
-    return Where(file=recipe, line=ours[0].number if ours else None)
-
-
-def _is_about(text: str, name: str, keys: Keys) -> bool:
-    if compiler := _COMPILER.search(text):
-        return name in keys.get(f"{compiler[2]}_{compiler[1]}", {})
-    pinned = _PIN.search(text)
-    return name == (pinned[1] if pinned else text.partition(" ")[0])
-
-
-def _keys_in(text: str) -> list[str]:
-    """Return the words in a requirement's expressions that may be keys."""
-    if compiler := _COMPILER.search(text):
-        return [f"{compiler[2]}_{compiler[1]}_version"]
-    return [word for match in _EXPRESSION.findall(text) for word in re.findall(r"[A-Za-z_]\w*", match)]
+    ours = []
+    for line in lines:
+        pinned = _PIN.search(line.value)
+        if name == (pinned[1] if pinned else line.value.partition(" ")[0]):
+            ours.append(line)
+    literal = [line for line in ours if line.value == f"{name} {value}"]
+    return Where(file=recipe, line=next((line.number for line in (*literal, *ours)), None))

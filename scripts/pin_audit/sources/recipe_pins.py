@@ -16,7 +16,7 @@ from megabuild.configs.matrix import MATRIX_FILE
 from megabuild.configs.render import PlannedPackage, render
 from pin_audit.facts import RecipeArchs, RecipeCommit, RecipePin, Scope, SourceOutcome, Where, split_archs
 from pin_audit.meta_yaml import needs
-from pin_audit.recipe_lines import git_lines, key_lines, place, read_text, requirement_lines
+from pin_audit.recipe_lines import git_lines, place, read_lines, read_text, requirement_lines
 from pin_audit.request import AuditRequest
 from pin_audit.targets import packages
 
@@ -72,7 +72,7 @@ def _version(value: str) -> str:
 
 
 def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Needs:
-    lines, keys = requirement_lines(recipe, request.root), key_lines(request.root)
+    lines = requirement_lines(recipe, request.root)
     variants: list[tuple[Config, tuple[PlannedPackage, ...]]] = []
     for config in request.configs:
         request.services.report(f"{request.target.package}: {config.name}")
@@ -93,7 +93,7 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Nee
                 name, _, value = spec.partition(" ")
                 if name not in own and not name.startswith("__"):
                     short = name.removesuffix(f"_{config.platform}")
-                    where = place(short, value or "*", lines, keys, request.shown(recipe))
+                    where = place(short, value or "*", lines, request.shown(recipe))
                     yield config, section, f"{short} {value}", where
 
 
@@ -112,7 +112,8 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
     """Return the matrix's lists of architectures; extensions use libtorch's, and other feedstocks' are not read."""
     if request.foreign or request.target.package != "pytorch":
         return SourceOutcome(trouble="lists are read for pytorch only", applies=False)
-    lines = key_lines(request.root).get(_ARCHS, {})
+    matrix = read_lines(request.root / MATRIX_FILE, request.root)
+    lines = {line.value: line.number for line in reversed(matrix) if line.key == _ARCHS}
     alike: dict[tuple[str, str], list[Config]] = {}
     configs = [config for config in request.configs if config.cuda_version]
     for config in configs:
@@ -157,7 +158,6 @@ def _commits_of(name: str, recipe: Path, request: AuditRequest) -> Iterator[Reci
         built += bool(kept)
         for source in dict.fromkeys(source for package in kept for source in package.git):
             taken.setdefault(source, []).append(config)
-    keys = key_lines(request.root)
     key = next((package.key for package in packages() if package.name == request.target.package), "")
     for (address, revision), configs in taken.items():
         shown = redact.address(address) if "://" in address else address
@@ -166,7 +166,7 @@ def _commits_of(name: str, recipe: Path, request: AuditRequest) -> Iterator[Reci
             name=shown.rstrip("/").removesuffix(".git").rpartition("/")[2],
             value=revision,
             holds=Scope() if everywhere else Scope(configs=tuple(config.name for config in configs)),
-            where=place(address, revision, lines, keys, request.shown(recipe)),
+            where=place(address, revision, lines, request.shown(recipe)),
             address=shown,
             recipe=name,
             version=configs[0].variant.get(key, ("",))[0],

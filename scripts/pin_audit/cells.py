@@ -27,8 +27,7 @@ from pin_audit.facts import (
 from pin_audit.rows import AuditRow, excludes, is_optional
 from pin_audit.versions import newest
 
-_PYTHON = re.compile(r"(?<![\w.])3\.(\d+)(?:\.\*)?(?: \*_cp3\d+(t)\b)?")
-_FREE = re.compile(r"_cp3\d+t\b")  # a build of Python without the GIL
+_PYTHON = re.compile(r"(3\.\d+)\.\*(?: \*_cp(?:ython|\d+)(t?))?")  # a free-threaded one has a t
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,20 +80,18 @@ def _recipe(row: AuditRow) -> Sequence[CellPart]:
     facts = [fact for fact in row.all(RecipePin) if not fact.trouble and not excludes(fact)]
     covered = {config for fact in facts if fact.value != "*" for config in fact.holds.configs}
     facts = [fact for fact in facts if fact.value != "*" or {*fact.holds.configs} - covered]
-    values: dict[str, list[RecipePin]] = {}
+    values: dict[str, list[str]] = {}
     for fact in sorted(facts, key=lambda fact: fact.value == "*"):
-        text = fact.value.partition(" ")[0]
-        text = (
-            "any" if fact.value == "*" else fact.value if text == "*" else text
-        )  # any version, of one build
-        if row.name == "python":  # free-threaded Pythons get a part of their own
-            text = str(bool(_FREE.search(fact.value)))
-        values.setdefault(text, []).append(fact)
+        text = _short(row, fact.value).partition(" ")[0]
+        text = "any" if fact.value == "*" else fact.value if text == "*" else text  # `*` is of one build
+        values.setdefault(text, []).extend(fact.holds.configs)
+    scopes: dict[str, list[str]] = {}
+    for text, configs in values.items():
+        scopes.setdefault(config_words(configs, row.builds), []).append(text)
     parts = []
-    for text, pins in values.items():
-        scope = config_words({config for fact in pins for config in fact.holds.configs}, row.builds)
-        text = _shorten(", ".join(fact.value for fact in pins)) if row.name == "python" else text
-        parts.append(CellPart(text=text, scope=scope if len(values) > 1 else ""))
+    for scope, texts in scopes.items():
+        joined = [", ".join(texts)] if row.name == "python" else texts
+        parts += [CellPart(text=text, scope=scope if len(scopes) > 1 else "") for text in joined]
     for commit in row.all(RecipeCommit):
         whose = commit.recipe if commit.recipe != row.name else ""
         words = filter(None, (whose, config_words(commit.holds.configs, row.builds)))
@@ -119,10 +116,10 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
             notes = [f"{kind} for {scope}" if scope else kind]
             notes += short_platforms(where) if where and not where >= here else []
             notes += ["inferred"] if fact.where.inferred else []
-            parts.append(CellPart(text=_join(row, values), notes=(*notes,), url=fact.where.url))
+            parts.append(CellPart(text=_short(row, ", ".join(values)), notes=(*notes,), url=fact.where.url))
     shown = {part.text for part in parts}
     for own in row.all(FeedstockPin):  # shown only if it differs from the current pins
-        text = _join(row, [own.value])
+        text = _short(row, own.value)
         if own.value != "None" and text not in shown and any(map(own.holds.matches, row.builds)):
             words = (*short_platforms(own.holds.platforms), Scope(cuda=own.holds.cuda).words())
             note = " ".join(filter(None, ("feedstock", *words)))
@@ -167,17 +164,6 @@ def _merge(parts: Iterable[CellPart]) -> list[CellPart]:
     return list(merged.values())
 
 
-def _join(row: AuditRow, values: Iterable[str]) -> str:
-    text = ", ".join(values)
-    return _shorten(text) if row.name == "python" else text
-
-
-def _shorten(text: str) -> str:
-    """Abbreviate a list of Pythons: ``3.10 to 3.13, 3.14t``."""
-    if any(sign in text for sign in "<>=!~"):
-        return text
-    pythons = {(int(minor), free) for minor, free in _PYTHON.findall(text)}
-    minors = sorted(minor for minor, free in pythons if not free)
-    whole = len(minors) > 2 and minors == [*range(minors[0], minors[-1] + 1)]
-    shown = [f"3.{minors[0]} to 3.{minors[-1]}"] if whole else [f"3.{minor}" for minor in minors]
-    return ", ".join([*shown, *(f"3.{minor}t" for minor, free in sorted(pythons) if free)]) or text
+def _short(row: AuditRow, text: str) -> str:
+    """Abbreviate Pythons: ``3.12, 3.14t``."""
+    return _PYTHON.sub(r"\1\2", text) if row.name == "python" else text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import combinations
+from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
@@ -14,6 +16,8 @@ from megabuild.configs.config import Config
 
 Column = Literal["upstream", "recipe", "conda-forge"]
 COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
+#: Properties of configs that describe some of them, with as few words as possible.
+_TRAITS = ("system", "platform", "accelerator", "blas", "provider")
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 Converted = TypeVar("Converted", bound=type[Struct])
 
@@ -41,6 +45,11 @@ class Build(Struct, frozen=True, kw_only=True):
             name=config.name, platform=config.platform, accelerator=config.accelerator,
             cuda=config.cuda_version or "", blas=config.blas, provider=config.provider,
         )  # fmt: skip
+
+    @property
+    def system(self) -> str:
+        """The platform without the machine: ``linux``."""
+        return self.platform.partition("-")[0]
 
 
 class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,31 +83,17 @@ class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
-    """Describe some of the `builds`: ``cuda129``, ``linux-64 cpu``, or names if no such words fit; empty for all."""
+    """Describe some of the `builds`: ``cuda129``, ``linux cpu``, or names if no such words fit; empty for all."""
     names = frozenset(chosen)
     if not names or names >= {build.name for build in builds}:
         return ""
-    # dropped in this order, if the remaining traits still select the same configs
-    traits = ["platform", "blas", "provider", "accelerator"]
-    values = {trait: {getattr(build, trait) for build in builds if build.name in names} for trait in traits}
-
-    def fits(kept: Iterable[str]) -> bool:
-        kept = [*kept]
-        fitting = (build for build in builds if all(getattr(build, trait) in values[trait] for trait in kept))
-        return names == {build.name for build in fitting}
-
-    if not fits(traits):
-        groups = [
-            {b.name for b in builds if b.accelerator == value} & names for value in values["accelerator"]
-        ]
-        words = [config_words(group, builds) for group in groups] if len(groups) > 1 else names
-        return ", ".join(sorted(words))
-    for trait in tuple(traits):
-        if fits(other for other in traits if other != trait):
-            traits.remove(trait)
-    values["platform"] = set(short_platforms(values["platform"]))
-    order = ("platform", "accelerator", "blas", "provider")
-    return " ".join("/".join(sorted(values[trait])) for trait in order if trait in traits)
+    for count in range(1, len(_TRAITS) + 1):
+        for read in (attrgetter(*traits) for traits in combinations(_TRAITS, count)):
+            values = {read(build) for build in builds if build.name in names}
+            if names == {build.name for build in builds if read(build) in values}:
+                words = (value if isinstance(value, str) else " ".join(value) for value in values)
+                return ", ".join(sorted(words))
+    return ", ".join(sorted(names))
 
 
 def short_platforms(platforms: Iterable[str]) -> list[str]:

@@ -20,41 +20,34 @@ def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, trouble: str) -> tu
             lists.setdefault(fact.holds.cuda[0], []).append(fact)
         elif isinstance(fact, UpstreamArchs):
             trouble = trouble or fact.trouble
-    here = [_order(build.cuda) for build in target.builds if build.cuda]
-    ships = [fact for listed in lists.values() for fact in listed if isinstance(fact, UpstreamArchs)]
+    here = {build.cuda for build in target.builds} - {""}
+    shipped = [fact for listed in lists.values() for fact in listed if isinstance(fact, UpstreamArchs)]
+    trouble = "" if shipped else trouble or "none were found"
+    if any(fact.where.inferred for fact in shipped):
+        trouble = "upstream's are of another commit"
     rows = []
     for cuda, listed in sorted(lists.items(), key=lambda item: _order(item[0])):
         upstream = [fact for fact in listed if isinstance(fact, UpstreamArchs)]
         recipes = [fact for fact in listed if isinstance(fact, RecipeArchs)]
-        if not recipes:
-            verdict = _judge_missing(_order(cuda), here)
-        elif not upstream and ships and any(fact.where.inferred for fact in ships):
-            reason = "upstream's lists were read at another commit, and have none for this CUDA"
-            verdict = Verdict(Status.UNKNOWN, reason)
-        elif not upstream and ships:
+        if upstream and recipes:
+            verdict = _judge(upstream, recipes, target)
+        elif not recipes and cuda not in here:
+            newer = bool(here) and all(_order(cuda) > _order(other) for other in here)
+            todo = "add a config for this CUDA, or leave it to upstream's wheels" if newer else ""
+            configs = ", ".join(sorted(here, key=_order))
+            status = Status.OLDER if newer else Status.IN_STEP
+            verdict = Verdict(status, f"upstream ships it; the configs have {configs or 'none'}", todo)
+        elif trouble or not recipes:
+            verdict = Verdict(Status.UNKNOWN, f"lists were not read: {trouble or 'the recipe'}")
+        else:
             todo = "keep the configs as long as conda-forge pins this CUDA"
             verdict = Verdict(Status.NEWER, "upstream ships no wheels for this CUDA", todo)
-        elif not upstream:
-            verdict = Verdict(Status.UNKNOWN, f"upstream's lists were not read: {trouble}")
-        else:
-            verdict = _judge(upstream, recipes, target)
         name = f"CUDA {cuda}"
         entry = Dependency(name=name)
         rows.append(
             AuditRow(name=name, facts=tuple(listed), builds=target.builds, entry=entry, verdict=verdict)
         )
     return tuple(rows)
-
-
-def _judge_missing(cuda: tuple[int, ...], here: Sequence[tuple[int, ...]]) -> Verdict:
-    todo = "add a config for this CUDA, or leave it to upstream's wheels"
-    if cuda in here:
-        return Verdict(Status.UNKNOWN, "the recipe's list was not read")
-    if here and cuda > max(here):
-        return Verdict(Status.OLDER, "upstream ships it; all configs have older ones", todo)
-    if (here and cuda < min(here)) or any(other[0] == cuda[0] and other > cuda for other in here):
-        return Verdict(Status.IN_STEP, "upstream ships it; the configs have newer ones")
-    return Verdict(Status.MISSING, "upstream ships it; no config is for it", todo)
 
 
 def _judge(upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], target: AuditTarget) -> Verdict:

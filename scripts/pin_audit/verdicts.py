@@ -12,7 +12,6 @@ from pin_audit.facts import (
     CiPin,
     RecipeCommit,
     RecipePin,
-    Requirement,
     Submodule,
     TagCommit,
     config_words,
@@ -29,7 +28,6 @@ from pin_audit.rows import (
     constraints_of,
     is_floor,
     is_optional,
-    of_nvidia,
     pins,
     requirements_of,
 )
@@ -81,7 +79,7 @@ def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constr
     if hard and not asked:
         texts = ", ".join(dict.fromkeys(constraint.spec.text for constraint in hard))
         sentence = f"the wheel requires {texts}, the recipe does not"
-        yield Verdict(Status.MISSING, sentence, f"add {texts}{_to_cuda(row)}"), None, frozenset()
+        yield Verdict(Status.MISSING, sentence, f"add {texts}"), None, frozenset()
     for need in hard:
         pinned = [pin(value) for value in pins(row, need.configs)]
         if pinned and all(common([need.spec, spec]) is None for spec in pinned):
@@ -112,31 +110,22 @@ def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constr
 
 
 def _against_wheel(row: AuditRow, request: Constraint, need: Constraint) -> Verdict | None:
-    needs, asks, todo = need.spec.text, request.text, f"require {need.spec.text}"
+    both, todo = f"the wheel requires {need.spec.text}, {_recipe(request.text)}", f"require {need.spec.text}"
     if common([need.spec, request.spec]) is None:
-        if row.name == "python":
-            todo = f"drop the Pythons that {needs} excludes"
-        return _conflict(f"the wheel requires {needs}, {_recipe(asks)}", todo)
+        return _conflict(both, todo)
     if need.version:
         return _unpinned(row, need, "the wheel requires") if request.spec.any else None
     if within(request.spec, need.spec):
         return None
-    if request.spec.any:
-        return Verdict(Status.MISSING, f"the wheel requires {needs}, {_recipe(ANY)}", todo)
-    if Spec(f"<{lowest(need.spec)}").admits(lowest(request.spec)):
-        return Verdict(
-            Status.OLDER, f"the recipe's {asks} admits versions older than the wheel's {needs}", todo
-        )
-    return Verdict(
-        Status.MISSING, f"the recipe's {asks} admits versions that the wheel's {needs} excludes", todo
-    )
+    older = not request.spec.any and Spec(f"<{lowest(need.spec)}").admits(lowest(request.spec))
+    return Verdict(Status.OLDER if older else Status.MISSING, both, todo)
 
 
 def _against_known(row: AuditRow, request: Constraint, need: Constraint) -> Verdict | None:
     """Compare the recipe's constraint with a version that upstream vendors, or that its wheels or CI use."""
     shipped = isinstance(need.fact, CiPin) and need.fact.shipped
-    who = "upstream's wheels use" if shipped else "upstream's CI uses"
-    who = "upstream vendors" if isinstance(need.fact, Submodule) else who
+    who = "upstream vendors" if isinstance(need.fact, Submodule) else "upstream's CI uses"
+    who = "upstream's wheels use" if shipped else who
     if request.spec.any:
         verdict = _unpinned(row, need, who)
         too_new = verdict is None or verdict.status is Status.NEWER
@@ -223,10 +212,6 @@ def _recipe(text: str) -> str:
 
 def _follow(pins: str) -> str:
     return f"use the pin, {pins}, or give the reason in the recipe"
-
-
-def _to_cuda(row: AuditRow) -> str:
-    return " to run, for CUDA configs" if any(map(of_nvidia, row.all(Requirement))) else ""
 
 
 # ---- rows without a problem, or that cannot have one ------------------------------------------------

@@ -47,9 +47,9 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     # the wheel against the recipe
     ("sympy", [wheel("sympy", ">=1.13.3"), asks("sympy", ">=1.13.3")], IN_STEP, ""),
     ("sympy", [wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3")], CONFLICT, "no version satisfies both"),
-    ("setuptools", [wheel("setuptools", ">=77.0.3"), asks("setuptools", "<82")], OLDER, "admits versions older"),
+    ("setuptools", [wheel("setuptools", ">=77.0.3"), asks("setuptools", "<82")], OLDER, "<82"),
     ("networkx", [wheel("networkx", ">=2.5.1"), asks("networkx", "*")], MISSING, "any version"),
-    ("networkx", [wheel("networkx", ">=2.5.1,<4"), asks("networkx", ">=2.5.1")], MISSING, "excludes"),
+    ("networkx", [wheel("networkx", ">=2.5.1,<4"), asks("networkx", ">=2.5.1")], MISSING, "requires >=2.5.1"),
     ("cuda-bindings", [TOOLKIT, wheel("cuda-bindings", ">=13.0.3,<14")], MISSING, "the recipe does not"),
     ("opt_einsum", [wheel("opt-einsum", ">=3.3", 'extra == "opt-einsum"')], IN_STEP, "extra"),
     ("colorama", [wheel("colorama", ">=99", 'platform_system == "Windows"'), asks("colorama", "<1")], UNPINNED, ""),

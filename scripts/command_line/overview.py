@@ -31,10 +31,9 @@ def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
                 remedies.setdefault(reason, plan.remedy)
             continue
         pending = plan.environment.pending or Pending()
-        fetched = sum(download.size for download in pending.downloads)
         needed = plan.estimate.disk + pending.bytes
-        rows.append((name, _work(plan), _size(fetched), _size(needed), _time(plan.estimate.hours)))
-        downloads, disk, hours = downloads + fetched, disk + needed, hours + plan.estimate.hours
+        rows.append((name, _work(plan), _size(pending.download), _size(needed), _time(plan.estimate.hours)))
+        downloads, disk, hours = downloads + pending.download, disk + needed, hours + plan.estimate.hours
     rows.append(("all, one after the other", "", _size(downloads), _size(disk), _time(hours)))
     lines = table(_HEADS, rows, right=frozenset({2, 3, 4}))
     for reason, names in reasons.items():

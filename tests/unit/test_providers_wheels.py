@@ -16,7 +16,7 @@ from groundwork.errors import IntegrityError
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.providers import catalogue
-from megabuild.providers.environment import Download, Pending
+from megabuild.providers.environment import Pending
 from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local_channel import LocalChannel
@@ -251,8 +251,7 @@ def test_wheels_and_other_parts_that_a_run_must_still_get_are_pending(
     channel = LocalChannel(path=tmp_path, packages=(), toolchain=toolchain, stand_ins=(), by_name=())
     wheel = replace(_locked("2.13.0"), size=700)
     provider = WheelProvider(request)
-    wheels = Download(what="wheels", count=1, size=700)
-    assert provider.pending(channel, [_alone(wheel)]) == Pending(downloads=(wheels,), bytes=700)
+    assert provider.pending(channel, [_alone(wheel)]) == Pending(wheels=1, download=700, bytes=700)
     wheel.path(tmp_path / "wheels").parent.mkdir(parents=True)
     wheel.path(tmp_path / "wheels").touch()
     expected = None if complete else Pending()

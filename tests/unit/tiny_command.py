@@ -12,7 +12,7 @@ from tiny import Made, Tiny
 from command_line import build as command
 from command_line.run_command import Invocation, run
 from megabuild.plan import planning
-from megabuild.providers.environment import Download, Environment, Pending
+from megabuild.providers.environment import Environment, Pending
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.package_store import Store
 from megabuild.providers.provider import Provider, ProviderRequest
@@ -37,8 +37,8 @@ class Packing(Made):
         """Report the package to pack."""
         if not Store(self.request.cache / "channel", writing=False).missing([self._package]):
             return self.environment
-        download = Download(what="wheels", count=2, size=DOWNLOAD)
-        return replace(self.environment, pending=Pending(downloads=(download,), bytes=2 * DOWNLOAD))
+        pending = Pending(wheels=2, download=DOWNLOAD, bytes=2 * DOWNLOAD)
+        return replace(self.environment, pending=pending)
 
     def provide(self) -> Environment:
         """Pack the package."""

@@ -46,8 +46,8 @@ def plan_lines(plan: Plan) -> list[str]:
             "a rehearsal takes this machine's compilers and libraries, and empty packages for others"
         )
     pending = environment.pending or Pending()
-    for download in pending.downloads:
-        lines.append(f"downloads first: {download.count} {download.what} ({size(download.size)})")
+    if pending.wheels:
+        lines.append(f"downloads first: {pending.wheels} wheels ({size(pending.download)})")
     if plan.stored.staging is not None:
         lines.append(f"the finished {plan.staged_name} comes from the store {plan.stored.address}")
     figures, left = plan.estimate, store_lookup.when_fetched(plan, plan.stored)

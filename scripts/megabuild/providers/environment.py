@@ -24,19 +24,11 @@ class ProviderRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Download:
-    """Files that a run would download before it builds."""
-
-    what: str  #: Kind of file: ``wheels``.
-    count: int
-    size: int  #: Bytes, without files of unknown size.
-
-
-@dataclass(frozen=True, kw_only=True)
 class Pending:
     """What a provider must still make or download."""
 
-    downloads: tuple[Download, ...] = ()
+    wheels: int = 0  #: Number of wheels to download first.
+    download: int = 0  #: Their bytes, without wheels of unknown size.
     bytes: int = 0  #: Bytes that the provider will add to the cache.
     packages: int = 0  #: Number of packages of the local channel not packed yet (once per machine).
 

@@ -13,7 +13,7 @@ from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers import catalogue
-from megabuild.providers.environment import Download, Environment, Pending, machine_platform
+from megabuild.providers.environment import Environment, Pending, machine_platform
 from megabuild.providers.environment import ProviderRequest as ProviderRequest
 from megabuild.providers.local import compilers, interpreters
 from megabuild.providers.local.interpreters import Interpreter
@@ -138,21 +138,18 @@ class LocalProvider(Provider):
         The result is None if the run must get none, and the rest of the environment is ``complete``.
         """
         folder = self.request.cache / "wheels"
-        packed = {
+        sizes = {
             package.inputs["wheel"]: package.size for package in channel.missing if "wheel" in package.inputs
         }
-        left = {
-            sha256: size for sha256, size in packed.items() if not any((folder / sha256[:16]).glob("*.whl"))
-        }
-        left |= {
-            wheel.sha256: wheel.size for wheel in lock.wheels_of(locks) if not wheel.path(folder).is_file()
-        }
+        packed = sum(sizes.values())
+        sizes |= {wheel.sha256: wheel.size for wheel in lock.wheels_of(locks)}
+        left = [size for sha256, size in sizes.items() if not any((folder / sha256[:16]).glob("*.whl"))]
         if channel.ready and not left and complete:
             return None
-        size = sum(left.values())
         return Pending(
-            downloads=(Download(what="wheels", count=len(left), size=size),) if left else (),
-            bytes=size + _COPIES * sum(packed.values()),
+            wheels=len(left),
+            download=sum(left),
+            bytes=sum(left) + _COPIES * packed,
             packages=len(channel.missing),
         )
 

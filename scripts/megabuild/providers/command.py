@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -79,27 +79,18 @@ def _run_guarded(
     return subprocess.CompletedProcess(argv, program.returncode, output, "")
 
 
-@contextmanager
-def threads(at_once: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a thread pool that does not delay an interrupt.
+def each(function: Callable[[Item], Result], items: Iterable[Item], at_once: int) -> Iterator[Result]:
+    """Yield `function(item)` for all items, in order, running up to `at_once` in parallel.
 
-    After an exception it waits for running tasks, because the caller then deletes their files. After Ctrl-C or a
-    signal it does not wait: threads and guarded programs end with the process.
+    An item's exception is raised when its turn comes; tasks not started by then are cancelled. It waits for running
+    tasks, because the caller then deletes their files. After Ctrl-C or a signal it does not wait: threads and guarded
+    programs end with the process.
     """
     pool = ThreadPoolExecutor(at_once)
     try:
-        yield pool
+        for future in [pool.submit(function, item) for item in items]:
+            yield future.result()
         pool.shutdown()
     except BaseException as error:
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
-
-
-def each(function: Callable[[Item], Result], items: Iterable[Item], at_once: int) -> Iterator[Result]:
-    """Yield `function(item)` for all items, in order, running up to `at_once` in parallel.
-
-    An item's exception is raised when its turn comes; tasks not started by then are cancelled.
-    """
-    with threads(at_once) as pool:
-        for future in [pool.submit(function, item) for item in items]:
-            yield future.result()

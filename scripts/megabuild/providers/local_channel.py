@@ -17,7 +17,7 @@ from groundwork.process import run
 from megabuild.providers import catalogue as table
 from megabuild.providers import specs
 from megabuild.providers.catalogue import Catalogue
-from megabuild.providers.command import each, threads
+from megabuild.providers.command import each
 from megabuild.providers.environment import ProviderRequest
 from megabuild.providers.local import compilers, placeholder_packages, python
 from megabuild.providers.local.compilers import Toolchain, probe
@@ -29,9 +29,6 @@ from megabuild.providers.pypi import download, lock, wheel_to_conda
 #: Search path for this machine's programs.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _RESOLVERS = 2  # each runs an interpreter and uv
-
-#: Specs by package name.
-Requirements = Mapping[str, tuple[MatchSpec, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,37 +85,22 @@ def make(
         *catalogue.companions,
         *(package.name for package in own),
     }
-    missing = {name: asks for name, asks in asked.items() if name not in provided}
-    by_name: tuple[str, ...] = ()
-    if any_wheel:
-        by_name = lock.with_wheels(missing, catalogue, interpreters.values(), more)
-        catalogue = catalogue.with_wheels(by_name)
-        missing = {name: asks for name, asks in missing.items() if name not in by_name}
+    missing = asked.keys() - provided
+    by_name = lock.with_wheels(missing, catalogue, interpreters.values(), more) if any_wheel else ()
+    catalogue = catalogue.with_wheels(by_name)
+    missing -= {*by_name}
     if missing and not request.rehearsal:
         raise ProviderError(
             f"{', '.join(sorted(missing))}: cannot be provided by this machine",
             "only a channel has them: use a conda-forge config or --provider conda-forge, where conda-forge or"
             " a mirror (CONDA_CHANNEL_ALIAS) is reachable",
         )
-    own += placeholder_packages.packages(missing, catalogue.stand_ins, compiler, platform)
-    # a companion is made from the wheel of the package that it was split from
-    wheels: dict[str, tuple[MatchSpec, ...]] = {
-        catalogue.companions[name]: () for name in asked if name in catalogue.companions
-    }
-    wheels |= {name: asks for name, asks in asked.items() if name in {*catalogue.wheels, *catalogue.tools}}
-    wheel_cache = request.cache / "wheels"
+    lacking = {name: asked[name] for name in sorted(missing)}
+    own += placeholder_packages.packages(lacking, catalogue.stand_ins, compiler, platform)
     # before packing, to fail at once without a network
-    locks = _resolve(wheels, interpreters.values(), catalogue, wheel_cache / "locks", more)
-    all_wheels = lock.wheels_of(locks)
-    opened = [wheel for wheel in all_wheels if wheel_to_conda.needs_content(wheel)]
-    download.download(opened, wheel_cache, report, more=more)
-    described = wheel_to_conda.packages(locks, wheel_cache, catalogue, platform)
-    described += wheel_to_conda.other_names(described, wheels, catalogue, platform)
-    of_wheels = [package for package in described if package.python in ("", *needed)]
-    folder, every = (
-        request.cache / "channel",
-        [*{package.key: package for package in (*own, *of_wheels)}.values()],
-    )
+    wheels, described = _describe_wheels(request, asked, catalogue, interpreters.values(), more)
+    own += [package for package in described if package.python in ("", *needed)]
+    folder, every = request.cache / "channel", [*{package.key: package for package in own}.values()]
     ready, to_pack = True, list[LocalPackage]()
     if survey:
         store = Store(folder, writing=False)
@@ -129,13 +111,10 @@ def make(
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
             store = Store(folder)
-            sources = {package.inputs.get("wheel") for package in store.missing(of_wheels)}
-            with threads(1) as pool:  # packs this machine's programs while wheels download
-                packing = pool.submit(store.ensure, own, report, "packing Pythons and compilers")
-                unpacked = [wheel for wheel in all_wheels if wheel.sha256 in sources]
-                download.download(unpacked, wheel_cache, report, more=more)
-            packing.result()
-            store.ensure(of_wheels, report, "packing wheels")
+            sources = {package.inputs.get("wheel") for package in store.missing(every)}
+            unpacked = [wheel for wheel in wheels if wheel.sha256 in sources]
+            download.download(unpacked, request.cache / "wheels", report, more=more)
+            store.ensure(every, report, "packing Pythons, compilers and wheels")
             path = store.channel(every, platform, report)
             store.clean()
     return LocalChannel(
@@ -147,6 +126,30 @@ def make(
         ready=ready,
         missing=tuple(to_pack),
     )
+
+
+def _describe_wheels(
+    request: ProviderRequest,
+    asked: Mapping[str, Sequence[MatchSpec]],
+    catalogue: Catalogue,
+    interpreters: Collection[Interpreter],
+    more: Sequence[str],
+) -> tuple[list[lock.Wheel], list[LocalPackage]]:
+    """Resolve the wheels of packages, and describe the packages made from them."""
+    wheels = {name: asks for name, asks in asked.items() if name in {*catalogue.wheels, *catalogue.tools}}
+    # a companion is made from the wheel of the package that it was split from
+    for name in catalogue.companions.keys() & asked:
+        wheels.setdefault(catalogue.companions[name], ())
+    folder = request.cache / "wheels"
+    projects = [catalogue.pypi_name(name) + specs.pip_specifier(asks) for name, asks in wheels.items()]
+    resolve = partial(lock.resolve, projects, folder=folder / "locks", more=more)
+    locks = list(each(resolve, interpreters, _RESOLVERS)) if projects else []
+    all_wheels = lock.wheels_of(locks)
+    opened = [wheel for wheel in all_wheels if wheel_to_conda.needs_content(wheel)]
+    download.download(opened, folder, request.report, more=more)
+    described = wheel_to_conda.packages(locks, folder, catalogue, request.config.platform)
+    described += wheel_to_conda.other_names(described, wheels, catalogue, request.config.platform)
+    return all_wheels, described
 
 
 def _launcher_package(name: str, program: str, platform: str) -> LocalPackage:
@@ -167,15 +170,3 @@ def _write_launcher(name: str, program: str, prefix: Path) -> None:
     launcher.parent.mkdir()
     launcher.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
     launcher.chmod(0o755)
-
-
-def _resolve(
-    needs: Requirements,
-    interpreters: Collection[Interpreter],
-    catalogue: Catalogue,
-    folder: Path,
-    more: Sequence[str],
-) -> list[lock.Lock]:
-    projects = [catalogue.pypi_name(name) + specs.pip_specifier(asked) for name, asked in needs.items()]
-    resolve = partial(lock.resolve, projects, folder=folder, more=more)
-    return list(each(resolve, interpreters, _RESOLVERS)) if projects else []

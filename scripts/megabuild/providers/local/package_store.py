@@ -31,18 +31,7 @@ _INDEX_SECONDS = 1800.0
 _BUILDERS = 2  # few, because the engine compresses with several threads
 
 
-class _Record(msgspec.Struct):
-    """A package's ``record.json``."""
-
-    key: str
-    sha256: str
-
-
-_RECORDS, _KEYS = msgspec.json.Decoder(_Record), msgspec.json.Decoder(dict[str, str])
-
-
-def _ignore(_: object) -> None:
-    """Report nothing."""
+_TEXTS = msgspec.json.Decoder(dict[str, str])
 
 
 class Store:
@@ -62,17 +51,20 @@ class Store:
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def path(self, package: LocalPackage) -> Path:
-        """Return the path of a package's file."""
-        return self._entry(package) / package.id.file_name
+        """Return the path of a package's file, which has a folder of its own."""
+        return self._folder / "store" / package.key / package.id.file_name
 
-    def missing(self, packages: Iterable[LocalPackage], report: Notes = _ignore) -> list[LocalPackage]:
+    def missing(self, packages: Iterable[LocalPackage]) -> list[LocalPackage]:
         """Return the packages that are not in the store or damaged there, without duplicates."""
         unique = {package.key: package for package in packages}
-        return [package for package in unique.values() if not self._sha256(package, report)]
+        return [package for package in unique.values() if not self._sha256(package)]
 
     def ensure(self, packages: Iterable[LocalPackage], report: Notes, what: str = "packing") -> None:
         """Build the packages returned by :meth:`missing`; `what` names the step in the progress."""
-        missing = self.missing(packages, report)
+        missing = self.missing(packages)
+        for package in missing:
+            if self.path(package).parent.exists():
+                report(f"! {package.name} {package.version}: damaged in the cache, packing it again")
         if missing:
             report(Preparing(what=what, total=len(missing), unit="packages"))
         for done, package in enumerate(each(self._build, missing, _BUILDERS), 1):
@@ -80,15 +72,25 @@ class Store:
             report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
 
     def whole(self, packages: Sequence[LocalPackage]) -> Path | None:
-        """Return the channel of exactly these packages, or None if it does not exist or is damaged."""
-        channel, made_of = self._describe_channel(packages)
-        return channel if self._is_whole(channel, packages, made_of) else None
+        """Return the channel of exactly these packages, or None if it does not exist or is damaged.
 
-    def channel(self, packages: Sequence[LocalPackage], platform: str, report: Notes = _ignore) -> Path:
+        It has the store's files or copies of them, and an index of exactly these packages.
+        """
+        channel, listed = self._folder / "channels" / _channel_name(packages), {}
+        try:
+            for package in packages:
+                path, sha256 = channel / package.subdir / package.id.file_name, self._sha256(package)
+                if not sha256 or not (path.samefile(self.path(package)) or verified(path, sha256)):
+                    return None
+                listed[path.name] = sha256
+            return channel if made_of(channel) == _keys(packages) and indexed(channel) == listed else None
+        except OSError:
+            return None
+
+    def channel(self, packages: Sequence[LocalPackage], platform: str, report: Notes) -> Path:
         """Return the channel of exactly these packages, which must be in the store; create it atomically if needed."""
-        channel, made_of = self._describe_channel(packages)
-        if self._is_whole(channel, packages, made_of):
-            return channel
+        if whole := self.whole(packages):
+            return whole
         temporary = self._temporary / uuid.uuid4().hex
         for subdir in (platform, "noarch"):
             (temporary / subdir).mkdir(parents=True)
@@ -102,60 +104,40 @@ class Store:
         shutil.rmtree(temporary / ".tmp", ignore_errors=True)  # rattler's scratch folder
         make_readable(temporary)
         report(Preparing(what=what, done=1, total=1))
-        (temporary / MADE_OF).write_text(made_of)
+        write(temporary / MADE_OF, json.dumps(_keys(packages), indent=1))
+        channel = self._folder / "channels" / _channel_name(packages)
         _put(temporary, channel)
         return channel
 
-    def _describe_channel(self, packages: Iterable[LocalPackage]) -> tuple[Path, str]:
-        """Return the path of the packages' channel, and the text of its :data:`MADE_OF`."""
-        made_of = {package.id.file_name: package.key for package in packages}
-        keys = hashlib.sha256("\n".join(sorted(made_of.values())).encode()).hexdigest()
-        name = hashlib.sha256(f"{keys} {MADE_OF}".encode()).hexdigest()[:16]
-        return self._folder / "channels" / name, json.dumps(made_of, indent=1, sort_keys=True)
-
-    def _is_whole(self, channel: Path, packages: Iterable[LocalPackage], made_of: str) -> bool:
-        """Whether the channel has the store's files or copies of them, and an index of exactly these packages."""
-        listed = {}
-        try:
-            for package in packages:
-                path, sha256 = channel / package.subdir / package.id.file_name, self._sha256(package)
-                if not sha256 or not (path.samefile(self.path(package)) or verified(path, sha256)):
-                    return False
-                listed[path.name] = sha256
-            return (channel / MADE_OF).read_text() == made_of and indexed(channel) == listed
-        except (OSError, ValueError):
-            return False
-
-    def _entry(self, package: LocalPackage) -> Path:
-        return self._folder / "store" / package.key
-
-    def _sha256(self, package: LocalPackage, report: Notes = _ignore) -> str:
+    def _sha256(self, package: LocalPackage) -> str:
         """Return the hash of a package's file; empty if the file is missing or damaged."""
-        record = read_record(self._entry(package) / "record.json", _RECORDS)
-        if record is None:
-            return ""
-        if record.key == package.key and verified(self.path(package), record.sha256):
-            return record.sha256
-        report(f"! {package.name} {package.version}: damaged in the cache, packing it again")
-        return ""
+        path = self.path(package)
+        sha256 = (read_record(path.with_name("record.json"), _TEXTS) or {}).get("sha256", "")
+        return sha256 if verified(path, sha256) else ""
 
     def _build(self, package: LocalPackage) -> LocalPackage:
         work = self._temporary / uuid.uuid4().hex
         entry = work / "entry"
         entry.mkdir(parents=True)
         built = build(package, work)
-        record = _Record(key=package.key, sha256=sha256(built))
+        (entry / "record.json").write_text(json.dumps({"sha256": sha256(built)}))
         built.chmod(0o644)
         os.replace(built, entry / package.id.file_name)
-        (entry / "record.json").write_bytes(msgspec.json.encode(record))
-        _put(entry, self._entry(package))
+        _put(entry, self.path(package).parent)
         return package
 
 
-def planned(folder: Path, packages: Iterable[LocalPackage], platform: str) -> Path:
+def _keys(packages: Iterable[LocalPackage]) -> dict[str, str]:
+    return {package.id.file_name: package.key for package in packages}
+
+
+def _channel_name(packages: Iterable[LocalPackage]) -> str:
+    return hashlib.sha256("\n".join(sorted(_keys(packages).values())).encode()).hexdigest()[:16]
+
+
+def planned(folder: Path, packages: Sequence[LocalPackage], platform: str) -> Path:
     """Write an index without packages, for a solver, and return its channel."""
-    unique = {package.key: package for package in packages}
-    channel = folder / "planned" / hashlib.sha256("\n".join(sorted(unique)).encode()).hexdigest()[:16]
+    channel = folder / "planned" / _channel_name(packages)
     for subdir in (platform, "noarch"):
         listed = {
             package.id.file_name: {
@@ -168,12 +150,12 @@ def planned(folder: Path, packages: Iterable[LocalPackage], platform: str) -> Pa
                 "constrains": package.constrains,
                 **({"noarch": package.noarch} if package.noarch else {}),
             }
-            for package in unique.values()
+            for package in packages
             if package.subdir == subdir
         }
         document = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": listed}
         write(channel / subdir / "repodata.json", json.dumps(document))
-    write(channel / MADE_OF, json.dumps({package.id.file_name: key for key, package in unique.items()}))
+    write(channel / MADE_OF, json.dumps(_keys(packages)))
     return channel
 
 
@@ -202,4 +184,4 @@ def made_of(channel: Path) -> dict[str, str]:
 
     Compare keys, not file hashes: packages built twice from the same inputs differ in their time stamps.
     """
-    return read_record(channel / MADE_OF, _KEYS) or {}
+    return read_record(channel / MADE_OF, _TEXTS) or {}

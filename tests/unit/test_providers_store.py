@@ -33,13 +33,13 @@ class _Filler:
     def __call__(self, prefix: Path) -> None:
         self.calls += 1
         (prefix / "share").mkdir()
-        (prefix / "share" / "file").write_text(str(prefix))
+        (prefix / "share" / "file").write_text("/old.d/bin /older/bin")
 
 
 def _package(fill: _Filler) -> LocalPackage:
     return LocalPackage(
         name="thing", version="1.0", platform="linux-64", inputs={"source": "a"},
-        run_exports={"strong": ("thing >=1",)}, relocate=True, fill=fill,
+        run_exports={"strong": ("thing >=1",)}, relocate="/old.d", fill=fill,
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def test_a_package_is_built_again_only_when_its_inputs_change(tmp_path: Path) ->
     assert [(note.done, note.total) for note in notes if isinstance(note, Preparing)] == [(0, 1), (1, 1)] * 2
 
 
-def test_files_are_dated_alike_whenever_they_were_packed(tmp_path: Path) -> None:
+def test_files_are_dated_alike_whenever_they_were_packed_and_name_their_prefix(tmp_path: Path) -> None:
     """Else ninja would compile a tree again that another machine has made, before its headers were packed here."""
     store, package = Store(tmp_path), _package(_Filler())
     store.ensure([package], _quiet)
@@ -68,7 +68,13 @@ def test_files_are_dated_alike_whenever_they_were_packed(tmp_path: Path) -> None
         (name,) = (name for name in parts.namelist() if name.startswith("pkg-"))
         content = zstandard.ZstdDecompressor().stream_reader(parts.read(name)).read()
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        assert {member.name: member.mtime for member in archive} == {"share/file": 1_000_000_000}
+        (member,) = archive
+        packed = archive.extractfile(member)
+        assert packed is not None
+        named, kept = packed.read().split()
+        assert (member.name, member.mtime) == ("share/file", 1_000_000_000)
+        assert named.endswith(b"/bin")
+        assert (b"/old.d" in named, kept) == (False, b"/older/bin")
 
 
 def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from groundwork.progress import Notes
 from groundwork.user_folders import home_folder
 
 _OLDEST = 10  # minor version of Python 3
-#: The folder of Debian's Pythons.
-_DEBIANS = Path("/usr/bin")
 
 _PROBE = """\
 import json, sys, sysconfig
@@ -61,11 +59,6 @@ class Interpreter:
     def tag(self) -> str:
         """The ABI tag at the end of conda-forge's build strings: "cp312", "cp313t"."""
         return "cp" + self.python.replace(".", "")
-
-    @property
-    def has_headers(self) -> bool:
-        """Whether extension modules can be compiled for it."""
-        return (self.include / "Python.h").is_file()
 
     @property
     def sort_key(self) -> tuple[int, ...]:
@@ -118,8 +111,8 @@ def find(report: Notes, paths: Iterable[Path] | None = None) -> dict[str, Interp
         interpreter = ask(path)
         if interpreter is None:
             continue
-        if not interpreter.has_headers:
-            header = interpreter.include / "Python.h"
+        header = interpreter.include / "Python.h"
+        if not header.is_file():
             report(f"Python {interpreter.version} ({path}) is left out: {header} is missing")
             continue
         former = best.get(interpreter.python)
@@ -137,15 +130,11 @@ def some_of(pythons: Sequence[str], report: Notes) -> dict[str, Interpreter]:
     installed = find(report)
     chosen = {python: installed[python] for python in pythons if python in installed}
     if not chosen:
-        found = {path: ask(path) for path in candidates(os.environ, home_folder(os.environ))}
-        without = {python.python: path for path, python in found.items() if python and not python.has_headers}
-        named = [*installed, *(f"{python} without headers ({path})" for python, path in without.items())]
-        debians = {python for python, path in without.items() if path.parent == _DEBIANS}
-        newest = next((python for python in reversed(pythons) if python in debians or _has_apt(python)), "")
+        newest = next(filter(_has_apt, reversed(pythons)), "")
         another = f"uv python install {pythons[-1]}"
         raise ProviderError(
             f"Python {', '.join(pythons)}: not found with headers on this machine "
-            f"(found: {', '.join(named) or 'none'})",
+            f"(found: {', '.join(installed) or 'none'})",
             f"run: {install_command(f'python{newest}-dev')}; or: {another}" if newest else f"run: {another}",
         )
     return chosen

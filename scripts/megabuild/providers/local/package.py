@@ -29,8 +29,8 @@ _TIMEOUT = 3600.0  # seconds, enough for the largest package
 
 _SCRIPT = """\
 set -eu
-if [ {relocate} = 1 ]; then
-  grep -rIlZF '{staged}' '{staged}' | xargs -0 -r sed -i "s|{staged}|$PREFIX|g"
+if [ -n '{relocate}' ]; then
+  grep -rIlZF '{relocate}' '{staged}' | xargs -0 -r sed -i "s|{pattern}|$PREFIX|g"
 fi
 mkdir -p "$PREFIX"
 find '{staged}' -mindepth 1 -maxdepth 1 -exec mv -t "$PREFIX" {{}} +
@@ -57,8 +57,8 @@ class LocalPackage:
     inputs: Mapping[str, str] = field(default_factory=dict)
     #: Writes the package's files into a folder, as if that folder were an environment's prefix.
     fill: Callable[[Path], None] = field(default=lambda _: None, compare=False)
-    #: Replace the folder's path in text files by the prefix, so that installing rewrites it.
-    relocate: bool = False
+    #: A folder that text files name: packing replaces it by the prefix, so that installing rewrites it.
+    relocate: str = ""
     relink: bool = False  #: Have the engine rewrite existing RPATHs to point into the environment.
     site_packages: str | None = None  #: For interpreters: where noarch packages go, relative to the prefix.
     summary: str = ""  #: One line for the metadata.
@@ -112,7 +112,8 @@ def build(package: LocalPackage, work: Path) -> Path:
     staged, output = work / "staged", work / "output"
     staged.mkdir(parents=True)
     package.fill(staged)
-    script = _SCRIPT.format(staged=staged, relocate=int(package.relocate))
+    pattern = package.relocate.replace(".", r"\.")
+    script = _SCRIPT.format(staged=staged, relocate=package.relocate, pattern=pattern)
     recipe = work / "recipe.json"  # JSON is YAML, too
     files = (path for path in sorted(staged.rglob("*")) if path.is_file() and not path.is_symlink())
     relinked = [str(path.relative_to(staged)) for path in files if has_rpath(path)] if package.relink else []

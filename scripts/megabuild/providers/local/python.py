@@ -50,7 +50,8 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, Loc
         run_exports={"noarch": ("python",), "weak": (abi,)},
         inputs={"interpreter": str(interpreter.prefix), "files": _signature(interpreter)},
         fill=partial(_fill, interpreter),
-        relocate=True,
+        # in Debian's files "/usr" can also mean the system's own folders
+        relocate="" if interpreter.debian_layout else str(interpreter.prefix),
         relink=True,
         site_packages=f"lib/python{python}/site-packages",
         summary=f"CPython {interpreter.version} found at {interpreter.prefix}",
@@ -87,8 +88,7 @@ def _parts(interpreter: Interpreter) -> Iterator[tuple[Path, str]]:
 
 def _signature(interpreter: Interpreter) -> str:
     """Return a sha256 of names, sizes and mtimes of all files to package; reading their content is too slow."""
-    # the text of former versions of megabuild, so that their packages stay valid
-    digest = hashlib.sha256(f"{repr(interpreter)[:-1]}, platforms=())".encode())
+    digest = hashlib.sha256(repr(interpreter).encode())
     for source, inside in _parts(interpreter):
         for path in _files(source):
             status = path.lstat()
@@ -125,7 +125,6 @@ def _fill(interpreter: Interpreter, prefix: Path) -> None:
     site_packages.mkdir()
     (site_packages / "README.txt").write_text("Modules of other packages are installed here.\n")
     _strip(prefix)
-    _move_prefix(interpreter, prefix)
 
 
 def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
@@ -153,25 +152,11 @@ def _strip(prefix: Path) -> None:
     """Drop debug symbols, which are most of the size, if binutils is installed."""
     strip = shutil.which("strip")
     binaries = []
-    for path in _plain_files(prefix):
-        with path.open("rb") as stream:
-            if stream.read(4) == b"\x7fELF":
-                path.chmod(path.stat().st_mode | 0o200)
-                binaries.append(str(path))
+    for path in prefix.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as stream:
+                if stream.read(4) == b"\x7fELF":
+                    path.chmod(path.stat().st_mode | 0o200)
+                    binaries.append(str(path))
     if strip and binaries:
         process.run([strip, "--strip-debug", *binaries], timeout=None)
-
-
-def _move_prefix(interpreter: Interpreter, prefix: Path) -> None:
-    """Replace the old prefix in text files by the new one, which installing then replaces by the environment's."""
-    old, new = str(interpreter.prefix).encode(), str(prefix).encode()
-    if interpreter.debian_layout:
-        return  # in these files "/usr" can also mean the system's own folders
-    for path in _plain_files(prefix):
-        content = path.read_bytes()
-        if old in content and b"\0" not in content:
-            path.write_bytes(content.replace(old, new))
-
-
-def _plain_files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

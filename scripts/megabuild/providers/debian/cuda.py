@@ -13,7 +13,7 @@ from functools import partial
 from groundwork.errors import ProviderError
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot, remake_hint
-from megabuild.providers.local.compilers import activation, write_scripts
+from megabuild.providers.local.compilers import activating
 from megabuild.providers.local.package import LocalPackage
 
 #: The nvcc binary, not the script /usr/bin/nvcc, whose content is the same for every version: object caches hash it.
@@ -86,17 +86,16 @@ def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> Local
         # appended, to override PyTorch's cpp_extension, whose -ccbin names a C compiler too new for this nvcc
         "NVCC_APPEND_FLAGS": f"-ccbin={HOST_COMPILER}",
     }
-    name, scripts = f"cuda-nvcc_{platform}", activation(variables)
-    return LocalPackage(
-        name=name,
+    compiler = LocalPackage(
+        name=f"cuda-nvcc_{platform}",
         version=version,
         platform=platform,
         depends=(f"cuda-version {cuda}.*", f"gxx_{platform}"),
         run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
-        inputs={"root": root.fingerprint, **scripts},
-        fill=partial(write_scripts, scripts, f"~{name}"),
+        inputs={"root": root.fingerprint},
         summary=f"Activates Debian's nvcc {version}",
     )
+    return activating(compiler, variables, order="~")
 
 
 def _metadata_package(name: str, version: str, platform: str, depends: str, *exported: str) -> LocalPackage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -140,45 +140,38 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
     """Describe compilers, binutils, sysroot and run-time libraries; ``platform`` is one of ``MACHINES``."""
     version, glibc = toolchain.version, toolchain.glibc
     libgcc, libstdcxx = f"libgcc >={toolchain.major}", f"libstdcxx >={toolchain.major}"
-    compiler = {"compiler": toolchain.digest}
-    gcc, gxx = f"gcc_{platform} {version}.*", f"gxx_{platform} {version}.*"
-    binutils, sysroot = f"binutils_{platform}", f"sysroot_{platform}"
-    activated: list[tuple[str, dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
-        (binutils, activation(toolchain.programs), (), ()),
-        (
-            f"gcc_{platform}",
-            activation(_c_variables(toolchain, platform)),
-            (binutils, sysroot, libgcc),
-            (libgcc,),
-        ),
-        (f"gxx_{platform}", activation(_cxx_variables(toolchain)), (gcc, libstdcxx), (libstdcxx, libgcc)),
-    ]
-    here = partial(LocalPackage, version=version, platform=platform)
-    return [
-        *(
-            here(
-                name=name,
-                depends=depends,
-                run_exports={"strong": exports} if exports else {},
-                inputs=compiler | scripts,
-                fill=partial(write_scripts, scripts, name),
-                summary=f"Activates the system's GCC {version}",
+    compiler, here = {"compiler": toolchain.digest}, partial(LocalPackage, version=version, platform=platform)
+    binutils, gcc, gxx = f"binutils_{platform}", f"gcc_{platform}", f"gxx_{platform}"
+    sysroot = here(
+        name=f"sysroot_{platform}",
+        version=glibc,
+        noarch="generic",
+        run_exports={"strong": (f"__glibc >={glibc},<3.0.a0",)},
+        summary=f"The system's own glibc {glibc}",
+    )
+    described = [sysroot]
+    for name, variables, depends, exports in (
+        (binutils, toolchain.programs, (), ()),
+        (gcc, _c_variables(toolchain, platform), (binutils, sysroot.name, libgcc), (libgcc,)),
+        (gxx, _cxx_variables(toolchain), (f"{gcc} {version}.*", libstdcxx), (libstdcxx, libgcc)),
+    ):
+        described.append(
+            activating(
+                here(
+                    name=name,
+                    depends=depends,
+                    run_exports={"strong": exports} if exports else {},
+                    inputs=compiler,
+                    summary=f"Activates the system's GCC {version}",
+                ),
+                variables,
             )
-            for name, scripts, depends, exports in activated
-        ),
-        LocalPackage(
-            name=sysroot,
-            version=glibc,
-            platform=platform,
-            noarch="generic",
-            run_exports={"strong": (f"__glibc >={glibc},<3.0.a0",)},
-            summary=f"The system's own glibc {glibc}",
-        ),
-        *(
-            here(name=name, depends=(depends,), summary=f"The system's GCC {version}")
-            for name, depends in (("c-compiler", gcc), ("cxx-compiler", gxx))
-        ),
-        *(
+        )
+    for name, target in (("c-compiler", gcc), ("cxx-compiler", gxx)):
+        summary = f"The system's GCC {version}"
+        described.append(here(name=name, depends=(f"{target} {version}.*",), summary=summary))
+    for name, path in toolchain.libraries.items():
+        described.append(
             here(
                 name=name,
                 inputs=compiler,
@@ -186,9 +179,8 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
                 fill=partial(_copy_library, path),
                 summary=f"Run-time library of the system's GCC {version}",
             )
-            for name, path in toolchain.libraries.items()
-        ),
-    ]
+        )
+    return described
 
 
 def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
@@ -215,18 +207,20 @@ def _cxx_variables(toolchain: Toolchain) -> dict[str, str]:
     }
 
 
-def activation(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return shell scripts that set variables on activation and restore them on deactivation, by kind.
+def activating(package: LocalPackage, variables: Mapping[str, str], order: str = "") -> LocalPackage:
+    """Return the package with scripts that set variables on activation and restore them on deactivation.
 
-    Values may contain other variables, and ``$_MB_PREFIX`` for the environment's folder.
+    Values may contain other variables, and ``$_MB_PREFIX`` for the environment's folder. A shell runs the scripts of an
+    environment in alphabetical order of ``order`` and the package's name.
     """
     body = "".join(_SET.format(name=name, value=value) for name, value in variables.items())
     restored = "".join(_RESTORE.format(name=name) for name in variables)
-    return {"activate": f"{_PROLOGUE}{body}unset _MB_PREFIX _MB_MAP\n", "deactivate": restored}
+    scripts = {"activate": f"{_PROLOGUE}{body}unset _MB_PREFIX _MB_MAP\n", "deactivate": restored}
+    fill = partial(_write_scripts, scripts, f"{order}{package.name}")
+    return replace(package, inputs={**package.inputs, **scripts}, fill=fill)
 
 
-def write_scripts(scripts: Mapping[str, str], name: str, prefix: Path) -> None:
-    """Write the scripts of :func:`activation` into a package; a shell runs them in alphabetical order of ``name``."""
+def _write_scripts(scripts: Mapping[str, str], name: str, prefix: Path) -> None:
     for kind, text in scripts.items():
         folder = prefix / "etc" / "conda" / f"{kind}.d"
         folder.mkdir(parents=True)

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from groundwork.network.wheel_contents import noted
 from megabuild.providers.catalogue import NvidiaWheel
-from megabuild.providers.local.compilers import MACHINES, activation, write_scripts
+from megabuild.providers.local.compilers import activating
 from megabuild.providers.local.package import LocalPackage, alias
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.pypi.unpack import members
@@ -152,9 +152,8 @@ def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[Loc
     version = versions["cuda-nvcc-tools"]
     needs = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
     flags = "${NVCC_PREPEND_FLAGS:+$NVCC_PREPEND_FLAGS }-ccbin=${CXX}"
-    name, scripts = f"cuda-nvcc_{platform}", activation({"NVCC_PREPEND_FLAGS": flags})
     compiler = LocalPackage(
-        name=name,
+        name=f"cuda-nvcc_{platform}",
         version=version,
         platform=platform,
         depends=(
@@ -163,9 +162,8 @@ def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[Loc
             f"gxx_{platform}",
         ),
         run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
-        inputs={"machine": MACHINES[platform], **scripts},
-        # "~" sorts the script after the C++ compiler's, which sets CXX
-        fill=partial(write_scripts, scripts, f"~{name}"),
         summary=f"Activates nvcc {version} with the system's GCC",
     )
-    return [compiler, alias("cuda-nvcc", name, version, platform)]
+    # "~" sorts the script after the C++ compiler's, which sets CXX
+    compiler = activating(compiler, {"NVCC_PREPEND_FLAGS": flags}, order="~")
+    return [compiler, alias("cuda-nvcc", compiler.name, version, platform)]

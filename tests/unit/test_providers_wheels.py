@@ -241,21 +241,31 @@ def test_the_toolkit_is_asked_for_in_the_version_of_the_wheel_and_triton_named()
     ]
 
 
-@pytest.mark.parametrize("complete", [True, False])
-def test_wheels_and_other_parts_that_a_run_must_still_get_are_pending(
-    repository: Path, tmp_path: Path, complete: bool
-) -> None:
+def test_wheels_and_packages_that_a_run_must_still_get_are_pending(repository: Path, tmp_path: Path) -> None:
     config = load(repository, "linux_64_cpu_wheel")
     request = ProviderRequest(config=config, planned=(), cache=tmp_path, report=lambda _: None)
     toolchain = Toolchain(cc="", cxx="", version="14", glibc="2.41", programs={}, libraries={}, digest="")
-    channel = LocalChannel(path=tmp_path, packages=(), toolchain=toolchain, stand_ins=(), by_name=())
-    wheel = replace(_locked("2.13.0"), size=700)
+    package = LocalPackage(name="x", version="1", platform="linux-64", inputs={"wheel": "a" * 64}, size=10)
+    channel = LocalChannel(
+        path=tmp_path,
+        packages=(),
+        toolchain=toolchain,
+        stand_ins=(),
+        by_name=(),
+        missing=(package,),
+        ready=False,
+    )
     provider = WheelProvider(request)
-    assert provider.pending(channel, [_alone(wheel)]) == Pending(wheels=1, download=700, bytes=700)
-    wheel.path(tmp_path / "wheels").parent.mkdir(parents=True)
-    wheel.path(tmp_path / "wheels").touch()
-    expected = None if complete else Pending()
-    assert provider.pending(channel, [_alone(wheel)], complete=complete) == expected
+    made = provider.of_channel(channel, (), {}, {"b": 700})
+    assert made.pending == Pending(wheels=2, download=710, bytes=740, packages=1)
+    assert made.overrides["c_compiler_version"] == ("14",)
+    assert "c_compiler_version 14 (not " in made.notes[0]
+    (tmp_path / "wheels" / ("a" * 16)).mkdir(parents=True)
+    (tmp_path / "wheels" / ("a" * 16) / "x-1.whl").touch()
+    assert provider.of_channel(channel, (), {}).pending == Pending(bytes=30, packages=1)
+    done = replace(channel, missing=(), ready=True)
+    assert provider.of_channel(done, (), {}).pending is None
+    assert provider.of_channel(done, (), {}, {"b": 700}).pending == Pending(wheels=1, download=700, bytes=700)
 
 
 def _nvidia(tmp_path: Path) -> dict[str, LocalPackage]:

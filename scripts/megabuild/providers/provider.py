@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Literal, NamedTuple
 
 from groundwork.errors import ProviderError
@@ -13,7 +14,7 @@ from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers import catalogue
-from megabuild.providers.environment import Environment, Pending, machine_platform
+from megabuild.providers.environment import Environment, Pending, machine_platform, virtual_gpu
 from megabuild.providers.environment import ProviderRequest as ProviderRequest
 from megabuild.providers.local import compilers, interpreters
 from megabuild.providers.local.interpreters import Interpreter
@@ -130,26 +131,60 @@ class LocalProvider(Provider):
         asked |= {base} if "torch_python_base" in self.request.config.variant else set()
         return tuple(python for python in available if python in asked)
 
-    def pending(
-        self, channel: LocalChannel, locks: Sequence[lock.Lock] = (), *, complete: bool = True
-    ) -> Pending | None:
-        """Return the packages of ``channel`` and wheels of ``locks`` that a run must still get.
+    def of_channel(
+        self,
+        channel: LocalChannel,
+        pythons: Iterable[str],
+        values: Mapping[str, str],
+        absent: Mapping[str, int] = MappingProxyType({}),
+    ) -> Environment:
+        """Return the environment with a channel, for some Pythons, with variant ``values``.
 
-        The result is None if the run must get none, and the rest of the environment is ``complete``.
+        It overrides the config's values that its compiler and packages determine. It is pending until the channel is
+        complete, and no wheels are ``absent`` (sizes by sha256).
         """
-        folder = self.request.cache / "wheels"
-        sizes = {
-            package.inputs["wheel"]: package.size for package in channel.missing if "wheel" in package.inputs
+        compiler, variant = channel.toolchain.major, self.request.config.variant
+        versions = {package.name: package.version for package in channel.packages}
+        found = {
+            "c_compiler_version": compiler,
+            "cxx_compiler_version": compiler,
+            "c_stdlib_version": channel.toolchain.glibc,
+            "pybind11_abi": versions.get("pybind11-abi", variant.get("pybind11_abi", ("",))[0]),
         }
-        packed = sum(sizes.values())
-        sizes |= {wheel.sha256: wheel.size for wheel in lock.wheels_of(locks)}
-        left = [size for sha256, size in sizes.items() if not any((folder / sha256[:16]).glob("*.whl"))]
-        if channel.ready and not left and complete:
+        overrides = self.overrides({**found, **values})
+        notes = []
+        if overrides and not self.request.rehearsal:
+            differing = (
+                f"{key} {value} (not {', '.join(variant[key])})" for key, (value,) in overrides.items()
+            )
+            notes.append(f"differs from the config: {'; '.join(differing)}")
+        if channel.by_name:
+            names = ", ".join(channel.by_name)
+            notes.append(f"not in the catalogue, taken from pip's indexes by name: {names}")
+        return Environment(
+            channels=(channel.path,),
+            pythons=tuple(pythons),
+            overrides=overrides,
+            virtual_packages=virtual_gpu(self.request.config),
+            notes=tuple(notes),
+            stand_ins=channel.stand_ins,
+            pending=self._pending(channel, absent),
+        )
+
+    def _pending(self, channel: LocalChannel, absent: Mapping[str, int]) -> Pending | None:
+        """Return the packages of ``channel`` and the ``absent`` wheels that a run must still get, if there are any."""
+        folder = self.request.cache / "wheels"
+        of_wheels = [package for package in channel.missing if "wheel" in package.inputs]
+        packed = {package.inputs["wheel"]: package.size for package in of_wheels}
+        left = {key: size for key, size in packed.items() if not any((folder / key[:16]).glob("*.whl"))}
+        left |= absent
+        if channel.ready and not left:
             return None
+        size = sum(left.values())
         return Pending(
             wheels=len(left),
-            download=sum(left),
-            bytes=sum(left) + _COPIES * packed,
+            download=size,
+            bytes=size + _COPIES * sum(packed.values()),
             packages=len(channel.missing),
         )
 
@@ -160,33 +195,12 @@ class LocalProvider(Provider):
             key: (value,) for key, value in values.items() if key in variant and set(variant[key]) != {value}
         }
 
-    def notes(self, overrides: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return a note for the plan that lists the overrides, if there are any; a rehearsal needs none."""
-        variant = self.request.config.variant
-        differing = (
-            f"{key} {', '.join(values)} (not {', '.join(variant[key])})" for key, values in overrides.items()
-        )
-        if not overrides or self.request.rehearsal:
-            return []
-        return [f"differs from the config: {'; '.join(differing)}"]
-
 
 def base_python(config: Config, pythons: Iterable[str]) -> str:
     """Return the Python for the build of libtorch: the config's, else the newest available one with a GIL."""
     named = config.variant.get("torch_python_base", ("",))[0]
     usable = [python for python in pythons if not python.endswith("t")] or list(pythons)
     return named if named in usable or not usable else usable[-1]
-
-
-def machine_values(channel: LocalChannel, needs: Iterable[str]) -> dict[str, str]:
-    """Return the variant values that a channel's compiler and packages determine."""
-    compiler, glibc = channel.toolchain.major, channel.toolchain.glibc
-    values = {"c_compiler_version": compiler, "cxx_compiler_version": compiler, "c_stdlib_version": glibc}
-    if "pybind11-abi" in map(_name, needs):
-        values["pybind11_abi"] = next(
-            package.version for package in channel.packages if package.name == "pybind11-abi"
-        )
-    return values
 
 
 def requirements(planned: Iterable[PlannedPackage]) -> list[str]:

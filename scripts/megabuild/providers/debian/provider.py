@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 from megabuild.providers import catalogue, local_channel
@@ -11,7 +12,7 @@ from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment, Pending, virtual_gpu
 from megabuild.providers.local.compilers import probe
 from megabuild.providers.local.interpreters import Interpreter
-from megabuild.providers.provider import Figures, LocalProvider, base_python, machine_values, requirements
+from megabuild.providers.provider import Figures, LocalProvider, base_python, requirements
 
 _GB = 1_000_000_000
 #: Folder of the source for a build inside a root.
@@ -62,32 +63,28 @@ class DebianProvider(LocalProvider):
         channel = local_channel.make(
             request, needs, pythons, survey=survey, toolchain=toolchain, extra=own, only=needed
         )
-        overrides = self.overrides({**machine_values(channel, needs), "torch_python_base": base})
-        return Environment(
-            channels=(channel.path,),
-            pythons=tuple(pythons),
+        made = self.of_channel(channel, pythons, {"torch_python_base": base})
+        return replace(
+            made,
             root=root.path,
             source=root.source,
-            overrides={**overrides, "torch_source_path": (_SOURCE_INSIDE,)},
-            virtual_packages={**virtual_gpu(config), "__glibc": toolchain.glibc},
-            notes=(*self.notes(overrides), *notes),
-            pending=self.pending(channel),
+            overrides={**made.overrides, "torch_source_path": (_SOURCE_INSIDE,)},
+            virtual_packages={**made.virtual_packages, "__glibc": toolchain.glibc},
+            notes=(*made.notes, *notes),
         )
 
     def _plan_root(self, pythons: dict[str, Interpreter], base: str) -> Environment:
         """Return the environment known before the root is made: the Pythons, and the root's size."""
         config = self.request.config
-        overrides = self.overrides({"torch_python_base": base})
         size = 8 if config.cuda_version else 2
         command = debian_root.install_command()
         return Environment(
             channels=(),
             pythons=tuple(pythons),
-            overrides=overrides,
+            overrides=self.overrides({"torch_python_base": base}),
             virtual_packages=virtual_gpu(config),
             pending=Pending(bytes=size * _GB),
             notes=(
-                *self.notes(overrides),
                 f"the run makes a Debian root first ({size} GB), then decides whether to reuse an earlier build tree",
                 *([f"programs are missing; run: {command}"] if command else []),
             ),

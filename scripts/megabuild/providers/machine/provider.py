@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from megabuild.providers import local_channel
-from megabuild.providers.environment import Environment, virtual_gpu
-from megabuild.providers.provider import LocalProvider, base_python, machine_values, requirements
+from megabuild.providers.environment import Environment
+from megabuild.providers.provider import LocalProvider, base_python, requirements
 
 
 class MachineProvider(LocalProvider):
@@ -22,18 +22,4 @@ class MachineProvider(LocalProvider):
         channel = local_channel.make(
             request, needs, pythons, survey=survey, only=needed, any_wheel=not request.rehearsal
         )
-        overrides = self.overrides({**machine_values(channel, needs), "torch_python_base": base})
-        notes = self.notes(overrides)
-        if channel.by_name:
-            notes.append(
-                f"not in the catalogue, taken from pip's indexes by name: {', '.join(channel.by_name)}"
-            )
-        return Environment(
-            channels=(channel.path,),
-            pythons=tuple(pythons),
-            overrides=overrides,
-            virtual_packages=virtual_gpu(config),
-            notes=tuple(notes),
-            stand_ins=channel.stand_ins,
-            pending=self.pending(channel),
-        )
+        return self.of_channel(channel, pythons, {"torch_python_base": base})

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from types import MappingProxyType
 
 from groundwork.host_compiler import find_gcc_suffix
 from megabuild.providers import catalogue, local_channel
-from megabuild.providers.environment import Environment, virtual_gpu
+from megabuild.providers.environment import Environment
 from megabuild.providers.local.compilers import probe
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.provider import Figures, LocalProvider, base_python, machine_values, requirements
+from megabuild.providers.provider import Figures, LocalProvider, base_python, requirements
 from megabuild.providers.wheel import torch_wheels
 
 #: The newest GCC that nvcc accepts, by the major version of CUDA: crt/host_config.h of 12.9 and of 13.0 to 13.2.
@@ -40,7 +41,6 @@ class WheelProvider(LocalProvider):
         locked = wheels.locks[base]
         (wheel,) = locked.wheels
         here = {python: pythons[python] for python in wheels.locks if python in requested or python == base}
-        locks = [wheels.locks[python] for python in here]
         source = torch_wheels.folder(config, request.cache)
         if not survey:
             torch_wheels.fetch(config, wheels, list(here), cache=request.cache, report=request.report)
@@ -61,17 +61,18 @@ class WheelProvider(LocalProvider):
         channel = local_channel.make(
             request, needs, here, survey=survey, extra=own, more=wheels.more, toolchain=toolchain
         )
-        overrides = self.overrides(machine_values(channel, needs))
-        of_wheel = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
-        linked = [source / python / file.file_name for python in here for file in wheels.locks[python].wheels]
-        return Environment(
-            channels=(channel.path,),
+        values = {"torch_python_base": base, **({"triton_version": triton} if triton else {})}
+        absent = {
+            file.sha256: file.size
+            for python in here
+            for file in wheels.locks[python].wheels
+            if not (source / python / file.file_name).is_file()
+        }
+        made = self.of_channel(channel, wheels.locks, values, absent)
+        return replace(
+            made,
             source=source,
             staging_source={wheel.file_name: wheel.sha256},
-            pythons=tuple(wheels.locks),
             left_out=wheels.left_out,
-            overrides={**overrides, **self.overrides(of_wheel)},
-            virtual_packages=virtual_gpu(config),
-            pending=self.pending(channel, locks, complete=all(path.is_file() for path in linked)),
-            notes=(*self.notes(overrides), *wheels.notes, f"libtorch is made from {wheel.file_name}"),
+            notes=(*made.notes, *wheels.notes, f"libtorch is made from {wheel.file_name}"),
         )

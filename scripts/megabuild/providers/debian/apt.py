@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from email import message_from_string
 from pathlib import Path
+from typing import NamedTuple
 
 from groundwork.errors import ProviderError
 from groundwork.process import run
@@ -24,24 +24,13 @@ _OPTIONS = re.compile(
 _VARIABLE = "MEGABUILD_DEBIAN_MIRROR"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AptSource:
-    """An entry of apt's sources: mirror, suites, components and signing key."""
+class AptSource(NamedTuple):
+    """An entry of apt's sources."""
 
     uri: str
-    suites: tuple[str, ...]
-    components: tuple[str, ...]
-    signed_by: str = ""
-    trusted: bool = False
-
-    @property
-    def is_main_archive(self) -> bool:
-        """Whether this is Debian's main archive: not security, not a third party's, not a flat repository."""
-        return (
-            "main" in self.components
-            and bool(re.search(r"/debian(/[0-9TZ]+)?$", self.uri.rstrip("/")))
-            and any("/" not in suite and not suite.endswith("-security") for suite in self.suites)
-        )
+    suites: list[str]
+    components: list[str]
+    options: list[str]  #: Its signing key, and whether it is trusted, as options of a one-line entry.
 
 
 def sources(folder: Path = Path("/etc/apt")) -> Iterator[AptSource]:
@@ -61,30 +50,22 @@ def _deb822(stanza: str) -> Iterator[AptSource]:
     uris = fields.get("uris", "").split()
     if not uris or fields.get("enabled", "yes").lower() in ("no", "false"):
         return
-    key = fields.get("signed-by", "").strip()
-    yield AptSource(
-        uri=uris[0],
-        suites=tuple(fields.get("suites", "").split()),
-        components=tuple(fields.get("components", "").split()),
-        signed_by=key if key.startswith("/") else "",  # the one-line format cannot hold an inline key
-        trusted=fields.get("trusted", "").lower() in ("yes", "true"),
-    )
+    options = []
+    if (key := fields.get("signed-by", "").strip()).startswith("/"):  # one line cannot hold an inline key
+        options.append(f"signed-by={key}")
+    if fields.get("trusted", "").lower() in ("yes", "true"):
+        options.append("trusted=yes")
+    suites, components = fields.get("suites", "").split(), fields.get("components", "").split()
+    yield AptSource(uris[0], suites, components, options)
 
 
 def _one_line(text: str) -> Iterator[AptSource]:
     for line in text.splitlines():
         match = re.match(r"^deb(?:-src)?\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s*([^#]*)", line.strip())
-        if match is None:
-            continue
-        options, uri, suite, components = match.groups()
-        settings = dict(option.partition("=")[::2] for option in (options or "").split())
-        yield AptSource(
-            uri=uri,
-            suites=(suite,),
-            components=tuple(components.split()),
-            signed_by=settings.get("signed-by", ""),
-            trusted=settings.get("trusted", "") == "yes",
-        )
+        if match:
+            options, uri, suite, components = match.groups()
+            chosen = [one for one in (options or "").split() if one.startswith(("signed-by=", "trusted=yes"))]
+            yield AptSource(uri, [suite], components.split(), chosen)
 
 
 def debian_lines(
@@ -98,8 +79,12 @@ def debian_lines(
     """
     mirror = os.environ.get(_VARIABLE, "")
     if not mirror:
+        # Debian's main archive: not security, not a third party's, not a flat repository
         usable = (
-            source for source in (sources() if configured is None else configured) if source.is_main_archive
+            source
+            for source in (sources() if configured is None else configured)
+            if "main" in source.components and re.search(r"/debian(/[0-9TZ]+)?$", source.uri.rstrip("/"))
+            if any("/" not in suite and not suite.endswith("-security") for suite in source.suites)
         )
         source = next(usable, None)
         if source is None:
@@ -107,9 +92,7 @@ def debian_lines(
                 "/etc/apt: no Debian mirror is configured, and Debian configs need one",
                 f"set {_VARIABLE}=URL, or choose a config of another provider (scripts/megabuild configs)",
             )
-        settings = [f"signed-by={source.signed_by}"] if source.signed_by else []
-        settings += ["trusted=yes"] if source.trusted else []
-        mirror = f"[{' '.join(settings)}] {source.uri}" if settings else source.uri
+        mirror = f"[{' '.join(source.options)}] {source.uri}" if source.options else source.uri
     return [" ".join([f"deb {mirror} {suite} main", *components]), f"deb-src {mirror} {suite} main"]
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 
 from groundwork.debian_packages import install_command
@@ -80,20 +81,15 @@ def candidates(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
     pyenv = environ.get("PYENV_ROOT") or (home and home / ".pyenv")
     data = environ.get("XDG_DATA_HOME") or (home and home / ".local" / "share")
     uv = environ.get("UV_PYTHON_INSTALL_DIR") or (data and Path(data, "uv", "python"))
-    for folder in (*([Path(pyenv, "versions")] if pyenv else []), *([Path(uv)] if uv else [])):
-        for version in _list(folder, "*"):
-            if not version.is_symlink():  # symlinks are aliases, such as 3.12 of 3.12.1
-                yield from _list(version, "bin/python3.[0-9]*")
+    installed = [*([Path(pyenv, "versions")] if pyenv else []), *([Path(uv)] if uv else [])]
+    # unlike Path.glob, this passes over unreadable folders
+    for folder in installed:
+        for name in sorted(glob("*/bin/python3.[0-9]*", root_dir=folder)):
+            if not (folder / name).parents[1].is_symlink():  # an alias, such as 3.12 of 3.12.1
+                yield folder / name
     for folder in (Path("/usr/local/bin"), Path("/usr/bin")):
-        yield from _list(folder, "python3.[0-9]*")
+        yield from (folder / name for name in sorted(glob("python3.[0-9]*", root_dir=folder)))
     yield Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
-
-
-def _list(folder: Path, pattern: str) -> list[Path]:
-    try:
-        return sorted(folder.glob(pattern))
-    except OSError:  # unreadable folder
-        return []
 
 
 def find(report: Notes, paths: Iterable[Path] | None = None) -> dict[str, Interpreter]:

@@ -22,9 +22,7 @@ def test_a_build_dependency_stands_for_the_library_of_its_own_version() -> None:
         "libopenblas-dev": "libopenblas-pthread-dev (= 1) | libopenblas-serial-dev",
         "libopenblas-pthread-dev": "libopenblas0-pthread:amd64 (= 1), libc6-dev",
     }
-    installed = {
-        name: libraries.InstalledPackage(name, "1", "optional", text) for name, text in depends.items()
-    }
+    installed = {name: libraries.InstalledPackage("1", "optional", text) for name, text in depends.items()}
     control = "Source: x\nBuild-Depends: cmake,\n  libonnx-dev (>= 1),\n  libabsent-dev,\n\nPackage: y\n"
     assert libraries.runtime_packages(control, installed) == {"libonnx1t64", "libopenblas0-pthread"}
 
@@ -45,9 +43,9 @@ def test_a_library_of_cuda_has_nvidias_version(debian: str, upstream: str) -> No
 def test_a_root_with_another_toolkit_is_refused(
     version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toolkit = libraries.InstalledPackage("nvidia-cuda-toolkit", version or "", "optional", "")
+    toolkit = libraries.InstalledPackage(version or "", "optional", "")
     contents = libraries.Libraries(
-        available={}, needed={}, installed={toolkit.name: toolkit} if version else {}
+        available={}, needed={}, installed={"nvidia-cuda-toolkit": toolkit} if version else {}
     )
     monkeypatch.setattr(libraries, "read", lambda _: contents)
     debian = root.DebianRoot(path=tmp_path, fingerprint="", release="13")
@@ -82,7 +80,7 @@ def test_a_root_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
     monkeypatch.setattr(root, "_missing", list)
     monkeypatch.setattr(root, "_debootstrap", lambda *_, **__: None)
-    monkeypatch.setattr(root, "_describe", lambda _: root._Record(fingerprint="f", release="13"))
+    monkeypatch.setattr(root, "_describe", lambda _: {"fingerprint": "f", "release": "13"})
     entry, synced = root._request(tmp_path, cuda=False)[2], []
     monkeypatch.setattr("os.sync", lambda: synced.append(entry.exists()))
     assert root.make(tmp_path, lambda _: None).path == entry / "root"

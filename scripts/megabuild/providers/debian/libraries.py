@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cuda_code.elf_file import NotElf, opened
 from groundwork.errors import ProviderError
@@ -34,11 +35,9 @@ _ELSEWHERE = re.compile(
 _WHOLE_SYSTEMS = ("libmpi.so.",)
 
 
-@dataclass(frozen=True)
-class InstalledPackage:
+class InstalledPackage(NamedTuple):
     """An installed Debian package."""
 
-    name: str
     version: str
     priority: str
     depends: str
@@ -108,7 +107,7 @@ def read(root: DebianRoot) -> Libraries:
     form = "${Package}\t${Version}\t${Priority}\t${Depends}\n"
     words = [*enter(root.path), "dpkg-query", "--show", f"--showformat={form}"]
     rows = (line.split("\t") for line in run(words, what="listing the Debian root's packages").splitlines())
-    installed = {name: InstalledPackage(name, *more) for name, *more in rows}
+    installed = {name: InstalledPackage(*more) for name, *more in rows}
     available: dict[str, tuple[Path, str]] = {}
     needed: dict[str, set[str]] = {}
     # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.

@@ -76,14 +76,8 @@ class DebianRoot:
         return self.path / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
 
 
-class _Record(msgspec.Struct):
-    """A root's ``record.json``."""
-
-    fingerprint: str
-    release: str
-
-
-_RECORDS = msgspec.json.Decoder(_Record)
+#: A root's ``record.json``: the fields of :class:`DebianRoot` without its path.
+_RECORDS = msgspec.json.Decoder(dict[str, str])
 
 
 def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
@@ -118,7 +112,7 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             _debootstrap(temporary, packages, cuda=cuda)
             record = _describe(temporary / "root")
             report(Preparing(what=what, done=1, total=1))
-            (temporary / "record.json").write_bytes(msgspec.json.encode(record))
+            (temporary / "record.json").write_text(json.dumps(record))
             os.sync()  # a power cut must not leave a complete root with empty files
             _delete(entry)
             os.replace(temporary, entry)
@@ -196,18 +190,19 @@ def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
     )
 
 
-def _describe(root: Path) -> _Record:
+def _describe(root: Path) -> dict[str, str]:
     words = ["dpkg-query", f"--root={root}", "--show", "--showformat=${binary:Package} ${Version}\n"]
     packages = run(words, what="listing the Debian root's packages")
     sources = (root / SOURCE_FOLDER / "SHA256SUMS").read_text()
     release = (root / "etc/debian_version").read_text().strip()
-    return _Record(fingerprint=hashlib.sha256((packages + sources).encode()).hexdigest(), release=release)
+    fingerprint = hashlib.sha256((packages + sources).encode()).hexdigest()
+    return {"fingerprint": fingerprint, "release": release}
 
 
 def _read(entry: Path) -> DebianRoot | None:
-    if record := read_record(entry / "record.json", _RECORDS):
-        return DebianRoot(path=entry / "root", fingerprint=record.fingerprint, release=record.release)
-    return None
+    record = read_record(entry / "record.json", _RECORDS) or {}
+    complete = {"fingerprint", "release"} <= record.keys()
+    return DebianRoot(path=entry / "root", **record) if complete else None
 
 
 def _delete(folder: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import stat
 import tarfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import zstandard
@@ -33,28 +33,18 @@ def pack(folders: Mapping[str, Path], target: Path) -> None:
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name, folder in folders.items():
-            _add(archive, folder, name)
-            for here, below, names in os.walk(folder):
-                below.sort()
-                for entry in sorted([*below, *names]):
-                    path = Path(here, entry)
-                    _add(archive, path, f"{name}/{path.relative_to(folder).as_posix()}")
+            archive.add(folder, name, filter=partial(_describe, name, folder))
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    status = path.lstat()
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+def _describe(name: str, folder: Path, member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Give an entry of ``folder``, archived under ``name``, no owner and its exact date."""
+    path = folder / os.path.relpath(member.name, name)
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
         raise IntegrityError(f"{path}: neither a file, a folder nor a link", "delete it and run again")
-    member = archive.gettarinfo(path, name)
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
+    date = path.lstat().st_mtime_ns
     # tarfile itself would write a float, which is off by a hundred nanoseconds
-    member.pax_headers = {"mtime": f"{status.st_mtime_ns // _SECOND}.{status.st_mtime_ns % _SECOND:09d}"}
-    if member.isreg():
-        with path.open("rb") as file:
-            archive.addfile(member, file)
-    else:
-        archive.addfile(member)
+    member.pax_headers = {"mtime": f"{date // _SECOND}.{date % _SECOND:09d}"}
+    return member.replace(uid=0, gid=0, uname="", gname="", deep=False)
 
 
 def unpack(source: Path, folder: Path) -> None:

@@ -126,7 +126,6 @@ def test_the_closing_table_fits_80_columns_and_comes_last() -> None:
     assert any(
         "pytorch 2.13.0 py3.12" in line and "0123456789ab" in line and "10:02 h" in line for line in lines
     )
-    assert ["3.12", "163", "0"] in [re.findall(r"[\d.]+", line) for line in lines]
 
 
 def test_the_summary_names_the_failed_package() -> None:

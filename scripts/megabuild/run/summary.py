@@ -14,7 +14,7 @@ from groundwork import files
 from groundwork.errors import BuildError, MegabuildError, PackageTestError
 from groundwork.names import PackageId
 from groundwork.result import Result
-from groundwork.text import Sign, counted, display, duration, fold_command, size, table
+from groundwork.text import Sign, display, duration, fold_command, size, table
 from megabuild.plan.plan import Plan
 from megabuild.plan.published import is_published, records
 
@@ -102,9 +102,6 @@ class Summary:
         lines = []
         if self.staging_seconds:
             lines.append(f"the compile for all Pythons took {duration(self.staging_seconds)}")
-        for python, figures in self.swaps.items():
-            counts = f"{counted(figures['steps'], 'step')}, {counted(figures['core'], 'core object')}"
-            lines.append(f"swap to Python {python}: {counts}")
         lines += [f"{Sign.failed} {self.error}"] if self.error else []
         return [*lines, f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
 

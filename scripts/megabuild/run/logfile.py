@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from contextlib import AbstractContextManager
@@ -11,15 +12,18 @@ from pathlib import Path
 from groundwork.errors import FULL
 from groundwork.redact import Mask
 from groundwork.text import plain
+from megabuild.status.status import logger
 
 
-class LogFile(AbstractContextManager["LogFile"]):
+class LogFile(logging.Handler, AbstractContextManager["LogFile"]):
     """The log of one run: a file named after the run and its start, to which ``latest.log`` points.
 
+    As a handler of ``logging``, which it is until the end of its context, it writes the driver's sentences.
     With ``latest=False``, for a run that may have nothing to do, only :meth:`become_latest` sets that link.
     """
 
     def __init__(self, folder: Path, run_name: str, mask: Mask, *, latest: bool = True) -> None:
+        super().__init__()
         folder.mkdir(parents=True, exist_ok=True)
         self.stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
         self.path = folder / f"{run_name}-{self.stamp}.log"
@@ -51,6 +55,10 @@ class LogFile(AbstractContextManager["LogFile"]):
                     raise
         return masked
 
+    def emit(self, record: logging.LogRecord) -> None:
+        self.write("driver", record.getMessage())
+
     def __exit__(self, *_: object) -> None:
         """Close the file."""
+        logger.removeHandler(self)
         self._file.close()

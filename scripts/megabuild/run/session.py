@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Iterator
 
@@ -39,8 +38,8 @@ def execute(plan: Plan, status: Status) -> Summary:
         locked(options),
         interrupts.stop_on_signals(),
         LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
-        _logging_to(log),
     ):
+        logger.addHandler(log)
         run = Driver(plan, log, status)
         failed: Exception | None = None
         try:
@@ -72,22 +71,6 @@ def execute(plan: Plan, status: Status) -> Summary:
         if failed is not None:
             raise failed
     return summary
-
-
-@contextlib.contextmanager
-def _logging_to(log: LogFile) -> Iterator[None]:
-    """Write the logger's messages to the run's log."""
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            log.write("driver", record.getMessage())
-
-    handler = Handler()
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,43 +52,43 @@ KILLED = pytest.mark.parametrize(
 
 
 @KILLED
-def test_a_killed_compiler_is_a_matter_of_memory_with_fewer_jobs_as_remedy(tmp_path: Path, text: str) -> None:
+def test_a_killed_compiler_is_a_matter_of_memory_only_if_memory_was_short(tmp_path: Path, text: str) -> None:
     error = explained(tmp_path, "[1/9 1s] x", text)
     assert isinstance(error, OutOfMemoryError)
     assert "CPU_COUNT=4" in error.remedy
-
-
-@KILLED
-def test_a_compiler_that_somebody_killed_while_there_was_memory_is_none(tmp_path: Path, text: str) -> None:
     error = explained(tmp_path, text, short=False)
-    assert error.failure
-    assert error.failure["kind"] == "killed"
+    assert (error.failure or {})["kind"] == "killed"
     assert "CPU_COUNT" not in error.remedy
 
 
-@pytest.mark.parametrize("short", [True, False])
-def test_a_compiler_s_own_complaint_needs_no_other_evidence(tmp_path: Path, short: bool) -> None:
-    text = "{standard input}: Assembler messages; virtual memory exhausted: Cannot allocate memory"
-    assert isinstance(explained(tmp_path, text, short=short), OutOfMemoryError)
+EXHAUSTED = "{standard input}: Assembler messages; virtual memory exhausted: Cannot allocate memory"
 
 
-@pytest.mark.parametrize("code", [137, -9])
-def test_a_killed_engine_is_a_matter_of_memory_only_if_memory_was_short(tmp_path: Path, code: int) -> None:
-    assert isinstance(explained(tmp_path, kind="killed", code=code, short=True), OutOfMemoryError)
-    failure = explained(tmp_path, kind="killed", code=code, short=False).failure
-    assert failure is not None
-    assert failure["kind"] == "killed"
-
-
-def test_a_full_disk_is_one_even_if_the_compiler_dies_of_it(tmp_path: Path) -> None:
-    error = explained(
-        tmp_path, "ld: final link failed: No space left on device", "Killed signal terminated program ld"
-    )
-    assert isinstance(error, OutOfSpaceError)
-
-
-def test_a_build_that_fails_in_the_swap_is_a_refused_swap(tmp_path: Path) -> None:
-    assert isinstance(explained(tmp_path, "c10.o is dirty", phase="swap"), SwapRefused)
+@pytest.mark.parametrize(
+    ("lines", "how", "expected"),
+    [
+        # the compiler's own complaint needs no other evidence
+        ((EXHAUSTED,), {}, OutOfMemoryError),
+        ((EXHAUSTED,), {"short": False}, OutOfMemoryError),
+        ((), {"kind": "killed", "code": 137}, OutOfMemoryError),
+        ((), {"kind": "killed", "code": -9}, OutOfMemoryError),
+        ((), {"kind": "killed", "code": 137, "short": False}, BuildError),
+        ((), {"kind": "killed", "code": -9, "short": False}, BuildError),
+        # even if the compiler dies of the full disk
+        (
+            ("ld: final link failed: No space left on device", "Killed signal terminated program ld"),
+            {},
+            OutOfSpaceError,
+        ),
+        (("c10.o is dirty",), {"phase": "swap"}, SwapRefused),
+    ],
+)
+def test_the_cause_decides_the_kind_of_error(
+    tmp_path: Path, lines: tuple[str, ...], how: dict[str, Any], expected: type[MegabuildError]
+) -> None:
+    error = explained(tmp_path, *lines, **how)
+    assert type(error) is expected
+    assert expected is not BuildError or (error.failure or {})["kind"] == "killed"
 
 
 def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it() -> None:

@@ -124,15 +124,6 @@ def test_a_failed_task_fails_those_that_need_it_and_no_others() -> None:
     assert run.ended()["cluster"] == "built"
 
 
-def test_the_failure_of_a_task_that_all_else_rests_on_ends_the_run() -> None:
-    run = Run()
-    run.add("pytorch", vital=True, errors=[BuildError("no such header")])
-    run.add("scatter", needs=("pytorch",))
-    with pytest.raises(BuildError, match="no such header"):
-        run.go()
-    assert "begin scatter" not in run.notes
-
-
 def test_what_ran_out_of_memory_is_tried_with_half_the_jobs_until_there_is_but_one() -> None:
     run = Run(jobs=4, tasks=1)
     once = run.add("scatter", errors=[OutOfMemoryError("killed")])

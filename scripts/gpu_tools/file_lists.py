@@ -61,6 +61,11 @@ def find_metadata_folders(root: Path) -> list[Path]:
     return [information for folder in folders for information in find_metadata(folder)]
 
 
+def is_environment(prefix: Path) -> bool:
+    """Return whether a folder is a conda environment, a venv, or a ``pip install --target`` folder."""
+    return (prefix / "conda-meta").is_dir() or bool(find_metadata_folders(prefix))
+
+
 def find_lists(root: Path) -> Iterator[Path]:
     """Yield the list files of an environment or an unpacked package; RECORDs first."""
     records = (information / "RECORD" for information in find_metadata_folders(root))

@@ -13,7 +13,7 @@ from sizes_files import GPU_CODE, elf
 from slim_world import SITE, install
 from small_files import write
 
-from gpu_tools.sizes.installed import BACKUP
+from gpu_tools.contents import BACKUP
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import NO_PACKAGE, Package, Sizes
 from groundwork.errors import UsageError
@@ -179,4 +179,4 @@ def test_what_is_not_counted_is_remarked(venv: Path) -> None:
     sizes = measure(venv)
     assert sizes.installed - named(sizes, "linked").installed == before
     kept, linked = sizes.remarks
-    assert ("8.0 kB" in kept, BACKUP in kept, " 2 links" in linked) == (True, True, True)
+    assert (BACKUP in kept, " 2 links" in linked) == (True, True)

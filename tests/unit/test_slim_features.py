@@ -16,7 +16,7 @@ from gpu_library import MACHINE_CODE, PTX, build, entry, fatbin
 from slim_world import SITE, install, library, tree, venv
 
 from command_line.run_command import Invocation
-from gpu_tools.slim.contents import scan
+from gpu_tools.contents import scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import IntegrityError, UsageError

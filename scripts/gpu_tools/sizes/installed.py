@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
-from gpu_tools.file_lists import FileList, find_lists, find_metadata_folders, read_list, source_of
+from gpu_tools.contents import BACKUP, Contents, scan
+from gpu_tools.file_lists import FileList
 from gpu_tools.site_packages import find_site_packages
 from gpu_tools.sizes.inside import read_parts
 from gpu_tools.sizes.tree import (
@@ -23,31 +21,22 @@ from gpu_tools.sizes.tree import (
     find_requirers,
     sort_by_size,
 )
-from groundwork.errors import IntegrityError
-from groundwork.text import counted, size
-
-#: The folder of an environment in which slim keeps the original files.
-BACKUP = ".megabuild-slim"
-
-
-def is_environment(prefix: Path) -> bool:
-    """Return whether a folder is a conda environment, a venv, or a ``pip install --target`` folder."""
-    return (prefix / "conda-meta").is_dir() or bool(find_metadata_folders(prefix))
+from groundwork.text import counted
 
 
 def measure_environment(prefix: Path) -> Sizes:
     """Measure an environment without importing or running anything.
 
     Symbolic links count as 0 bytes and are not followed; hard links count once. Listed files outside are ignored, and
-    slim's originals, whose size is a remark.
+    slim's originals.
     """
     remarks: list[str] = []
-    lists = [*_read_lists(prefix, remarks)]
+    contents = scan(prefix, name=str(prefix), remarks=remarks)
+    # conda's packages also have a RECORD, which counts only without conda-meta
+    of_conda = {path for listed in contents.lists if listed.is_condas for path in listed.files}
+    lists = [listed for listed in contents.lists if listed.is_condas or listed.path not in of_conda]
     installed = {listed.owner: listed for listed in reversed(lists)}  # pip's lists come first and win
-    owners = {path: listed.owner for listed in lists for path in listed.files}
-    files: dict[str, dict[str, Parts]] = defaultdict(dict)
-    for owner, path, parts in _files(prefix, owners, remarks):
-        files[owner][path] = parts
+    files = _read_files(contents, remarks)
     requirers = _find_requirers(installed, prefix)
     packages = [
         Package(
@@ -59,21 +48,37 @@ def measure_environment(prefix: Path) -> Sizes:
         for name, listed in installed.items()
     ]
     packages += [Package(name=NO_PACKAGE, files=unowned) for unowned in files.values()]
+    if (prefix / BACKUP).is_dir():
+        remarks.append(f"not counted: slim's originals in {BACKUP}")
+    if contents.outside:
+        count = counted(len(contents.outside), "link")
+        remarks.append(f"not counted: the targets of {count} out of the environment")
     return Sizes(
         subject=str(prefix), kind="environment", packages=sort_by_size(packages), remarks=tuple(remarks)
     )
 
 
-def _read_lists(prefix: Path, remarks: list[str]) -> Iterator[FileList]:
-    """Yield the installers' lists; conda's packages also have a RECORD, which counts only without conda-meta."""
-    lists: list[FileList] = []
-    for file in find_lists(prefix):
+def _read_files(contents: Contents, remarks: list[str]) -> dict[str, dict[str, Parts]]:
+    """Return the parts of all files by package and path."""
+    files: dict[str, dict[str, Parts]] = defaultdict(dict)
+    seen: set[tuple[int, int]] = set()
+    unread: list[OSError] = []
+    # count the hard link that a package owns: conda's cache may be in the same folder
+    for path in sorted(contents.every, key=lambda path: path not in contents.owners):
+        status = contents.every[path]
+        inode = (status.st_dev, status.st_ino)
+        if contents.is_link(path) or inode in seen:
+            continue
+        seen.add(inode)
         try:
-            lists.append(read_list(prefix, file))
-        except (IntegrityError, OSError, ValueError) as error:
-            remarks.append(f"not read: {error}")
-    of_conda = {path for listed in lists if listed.is_condas for path in listed.files}
-    yield from (listed for listed in lists if listed.is_condas or listed.path not in of_conda)
+            parts = read_parts(contents.root / path, path, status.st_size)
+        except OSError as error:
+            unread.append(error)
+            parts = {ContentPart(Kind.UNKNOWN): status.st_size}
+        files[contents.owners.get(path, NO_PACKAGE)][path] = parts
+    if unread:
+        remarks.append(f"{counted(len(unread), 'unreadable file')}: {unread[0]}")
+    return files
 
 
 def _find_requirers(installed: Mapping[str, FileList], prefix: Path) -> dict[str, set[str]]:
@@ -86,50 +91,3 @@ def _find_requirers(installed: Mapping[str, FileList], prefix: Path) -> dict[str
         for name in listed.required_names if listed.is_condas else ():
             requirers.setdefault(name, set()).add(listed.owner)
     return requirers
-
-
-def _files(prefix: Path, owners: Mapping[str, str], remarks: list[str]) -> Iterator[tuple[str, str, Parts]]:
-    unread: Counter[str] = Counter()
-    originals = links = 0
-
-    def refused(error: OSError) -> None:
-        unread[error.strerror or str(error)] += 1
-
-    def leads_out(path: str) -> bool:
-        return not Path(os.path.realpath(prefix / path)).is_relative_to(os.path.realpath(prefix))
-
-    files: list[tuple[str, str, os.stat_result]] = []
-    for folder, folders, names in os.walk(prefix, onerror=refused):
-        for name in folders:
-            path = os.path.relpath(os.path.join(folder, name), prefix)
-            links += os.path.islink(prefix / path) and leads_out(path)
-        for name in names:
-            path = os.path.relpath(os.path.join(folder, name), prefix)
-            with suppress(OSError):  # deleted during the walk
-                status = os.lstat(prefix / path)
-                if path.startswith(f"{BACKUP}/"):
-                    originals += status.st_size
-                    continue
-                owner = owners.get(path if path in owners else source_of(path), NO_PACKAGE)
-                links += stat.S_ISLNK(status.st_mode) and owner != NO_PACKAGE and leads_out(path)
-                files.append((owner, path, status))
-    # count the hard link that a package owns: conda's cache may be in the same folder
-    files.sort(key=lambda file: file[0] == NO_PACKAGE)
-    seen: set[tuple[int, int]] = set()
-    for owner, path, status in files:
-        inode = (status.st_dev, status.st_ino)
-        if not stat.S_ISREG(status.st_mode) or inode in seen:
-            continue
-        if status.st_nlink > 1:
-            seen.add(inode)
-        try:
-            parts = read_parts(prefix / path, path, status.st_size)
-        except OSError as error:
-            refused(error)
-            parts = {ContentPart(Kind.UNKNOWN): status.st_size}
-        yield owner, path, parts
-    if originals:
-        remarks.append(f"not counted: {size(originals)} of originals, which slim keeps in {BACKUP}")
-    if links:
-        remarks.append(f"not counted: the targets of {counted(links, 'link')} out of the environment")
-    remarks += [f"{counted(count, 'unreadable path')}: {reason}" for reason, count in unread.items()]

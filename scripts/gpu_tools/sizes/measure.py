@@ -13,8 +13,9 @@ from typing import IO, Any
 import zstandard
 from packaging.utils import canonicalize_name
 
+from gpu_tools.file_lists import is_environment
 from gpu_tools.sizes.inside import read_parts
-from gpu_tools.sizes.installed import is_environment, measure_environment
+from gpu_tools.sizes.installed import measure_environment
 from gpu_tools.sizes.tree import Package, Parts, Sizes
 from groundwork.archives import entries, explain_damage
 from groundwork.errors import UsageError

@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gpu_tools.contents import BACKUP
 from gpu_tools.file_lists import source_of
-from gpu_tools.sizes.installed import BACKUP
 from gpu_tools.slim.manifest import KeptFolder, Manifest, TouchedFile, is_alike, read_manifest
 from gpu_tools.slim.plan import SlimPlan
 from groundwork.errors import IntegrityError, PreflightError

@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gpu_tools.slim.contents import Contents
+from gpu_tools.contents import Contents
 from groundwork.errors import UsageError, VerdictError
 from groundwork.process import describe_end
 from groundwork.progress import Notes

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gpu_tools.sizes.installed import BACKUP, is_environment
+from gpu_tools.contents import BACKUP, scan
+from gpu_tools.file_lists import is_environment
 from gpu_tools.slim.backup import Backup, Restored, hold_backup
 from gpu_tools.slim.check import Check
-from gpu_tools.slim.contents import scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.repack import repack
 from gpu_tools.slim.slim_report import check_lines, plan_lines
@@ -52,8 +52,9 @@ def plan(subject: Path, request: SlimRequest, note: Notes) -> Result:
         with unpack_package(subject) as root:
             kind = "wheel" if subject.suffix == ".whl" else "package"
             steps = make_plan(scan(root, name=str(subject), kind=kind), request, note)
-    how = "slim an environment in place with --apply, write a smaller package with --output DIR"
-    return _result("planned", steps, wrapped(f"nothing was changed; {how}"))
+    return _result(
+        "planned", steps, ["nothing was changed; continue with --apply (a package: with --output DIR)"]
+    )
 
 
 def apply(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from gpu_tools.slim.contents import Contents
+from gpu_tools.contents import Contents
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cuda_code import cuda_archs
+from gpu_tools.contents import ELF, Contents
 from gpu_tools.file_lists import correct_list
-from gpu_tools.slim.contents import ELF, Contents
 from gpu_tools.slim.features import FEATURES, find_unknown, is_nvidia_library
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
 from gpu_tools.slim.steps import SlimRequest, SlimStep, find_files, find_users, select_steps

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from gpu_tools.slim.contents import scan
+from gpu_tools.contents import scan
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from gpu_tools.unpacked_package import unpack_package

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cuda_code.cuda_archs import number
+from gpu_tools.contents import Contents
 from gpu_tools.sizes.inside import classify_path
 from gpu_tools.sizes.tree import Kind
-from gpu_tools.slim.contents import Contents
 from gpu_tools.slim.features import FEATURES, is_nvidia
 from gpu_tools.slim.users import find_compiler_users, find_triton_users, find_unused_libraries
 from gpu_tools.verify.gpu import replace_native

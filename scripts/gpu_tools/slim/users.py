@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from cuda_code.elf_file import NotElf, opened
+from gpu_tools.contents import Contents
 from gpu_tools.sizes.inside import classify_path
 from gpu_tools.sizes.tree import Kind
-from gpu_tools.slim.contents import Contents
 from gpu_tools.slim.features import is_known, is_nvidia
 
 _TESTS = frozenset({"test", "tests"})

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from gpu_tools.file_lists import FileList, find_lists, read_list, source_of
 from gpu_tools.site_packages import find_site_packages
-from gpu_tools.sizes.installed import BACKUP
+from groundwork.errors import IntegrityError
 
+#: The folder of an environment in which slim keeps the original files.
+BACKUP = ".megabuild-slim"
 #: First bytes of libraries and programs.
 ELF = b"\x7fELF"
 #: A conda base environment contains the package cache and all other environments.
@@ -40,11 +42,11 @@ class Contents:
 
     @cached_property
     def links(self) -> Mapping[str, str]:
-        """Targets of the packages' symbolic links, as paths in the environment, by the links' paths."""
+        """Targets of the packages' symbolic links and of links to folders, as paths in the environment, by path."""
         return {
             path: os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(self.root / path)))
-            for path in self.owners
-            if self.is_link(path)
+            for path in self.every
+            if self.is_link(path) and (path in self.owners or (self.root / path).is_dir())
         }
 
     @cached_property
@@ -80,24 +82,38 @@ class Contents:
             return stream.read(len(magic)) == magic
 
 
-def scan(root: Path, *, name: str, kind: str = "environment") -> Contents:
+def scan(root: Path, *, name: str, kind: str = "environment", remarks: list[str] | None = None) -> Contents:
     """List a folder's files, without following links or entering other file systems.
 
-    Raises IntegrityError: A package's file list is malformed.
+    `remarks`: gets a sentence for each unreadable folder and file list.
+
+    Raises IntegrityError: A package's file list is malformed, and there are no ``remarks``.
     """
+
+    def note_fault(error: Exception) -> None:
+        if remarks is not None:
+            remarks.append(f"not read: {error}")
+
     device = root.stat().st_dev
     left_out = {BACKUP, *(_OTHERS if (root / "conda-meta").is_dir() else ())}
     every = {}
-    for folder, folders, names in os.walk(root):
+    for folder, folders, names in os.walk(root, onerror=note_fault):
         folders[:] = [
             name
             for name in folders
             if not (folder == str(root) and name in left_out)
             and os.lstat(os.path.join(folder, name)).st_dev == device
         ]
-        for path in (os.path.join(folder, name) for name in names):
+        for path in (os.path.join(folder, name) for name in (*folders, *names)):
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
                 every[os.path.relpath(path, root)] = status
-    lists = tuple(read_list(root, file) for file in find_lists(root))
-    return Contents(root=root, name=name, kind=kind, every=dict(sorted(every.items())), lists=lists)
+    lists = []
+    for file in find_lists(root):
+        try:
+            lists.append(read_list(root, file))
+        except (IntegrityError, OSError, ValueError) as error:
+            if remarks is None:
+                raise
+            note_fault(error)
+    return Contents(root=root, name=name, kind=kind, every=dict(sorted(every.items())), lists=tuple(lists))

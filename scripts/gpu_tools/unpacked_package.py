@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from groundwork import wheel_file
 from groundwork.archives import explain_damage
-from groundwork.errors import UsageError
+from groundwork.errors import OutOfSpaceError, UsageError
 from groundwork.files import scratch, unpack
+from groundwork.text import size
 
 
 @contextmanager
@@ -25,16 +28,28 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[Path]:
             f"{package}: not an environment, wheel or conda package",
             "pass an environment's folder, or a .whl or .conda file",
         )
+    if package.suffix == ".conda":  # here, because a missing extra is no damage
+        import rattler.package_streaming
     with tempfile.TemporaryDirectory(prefix="megabuild-") if near is None else scratch(near) as folder:
         root = Path(folder, "package")
         root.mkdir()
         with explain_damage(package):
             if package.suffix == ".whl":
+                _check_size(package, root)
                 wheel_file.unpack(package, root)
             elif package.suffix == ".conda":
-                from rattler.package_streaming import extract
-
-                extract(package, root)
+                rattler.package_streaming.extract(package, root)
             else:
                 unpack(package, root)
         yield root
+
+
+def _check_size(wheel: Path, folder: Path) -> None:
+    """Raise OutOfSpaceError if a wheel, perhaps a zip bomb, unpacks to more than the disk holds."""
+    with zipfile.ZipFile(wheel) as archive:
+        octets = sum(member.file_size for member in archive.infolist())
+    if octets > shutil.disk_usage(folder).free:
+        raise OutOfSpaceError(
+            f"{wheel}: unpacks to {size(octets)}, more than {folder} has free",
+            "set TMPDIR to a folder with more space, if you trust the wheel",
+        )

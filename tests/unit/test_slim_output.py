@@ -18,7 +18,7 @@ from tiny import make_package
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
-from gpu_tools.sizes.measure import measure_conda_package, measure_wheel
+from gpu_tools.sizes.measure import measure
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import sha256
 from groundwork.network.index import parsed
@@ -47,7 +47,7 @@ def test_a_wheel_gets_a_build_tag(
     found = parsed(file.name)
     assert found is not None
     assert str(found[1]) == "1.0"
-    assert measure_wheel(file).installed < measure_wheel(made_wheel).installed - 4096
+    assert measure(file).installed < measure(made_wheel).installed - 4096
     with zipfile.ZipFile(file) as archive:
         assert "Build: 1slim" in archive.read("torch_mine-1.0.dist-info/WHEEL").decode()
         archive.extractall(tmp_path / "env" / SITE)
@@ -83,8 +83,8 @@ def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: I
     assert call(invocation, "slim", str(package), "--arch-list", "8.6,12.0", "--output", str(out)) == 0
     (file,) = out.glob("*")
     assert file.name == "libtorch-2.6.0-h1_0_slim_sm86_sm120.conda"
-    after = measure_conda_package(file)
-    assert [*after.files] == ["lib/libtorch.so"]
+    after = measure(file)
+    assert [*after.packages[0].files] == ["lib/libtorch.so"]
     index = IndexJson.from_package_archive(file)
     assert str(index.build) == "h1_0_slim_sm86_sm120"
     assert index.constrains == ["__cuda_arch >=8.6,<9.0a0|>=12.0,<13.0a0"]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from bisect import bisect_right
 from collections import Counter
 from itertools import accumulate, chain
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from cuda_code import cuda_archs
 from cuda_code.elf_file import ElfFile, NotElf, opened
@@ -62,36 +58,20 @@ def classify_path(path: str) -> Kind:
     return next((_FOLDERS[folder] for folder in pure.parts[:-1] if folder in _FOLDERS), suffix)
 
 
-def read_parts(source: Path | IO[bytes], path: str, size: int) -> Parts:
+def read_parts(file: Path, path: str, size: int) -> Parts:
     """Return the bytes of a file by part; they add up to ``size``. The file is read if its path does not show its kind.
 
-    `source`: the file on disk, or a stream of an archive.
-
-    Raises Exception: Any error of the file system, or of an archive's reader for a damaged archive.
+    Raises OSError: The file cannot be read.
     """
     kind = classify_path(path)
     if kind == Kind.OTHER and size:
-        with source.open("rb") if isinstance(source, Path) else source as stream:
+        with file.open("rb") as stream:
             start = stream.read(len(_READABLE))
-            if start == _READABLE and isinstance(source, Path):
-                return _read_elf(source, size)
-            if start == _READABLE:
-                return _read_copy(start, stream, size)
+        if start == _READABLE:
+            return _read_elf(file, size)
         # 32-bit and big-endian ELF files are not parsed
         kind = Kind.OTHER_LIBRARIES if start.startswith(_MAGIC) else Kind.OTHER
     return {ContentPart(kind): size} if size else {}
-
-
-def _read_copy(start: bytes, stream: IO[bytes], size: int) -> Parts:
-    """Copy a library to a temporary file, then measure it there."""
-    with tempfile.NamedTemporaryFile(prefix="megabuild-sizes-") as copy:
-        # guard against zip bombs: the claimed size may be false
-        if size > shutil.disk_usage(os.path.dirname(copy.name)).free // 2:
-            return {ContentPart(Kind.UNKNOWN): size}
-        copy.write(start)
-        shutil.copyfileobj(stream, copy, 1 << 20)
-        copy.flush()
-        return _read_elf(Path(copy.name), size)
 
 
 def _read_elf(file: Path, size: int) -> Parts:

@@ -105,7 +105,7 @@ def test_what_is_applied_is_what_was_planned_and_everything_comes_back(
     assert planned["before"] - planned["after"] == sum(step["saves"] for step in steps.values())
     assert steps["triton"]["costs"] == ["compile-gpu"]
     assert steps["headers-torch"]["costs"] == ["compile-cpu", "compile-gpu", "extensions"]
-    assert steps["nvidia-profiling"]["limits"] == ["profiler"]
+    assert steps["nvidia-profiling"]["costs"] == ["profiler"]
 
     assert slim("--apply", "--json") == 0
     assert json.loads(capsys.readouterr().out)["after"] == planned["after"]

@@ -38,8 +38,10 @@ FEATURES = {
         Feature(name="startup", words="startup, which compiles kernels", is_vital=True,
                 of="vllm|vllm-.*|flashinfer|flashinfer-.*|deepspeed|sglang|sgl-kernel"),
         Feature(name="extensions", words="compiling extensions"),
-        Feature(name="distributed", words="distributed", of=_TORCH),
-        Feature(name="profiler", words="profiler", of=f"{_TORCH}|tensorflow|tensorflow-cpu|tensorflow-base|jaxlib"),
+        # these two break in part only
+        Feature(name="distributed", words="NVSHMEM's device code", of=_TORCH),
+        Feature(name="profiler", words="GPU counters in profilers",
+                of=f"{_TORCH}|tensorflow|tensorflow-cpu|tensorflow-base|jaxlib"),
     )
 }  # fmt: skip
 #: Packages that have GPU code or require CUDA, but compile nothing at run time.

@@ -68,13 +68,11 @@ class SlimPlan:
 
     @cached_property
     def features(self) -> dict[str, list[str]]:
-        """Names of the packages' features after slimming: ``works``, ``limited`` (in part) and ``lost``."""
+        """Names of the packages' features that slimming leaves (``works``) and breaks (``lost``)."""
         lost = {name for row in self.rows for name in row.step.costs}
-        limited = {name for row in self.rows for name in row.step.limits} - lost
         names = self.name_existing(FEATURES)
         return {
-            "works": [name for name in names if name not in lost | limited],
-            "limited": [name for name in names if name in limited],
+            "works": [name for name in names if name not in lost],
             "lost": [name for name in names if name in lost],
         }
 
@@ -98,7 +96,6 @@ class SlimPlan:
                     "files": row.files,
                     "loses": row.step.loses,
                     "costs": self.name_existing(row.step.costs),
-                    "limits": self.name_existing(row.step.limits),
                 }
                 for row in self.rows
             ],

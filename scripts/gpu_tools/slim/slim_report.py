@@ -20,9 +20,7 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
     yield ""
     rows = []
     for row in plan.rows:
-        costs = plan.name_existing(row.step.costs)
-        costs += [f"part of {name}" for name in plan.name_existing(row.step.limits)]
-        text = ", ".join(costs).replace("compile-cpu, compile-gpu", "compile")
+        text = ", ".join(plan.name_existing(row.step.costs)).replace("compile-cpu, compile-gpu", "compile")
         rows.append((row.step.name, size(row.saves), f"{row.step.loses}{f' [{text}]' if text else ''}"))
     rows.append(("total", size(plan.before - plan.after), ""))
     yield from table(_HEADS, rows, right=frozenset({1}))
@@ -36,7 +34,6 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
     unknown = f"{', '.join(plan.unknown)} may compile code or load removed files; test with --check COMMAND"
     for title, texts in (
         ("unaffected:", features["works"]),
-        ("limited:", features["limited"]),
         ("lost:", features["lost"]),
         ("skipped:", spared),
         ("unknown:", [unknown] if plan.unknown else []),

@@ -33,7 +33,6 @@ class SlimStep:
     name: str  #: Value for ``--keep``.
     loses: str  #: The removed things, as report text.
     costs: tuple[str, ...] = ()  #: Names of features that stop working.
-    limits: tuple[str, ...] = ()  #: Names of features that partly stop working.
 
 
 def parse_keep(keep: Iterable[str]) -> frozenset[str]:
@@ -80,7 +79,7 @@ def select_steps(
     packages = frozenset(contents.owners.values())
     steps, spared = [], {}
     for step in STEPS:
-        features = [FEATURES[name] for name in (*step.costs, *step.limits) if FEATURES[name].is_in(packages)]
+        features = [FEATURES[name] for name in step.costs if FEATURES[name].is_in(packages)]
         if step.name in request.keep or any(feature.name in request.keep for feature in features):
             continue
         if vital := next((feature for feature in features if feature.is_vital), None):
@@ -142,11 +141,11 @@ _COMPILING = ("compile-cpu", "compile-gpu", "extensions", "startup")
 #: In order; a file counts for the first step that removes it.
 STEPS = (
     SlimStep(name="triton", loses="Triton", costs=("compile-gpu", "startup")),
-    SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA tools", limits=("profiler",)),
+    SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA tools", costs=("profiler",)),
     SlimStep(name="triton-ptxas", loses="Triton's assembler for other GPUs"),
     SlimStep(name="nvidia-unused", loses="unused NVIDIA libraries"),
-    SlimStep(name="nvidia-profiling", loses="GPU performance counters", limits=("profiler",)),
-    SlimStep(name="nvshmem-device", loses="NVSHMEM in Triton's kernels", limits=("distributed",)),
+    SlimStep(name="nvidia-profiling", loses="GPU performance counters", costs=("profiler",)),
+    SlimStep(name="nvshmem-device", loses="NVSHMEM in Triton's kernels", costs=("distributed",)),
     SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, "kernels")),
     SlimStep(name="headers-torch", loses="torch headers", costs=_COMPILING),
     SlimStep(name="headers-nvidia", loses="CUDA headers", costs=("compile-gpu", "extensions", "startup", "kernels")),

@@ -8,23 +8,20 @@ those that are there run as well.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
 from pathlib import Path
 
-import platformdirs
 import pytest
-from rattler import Channel, ChannelPriority, VirtualPackage, VirtualPackageOverrides, install, solve
-from rattler.virtual_package.virtual_package import Override
 
+from groundwork.files import cache_folder
 from megabuild.configs import config as configs
+from megabuild.environments import create, solve
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = Path(os.environ.get("MEGABUILD_TEST_PACKAGES") or ROOT / "output")
 UPSTREAM = Path(os.environ.get("MEGABUILD_TEST_UPSTREAM") or ROOT / "no-suites")
-CACHE = Path(os.environ.get("MEGABUILD_CACHE") or platformdirs.user_cache_path("megabuild"))
 #: Package, and the module in it.
 MODULES = {
     "pytorch_scatter": "torch_scatter",
@@ -35,11 +32,6 @@ MODULES = {
 }
 #: What fails in upstream's own suites, whoever compiled: scipy, which torch_cluster calls on the CPU, takes no float16.
 FAILING_UPSTREAM = {"pytorch_cluster": ("test_nearest.py::test_nearest[dtype0-device0]",)}
-ACTIVATED = """
-shopt -s nullglob
-for script in "$CONDA_PREFIX"/etc/conda/activate.d/*.sh; do . "$script"; done
-exec "$@"
-"""
 
 
 def built() -> list[tuple[str, str]]:
@@ -62,45 +54,24 @@ class Fresh:
     """An environment in which everything there is for one Python was installed at once."""
 
     def __init__(self, config: str, python: str, prefix: Path) -> None:
-        self.config = configs.load(ROOT, config)
-        self.prefix = prefix
+        self.config, self.prefix = configs.load(ROOT, config), prefix
         channel = OUTPUT / "packages" / config
-        there = [name for name in MODULES if list(channel.glob(f"linux-64/{name}-[0-9]*.conda"))]
+        self.extensions = [name for name in MODULES if list(channel.glob(f"linux-64/{name}-[0-9]*.conda"))]
         meta = "pytorch-gpu" if self.config.cuda_version else "pytorch-cpu"
-        channels = [channel, *sorted((CACHE / "channel" / "channels").glob("*"))]
-        overrides = VirtualPackageOverrides()
-        if self.config.cuda_version:
-            overrides.cuda = Override.string(self.config.cuda_version)
-
-        async def both() -> list[str]:
-            records = await solve(
-                [Channel(path.absolute().as_uri()) for path in channels],
-                [meta, f"python {python}.*", "pip", *there],
-                platforms=["linux-64", "noarch"],
-                virtual_packages=VirtualPackage.detect(overrides),
-                # the cache has a channel for every set of packages that was asked for, none of them with all
-                channel_priority=ChannelPriority.Disabled,
-            )
-            await install(records, target_prefix=str(prefix))
-            return [record.file_name for record in records]
-
-        self.files = asyncio.run(both())
-        self.extensions = there
+        virtual = {"__cuda": self.config.cuda_version} if self.config.cuda_version else {}
+        specs = [meta, f"python {python}.*", "pip", *self.extensions]
+        solution = solve(channel, specs, virtual=virtual)
+        create(prefix, solution, cache=cache_folder(os.environ), report=lambda _: None)
+        self.files = [record.file_name for record in solution.records]
 
     def run(self, *command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         """Run something in the activated environment."""
-        variables = {
-            "PATH": f"{self.prefix}/bin:/usr/bin:/bin",
-            "CONDA_PREFIX": str(self.prefix),
-            "HOME": str(self.prefix),
-        }
         kept = {
             name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "http"))
         }
-        return subprocess.run(
-            ["bash", "-c", ACTIVATED, "activated", *command],
-            env={**kept, **variables}, cwd=cwd, capture_output=True, text=True,
-        )  # fmt: skip
+        variables = {**kept, "PATH": "/usr/bin:/bin", "HOME": str(self.prefix)}
+        activated = ["bash", "-c", '. "$0"/activate; exec "$@"', str(self.prefix), *command]
+        return subprocess.run(activated, env=variables, cwd=cwd, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module", params=built(), ids="-".join)

@@ -254,33 +254,6 @@ def test_kernels_of_the_real_compiler_come_from_the_other_blas(
         assert (generic.build / name).read_bytes() == (mkl.build / name).read_bytes()
 
 
-def test_a_source_that_reads_the_blas_without_its_header_does_not_compile(
-    trees: dict[tuple[bool, str], ConfiguredTree], cache: Path
-) -> None:
-    tree = trees[False, "mkl"]
-    source = tree.work / "tree/aten/src/ATen/ParallelCommon.cpp"
-    text = source.read_text()
-    (name,) = (name for name in tree.objects() if name.endswith("/ParallelCommon.cpp.o"))
-    try:
-        source.write_text(text.replace("#include <ATen/BlasConfig.h>\n", ""))
-        with pytest.raises(AssertionError, match="AT_MKL_ENABLED"):
-            tree.run(f"ninja -C build {name}", cache=cache, stub=False)
-    finally:
-        source.write_text(text)
-
-
-@pytest.mark.parametrize(("blas", "enabled"), [("generic", 0), ("mkl", 1)])
-def test_a_user_of_the_headers_sees_the_blas(
-    trees: dict[tuple[bool, str], ConfiguredTree], cache: Path, blas: str, enabled: int
-) -> None:
-    program = (
-        "#include <ATen/Config.h>\nstatic_assert(AT_MKL_ENABLED() == %d && AT_POCKETFFT_ENABLED() == %d);"
-    )
-    text = program % (enabled, 1 - enabled)
-    command = "g++ -fsyntax-only -I aten/src -x c++ -"
-    trees[False, blas].run(f"{command} <<'END'\n{text}\nEND", cache=cache)
-
-
 @pytest.mark.parametrize("condition", ["#ifndef __CUDA_ARCH__", "#if __CUDA_ARCH__ == 900"])
 def test_nvcc_s_objects_are_never_found_by_their_text(
     trees: dict[tuple[bool, str], ConfiguredTree], tmp_path: Path, condition: str

@@ -1,14 +1,17 @@
-"""`megabuild verify` on libraries that were really compiled: the mistakes it is there for."""
+"""`megabuild verify` on libraries that were really compiled, and device code as NVIDIA's reader finds it."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from built_libraries import Cuda, Torch, torch_wheel
 
+from cuda_code import cuda_archs
+from cuda_code.elf_file import opened
 from gpu_tools.verify.check import LibraryVerdict, Verdict, verify
 from gpu_tools.verify.expectation import Expectation
 
@@ -107,3 +110,53 @@ def test_a_build_against_another_torch_is_found_in_the_library_itself(
     for library in found.values():
         assert re.search(r"headers .* 2\.13\.0\+cpu .*c10/", library.reason)
         assert "torch 2.13.0+cpu" in library.remedy
+
+
+GENCODE = ("-gencode=arch=compute_90,code=sm_90", "-gencode=arch=compute_120,code=[sm_120,compute_120]")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        GENCODE[:1],
+        GENCODE,
+        (*GENCODE, "-Xfatbin", "-compress-all"),
+        (*GENCODE, "--compress-mode=size"),
+        (*GENCODE, "--compress-mode=speed"),
+        (*GENCODE, "--compress-mode=none"),
+        (
+            "-gencode=arch=compute_90a,code=[sm_90a,compute_90a]",
+            "-gencode=arch=compute_100f,code=[sm_100f,compute_100f]",
+        ),
+        (*GENCODE, "-rdc=true", "-cudart", "static"),
+        ("-gencode=arch=compute_75,code=compute_75",),
+    ],
+    ids=["one", "two", "compressed", "size", "speed", "none", "letters", "linked", "ptx-only"],
+)
+def test_archs_agree_with_cuobjdump(cuda: Cuda, flags: tuple[str, ...]) -> None:
+    library = cuda.fatbin_library("kernels", *flags)
+    compare(cuda, library)
+
+
+def test_archs_of_libtorch_agree_with_cuobjdump(cuda: Cuda, torch: Torch) -> None:
+    compare(cuda, torch.site_packages / "torch" / "lib" / "libtorch_cuda_linalg.so")
+
+
+def compare(cuda: Cuda, library: Path) -> None:
+    """Compare this reader with NVIDIA's; theirs leaves out the f of machine code for a family."""
+    with opened(library) as file:
+        units = cuda_archs.units(file)
+    ours = sorted(name for unit in units for name in unit.sm)
+    ours_ptx = sorted(name.replace("compute", "sm") for unit in units for name in unit.ptx)
+    theirs = dumped(cuda, library, "--list-elf")
+    assert [name.rstrip("f") for name in ours] == [name.rstrip("f") for name in theirs]
+    assert ours_ptx == dumped(cuda, library, "--list-ptx")
+    assert ours or ours_ptx
+
+
+def dumped(cuda: Cuda, library: Path, option: str) -> list[str]:
+    """Return what cuobjdump lists."""
+    done = subprocess.run(
+        [str(cuda.cuobjdump), option, str(library)], capture_output=True, text=True, check=False
+    )
+    return sorted(re.findall(r"file +\d+: .*\.(sm_\d+[af]?)\.(?:cubin|ptx)$", done.stdout, re.MULTILINE))

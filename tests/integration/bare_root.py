@@ -113,7 +113,7 @@ def succeed(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def make_root(suite: str = SUITE, more: Sequence[str] = (), architecture: str = "") -> Path:
-    """Return the root of a suite with PACKAGES and ``more``; skips the test where there can be none.
+    """Return the root of a suite with PACKAGES and ``more``, of earlier runs; skips the test where there can be none.
 
     ``architecture``: Debian's name of another processor, such as ``arm64``.
     """
@@ -126,28 +126,7 @@ def make_root(suite: str = SUITE, more: Sequence[str] = (), architecture: str = 
         lines = apt.debian_lines(suite)[:1]
     except ProviderError as error:
         pytest.skip(error.message)
-    return _kept(suite, lines, (*PACKAGES, *more), architecture)
-
-
-def make(
-    repository: Path, home: Path, *, suite: str = SUITE, more: Sequence[str] = (), architecture: str = ""
-) -> BareRoot:
-    """Return a root with a clone of the project in the user's home; skips the test where there can be none."""
-    root = make_root(suite, more, architecture)
-    cloned = subprocess.run(["git", "clone", "--quiet", str(repository), str(home / "megabuild")])
-    if cloned.returncode:
-        pytest.skip("this is not a clone of the repository")
-    subprocess.run(["chown", "-R", f"{_USER}:{_USER}", str(home)], check=True)
-    passed = {name: os.environ[name] for name in (*_PROXIES, *map(str.upper, _PROXIES)) if name in os.environ}
-    machine = BareRoot(root=root, home=home, environment={**passed, **_index()})
-    entered = machine.run("true")
-    if entered.returncode:
-        pytest.skip(f"the root cannot be entered here: {entered.stderr.strip()}")
-    return machine
-
-
-def _kept(suite: str, lines: list[str], packages: Sequence[str], architecture: str) -> Path:
-    """Return the root of earlier runs, or make it."""
+    packages = (*PACKAGES, *more)
     key = hashlib.sha256(json.dumps([lines, packages, architecture]).encode()).hexdigest()[:16]
     folder = debian_cache() / "tests" / "bare-root"
     folder.mkdir(parents=True, exist_ok=True)
@@ -183,6 +162,23 @@ def _kept(suite: str, lines: list[str], packages: Sequence[str], architecture: s
     if _BUNDLE.is_file():
         shutil.copy(_BUNDLE, root / _BUNDLE.relative_to("/"))
     return root
+
+
+def make(
+    repository: Path, home: Path, *, suite: str = SUITE, more: Sequence[str] = (), architecture: str = ""
+) -> BareRoot:
+    """Return a root with a clone of the project in the user's home; skips the test where there can be none."""
+    root = make_root(suite, more, architecture)
+    cloned = subprocess.run(["git", "clone", "--quiet", str(repository), str(home / "megabuild")])
+    if cloned.returncode:
+        pytest.skip("this is not a clone of the repository")
+    subprocess.run(["chown", "-R", f"{_USER}:{_USER}", str(home)], check=True)
+    passed = {name: os.environ[name] for name in (*_PROXIES, *map(str.upper, _PROXIES)) if name in os.environ}
+    machine = BareRoot(root=root, home=home, environment={**passed, **_index()})
+    entered = machine.run("true")
+    if entered.returncode:
+        pytest.skip(f"the root cannot be entered here: {entered.stderr.strip()}")
+    return machine
 
 
 def _index() -> dict[str, str]:

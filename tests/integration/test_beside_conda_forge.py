@@ -35,33 +35,18 @@ def scatter(packages: OurPackages) -> Mapping[str, Line]:
     return {pin: packages.extension(SCATTER, pin) for pin in ("minor", "exact", "stable")}
 
 
-@pytest.fixture
-def ours(packages: OurPackages, scatter: Mapping[str, Line], tmp_path: Path) -> Path:
-    """A channel with PyTorch and the extension with both usual pins."""
-    return channel(tmp_path / OURS, (*packages.pytorch, scatter["minor"], scatter["exact"]))
-
-
-def alone(folder: Path, *lines: Line) -> Path:
-    """A channel that has extensions and no PyTorch."""
-    return channel(folder / "extensions", lines)
-
-
 # ---- which PyTorch an extension goes with -------------------------------------------------------------------------
 def test_pinned_to_a_minor_version_it_is_installed_with_conda_forge_s_pytorch(
     theirs: Path, scatter: Mapping[str, Line], tmp_path: Path
 ) -> None:
-    found = solution(["pytorch-gpu", SCATTER], [alone(tmp_path, scatter["minor"]), theirs])
+    minor, exact = (channel(tmp_path / pin / "extensions", [scatter[pin]]) for pin in ("minor", "exact"))
+    found = solution(["pytorch-gpu", SCATTER], [minor, theirs])
     assert found["pytorch"].startswith(f"{THEIRS}/cuda130_mkl_py312_")
     assert found[SCATTER] == f"extensions/{scatter['minor'].build}"
     with pytest.raises(Exception, match=r"(?s)pytorch_scatter.*pytorch ==2\.13\.0 cuda130_mkl_py312_"):
-        solution([SCATTER], [alone(tmp_path / "exact", scatter["exact"]), theirs])
-
-
-def test_an_extension_for_cuda_does_not_come_to_a_pytorch_for_cpus(
-    theirs: Path, scatter: Mapping[str, Line], tmp_path: Path
-) -> None:
+        solution([SCATTER], [exact, theirs])
     with pytest.raises(Exception, match=r"pytorch_scatter"):
-        solution([SCATTER, "pytorch-cpu"], [alone(tmp_path, scatter["minor"]), theirs])
+        solution([SCATTER, "pytorch-cpu"], [minor, theirs])  # it is for CUDA
 
 
 def test_a_minor_version_later_only_what_keeps_to_the_stable_abi_is_installed(
@@ -78,17 +63,14 @@ def test_a_minor_version_later_only_what_keeps_to_the_stable_abi_is_installed(
             solution([SCATTER], [channel(tmp_path / pin, (*later, scatter[pin]))])
 
 
-@pytest.mark.parametrize(
-    ("pin", "required"),
-    [("minor", "torch==2.13.0+cu130"), ("exact", "torch==2.13.0+cu130"), ("stable", "torch>=2.13.0")],
-)
 def test_a_wheel_of_it_requires_the_torch_that_the_package_does(
-    pin: str, required: str, packages: OurPackages, scatter: Mapping[str, Line], tmp_path: Path
+    packages: OurPackages, scatter: Mapping[str, Line], tmp_path: Path
 ) -> None:
-    folder = tmp_path / "linux_64_cuda130"
-    publish(folder, [packages.path(scatter[pin])])
-    (wheel,) = built.find(folder, (), ())
-    assert (wheel.requires, wheel.python) == ((required,), "3.12")
+    for pin, required in (("minor", "==2.13.0+cu130"), ("exact", "==2.13.0+cu130"), ("stable", ">=2.13.0")):
+        folder = tmp_path / pin / "linux_64_cuda130"
+        publish(folder, [packages.path(scatter[pin])])
+        (wheel,) = built.find(folder, (), ())
+        assert (wheel.requires, wheel.python) == ((f"torch{required}",), "3.12")
 
 
 # ---- who decides where both channels are given ---------------------------------------------------------------------
@@ -118,8 +100,10 @@ def test_with_strict_priority_the_first_channel_decides(
     assert {place.partition("/")[0] for place in second.values()} == {THEIRS}
 
 
-def test_conda_forge_s_libtorch_does_not_get_a_second_linalg_library(theirs: Path, ours: Path) -> None:
+def test_conda_forge_s_libtorch_does_not_get_a_second_linalg_library(
+    packages: OurPackages, theirs: Path, tmp_path: Path
+) -> None:
     """It has that file itself; ours may be left from before in an environment that changes to theirs."""
     specs = ["libtorch * *_hcf00001_302", "libtorch-cuda-linalg"]
     with pytest.raises(Exception, match="libtorch-cuda-linalg"):
-        solution(specs, [ours, theirs], strict=False)
+        solution(specs, [channel(tmp_path / OURS, packages.pytorch), theirs], strict=False)

@@ -64,7 +64,7 @@ def commands(graph: RealGraph, target: str) -> set[str]:
     return set(graph.must(PYTHON, ["ninja", "-C", "build", "-t", "commands", target]).splitlines()[1:])
 
 
-def test_the_second_flavour_is_six_objects_and_a_link(graph: RealGraph) -> None:
+def test_the_second_flavour_is_six_objects_and_a_link_and_no_other_source_has_magma(graph: RealGraph) -> None:
     plain, magma = commands(graph, "torch_cuda_linalg"), commands(graph, "torch_cuda_linalg_magma")
     own = magma - plain
     assert len(plain) > 1000, "libtorch_cpu and libtorch_cuda are behind it"
@@ -74,9 +74,6 @@ def test_the_second_flavour_is_six_objects_and_a_link(graph: RealGraph) -> None:
     assert all(" -DTORCH_LINALG_MAGMA" in command for command in own if " -c " in command)
     (link,) = (command for command in own if " -c " not in command)
     assert "libmagma.so" in link
-
-
-def test_no_other_source_is_compiled_with_magma(graph: RealGraph) -> None:
     everything = commands(graph, "install")
     assert sum("TORCH_LINALG_MAGMA" in command for command in everything) == 6
     config = (graph.work / "tree/aten/src/ATen/cuda/CUDAConfig.h").read_text()

@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
+from packaging.version import Version
+
 from cuda_code.elf_file import ElfFile, NotElf
 from groundwork import archives, files
 
@@ -35,14 +37,11 @@ _ELF = b"\x7fELF"
 #: Entries of more bytes get ZIP64 fields. The old size decides: recompressed entries are smaller.
 _WIDE = 2**31 - 1
 
-#: A version of glibc; None for an unknown marker.
-Glibc = tuple[int, ...] | None
-
 #: Lowest pin: the oldest glibc of conda-forge and of manylinux2014 (PEP 599).
-_OLDEST: tuple[int, ...] = (2, 17)
+_OLDEST = "2.17"
 _PIN = re.compile(r"__glibc >=[\d.]+,<3\.0\.a0")
 #: Markers without a version, and the glibc that introduced each (glibc's NEWS).
-_MARKS = {"ABI_DT_RELR": (2, 36)}
+_MARKS = {"ABI_DT_RELR": "2.36"}
 _NEED, _SYMBOL = struct.Struct("<HHIII"), struct.Struct("<8xII")
 
 
@@ -56,7 +55,7 @@ class _Context:
     folder: Path  #: for temporary files
     #: SHA-256 and size of rewritten files
     changed: dict[str, tuple[str, int]] = field(default_factory=dict)
-    glibc: set[Glibc] = field(default_factory=set)  #: glibc versions that files need
+    glibc: set[str] = field(default_factory=set)  #: glibc versions and markers that files need
 
 
 def normalise(
@@ -171,8 +170,8 @@ def _byte_code(code: bytes, date: int) -> bytes:
     return magic + flags + struct.pack("<I", date & 0xFFFFFFFF) + code[12:] if flags == bytes(4) else code
 
 
-def needed_glibc(library: ElfFile) -> Iterator[Glibc]:
-    """Yield the glibc versions of the symbols that a library or program imports.
+def needed_glibc(library: ElfFile) -> Iterator[str]:
+    """Yield the glibc versions (``2.34``) and markers of the symbols that a library or program imports.
 
     Format of ``.gnu.version_r``: Linux Standard Base, Core, "Version Requirements".
     """
@@ -185,23 +184,15 @@ def needed_glibc(library: ElfFile) -> Iterator[Glibc]:
             start, step = _SYMBOL.unpack_from(data, symbol)
             name = names[start : names.index(b"\0", start)].decode()
             if name.startswith("GLIBC_"):
-                yield _glibc_version(name.removeprefix("GLIBC_"))
+                yield name.removeprefix("GLIBC_")
             symbol += step
         at += following
 
 
-def _glibc_version(name: str) -> Glibc:
-    if re.fullmatch(r"[\d.]+", name):
-        return tuple(int(part) for part in name.split("."))
-    return _MARKS.get(name)
-
-
-def pin_glibc(depends: Iterable[str], versions: Iterable[Glibc]) -> list[str]:
-    """Return ``depends`` with any glibc pin set to the newest of ``versions``; unchanged if one is unknown."""
-    newest = _OLDEST
-    for version in versions:
-        if version is None:
-            return [*depends]
-        newest = max(newest, version)
-    pin = f"__glibc >={'.'.join(map(str, newest))},<3.0.a0"
+def pin_glibc(depends: Iterable[str], needed: Iterable[str]) -> list[str]:
+    """Return ``depends`` with any glibc pin set to the newest version; unchanged if a marker is unknown."""
+    versions = [_OLDEST, *(_MARKS.get(name, name) for name in needed)]
+    if not all(re.fullmatch(r"\d+(\.\d+)+", version) for version in versions):
+        return [*depends]
+    pin = f"__glibc >={max(versions, key=Version)},<3.0.a0"
     return [_PIN.sub(pin, spec) for spec in depends]

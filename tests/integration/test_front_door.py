@@ -110,19 +110,22 @@ def test_a_killed_set_up_is_repaired_by_the_next_start(small: Path) -> None:
     assert again.returncode == 0, again.stderr
 
 
-def test_a_lock_whose_hashes_do_not_fit_is_refused(clone: Path) -> None:
-    (clone / "requirements.lock").write_text("click==8.1.8 --hash=sha256:" + "0" * 64 + "\n")
+@pytest.mark.parametrize(
+    ("lock", "code", "said"),
+    [
+        ("click==8.1.8 --hash=sha256:" + "0" * 64 + "\n", 5, ("/.venv", "click==8.1.8")),
+        (None, 6, ("requirements.lock",)),
+    ],
+)
+def test_a_lock_whose_hashes_do_not_fit_or_that_is_missing_is_named(
+    clone: Path, lock: str | None, code: int, said: tuple[str, ...]
+) -> None:
+    path = clone / "requirements.lock"
+    path.write_text(lock) if lock else path.unlink()
     refused = start(clone, "--list")
-    assert refused.returncode == 5
-    assert all(text in refused.stderr for text in (f"{clone}/.venv", "click==8.1.8"))
+    assert refused.returncode == code
+    assert all(text in refused.stderr for text in said)
     assert environments(clone) == []
-
-
-def test_a_missing_lock_is_named(clone: Path) -> None:
-    (clone / "requirements.lock").unlink()
-    refused = start(clone, "--list")
-    assert refused.returncode == 6
-    assert "requirements.lock" in refused.stderr
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.9"])

@@ -113,17 +113,12 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, output
 
 
-def test_a_written_file_belongs_to_the_caller(start: Start, mounts: Sequence[Mount]) -> None:
-    assert finish(start("echo built > result")) == (0, "")
-    result = mounts[0].source / "result"
-    assert result.read_text() == "built\n"
-    assert (result.stat().st_uid, result.stat().st_gid) == (os.getuid(), os.getgid())
-
-
-def test_a_read_only_mount_can_be_read_and_not_written(
+def test_only_writable_mounts_are_written_and_files_belong_to_the_caller(
     isolation: Isolation, start: Start, mounts: Sequence[Mount]
 ) -> None:
-    code, output = finish(start(f"cat {RECIPE}/recipe.yaml; echo changed > {RECIPE}/recipe.yaml"))
+    code, output = finish(
+        start(f"echo built > result; cat {RECIPE}/recipe.yaml; echo changed > {RECIPE}/recipe.yaml")
+    )
     assert code != 0
     assert "the recipe" in output
     assert "Read-only" in output
@@ -131,6 +126,9 @@ def test_a_read_only_mount_can_be_read_and_not_written(
         code, output = finish(start("echo x > /usr/megabuild-test; echo x > /megabuild-test"))
         assert (code != 0, output.count("Read-only")) == (True, 2)
     assert (mounts[1].source / "recipe.yaml").read_text() == "the recipe"
+    result = mounts[0].source / "result"
+    assert result.read_text() == "built\n"
+    assert (result.stat().st_uid, result.stat().st_gid) == (os.getuid(), os.getgid())
 
 
 @pytest.mark.parametrize(
@@ -158,22 +156,19 @@ def test_a_missing_tool_is_reported_and_standard_input_reaches_the_command(
         assert "not found" in error.message
 
 
-def test_the_command_finds_its_environment_and_folder_and_nothing_of_the_callers(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+def test_the_command_finds_its_environment_and_folder_and_secrets_are_in_no_command_line(
+    start: Start, mounts: Sequence[Mount], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEGABUILD_OUTSIDE", "leak")
-    script = 'pwd; echo $TOKEN; echo $PATH$MEGABUILD_OUTSIDE; [ -n "$HOME" ]'
-    code, output = finish(start(script, TOKEN=SECRET, PATH="/bin:/usr/bin:/inside"))
-    assert code == 0
-    assert output.splitlines() == [STATE, SECRET, "/bin:/usr/bin:/inside"]
-
-
-def test_secrets_are_not_in_any_command_line(start: Start, mounts: Sequence[Mount]) -> None:
-    start("echo > running; sleep 60", TOKEN=SECRET)
+    script = 'pwd; echo $TOKEN; echo $PATH$MEGABUILD_OUTSIDE; [ -n "$HOME" ] && echo > running; sleep 5'
+    process = start(script, TOKEN=SECRET, PATH="/bin:/usr/bin:/inside")
     assert wait_for((mounts[0].source / "running").exists, 30)
     listing = run(["ps", "-eww", "-o", "args"], os.environ)
-    assert "sleep 60" in listing.stdout
+    assert "sleep 5" in listing.stdout
     assert SECRET not in listing.stdout
+    code, output = finish(process)
+    assert code == 0
+    assert output.splitlines() == [STATE, SECRET, "/bin:/usr/bin:/inside"]
 
 
 def test_a_killed_client_leaves_nothing_after_stop(

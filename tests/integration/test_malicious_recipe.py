@@ -153,7 +153,6 @@ def test_links_to_private_files_and_pipes_lead_the_driver_nowhere(
     first = ended(tiny)
     disarmed(tiny)
     second = ended(tiny)
-    print(f"{attempts(tiny)}; exit codes {first}, {second}")
     assert attempts(tiny).keys() == set(names)
     assert not fallen(canaries)
     assert None not in (first, second), "the driver waits for ever"
@@ -259,11 +258,15 @@ attempt objects "$(find /opt/megabuild -name '*R' -exec grep -l good {} + 2>/dev
 """
 
 
+def need_ccache(engine: str) -> None:
+    if engine == "bubblewrap" and not (shutil.which("ccache") and shutil.which("cc")):
+        pytest.skip("there is no cc or no ccache on this machine")
+
+
 def test_another_feedstock_neither_reads_nor_changes_the_project_s_objects(
     tiny: Tiny, other: Tiny, engine: str
 ) -> None:
-    if engine == "bubblewrap" and not (shutil.which("ccache") and shutil.which("cc")):
-        pytest.skip("there is no cc or no ccache on this machine")
+    need_ccache(engine)
 
     def said(log: str, name: str) -> str:
         return next(match[2] for match in _ATTEMPT.finditer(log) if match[1] == name)
@@ -282,8 +285,7 @@ def test_another_feedstock_neither_reads_nor_changes_the_project_s_objects(
 
 def test_configs_of_one_recipe_share_objects(tiny: Tiny, other: Tiny, engine: str) -> None:
     """That is why a recipe that nobody trusts needs a cache of its own (docs/isolation.md)."""
-    if engine == "bubblewrap" and not (shutil.which("ccache") and shutil.which("cc")):
-        pytest.skip("there is no cc or no ccache on this machine")
+    need_ccache(engine)
     armed(tiny, f"{_SOURCES}compile good", script="build_staging.sh")
     run(tiny, "tiny")
     objects = tiny.output.parent / "cache" / "objects"

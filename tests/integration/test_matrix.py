@@ -46,9 +46,8 @@ def start(repository: Path, cache: Path, output: Path, *configs: str) -> subproc
 
 
 def build(repository: Path, cache: Path, output: Path, *configs: str) -> None:
-    assert start(repository, cache, output, *configs).wait(_SECONDS) == 0, (
-        cache / f"{output.name}.log"
-    ).read_text()[-3000:]
+    ended = start(repository, cache, output, *configs).wait(_SECONDS)
+    assert ended == 0, (cache / f"{output.name}.log").read_text()[-3000:]
 
 
 def compiled(cache: Path) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 import plain_engine
 import pytest
 from ruamel.yaml import YAML
+from small_files import write
 
 from groundwork.network.client import NetworkError
 from groundwork.network.index import offered, places
@@ -38,13 +39,10 @@ def apply(tmp_path: Path) -> Apply:
     """Build a package of a tree with patches, as rattler-build does it for the recipe."""
 
     def build(tree: Path, *patches: Path) -> subprocess.CompletedProcess[str]:
-        for platform in ("linux-64", "noarch"):
-            (tmp_path / "channel" / platform).mkdir(parents=True, exist_ok=True)
-            (tmp_path / "channel" / platform / "repodata.json").write_text('{"packages": {}}')
-        recipe = tmp_path / "recipe"
-        recipe.mkdir(exist_ok=True)
+        recipe, channel = tmp_path / "recipe", tmp_path / "channel"
+        write(channel / "noarch" / "repodata.json", '{"packages": {}}')
         for patch in patches:
-            (recipe / patch.name).write_bytes(patch.read_bytes())
+            write(recipe / patch.name, patch.read_bytes())
         script = 'mkdir "$PREFIX/patched" && cp -r . "$PREFIX/patched/tree"'
         content = {
             "package": {"name": "patched", "version": "0"},
@@ -60,7 +58,7 @@ def apply(tmp_path: Path) -> Apply:
         arguments = {
             "recipes": [str(recipe / "recipe.yaml")],
             "output_dir": str(tmp_path / "out"),
-            "channel": [(tmp_path / "channel").as_uri()],
+            "channel": [channel.as_uri()],
             "test": "skip",
         }
         return plain_engine.attempt(arguments)
@@ -83,8 +81,7 @@ def of_wheel(version: str, folder: Path) -> Path:
     except (NetworkError, StopIteration) as error:
         pytest.skip(f"no index has the wheel of PyTorch {version}: {error}")
     for source, name in IN_WHEEL.items():
-        (folder / source).parent.mkdir(parents=True, exist_ok=True)
-        (folder / source).write_bytes(inside[name])
+        write(folder / source, inside[name])
     return folder
 
 

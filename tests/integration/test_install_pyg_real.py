@@ -31,32 +31,26 @@ print("computes")
 """
 
 
+def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True)
+
+
 def test_spline_conv_is_compiled_for_the_torch_that_is_there(tmp_path: Path, repository: Path) -> None:
     version = load(repository, "linux_64_cpu").torch_version
-    venv = tmp_path / "venv"
-    python = str(venv / "bin" / "python")
+    venv, cache = tmp_path / "venv", str(tmp_path / "cache")
+    python = venv / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    got = subprocess.run(
-        [python, "-m", "pip", "install", "-q", f"torch=={version}"], capture_output=True, text=True
-    )
+    got = run(python, "-m", "pip", "install", "-q", f"torch=={version}")
     if got.returncode != 0:
         pytest.skip(f"PyTorch {version} is not to be had for this Python: {got.stderr.strip()[-200:]}")
-    cuda = subprocess.run(
-        [python, "-c", "import torch; print(torch.version.cuda)"], capture_output=True, text=True
-    )
-    if cuda.stdout.strip() != "None":
+    if run(python, "-c", "import torch; print(torch.version.cuda)").stdout.strip() != "None":
         pytest.skip("pip's PyTorch for this Python is one for CUDA")
-    environment = {**os.environ, "MEGABUILD_CACHE": str(tmp_path / "cache")}
-    command = [sys.executable, str(repository / "scripts" / "install-pyg"), "--python", str(venv), "--json"]
-    done = subprocess.run(
-        [*command, "--pyg", "source", "torch_spline_conv"], env=environment, stdout=subprocess.PIPE, text=True
-    )
-    assert done.returncode == 0
+    command = (sys.executable, repository / "scripts" / "install-pyg", "--python", venv, "--json")
+    done = run(*command, "--pyg", "source", "torch_spline_conv", MEGABUILD_CACHE=cache)
+    assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["extensions"]
     assert (row["how"], row["exit_code"]) == ("source", 0)
-    check = subprocess.run([python, "-I", "-c", _CHECK], capture_output=True, text=True)
+    check = run(python, "-I", "-c", _CHECK)
     assert check.stdout == "computes\n", check.stderr
-    again = subprocess.run(
-        [*command, "torch_spline_conv"], env=environment, stdout=subprocess.PIPE, text=True
-    )
+    again = run(*command, "torch_spline_conv", MEGABUILD_CACHE=cache)
     assert json.loads(again.stdout)["extensions"][0]["how"] == "there"

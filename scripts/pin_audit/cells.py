@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pin_audit.facts import (
     UPSTREAM,
     CiPin,
-    FeedstockPin,
     GlobalPin,
     Migration,
     Newest,
@@ -100,7 +99,7 @@ def _recipe(row: AuditRow) -> Sequence[CellPart]:
 
 
 def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
-    """Return the global pin, its migrations, and the feedstock's value if it differs.
+    """Return the global pin and its migrations.
 
     Left out: pins for platforms where the recipe does not require the package, and paused migrations.
     """
@@ -117,13 +116,6 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
             notes += short_platforms(where) if where and not where >= here else []
             notes += ["inferred"] if fact.where.inferred else []
             parts.append(CellPart(text=_short(row, ", ".join(values)), notes=(*notes,), url=fact.where.url))
-    shown = {part.text for part in parts}
-    for own in row.all(FeedstockPin):  # shown only if it differs from the current pins
-        text = _short(row, own.value)
-        if own.value != "None" and text not in shown and any(map(own.holds.matches, row.builds)):
-            words = (*short_platforms(own.holds.platforms), Scope(cuda=own.holds.cuda).words())
-            note = " ".join(filter(None, ("feedstock", *words)))
-            parts.append(CellPart(text=text, notes=(note,), url=own.where.url))
     return _merge(parts)
 
 

@@ -211,12 +211,6 @@ class Migration(GlobalPin, frozen=True, kw_only=True, tag="migration"):
     paused: bool = False
 
 
-class FeedstockPin(Fact, frozen=True, kw_only=True, tag="feedstock-pin"):
-    """The value of a key in the rendered configs of conda-forge's own feedstock."""
-
-    column = "conda-forge"
-
-
 class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
     """The newest version in the channel."""
 
@@ -255,10 +249,10 @@ def short_revision(revision: str) -> str:
 
 _Upstream = Submodule | TagCommit | Requirement | CiPin | UpstreamArchs
 _Recipe = RecipePin | RecipeCommit | RecipeArchs
-AnyFact = _Upstream | _Recipe | GlobalPin | Migration | FeedstockPin | Newest
+AnyFact = _Upstream | _Recipe | GlobalPin | Migration | Newest
 UPSTREAM = (Submodule, Requirement, CiPin)  #: kinds that name upstream's versions
 #: Sources that change daily: the table shows their old values, but ``--fail-on`` counts those as unread.
-MOVING = ("channel", "pinning", "feedstock")
+MOVING = ("channel", "pinning")
 
 
 @resolve_types

@@ -205,7 +205,7 @@ class Repository:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir()
             self._git("init", "--quiet", "--bare", "--template=")
-        is_commit = self._only == "HEAD" or re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", self._only)
+        is_commit = re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", self._only)
         wanted = self._only if is_commit else f"refs/tags/{self._only}"
         # with a depth, even a shallow server sends all its commits
         everything = ("--depth=2147483647", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
@@ -245,18 +245,10 @@ class Repository:
         """The commit of the tag."""
         return self._git("rev-parse", "refs/audit/top^{commit}").strip()
 
-    @cached_property
-    def entries(self) -> Mapping[str, tuple[str, str]]:
-        """Mode and hash of everything at the tag, by path."""
-        return self.listing(self.commit)
-
-    def names(self) -> Sequence[str]:
-        """Return the paths of all regular files at the tag, sorted."""
-        return sorted(path for path, (mode, _) in self.entries.items() if mode.startswith("100"))
-
     def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the contents of those `paths` that exist."""
-        hashes = {path: self.entries[path][1] for path in {*paths}.intersection(self.names())}
+        """Return the contents of those `paths` at the tag that are regular files."""
+        listed = self.listing(self.commit, *paths) if paths else {}
+        hashes = {path: item for path, (mode, item) in listed.items() if mode.startswith("100")}
         contents = self.contents(list(hashes.values()))
         return {path: contents[item] for path, item in hashes.items()}
 

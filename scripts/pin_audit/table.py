@@ -11,7 +11,6 @@ from pin_audit.facts import (
     AnyFact,
     AuditTarget,
     CiPin,
-    FeedstockPin,
     GlobalPin,
     Newest,
     RecipeCommit,
@@ -124,7 +123,7 @@ def _assign(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> dict
     for row, fact in _assign_commits(facts, target, names):
         drafts.setdefault(row, []).append(fact)
     for fact in facts:  # packages that neither upstream nor the recipe names get no row
-        if isinstance(fact, (GlobalPin, FeedstockPin, Newest)) or excludes(fact):
+        if isinstance(fact, (GlobalPin, Newest)) or excludes(fact):
             row = _row_of(fact, names)
             rows = {spellings.get(plain(row), row), *names.by_key(fact.name, fact.holds.platforms)}
             for row in rows & drafts.keys():

@@ -32,7 +32,6 @@ class AuditedPackage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     index: str
     recipe: str
     key: str
-    feedstock: str = ""
 
 
 @cache

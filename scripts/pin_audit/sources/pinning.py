@@ -19,13 +19,11 @@ from rattler.package_streaming import PackageArchive
 from groundwork.errors import AuditError
 from groundwork.files import read_text
 from groundwork.network.client import run_with_deadline
-from pin_audit.facts import FeedstockPin, GlobalPin, Migration, Scope, SourceOutcome, Where, resolve_types
-from pin_audit.feedstock import variants
+from pin_audit.facts import GlobalPin, Migration, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.meta_yaml import evaluate
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 from pin_audit.sources.channel import CONDA_FORGE, newest
-from pin_audit.targets import packages
 
 _CUDA_KEY = "cuda_compiler_version"
 _PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
@@ -37,7 +35,6 @@ _PAUSED = re.compile(r"^\s+paused:\s*(true|yes|on)\b", re.MULTILINE | re.IGNOREC
 _REPOSITORY = "https://github.com/conda-forge/conda-forge-pinning-feedstock"
 _CONFIG = "conda_build_config.yaml"
 _PACKAGE = "conda-forge-pinning"
-_RENDERED = re.compile(r"\.ci_support/(?:linux|osx)_[a-z0-9]+_[\w.-]*\.yaml")
 _LARGEST_FILE, _LARGEST_ARCHIVE = 4 << 20, 32 << 20  # bytes
 #: The files' paths in the package, in the repository, in a checkout of it, or in one folder.
 _MEMBER = re.compile(
@@ -204,36 +201,4 @@ def _classified(members: Mapping[str, bytes], where: str) -> _Files:
     return _Files(config=configs[0], migrations=dict(sorted(migrations.items())))
 
 
-def read_feedstock(request: AuditRequest) -> SourceOutcome:
-    """Return the values of the request's keys in conda-forge's feedstock, with their platforms and CUDA versions."""
-    package = next((package for package in packages() if package.name == request.target.package), None)
-    if package is None or not package.feedstock:
-        return SourceOutcome(applies=False)
-    tree = request.repositories.open(package.feedstock, "HEAD")
-    paths = [name for name in tree.names() if _RENDERED.fullmatch(name)]
-    wanted = request.wanted_keys()
-    # (key, value) -> (platform, CUDA version) -> path
-    places: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
-    rendered = set()
-    for path, content in sorted(tree.read(paths).items()):
-        values, _ = variants(content.decode("utf-8", errors="replace"), path)
-        place = values.get("target_platform", ("",))[0], values.get("cuda_compiler_version", ("None",))[0]
-        rendered.add(place)
-        for key in wanted & values.keys():
-            places.setdefault((key, ", ".join(values[key])), {}).setdefault(place, path)
-    facts = []
-    for (key, value), having in sorted(places.items()):
-        platforms, cuda = ({place[number] for place in having} for number in (0, 1))
-        path = next(iter(having.values()))
-        everywhere = platforms == {platform for platform, _ in rendered}
-        any_cuda = having.keys() == {place for place in rendered if place[0] in platforms}
-        holds = Scope(
-            platforms=() if everywhere else tuple(sorted(platforms)),
-            cuda=() if any_cuda else tuple(sorted(cuda)),
-        )
-        where = Where(file=path, url=tree.url(path), commit=tree.commit, fetched=tree.fetched)
-        facts.append(FeedstockPin(name=key, value=value, holds=holds, where=where))
-    return SourceOutcome(facts=tuple(facts))
-
-
-READERS = {"pinning": read, "feedstock": read_feedstock}
+READERS = {"pinning": read}

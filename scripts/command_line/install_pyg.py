@@ -99,7 +99,7 @@ def install_pyg(
             logs=invocation.log_folder,
             jobs=fitting.count,
             report=shown.tell,
-            progress=shown.count,
+            progress=shown.note,
         )
         if only_plan:
             plan(requests, options)

@@ -7,18 +7,17 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.table import Column
+from rich.console import Console
+from rich.live import Live
 from rich.text import Text
 
 from groundwork.progress import WARNING, Preparing
 from groundwork.text import folded, plain, plain_lines, printable
 from megabuild.status.record import RunRecord
-from megabuild.status.show import activity_line, figures, record_lines, run_line
+from megabuild.status.show import record_lines
 from megabuild.status.status import PHASE, Status, logger, script_lines
 
-_QUIET_SECONDS, _NOTE_SECONDS = 60.0, 5.0
+_QUIET_SECONDS, _NOTE_SECONDS = 60.0, 10.0
 
 
 def show(console: Console, rows: Sequence[str]) -> None:
@@ -27,38 +26,22 @@ def show(console: Console, rows: Sequence[str]) -> None:
     sys.stdout.flush()
 
 
-class _Bar(ProgressColumn):
-    """A bar for tasks of a known length."""
-
-    def render(self, task: Task) -> RenderableType:
-        return BarColumn(bar_width=20).render(task) if task.total else Text("")
-
-
-def moves(console: Console) -> bool:
-    """Return whether a console can redraw lines."""
-    return console.is_terminal and not console.is_dumb_terminal
+def moving_lines(console: Console) -> Live:
+    """Return an empty display of redrawn lines; a console that cannot redraw shows none."""
+    if not console.is_terminal or console.is_dumb_terminal:
+        console = Console(quiet=True, force_terminal=False)
+    return Live(console=console, transient=True, auto_refresh=False)
 
 
-def moving_lines(console: Console) -> Progress:
-    """Return an empty display of redrawn lines."""
-    column = Column(no_wrap=True, overflow="ellipsis")
-    text = TextColumn("{task.description}", markup=False, table_column=column)
-    return Progress(text, _Bar(), console=console, transient=True, auto_refresh=False)
+def redraw(lines: Live, rows: Iterable[str]) -> None:
+    """Replace the lines of a display; a terminal cuts them at its width."""
+    lines.update(Text("\n".join(rows), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
-def show_records(lines: Progress, records: Iterable[RunRecord], now: float) -> None:
-    """Replace the lines of a display by the state of runs in progress."""
-    for row in lines.task_ids:
-        lines.remove_task(row)
-    for record in records:
-        share = 100.0 if record.seconds_left is not None else None
-        line = f"{plain(record.config)}: {run_line(record, now)}"
-        lines.add_task(line, total=share, completed=round(100 * record.share))
-        for activity in record.activities:
-            line = activity_line(activity, now, rate=record.seconds_left is None)
-            lines.add_task(line, total=activity.total or None, completed=activity.done)
-        lines.add_task(figures(record), total=None)
-    lines.refresh()
+def named_lines(record: RunRecord, now: float) -> list[str]:
+    """Return the lines of a run in progress, with its config's name."""
+    first, *rest = record_lines(record, now)
+    return [f"{plain(record.config)}: {first}", *rest]
 
 
 class Screen(logging.Handler):
@@ -69,11 +52,10 @@ class Screen(logging.Handler):
     """
 
     def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
-        console = console or Console(stderr=True, soft_wrap=True)
-        self._moving = moves(console)
+        self._console, self._verbose = console or Console(stderr=True, soft_wrap=True), verbose
+        self._lines = moving_lines(self._console)
+        self._moving = not self._lines.console.quiet
         super().__init__(logging.INFO if self._moving else PHASE)
-        self._console, self._verbose = console, verbose
-        self._lines = moving_lines(console)
         self._status: Status | None = None
         self._started = self._told = time.monotonic()
         self._noted = -_NOTE_SECONDS
@@ -83,16 +65,14 @@ class Screen(logging.Handler):
         if self._verbose:
             script_lines.addHandler(self)
             script_lines.setLevel(logging.INFO)
-        if self._moving:
-            self._lines.start()
+        self._lines.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         logger.removeHandler(self)
         script_lines.removeHandler(self)
         script_lines.setLevel(logging.CRITICAL)
-        if self._moving:  # elsewhere it would print an empty line
-            self._lines.stop()
+        self._lines.stop()
 
     def follow(self, status: Status) -> None:
         """Show the status of a run from now on."""
@@ -111,7 +91,7 @@ class Screen(logging.Handler):
         if text.startswith(WARNING):
             self.tell(text)
         elif self._moving:
-            self._show_step(text)
+            redraw(self._lines, [plain(text)])
         elif time.monotonic() - self._noted >= _NOTE_SECONDS:
             self._noted = time.monotonic()
             self.tell(text)
@@ -128,24 +108,10 @@ class Screen(logging.Handler):
             clock = f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
             self._console.out(f"[{clock}] {text}", highlight=False)
 
-    def count(self, what: str, done: int, total: int) -> None:
-        """Show the progress of work outside a run."""
-        text = f"{plain(what)} {done}/{total}" if total else plain(what)
-        if self._moving:
-            self._show_step(text)
-        elif total and (done == total or time.monotonic() - self._told >= _QUIET_SECONDS):
-            self.tell(text)
-
-    def _show_step(self, text: str) -> None:
-        for row in self._lines.task_ids:
-            self._lines.remove_task(row)
-        self._lines.add_task(plain(text), total=None)
-        self._lines.refresh()
-
     def _show_status(self) -> None:
         assert self._status is not None
         with self._status.lock:
             if self._moving:
-                show_records(self._lines, [self._status.record], time.time())
+                redraw(self._lines, named_lines(self._status.record, time.time()))
             elif time.monotonic() - self._told >= _QUIET_SECONDS:
                 self.tell("; ".join(record_lines(self._status.record, time.time())))

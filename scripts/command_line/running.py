@@ -85,7 +85,7 @@ def _survey(
     plans: dict[str, Plan | Exception] = {}
     with Screen(console) as screen:
         for number, (name, config) in enumerate(options.items()):
-            screen.count("planning", number, len(options))
+            screen.note(f"planning {number}/{len(options)}")
             if isinstance(config, MegabuildError):
                 plans[name] = config
                 continue

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from command_line.options import GroupedCommand, json_option, option, output_option
-from command_line.progress_display import moves, moving_lines, show_records
+from command_line.progress_display import moving_lines, named_lines, redraw
 from command_line.root import output_folder
 from command_line.run_command import Invocation
 from groundwork.result import Result
@@ -59,13 +58,11 @@ def _follow(folders: Sequence[Path], configs: Sequence[str], invocation: Invocat
     console = Console(stderr=invocation.json, soft_wrap=True)
     if not configs:
         folders = [path for path in folders if read_run_state(path).standing == "running"] or folders
-    lines = moving_lines(console)
-    with lines if moves(console) else nullcontext():
+    with moving_lines(console) as lines:
         while True:
             runs = [read_run_state(path) for path in folders]
-            if moves(console):
-                running = [run.record for run in runs if run.record and run.standing == "running"]
-                show_records(lines, running, time.time())
+            running = [run.record for run in runs if run.record and run.standing == "running"]
+            redraw(lines, [line for record in running for line in named_lines(record, time.time())])
             if not any(run.standing == "running" for run in runs):
                 return runs
             time.sleep(1)

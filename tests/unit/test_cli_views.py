@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from command_line.progress_display import Screen, moving_lines, show_records
+from command_line.progress_display import Screen, moving_lines, named_lines, redraw
 from groundwork.names import PackageId
 from megabuild.configs.config import load
 from megabuild.configs.render import render
@@ -176,7 +176,7 @@ def test_the_redrawn_lines_fit_the_terminal(width: int) -> None:
         config="x", status="building", began=time.time() - 200, activities=[compiling, testing]
     )
     lines = moving_lines(console)
-    show_records(lines, [record], time.time())
+    redraw(lines, named_lines(record, time.time()))
     rows = console.render_lines(lines.get_renderable(), pad=False)
     texts = ["".join(segment.text for segment in row).rstrip() for row in rows]
     assert 3 <= len(texts) <= 4

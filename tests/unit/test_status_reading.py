@@ -14,7 +14,6 @@ import psutil
 import pytest
 from calling import call
 from msgspec import structs
-from rich.progress import Progress
 
 from command_line import status
 from command_line.run_command import Invocation
@@ -158,22 +157,15 @@ def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
     assert "exit code 8" in result.lines[0]
 
 
-def test_a_terminal_shows_a_followed_run_until_it_ends(
+def test_a_followed_run_is_shown_until_it_ends(
     tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def show(lines: Progress, records: list[RunRecord], now: float) -> None:
-        shown.append([record.config for record in records])
-
-    def end(seconds: float) -> None:
-        put(folder, a_state(status="failed", exit_code=8))
-
     shown: list[list[str]] = []
     folder = put(tmp_path / "linux_64_cpu", a_state())
-    monkeypatch.setattr(status, "moves", lambda console: True)
-    monkeypatch.setattr(status, "show_records", show)
-    monkeypatch.setattr("time.sleep", end)
+    monkeypatch.setattr(status, "redraw", lambda _, rows: shown.append([row.split(":")[0] for row in rows]))
+    monkeypatch.setattr("time.sleep", lambda _: put(folder, a_state(status="failed", exit_code=8)))
     assert call(invocation, "status", "--follow", "-o", str(tmp_path)).exit_code == 8
-    assert shown == [["linux_64_cpu"], []]
+    assert (len(shown), shown[0][0], shown[1]) == (2, "linux_64_cpu", [])
 
 
 def test_no_line_of_a_run_is_wider_than_the_terminal_nor_steers_it(tmp_path: Path) -> None:

@@ -32,8 +32,7 @@ class InstallOptions:
     logs: Path  #: each run makes a folder for its logs in it
     jobs: int  #: compile jobs at a time
     report: Callable[[str], None]  #: gets a sentence for each slow step
-    #: gets a compile's name, its number of finished steps and the number of all steps
-    progress: Callable[[str, int, int], None]
+    progress: Callable[[str], None]  #: gets a compile's name with its counter of steps
 
 
 @dataclass(kw_only=True)

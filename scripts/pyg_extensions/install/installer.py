@@ -238,7 +238,8 @@ class _Installer:
         def follow(text: str) -> None:
             if step := phases.feed(text):
                 subject = title(request.name, self._environment.python, step.phase)
-                self._options.progress(subject, step.done, step.total)
+                counter = f" {step.done}/{step.total}" if step.total else ""
+                self._options.progress(f"{subject}{counter}")
 
         follow("::megabuild:: phase compile")
         wheel = self._builder.build(source, log, environ, follow)

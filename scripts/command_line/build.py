@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from command_line.configs import choose, config_names
 from command_line.options import GroupedCommand, json_option, option, version_option
 from command_line.root import feedstock, is_own, log_folder, output_folder
 from command_line.run_command import Invocation, run
-from groundwork.errors import MegabuildError, UsageError
+from groundwork.errors import UsageError
 from groundwork.interrupts import parse_deadline
 from groundwork.machine import machine_platform
 from groundwork.result import Result
@@ -122,16 +123,12 @@ def build(
     from megabuild.plan.options import Options
     from megabuild.plan.torch_version import with_torch
 
-    options: dict[str, Options | MegabuildError] = {}
-    for number, name in enumerate(chosen):
-        file = load(repository, name)
-        try:
-            config = with_torch(use_provider(file, provider, os.environ), torch, torch_source)
-        except UsageError as error:  # the other configs are built
-            options[name] = error
-            continue
-        options[name] = Options(
-            config=config,
+    files = {name: load(repository, name) for name in chosen}
+
+    def options_of(name: str) -> Options:
+        file = files[name]
+        return Options(
+            config=with_torch(use_provider(file, provider, os.environ), torch, torch_source),
             root=repository,
             output=folder,
             cache=cache_folder(os.environ),
@@ -152,9 +149,11 @@ def build(
             torch=torch if torch != file.torch_version else None,
             torch_source=torch_source.absolute() if torch_source else None,
             deadline=until,
-            earlier=chosen[:number],
+            earlier=chosen[: chosen.index(name)],
         )
-    return run_configs(options, invocation, plan_only=plan_only, remove_trees=remove_trees)
+
+    by_config = {name: partial(options_of, name) for name in chosen}
+    return run_configs(by_config, invocation, plan_only=plan_only, remove_trees=remove_trees)
 
 
 def main() -> None:

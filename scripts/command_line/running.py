@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -11,23 +11,23 @@ from pathlib import Path
 
 from rich.console import Console
 
-from command_line.overview import CANNOT, overview_lines
 from command_line.progress_display import Screen, show
-from command_line.run_command import Invocation, error_document, outcome
+from command_line.run_command import Invocation, outcome
 from groundwork import in_use
 from groundwork.errors import Interrupted, MegabuildError
 from groundwork.result import Result
-from groundwork.text import Sign, display, duration, size, table
-from megabuild.plan import published
+from groundwork.text import Sign, counted, display, duration, size, table
+from megabuild.plan import published, store_lookup
 from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.plan import Plan
 from megabuild.plan.plan_report import plan_result
 from megabuild.plan.planning import make_plan
+from megabuild.providers.environment import Pending
 from megabuild.status.status import Status
 
 
 def run_configs(
-    options: Mapping[str, Options | MegabuildError],
+    options: Mapping[str, Callable[[], Options]],
     invocation: Invocation,
     *,
     plan_only: bool,
@@ -35,84 +35,98 @@ def run_configs(
 ) -> Result:
     """Plan or build configs one after the other. If one fails, the next one starts; Ctrl-C ends all.
 
-    `options`: by config; the error of a config that does not support its options.
+    `options`: by config, functions that raise an error if the config does not support its options.
     """
-    console = _console(invocation)
-    if len(options) == 1:
+    console = Console(stderr=invocation.json, soft_wrap=True)
+    if len(options) == 1 and not plan_only:
         (only,) = options.values()
-        if isinstance(only, MegabuildError):
-            raise only
-        if not plan_only:
-            return _build(only, invocation, remove_trees=remove_trees)
-        with Screen(console) as screen:
-            return plan_result(_plan(only, screen, plan_only=True))
+        return _build(only(), console, invocation, remove_trees=remove_trees)
     plans = _survey(options, console, plan_only=plan_only)
+    if len(plans) == 1:
+        return _planned_result(*plans.values())
     overview = overview_lines(plans)
     if not plan_only:
         show(console, overview)
-    entries: list[dict[str, object]] = [{"config": name, "exit_code": None, "log": None} for name in plans]
+    entries: list[dict[str, object]] = []
     rows, exit_code = [], 0
-    for number, (entry, (name, plan)) in enumerate(zip(entries, plans.items(), strict=True), 1):
+    for number, (name, plan) in enumerate(plans.items(), 1):
+        entry: dict[str, object] = {"config": name, "exit_code": None, "log": None}
+        entries.append(entry)
         if exit_code == Interrupted.exit_code:
             rows.append((name, "", "not started"))
             continue
-        if isinstance(plan, MegabuildError):
-            document = error_document(plan, type(plan).__name__, plan.remedy)
-            entry |= {"exit_code": plan.exit_code, "result": document}
-            rows.append((name, "", f"{Sign.failed} {CANNOT}: exit code {plan.exit_code}"))
-            exit_code = exit_code or plan.exit_code
-            continue
         show(console, ["", f"[{number}/{len(plans)}] {name}"])
         own, began = replace(invocation, entry=entry), time.monotonic()
-        code = outcome(partial(_run_planned, plan, own, plan_only=plan_only, remove_trees=remove_trees), own)
+        if plan_only or isinstance(plan, Exception):
+            action = partial(_planned_result, plan)
+        else:  # planned again: others were built meanwhile
+            action = partial(_build, plan.options, console, own, remove_trees=remove_trees)
+        code = outcome(action, own)
         entry |= {"exit_code": code, "log": str(own.log) if own.log else None}
         state = f"{Sign.failed} exit code {code}" if code else Sign.done
         rows.append((name, duration(time.monotonic() - began), state))
         exit_code = code if code == Interrupted.exit_code else exit_code or code
-    result = Result(
+    return Result(
         format="plan" if plan_only else "run",
         document={"configs": entries, "exit_code": exit_code},
         lines=["", *(overview if plan_only else table(("config", "time", "result"), rows))],
         exit_code=exit_code,
     )
-    return _shown(result, invocation)
 
 
 def _survey(
-    options: Mapping[str, Options | MegabuildError], console: Console, *, plan_only: bool
+    options: Mapping[str, Callable[[], Options]], console: Console, *, plan_only: bool
 ) -> dict[str, Plan | Exception]:
     """Plan all configs before the first one is built; return the plan or the exception of each."""
     plans: dict[str, Plan | Exception] = {}
     with Screen(console) as screen:
-        for number, (name, config) in enumerate(options.items()):
-            screen.note(f"planning {number}/{len(options)}")
-            if isinstance(config, MegabuildError):
-                plans[name] = config
-                continue
+        for number, (name, options_of) in enumerate(options.items()):
+            if len(options) > 1:
+                screen.note(f"planning {number}/{len(options)}")
             try:
-                plans[name] = _plan(config, screen, plan_only=plan_only)
+                plans[name] = _plan(options_of(), screen, plan_only=plan_only)
             except Exception as error:
                 plans[name] = error
     return plans
 
 
-def _run_planned(
-    plan: Plan | Exception, invocation: Invocation, *, plan_only: bool, remove_trees: bool
-) -> Result:
-    """Show a plan of the survey, or build its config, which is planned again: others were built meanwhile."""
+def _planned_result(plan: Plan | Exception) -> Result:
     if isinstance(plan, Exception):
         raise plan
-    if plan_only:
-        return plan_result(plan)
-    return _build(plan.options, invocation, remove_trees=remove_trees)
+    return plan_result(plan)
 
 
-def _build(options: Options, invocation: Invocation, *, remove_trees: bool) -> Result:
+def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
+    """Return a table of configs before they are built, with their sum, and the error of each that cannot be built."""
+    rows, errors = [], []
+    downloads, disk, hours = 0, 0, 0.0
+    for name, plan in plans.items():
+        if isinstance(plan, Exception):
+            rows.append((name, "cannot be built", "", "", ""))
+            errors += ["", f"{Sign.failed} {name}: {plan}"]
+            continue
+        left = store_lookup.when_fetched(plan, plan.stored)
+        count = len(left.missing) + sum(len(task.packages) for task in left.missing_tasks)
+        pending = plan.environment.pending or Pending()
+        needed = plan.estimate.disk + pending.bytes
+        work = f"build {counted(count, 'package')}" if count else "nothing: all exist"
+        rows.append((name, work, *_figures(pending.download, needed, plan.estimate.hours)))
+        downloads, disk, hours = downloads + pending.download, disk + needed, hours + plan.estimate.hours
+    rows.append(("all, one after the other", "", *_figures(downloads, disk, hours)))
+    return [*table(("config", "will", "download", "disk", "time"), rows, right=frozenset({2, 3, 4})), *errors]
+
+
+def _figures(download: int, disk: int, hours: float) -> tuple[str, str, str]:
+    return size(download), size(disk), duration(hours * 3600)
+
+
+def _build(options: Options, console: Console, invocation: Invocation, *, remove_trees: bool) -> Result:
     """Show the plan, then prepare and run the build."""
     # imported late: --plan needs none of it
     from megabuild.run import session
 
-    console = _console(invocation)
+    sums: Path | None = None
+    status = Status(options.run_name, options.state)
     with in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name)):
         if (options.state / "lock").is_file():
             with session.locked(options):  # another run is an error before the plan, not after it
@@ -121,43 +135,23 @@ def _build(options: Options, invocation: Invocation, *, remove_trees: bool) -> R
             plan = _plan(options, screen, plan_only=False)
         in_use.note_output(options.cache, options.output)
         show(console, plan_result(plan).lines)
-        result = _execute(plan, console, invocation)
+        try:
+            with Screen(console, verbose=invocation.verbose) as screen:
+                screen.follow(status)
+                summary = session.execute(plan, status)
+        except MegabuildError:
+            show(console, ["", *table(("package", "state"), [*status.record.packages.items()])])
+            raise
+        finally:
+            invocation.log = Path(status.record.log) if status.record.log else None
+            with suppress(OSError, MegabuildError):  # a full disk
+                sums = published.write_sums(options.output)
+        if sums:
+            show(console, [f"packages and their hashes: {display(sums)}"])
+        result = summary.result(rehearsal=options.rehearse)
         if remove_trees and result.exit_code == 0:
             show(console, ["", f"work trees removed: {size(session.remove_trees(options))}"])
-        return _shown(result, invocation)
-
-
-def _execute(plan: Plan, console: Console, invocation: Invocation) -> Result:
-    from megabuild.run import session
-
-    sums: Path | None = None
-    status = Status(plan.options.run_name, plan.options.state)
-    try:
-        with Screen(console, verbose=invocation.verbose) as screen:
-            screen.follow(status)
-            summary = session.execute(plan, status)
-    except MegabuildError:
-        show(console, ["", *table(("package", "state"), [*status.record.packages.items()])])
-        raise
-    finally:
-        invocation.log = Path(status.record.log) if status.record.log else None
-        with suppress(OSError, MegabuildError):  # a full disk
-            sums = published.write_sums(plan.options.output)
-    if sums and any(row.status == "built" for row in summary.packages):
-        show(console, [f"packages and their hashes: {display(sums)}"])
-    return summary.result(rehearsal=plan.options.rehearse)
-
-
-def _console(invocation: Invocation) -> Console:
-    """Return the console for progress: standard output, or standard error with --json."""
-    return Console(stderr=invocation.json, soft_wrap=True)
-
-
-def _shown(result: Result, invocation: Invocation) -> Result:
-    """Return a result; with --json, also print its lines with the progress on standard error."""
-    if invocation.json:
-        show(_console(invocation), result.lines)
-    return result
+        return result
 
 
 def _plan(options: Options, screen: Screen, *, plan_only: bool) -> Plan:

@@ -69,7 +69,9 @@ def test_build_fills_its_model(
     invocation: Invocation, repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     taken: list[Options] = []
-    monkeypatch.setattr(running, "run_configs", lambda options, *_, **__: taken.extend(options.values()))
+    monkeypatch.setattr(
+        running, "run_configs", lambda options, *_, **__: taken.extend(one() for one in options.values())
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
     words = """linux_64_cuda129 linux_64_cuda130 -p 3.12 -p 3.13 --torch 2.14.1 --torch-source pytorch --rehearse

@@ -20,7 +20,6 @@ from filelock import FileLock
 from tiny import Tiny
 
 from command_line import running
-from command_line.overview import overview_lines
 from command_line.run_command import Invocation
 from groundwork import in_use
 from groundwork.errors import BuildError, BusyError, ProviderError
@@ -155,28 +154,25 @@ def test_what_cannot_be_built_is_a_row_and_an_entry(runs: Runs, invocation: Invo
     _, second, third, wheel = json.loads(result.stdout)["configs"]
     assert (second["exit_code"], second["log"]) == (5, None)
     assert second["result"]["error"]["message"] == "no mirror"
-    assert results(result.stderr)["linux_64_cuda130"] == "5"
     assert (third["exit_code"], third["result"]["error"]["kind"]) == (70, "ZeroDivisionError")
     assert (wheel["exit_code"], wheel["result"]["error"]["remedy"]) == (2, "omit --torch-source")
 
 
-def test_the_overview_has_a_row_per_config_their_sum_and_each_reason_once(tiny: Tiny) -> None:
+def test_the_overview_has_a_row_per_config_their_sum_and_each_reason(tiny: Tiny) -> None:
     plan = tiny.plan()
     gigabyte = Estimate(disk=10**9, hours=1.5)
     plans: dict[str, Plan | Exception] = {
         "a": replace(plan, estimate=gigabyte),
         "b": replace(plan, estimate=gigabyte),
-        "c": ProviderError("c: no channel", "set a mirror"),
-        "d": ProviderError("d: no channel", "set another"),
-        "e": ZeroDivisionError("by zero"),
+        "c": ProviderError("no channel", "set a mirror"),
+        "d": ZeroDivisionError("by zero"),
     }
-    lines = overview_lines(plans)
+    lines = running.overview_lines(plans)
     assert lines[1].split()[:2] == ["a", "build"]
     assert lines[1].split()[-4:] == ["1.0", "GB", "1:30", "h"]
     assert lines[3].split() == ["c", "cannot", "be", "built"]
-    assert lines[6].split()[-4:] == ["2.0", "GB", "3:00", "h"]
-    assert [line for line in lines if "no channel" in line] == ["✗ c, d: no channel"]
-    assert "hint: set a mirror" in lines
+    assert lines[5].split()[-4:] == ["2.0", "GB", "3:00", "h"]
+    assert lines[6:] == ["", "✗ c: no channel", "", "✗ d: by zero"]
 
 
 def test_a_failed_build_lists_and_hashes_its_finished_packages(
@@ -216,7 +212,7 @@ def test_with_json_there_is_one_document_for_all(runs: Runs, invocation: Invocat
     assert (first["config"], first["exit_code"], first["log"]) == (NAMES[0], 0, "/state/linux_64_cpu/run.log")
     assert third["result"]["packages"][0]["status"] == "built"
     assert (second["result"]["error"]["kind"], second["log"]) == ("BuildError", None)
-    assert "done in 1 s" in result.stderr, "progress for people"
+    assert "plan of" in result.stderr, "progress for people"
 
 
 def test_only_trees_of_complete_configs_are_removed(

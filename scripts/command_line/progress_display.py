@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from groundwork.progress import WARNING, Preparing
-from groundwork.text import folded, plain, plain_lines, printable
+from groundwork.text import plain, plain_lines, printable
 from megabuild.status.record import RunRecord
 from megabuild.status.show import record_lines
 from megabuild.status.status import PHASE, Status, logger, script_lines
@@ -22,7 +22,7 @@ _QUIET_SECONDS, _NOTE_SECONDS = 60.0, 10.0
 
 def show(console: Console, rows: Sequence[str]) -> None:
     """Print permanent lines, with the signs that the console's stream can show."""
-    console.out(folded(printable("\n".join(rows), console.file), console.file), highlight=False)
+    console.out(printable("\n".join(rows), console.file), highlight=False)
     sys.stdout.flush()
 
 
@@ -99,7 +99,7 @@ class Screen(logging.Handler):
     def tell(self, text: str) -> None:
         """Print a permanent line."""
         self._told = time.monotonic()
-        text = folded(printable(text, self._console.file), self._console.file)
+        text = printable(text, self._console.file)
         if self._moving:
             style = "yellow" if text.startswith(WARNING) else "green" if text.startswith("✓") else ""
             self._console.print(Text(text, style=style))

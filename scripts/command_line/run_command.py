@@ -34,7 +34,7 @@ from groundwork.errors import (
 from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
-from groundwork.text import folded, printable
+from groundwork.text import printable
 from groundwork.user_folders import replace_home
 
 CRASHED = os.EX_SOFTWARE  # 70
@@ -254,7 +254,7 @@ def _give(document: Mapping[str, object], invocation: Invocation) -> None:
 
 
 def _print_lines(lines: Sequence[str], stream: TextIO) -> None:
-    click.echo(folded(printable("\n".join(lines), stream), stream), file=stream)
+    click.echo(printable("\n".join(lines), stream), file=stream)
 
 
 class Output:

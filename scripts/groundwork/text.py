@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
-import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -17,10 +15,6 @@ _WIDTH = 80
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 #: Terminal sequences of compilers and build tools: colours, erased lines, links.
 _STYLE = re.compile("\x1b\\[[0-9;]*[mK]|\x1b\\]8;[^\x07\x1b]*(?:\x07|\x1b\\\\)")
-
-
-#: Rows of tables have columns two blanks apart.
-_ROW = re.compile(r"\S  +\S")
 
 
 class Sign:
@@ -107,41 +101,6 @@ def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
         text, _WIDTH, initial_indent=first, subsequent_indent=rest,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
-
-
-def folded(text: str, stream: IO[str]) -> str:
-    """Return text for a terminal with its lines folded to the width; for another stream, the text as it is."""
-    if not stream.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
-    return "\n".join(part for line in text.split("\n") for part in fold(line, width))
-
-
-def fold(line: str, width: int) -> list[str]:
-    """Break a line at words into lines of ``width`` columns.
-
-    Rows of tables, indented lines and commands stay whole: a terminal breaks them so that they can be copied. A command
-    gets a line of its own.
-    """
-    if len(line) <= width or line.startswith(" ") or _ROW.search(line):
-        return [line]
-    text, run, command = line.partition("run: ")
-    indent, text = "  ", f"{text}{run.strip()}"
-    lines = textwrap.wrap(
-        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    return [*lines, *([indent + command] if command else [])]
-
-
-def fold_command(command: str) -> list[str]:
-    """Return a command as indented lines of 80 columns, joined for the shell by backslashes."""
-    lines: list[str] = []
-    for word in map(shlex.quote, shlex.split(command)):
-        if lines and len(lines[-1]) + len(word) + 3 <= _WIDTH:  # a blank, and " \\" at the end
-            lines[-1] += f" {word}"
-        else:
-            lines.append(f"{'    ' if lines else '  '}{word}")
-    return [*(f"{line} \\" for line in lines[:-1]), *lines[-1:]]
 
 
 def to_dict(value: object, names: str) -> dict[str, Any]:

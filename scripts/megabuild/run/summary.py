@@ -14,7 +14,7 @@ from groundwork import files
 from groundwork.errors import BuildError, MegabuildError, PackageTestError
 from groundwork.names import PackageId
 from groundwork.result import Result
-from groundwork.text import Sign, display, duration, fold_command, size, table
+from groundwork.text import Sign, display, duration, size, table
 from megabuild.plan.plan import Plan
 from megabuild.plan.published import is_published, records
 
@@ -86,7 +86,7 @@ class Summary:
     def result(self, *, rehearsal: bool = False) -> Result:
         """Return the command's result."""
         lines = ["", *self.figure_lines()]
-        lines += ["to install the packages:", *fold_command(self.use)] if self.use else []
+        lines += ["to install the packages:", f"  {self.use}"] if self.use else []
         lines += ["", _MODEL] if rehearsal else []
         end = "done in" if self.ok else "incomplete after"
         lines += ["", f"{self.config}: {end} {duration(self.seconds)}"]

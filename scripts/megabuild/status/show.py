@@ -9,7 +9,7 @@ import msgspec
 
 from groundwork.errors import BuildError, IntegrityError
 from groundwork.result import Result
-from groundwork.text import Sign, counted, display, duration, fold, plain, plain_lines, size
+from groundwork.text import Sign, counted, display, duration, plain, plain_lines, size
 from megabuild.status.reading import RunState
 from megabuild.status.record import Activity, RunRecord
 
@@ -84,7 +84,7 @@ def run_lines(run: RunState, width: int, now: float) -> list[str]:
         interrupted = record.status == "interrupted"
         error = [] if interrupted else plain_lines(record.error).split("\n")[:_MOST_ERROR_LINES]
         lines = [f"{name}: {took}{code}, {clock(record.updated, now)}"]
-        lines += [_INDENT + part for line in error for part in fold(line, width - len(_INDENT))]
+        lines += [_INDENT + line for line in error]
         return [*lines, f"{_INDENT}{_packages(record)}", *log, *([_RESUME] if interrupted else [])]
     head = f"process {record.pid} on {plain(record.host)}, since {clock(record.began, now)}"
     if run.standing == "unknown":

@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NoReturn, TextIO, cast
 
@@ -49,23 +48,8 @@ _COMMAND = re.compile(
 )
 #: GitHub's workflow commands: "::" at the start of a line, "##[" anywhere.
 _GITHUB_COMMAND = re.compile(r"(?m)^(\s*):(?=:)|##(?=\[)")
-#: Options that change or delete files, and how similar a word must be to one for a suggestion.
-_ACTING, _SLIP = frozenset({"--apply", "--forget", "--undo", "--remove-trees"}), 0.9
-#: Options of conda-forge's own build-locally.py, and what does the same here.
-_ELSEWHERE = {
-    "--filter": "quote a pattern of configs, such as 'linux_64_cuda*'",
-    "--debug": "build; if it fails, the error names a program that opens a shell in the build's environment",
-}
-#: Click's sentences, and the same with the option or argument first.
-_CLICK_SENTENCES = (
-    (re.compile(r"^No such (option|command):? '?(.+?)'?\.?$"), r"\2: unknown \1"),
-    (re.compile(r"^Invalid value for '(.+?)'(?: / '.+?')*: "), r"\1: "),
-    (re.compile(r"^.+: (?:Path|File|Directory) '(.+)' does not exist\.$"), r"\1: not found"),
-    (re.compile(r"^Missing (\w+) '(.+?)'(?: / '.+?')*\."), r"\2: missing \1"),
-    (re.compile(r"^Option '(.+?)' "), r"\1 "),
-    (re.compile(r"is not a valid (?:integer|float) range"), "is not a number"),
-    (re.compile(r"is not in the range x>="), "is less than "),
-)
+#: Options that change or delete files; none is suggested for an unknown option.
+_ACTING = frozenset({"--apply", "--forget", "--undo", "--remove-trees"})
 
 
 @dataclass
@@ -138,8 +122,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
         raise
     except BaseException as error:  # a panic of rattler is no Exception
         expected = _expected_error(error) or _damaged(error, invocation)
-        _report(expected or _crash(error, invocation), type(expected or error).__name__, invocation)
-        return expected.exit_code if expected else CRASHED
+        return _report(expected or _crash(error, invocation), type(expected or error).__name__, invocation)
     if isinstance(result, Result):
         return result.exit_code
     return result if isinstance(result, int) else 0
@@ -164,46 +147,25 @@ def _expected_error(error: BaseException) -> MegabuildError | None:
 
 def _damaged(error: BaseException, invocation: Invocation) -> IntegrityError | None:
     """Return the error to show if a file is to blame that no reader accepts, with the path at hand; else None."""
-    nested = isinstance(error, RecursionError)
     long = str(error).startswith("Exceeds the limit (4")  # a number of more than 4,300 digits
-    unreadable = nested or long or isinstance(error, UnicodeError)
+    unreadable = long or isinstance(error, (RecursionError, UnicodeError))
     if not unreadable and not _READERS.match(type(error).__module__):
         return None
     calls = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
     paths = (value for call in reversed(calls) for value in call.values() if isinstance(value, Path))
-    reason = "nested too deeply" if nested else f"damaged: {error or type(error).__name__}"
     remedy = f"replace the file; if it is in order, {_crash(error, invocation).remedy}"
-    return IntegrityError(f"{next(paths, 'a file')}: {reason}", remedy)
+    return IntegrityError(f"{next(paths, 'a file')}: damaged: {error or type(error).__name__}", remedy)
 
 
 def _usage_error(error: click.ClickException) -> UsageError:
     context = getattr(error, "ctx", None)
-    show_help = f"{typed(context.command_path)} --help" if context else ""
-    # click puts its own guess into the text of format_message
-    unknown = isinstance(error, (click.NoSuchOption, click.exceptions.NoSuchCommand))
-    message = error.message if unknown else error.format_message()
-    remedy = show_help and f"run: {show_help}"
-    if isinstance(error, click.NoSuchOption) and error.option_name in _ELSEWHERE:
-        remedy = _ELSEWHERE[error.option_name]
-    elif close := _suggestions(error):
-        remedy = f"did you mean {close[0]}? List all: {show_help}"
-    elif isinstance(error, click.BadOptionUsage):  # click names no command in this case
-        remedy = f"write {error.option_name} {'VALUE' if 'requires' in message else 'without a value'}"
-    for pattern, wording in _CLICK_SENTENCES:
-        message = pattern.sub(wording, message)
-    if message[1:2].islower():
-        message = message[0].lower() + message[1:]
-    return UsageError(message.rstrip("."), remedy)
-
-
-def _suggestions(error: click.ClickException) -> list[str]:
-    """Return click's guesses, the closest one first; an option that acts only for a slip of the keys."""
-    typed_word = getattr(error, "option_name", "")
-    return [
-        name
-        for name in getattr(error, "possibilities", None) or ()
-        if name not in _ACTING or SequenceMatcher(None, name, typed_word).ratio() > _SLIP
-    ]
+    remedy = f"run: {typed(context.command_path)} --help" if context else "add --help to the command"
+    message = error.format_message()
+    if isinstance(error, (click.NoSuchOption, click.exceptions.NoSuchCommand)):
+        message = error.message  # without click's guesses
+        close = [name for name in error.possibilities or () if name not in _ACTING]
+        remedy = f"did you mean {close[0]}? {remedy}" if close else remedy
+    return UsageError(message[0].lower() + message[1:].rstrip("."), remedy)
 
 
 def _crash(error: BaseException, invocation: Invocation) -> MegabuildError:
@@ -221,29 +183,25 @@ def _crash(error: BaseException, invocation: Invocation) -> MegabuildError:
     return MegabuildError(f"unexpected {type(error).__name__}: {error}", hint)
 
 
-def _report(error: MegabuildError, kind: str, invocation: Invocation) -> None:
-    """Print an error; no other code prints errors."""
+def _report(error: MegabuildError, kind: str, invocation: Invocation) -> int:
+    """Print an error and return its exit code; no other code prints errors."""
     remedy = certificates.remedy_for(error.message, error.remedy)
     log = str(invocation.log or "")
+    code = error.exit_code if type(error) is not MegabuildError else CRASHED
     if invocation.json:
-        _give(error_document(error, kind, remedy, log), invocation)
+        document = {
+            "kind": kind,
+            "message": error.message,
+            "remedy": remedy,
+            "exit_code": code,
+            "log": log or None,
+        }
+        _give({"error": document | ({"failure": error.failure} if error.failure else {})}, invocation)
     lines = [f"error: {error.message}"]
     lines += [f"hint: {remedy}"] if remedy else []
     lines += [f"log: {log}"] if log and log not in error.message + remedy else []
     _print_lines(lines, sys.stderr)
-
-
-def error_document(error: MegabuildError, kind: str, remedy: str, log: str = "") -> dict[str, object]:
-    """Return the JSON document of an error; the log is that of the run in progress."""
-    code = error.exit_code if type(error) is not MegabuildError else CRASHED
-    document = {
-        "kind": kind,
-        "message": error.message,
-        "remedy": remedy,
-        "exit_code": code,
-        "log": log or None,
-    }
-    return {"error": document | ({"failure": error.failure} if error.failure else {})}
+    return code
 
 
 def _give(document: Mapping[str, object], invocation: Invocation) -> None:

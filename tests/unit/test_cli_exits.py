@@ -96,15 +96,16 @@ def test_with_json_an_error_is_a_document_too(
 @pytest.mark.parametrize(
     ("words", "message", "remedy"),
     [
-        (["--nope"], "--nope: unknown option", "run: python3 "),
-        (["--pla"], "--pla: unknown option", "did you mean --plan? List all: python3 "),
-        (["--filter", "x"], "--filter: unknown option", "quote a pattern"),
-        (["--debug"], "--debug: unknown option", "build; if it fails"),
+        (["--nope"], "no such option '--nope'", "run: python3 "),
+        (["--pla"], "no such option '--pla'", "did you mean --plan? run: python3 "),
         ([], "CONFIG: missing argument", "choose from linux_64_cpu, "),
-        (["--pyg", "x"], "--pyg: 'x' is not one of 'auto', 'source', 'prebuilt', 'none'", "run: python3 "),
-        (["--jobs", "0"], "--jobs: 0 is less than 1", "run: python3 "),
-        (["--torch"], "--torch requires an argument", "write --torch VALUE"),
-        (["--plan=x"], "--plan does not take a value", "write --plan without a value"),
+        (
+            ["--pyg", "x"],
+            "invalid value for '--pyg': 'x' is not one of 'auto', 'source', 'prebuilt', 'none'",
+            "run: python3 ",
+        ),
+        (["--jobs", "0"], "invalid value for '--jobs' / '-j': 0 is not in the range x>=1", "run: python3 "),
+        (["--torch"], "option '--torch' requires an argument", "add --help"),
     ],
 )
 def test_a_wrong_option_is_an_error_with_a_hint(
@@ -145,7 +146,7 @@ def test_a_file_that_no_reader_accepts_is_named_with_the_details(
 
     assert outcome(partial(read, nested), invocation) == errors.IntegrityError.exit_code
     first, hint = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"error: {nested}: nested")
+    assert first.startswith(f"error: {nested}: damaged")
     (details,) = invocation.log_folder.glob("crash-*")
     assert str(details) in hint
 
@@ -251,7 +252,7 @@ def test_no_secret_leaves_the_process(invocation: Invocation, monkeypatch: pytes
     assert masked.isatty() is False
 
 
-@pytest.mark.parametrize(("word", "hint"), [("--plan", "run: "), ("--aply", "did you mean --apply?")])
+@pytest.mark.parametrize(("word", "hint"), [("--plan", "run: "), ("--aply", "run: ")])
 def test_a_harmless_word_is_never_answered_with_an_option_that_acts(
     word: str, hint: str, invocation: Invocation, capsys: pytest.CaptureFixture[str]
 ) -> None:

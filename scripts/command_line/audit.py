@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.text import Text
 
 from command_line.options import GroupedCommand, json_option, option, version_option
+from command_line.progress_display import Screen
 from command_line.root import is_checkout, log_folder
 from command_line.root import repository as root_of_repository
 from command_line.run_command import Invocation, run
@@ -21,7 +20,6 @@ from groundwork.errors import AuditError, UnknownError, VerdictError
 from groundwork.result import Result
 from pin_audit.feedstock import around
 from pin_audit.rows import STATUSES
-from pin_audit.targets import packages
 
 EXAMPLES = f"""
 {{prog}}                                    PyTorch's table
@@ -47,22 +45,8 @@ _TABLE, _BAR = re.compile(r"(?:^\|.*\|(?:\n|\Z)){3,}", re.MULTILINE), re.compile
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
-def package_names(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Complete a package's name, or ``all``."""
-    names = ("all", *(package.name for package in packages()))
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
-def status_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the last status of a comma-separated list."""
-    head, comma, last = incomplete.rpartition(",")
-    return [CompletionItem(f"{head}{comma}{name}") for name in STATUSES if name.startswith(last)]
-
-
 @click.command("audit", cls=GroupedCommand, examples=EXAMPLES)
-@option(WHAT, "--package", "package_words", multiple=True, metavar="NAME", shell_complete=package_names,
+@option(WHAT, "--package", "package_words", multiple=True, metavar="NAME",
         help="Package, repeatable: pytorch, pyg-lib, pytorch_scatter, ..., or all.  [default: pytorch]")  # fmt: skip
 @option(WHAT, "--root", type=_FOLDER, metavar="DIR",
         help="Repository with a recipe.  [default: the current one]")  # fmt: skip
@@ -79,7 +63,7 @@ def status_names(context: click.Context, parameter: click.Parameter, incomplete:
         help="Replace the text between <!-- audit:begin --> and <!-- audit:end --> in FILE.")  # fmt: skip
 @option(SHOWN, "--snapshot", is_flag=True,
         help="Renew the committed facts in scripts/pin_audit/releases.")  # fmt: skip
-@option(SHOWN, "--fail-on", metavar="STATUS[,STATUS]", shell_complete=status_names,
+@option(SHOWN, "--fail-on", metavar="STATUS[,STATUS]",
         help="Exit with 14 if a row has one of these statuses.")  # fmt: skip
 @option(HOW, "--offline", is_flag=True, help="Use only the cache and local files.")
 @option(HOW, "--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, metavar="SECONDS",
@@ -113,23 +97,13 @@ def audit(
         snapshot=snapshot,
         bump=bump,
     )
-    console = Console(stderr=True, highlight=False, emoji=False, markup=False)
-    # a status line on a terminal, no output elsewhere
-    with console.status("", spinner="line") as status:
-
-        def tell(text: str) -> None:
-            status.stop()
-            click.echo(text, err=True)
-            status.start()
-
-        def progress(text: str) -> None:
-            status.update(Text(text, no_wrap=True, overflow="ellipsis"))
-
-        folder = _root(root)
+    folder = root.absolute() if root else around(Path.cwd())
+    folder = folder or (root_of_repository() if is_checkout() else Path.cwd())
+    with Screen() as screen:
         if root is None and not Path.cwd().is_relative_to(folder):
-            tell(f"auditing the recipes of {folder}")
+            screen.tell(f"auditing the recipes of {folder}")
         make = command.audit if bump is None else bump_command.bump
-        result = make(options, folder, tell=tell, progress=progress)
+        result = make(options, folder, tell=screen.tell, progress=screen.note)
     if not invocation.json and result.lines and sys.stdout.isatty():
         console = Console(highlight=False, emoji=False)
         lines = fit_tables("\n".join(result.lines).replace("<br>", "; "), console.width)
@@ -153,12 +127,6 @@ def fit_tables(markdown: str, width: int) -> str:
         return "".join(f"* **{row[0].partition(': ')[2]}**:\n  {'; '.join(row[1:])}\n" for row in named)
 
     return _TABLE.sub(fit, markdown)
-
-
-def _root(option_value: Path | None) -> Path:
-    if option_value is not None:
-        return option_value.absolute()
-    return around(Path.cwd()) or (root_of_repository() if is_checkout() else Path.cwd())
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import pytest
 from audit_samples import MADE, asks, build, has, pinned, report, vendors, wheel
 from msgspec import structs
 
-from command_line.audit import fit_tables, package_names, status_names
+from command_line.audit import fit_tables
 from command_line.main import megabuild
 from command_line.run_command import Invocation, outcome
 from groundwork.errors import UnknownError, UsageError, VerdictError
@@ -154,16 +154,11 @@ def test_a_mistake_is_explained(
     assert reason in capsys.readouterr().err
 
 
-def test_help_and_completion(call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    import click
-
+def test_help_names_the_statuses(call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--help") == 0
     text = capsys.readouterr().out
     for word in ("130 ", *(s.value.replace(" ", "-") for s in Status)):
         assert word in text
-    context, parameter = click.Context(megabuild), click.Option(["--x"])
-    assert [item.value for item in package_names(context, parameter, "pyg")] == ["pyg-lib"]
-    assert [item.value for item in status_names(context, parameter, "x,recipe-o")] == ["x,recipe-older"]
 
 
 def test_names_of_the_mapping() -> None:

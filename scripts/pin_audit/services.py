@@ -36,7 +36,7 @@ class Services:
         self.client = Client(seconds=seconds, offline=offline, timeouts=timeouts)
         self.cached = Cache(folder, offline=offline, tell=self.warn).cached
         self.remaining = self.client.remaining  #: returns the seconds that are left, never below 0
-        self.warnings: list[str] = []  #: about the cache: damaged, old or unwritable
+        self.warnings: list[str] = []  #: about the cache: old or unwritable
         self._progress, self._reporting = progress, threading.Lock()
 
     def report(self, text: str) -> None:

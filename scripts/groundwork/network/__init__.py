@@ -1,1 +1,1 @@
-"""Network access with deadlines and a checksummed cache; credentials are never shown."""
+"""Network access with deadlines and a cache; credentials are never shown."""

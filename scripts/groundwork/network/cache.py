@@ -6,34 +6,35 @@ fetching a new one fails.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 import threading
-from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from groundwork import files
 from groundwork.errors import MegabuildError
 from groundwork.network.client import NetworkError
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Fetched data, and the time of fetching (ISO 8601 in UTC, to the second)."""
 
+    when: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-[01]\d-[0-3]\dT\d\d:\d\d:\d\dZ$")]
     data: bytes
-    when: str
+
+
+_ENTRIES = msgspec.json.Decoder(Entry)
 
 
 class Cache:
-    """Entries in a folder, each a checksummed file. Safe for threads and several processes.
+    """Entries in a folder, each a file. Safe for threads and several processes.
 
     `folder`: created at the first write. If it is read-only or full, nothing is cached, and ``tell`` is called once.
-    `tell`: called with a message on a damaged, stale or unwritable entry.
+    `tell`: called with a message on a stale or unwritable entry.
     """
 
     def __init__(
@@ -41,8 +42,7 @@ class Cache:
     ) -> None:
         self.folder = folder
         self._offline, self._tell = offline, tell
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._locking = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
         self._unwritable = False
 
     def cached(self, key: str, max_age: float, make: Callable[[], bytes]) -> Entry:
@@ -55,10 +55,8 @@ class Cache:
         # a hash, since keys hold foreign addresses, which must not become paths
         name = hashlib.sha256(key.encode()).hexdigest()
         path = self.folder / "entries" / name[:2] / name
-        with self._locking:
-            lock = self._locks[name]
-        with lock:
-            old = self._read(key, path)
+        with self._locks.setdefault(name, threading.Lock()):
+            old = files.read_record(path, _ENTRIES)
             if old is not None and (self._offline or 0 <= age(old.when) <= max_age):
                 return old
             if self._offline:
@@ -66,31 +64,18 @@ class Cache:
                     "not in the cache, and not fetched because of --offline", "run once without --offline"
                 )
             try:
-                new = Entry(data=make(), when=now())
+                new = Entry(when=now(), data=make())
             except MegabuildError as error:
                 if old is None:
                     raise
                 self._tell(f"{error.message}; using the answer of {old.when}")
                 return old
-            self._write(key, path, new)
+            self._write(path, new)
             return new
 
-    def _read(self, key: str, path: Path) -> Entry | None:
-        with contextlib.suppress(OSError):
-            line, _, data = path.read_bytes().partition(b"\n")
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                head = json.loads(line)
-                age(head["fetched"])  # raises ValueError for a malformed date
-                if head["key"] == key and head["sha256"] == hashlib.sha256(data).hexdigest():
-                    return Entry(data=data, when=head["fetched"])
-            self._tell(f"cache entry {path.name[:12]}… is damaged; fetching {key} again")
-            path.unlink()
-        return None
-
-    def _write(self, key: str, path: Path, entry: Entry) -> None:
-        head = {"key": key, "fetched": entry.when, "sha256": hashlib.sha256(entry.data).hexdigest()}
+    def _write(self, path: Path, entry: Entry) -> None:
         try:
-            files.write(path, json.dumps(head).encode() + b"\n" + entry.data)
+            files.write(path, msgspec.json.encode(entry))
         except OSError as error:
             if not self._unwritable:
                 self._tell(

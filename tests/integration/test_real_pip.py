@@ -14,10 +14,14 @@ from wheel_files import make_wheel, simple_index
 from groundwork import files
 from groundwork.errors import ProviderError
 from groundwork.network import index
-from groundwork.network.index import configured
+from groundwork.network.index import Configured
 from megabuild.providers.local import interpreters
 from megabuild.providers.pypi import download, lock
 from megabuild.providers.pypi.lock import Wheel
+
+
+def configured(environ: dict[str, str]) -> Configured:
+    return index._read.__wrapped__(tuple(environ.items()))
 
 
 def test_pip_is_asked_for_its_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

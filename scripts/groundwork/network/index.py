@@ -10,9 +10,8 @@ import contextlib
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -77,13 +76,18 @@ class File:
     yanked: bool = False  #: withdrawn by its authors
 
 
-def configured(environ: Mapping[str, str] | None = None) -> Configured:
+def configured() -> Configured:
     """Read pip's configuration and default index from pip; without pip, from its environment variables."""
-    environment = dict(os.environ if environ is None else environ)
+    return _read(tuple(sorted(os.environ.items())))
+
+
+@cache  # running pip takes seconds
+def _read(environ: tuple[tuple[str, str], ...]) -> Configured:
+    environment = dict(environ)
     settings = _settings(environment)
     indexes: list[str] = []
     if settings.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
-        main = settings.get("index-url") or settings.get("pypi-url")
+        main = settings.get("index-url")
         if not main and (default := _DEFAULT.search(_run_pip(environment, "download", "--help"))):
             main = default[1]
         indexes = [main or "", *settings.get("extra-index-url", "").split()]
@@ -98,25 +102,15 @@ def configured(environ: Mapping[str, str] | None = None) -> Configured:
     )
 
 
-_ASKING = threading.Lock()
-
-
-@cache
-def _ask_once(environ: tuple[tuple[str, str], ...]) -> Configured:
-    return configured(dict(environ))  # running pip takes seconds
-
-
 def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
     """Return pip's configuration with ``more`` addresses and folders added, or with ``index`` as the only index."""
-    with _ASKING:  # threads for several Pythons call this at the same time
-        settings = _ask_once(tuple(sorted(os.environ.items())))
+    settings = configured()
     addresses = (index,) if index else (*settings.indexes, *more)
     folders = tuple(address for address in addresses if "://" not in address)
-    return Configured(
+    return replace(
+        settings,
         indexes=tuple(dict.fromkeys(address.rstrip("/") for address in addresses if "://" in address)),
         links=folders if index else (*settings.links, *folders),
-        certificates=settings.certificates,
-        proxy=settings.proxy,
     )
 
 

@@ -11,11 +11,10 @@ import fcntl
 import hashlib
 import importlib
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,13 +27,9 @@ _NEWEST = 14
 STAMP = "complete"
 #: pip's variables that change where or whether it installs; the user's indexes, proxies and certificates are kept.
 _ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}
-#: Modules that Python's build leaves out if a library is missing, with the library's package in Debian.
-_OPTIONAL_MODULES = {"ctypes": "libffi-dev", "ssl": "libssl-dev", "zlib": "zlib1g-dev"}
-#: The cause in pip's lines about retries, which also have addresses of its objects.
-_UNREACHABLE = re.compile(r"Retrying \(.*(?:\[Errno -?\d+\] |Error\(\d+, ')([^'\")]+)")
 _PIP = ("-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps")
 #: The remedy for a module of the environment that cannot be imported.
-DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
+_DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
 
 
 def run_inside(root: str, program: str, module: str) -> None:
@@ -44,24 +39,15 @@ def run_inside(root: str, program: str, module: str) -> None:
     """
     open_streams()
     with _explained():
-        check_python()
         python = ensure(Path(root), "run")
         if not os.path.samefile(sys.prefix, python.parent.parent):
             os.execv(python, [str(python), "-I", program, *sys.argv[1:]])
-        main = _import_main(module)
-    main()
-
-
-def check_python() -> None:
-    """Raise PreflightError if this Python was built without a module that pip or megabuild needs."""
-    for module, library in _OPTIONAL_MODULES.items():
         try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise PreflightError(
-                f"{sys.executable}: this Python has no module {module} ({error})",
-                f"use another Python, or build this one again with {library} installed",
-            ) from error
+            main = importlib.import_module(module).main
+        except Exception as error:  # a damaged module can raise any exception
+            reason = f"{module} cannot be imported: {type(error).__name__}: {error}"
+            raise IntegrityError(reason, _DELETE) from error
+    main()
 
 
 @contextmanager
@@ -80,15 +66,6 @@ def _explained() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.stderr.write("\nerror: interrupted by Ctrl-C\nhint: run the same command again\n")
         sys.exit(130)
-
-
-def _import_main(module: str) -> Callable[[], None]:
-    try:
-        main: Callable[[], None] = importlib.import_module(module).main
-    except Exception as error:  # a damaged module can raise any exception
-        reason = f"{module} cannot be imported: {type(error).__name__}: {error}"
-        raise IntegrityError(reason, DELETE) from error
-    return main
 
 
 def ensure(root: Path, use: str) -> Path:
@@ -172,17 +149,14 @@ def _make(environment: Path, lock: Path, held: int) -> None:
         )  # fmt: skip
         if done.returncode:
             shutil.rmtree(environment, ignore_errors=True)
-            lines = done.stdout.splitlines()
-            causes = dict.fromkeys(match[1] for line in lines if (match := _UNREACHABLE.search(line)))
-            output = [f"pip's index cannot be reached: {cause}" for cause in causes]
-            output += [line for line in lines if "Retrying (" not in line][-8:]
-            if command is install and sys.version_info.minor > _NEWEST and not causes:
+            reached = "Retrying (" not in done.stdout
+            if command is install and sys.version_info.minor > _NEWEST and reached:
                 remedy = (
                     f"start with Python 3.10 to 3.{_NEWEST}; some packages have no wheels for a newer one yet"
                 )
             raise ProviderError(
                 f"{environment.parent}: cannot set up the private environment; last output:\n"
-                + "\n".join(output),
+                + "\n".join(done.stdout.splitlines()[-8:]),
                 remedy,
             )
     (environment / STAMP).touch()
@@ -205,5 +179,4 @@ def open_streams() -> None:
 
 if __name__ == "__main__":  # for shell scripts: prints the path of the environment's Python
     with _explained():
-        check_python()
         print(ensure(Path(__file__).resolve().parent.parent.parent, sys.argv[1]))

@@ -57,25 +57,18 @@ def test_an_error_names_a_venv_that_is_not_a_folder(target: str, tmp_path: Path)
     assert f"rm {venv}" in refused.value.remedy
 
 
-@pytest.mark.parametrize(
-    "content", ["def main(:\n", "raise ValueError('torn')\n", "\0\0", "import no_such_module"]
-)
 def test_the_error_of_a_damaged_module_has_a_hint(
-    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "torn_module.py").write_text(content)
+    (tmp_path / "torn_module.py").write_text("def main(:\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(IntegrityError, match="torn_module") as refused:
-        bootstrap._import_main("torn_module")
-    assert f"rm -r {sys.prefix}" in refused.value.remedy
-
-
-def test_a_python_without_a_module_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    bootstrap.check_python()
-    monkeypatch.setitem(sys.modules, "ctypes", None)
-    with pytest.raises(PreflightError, match="ctypes") as refused:
-        bootstrap.check_python()
-    assert "libffi-dev" in refused.value.remedy
+    monkeypatch.setattr(bootstrap, "ensure", lambda *_: Path(sys.prefix, "bin", "python"))
+    with pytest.raises(SystemExit) as refused:
+        bootstrap.run_inside(str(tmp_path), "program", "torn_module")
+    assert refused.value.code == IntegrityError.exit_code
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first.startswith("error: torn_module cannot be imported: SyntaxError: ")
+    assert f"rm -r {sys.prefix}" in hint
 
 
 def test_a_constraint_of_the_user_does_not_apply_to_the_private_environment(
@@ -97,34 +90,16 @@ def test_a_constraint_of_the_user_does_not_apply_to_the_private_environment(
     assert {env["PIP_INDEX_URL"] for env in environments} == {"https://index.example/simple"}
 
 
-_RETRY = (
-    "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by 'NewConnectionError("
-    "'<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f>: Failed to establish a new connection: "
-    "[Errno -3] Temporary failure in name resolution')': /simple/click/"
-)
-
-
 @pytest.mark.parametrize(
-    ("failing", "output", "said", "hint"),
+    ("failing", "output", "hint"),
     [
-        ("venv", "No module named ensurepip\n", "ensurepip", "install venv"),
-        ("pip", "ERROR: none\n", "ERROR: none", "start with Python 3.10 to 3."),
-        (
-            "pip",
-            f"{_RETRY}\n{_RETRY}\nERROR: none\n",
-            "be reached: Temporary failure in name",
-            "check the network",
-        ),
-        (
-            "pip",
-            f"{_RETRY.replace('[Errno -3] ', '[Errno 111] ')}\n",
-            "cannot be reached: ",
-            "check the network",
-        ),
+        ("venv", "No module named ensurepip\n", "install venv"),
+        ("pip", "ERROR: none\n", "start with Python 3.10 to 3."),
+        ("pip", "WARNING: Retrying (Retry(total=0)) after connection broken\n", "check the network"),
     ],
 )
 def test_the_step_that_failed_decides_the_hint(
-    failing: str, output: str, said: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    failing: str, output: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, int(failing in command), output)
@@ -133,8 +108,7 @@ def test_the_step_that_failed_decides_the_hint(
     monkeypatch.setattr(bootstrap, "_NEWEST", sys.version_info.minor - 1)
     with pytest.raises(ProviderError) as raised:
         bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
-    assert said in raised.value.message
-    assert "object at" not in raised.value.message
+    assert output.strip() in raised.value.message
     assert raised.value.remedy.startswith(hint)
 
 

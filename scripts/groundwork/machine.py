@@ -29,19 +29,21 @@ _SAME_SECONDS = 60.0
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 30
 #: Free share of memory below which daemons such as earlyoom and systemd-oomd kill; the kernel does not count these.
 _LITTLE = 0.1
-#: Messages of failed allocations; not "CUDA error: out of memory", which is about a GPU's memory.
-_LACKED = re.compile(
+#: Finds messages of failed allocations in a program's output; not "CUDA error: out of memory", of a GPU's memory.
+lacked_memory = re.compile(
     r"cannot allocate memory|memory exhausted|std::bad_alloc|not enough memory"
     r"|out of memory allocating|(?-i:(?<! error)(?<!exception)): out of memory"
     r"|\bmemory allocation (?:failure|error|of \d+ bytes failed)|^(?:E +)?(?:\S+\._Array)?MemoryError\b",
     re.IGNORECASE | re.MULTILINE,
-)
-_FULL = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE)
-_KILLED = re.compile(
+).search
+#: Finds messages of a full disk or quota.
+lacked_space = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE).search
+#: Finds messages of a child killed by SIGKILL, for any reason.
+was_killed = re.compile(
     r"Killed signal terminated program|signal:? 9\b|\bKilled\s{2,}|: Killed\b|^Killed$|\bSIGKILL\b"
     r"|exit(?:ed with)? ?(?:code|status)?[:=]? ?(?:137|-9)\b|\[code=137\]|\bError 137\b",
     re.IGNORECASE | re.MULTILINE,
-)
+).search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,21 +154,6 @@ def tree_memory(root: int) -> int:
             for thread in os.listdir(process / "task"):
                 queue += (process / "task" / thread / "children").read_text().split()
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def lacked_memory(text: str) -> bool:
-    """Return whether a program's output reports a failed allocation of main memory."""
-    return bool(_LACKED.search(text))
-
-
-def lacked_space(text: str) -> bool:
-    """Return whether a program's output reports a full disk or quota."""
-    return bool(_FULL.search(text))
-
-
-def was_killed(text: str) -> bool:
-    """Return whether a program's output reports a child killed by SIGKILL, for any reason."""
-    return bool(_KILLED.search(text))
 
 
 def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> int | None:

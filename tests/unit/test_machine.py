@@ -159,4 +159,4 @@ def test_little_free_memory_is_evidence_too_since_daemons_kill_before_the_kernel
     ],
 )
 def test_failed_allocations_and_killed_programs_are_told_apart(text: str, lacked: bool, killed: bool) -> None:
-    assert (lacked_memory(text), was_killed(text)) == (lacked, killed)
+    assert (bool(lacked_memory(text)), bool(was_killed(text))) == (lacked, killed)

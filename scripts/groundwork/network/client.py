@@ -52,10 +52,6 @@ class NotFound(NetworkError):
     """The server answers that the page does not exist."""
 
 
-class _TransientError(Exception):
-    """An HTTP status that is retried."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Timeouts:
     """Time limits of one request, in seconds."""
@@ -140,8 +136,6 @@ class Client:
         )
         try:
             return run_with_deadline(seconds, lambda: retrying(self._once, url, headers, into, limit))
-        except _TransientError as error:
-            raise NetworkError(f"{shown}: {error}") from error
         except (httpx.TimeoutException, TimeoutError) as error:
             reason = f"no answer in time ({type(error).__name__})"
             raise NetworkError(f"{urlsplit(shown).netloc}: {reason}") from error
@@ -192,8 +186,9 @@ class Client:
 def _passes(error: BaseException) -> bool:
     import httpx
 
-    passing = isinstance(error, (_TransientError, httpx.TransportError))
-    return passing and not certificates.is_untrusted(str(error))
+    if isinstance(error, NetworkError):
+        return error.status in _TRANSIENT
+    return isinstance(error, httpx.TransportError) and not certificates.is_untrusted(str(error))
 
 
 def _netrc() -> httpx.Auth | None:
@@ -213,8 +208,6 @@ def _check(response: httpx.Response, shown: str, wanted: int) -> None:
         return
     if wanted == 206 and status in NO_PARTS:
         raise NetworkError(f"{shown}: the server does not support range requests ({reason})", status=status)
-    if status in _TRANSIENT:
-        raise _TransientError(reason)
     if status in (404, 410):
         raise NotFound(f"{shown}: not found ({reason})", status=status)
     remedy = "check the credentials for this server" if status in (401, 403, 407) else _REMEDY

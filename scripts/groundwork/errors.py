@@ -130,16 +130,17 @@ class Interrupted(MegabuildError):
     exit_code = 130
 
 
-#: Errors of flock(2) on NFS without its lock daemon and on some user-space file systems.
-LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-#: The disk or the user's quota is full.
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+#: The disk, the user's quota or the limit of a file's size is reached.
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO,
      errno.EEXIST}
 )  # fmt: skip
-#: Errors of disks, network file systems and limits, which name no file while a file is read.
-_OUTSIDE = frozenset({errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+#: Errors of disks, network file systems and limits, which name no file while a file is read, and of missing locks.
+_OUTSIDE = frozenset(
+    {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOLCK, errno.ENOSYS,
+     errno.EOPNOTSUPP}
+)  # fmt: skip
 #: A system error in the text of a library in Rust, or of Python.
 _NUMBERED = re.compile(r"(?:\(os error |\bOs \{ code: |\[Errno )(\d+)")
 #: zstandard's, threads' and the loader's words; none has a class of its own.
@@ -161,18 +162,13 @@ def of_system(error: OSError) -> MegabuildError | None:
     other_disk = "use another disk (--output for builds, MEGABUILD_CACHE for the shared cache)"
     if error.errno in FULL:
         return OutOfSpaceError(
-            f"{subject}the disk is full, or has no room for further files",
-            f"free some space or {other_disk}, and run again; finished work is kept",
+            f"{subject}{error.strerror}",
+            f"free some space, raise the limit (ulimit -f) or {other_disk}, and run again; finished work is kept",
         )
-    if error.errno == errno.EFBIG:
-        return OutOfSpaceError(
-            f"{subject}the file is larger than the disk or this user's limit allows",
-            f"raise the limit (ulimit -f), or {other_disk}: FAT disks hold files of at most 4 GB",
-        )
-    if error.errno in LOCKLESS:
-        return PreflightError(f"{subject}the file system has no locks ({error.strerror})", other_disk)
     if error.errno in _OUTSIDE:
-        remedy = "check the disk (dmesg) and the limits of memory, processes and files (ulimit -v -u -n)"
+        remedy = (
+            f"check the disk (dmesg) and the limits of processes and files (ulimit -u -n), or {other_disk}"
+        )
         return PreflightError(f"{subject}{error.strerror}", remedy)
     if error.errno in _REFUSED and error.filename:
         return PreflightError(

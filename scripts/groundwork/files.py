@@ -15,13 +15,14 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
-import filelock
 import msgspec
 import psutil
+from filelock import FileLock as FileLock
+from filelock import Timeout
 
-from groundwork.errors import LOCKLESS, BusyError, IntegrityError, OutOfSpaceError, PreflightError, of_system
+from groundwork.errors import BusyError, IntegrityError, OutOfSpaceError, PreflightError, of_system
 from groundwork.user_folders import cache_folder as cache_folder
 
 Record = TypeVar("Record")
@@ -210,27 +211,13 @@ def unpack(tarball: Path, folder: Path) -> None:
         raise IntegrityError(reason, "download the archive again") from error
 
 
-class FileLock(filelock.FileLock):
-    """A lock file; raises PreflightError on a file system without locks, such as NFS without its lock daemon."""
-
-    def acquire(self, *args: Any, **options: Any) -> filelock.AcquireReturnProxy[Any]:
-        """Acquire the lock; arguments are those of the library."""
-        try:
-            return super().acquire(*args, **options)
-        except OSError as error:
-            lockless = of_system(OSError(error.errno, error.strerror, self.lock_file))
-            if error.errno not in LOCKLESS or lockless is None:
-                raise
-            raise lockless from error
-
-
 @contextlib.contextmanager
 def sole_user(lock_file: Path, busy: str) -> Iterator[None]:
     """Hold a lock; raises BusyError with the message ``busy`` if another process holds it."""
     lock = FileLock(lock_file, timeout=0)
     try:
         lock.acquire()
-    except filelock.Timeout as error:
+    except Timeout as error:
         raise BusyError(busy, "wait for it") from error
     try:
         yield

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from groundwork import files
-from groundwork.errors import LOCKLESS, PreflightError
 
 #: The lock of files that configs share (channels, Debian roots, wheels). A config's own files have its name as lock.
 SHARED = "cache"
@@ -41,22 +40,17 @@ def shared_lock(cache: Path, *names: str) -> Iterator[None]:
 def exclusive_lock(cache: Path, name: str) -> Iterator[bool]:
     """Yield True with the exclusive lock held, or False if a run uses the files.
 
-    Raises PreflightError: The file system has no locks.
+    Raises OSError: The file system has no locks.
     """
-    with contextlib.ExitStack() as held:
-        try:
-            held.callback(os.close, _locked(cache, name, fcntl.LOCK_EX | fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        except OSError as error:
-            if error.errno not in LOCKLESS:
-                raise
-            raise PreflightError(
-                f"{cache}: the file system has no locks, so active runs cannot be detected",
-                "delete files by hand while no run is active (docs/files.md)",
-            ) from error
+    try:
+        file = _locked(cache, name, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+        return
+    try:
         yield True
+    finally:
+        os.close(file)
 
 
 def _locked(cache: Path, name: str, how: int) -> int:

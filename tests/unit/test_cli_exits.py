@@ -68,6 +68,7 @@ def test_an_error_is_message_hint_log_and_code(
         (RuntimeError("can't start new thread"), "PreflightError", 4),
         (RuntimeError("Symlink loop from '/x'"), "PreflightError", 4),
         (OSError(errno.EIO, "Input/output error"), "PreflightError", 4),
+        (OSError(errno.ENOLCK, "No locks available"), "PreflightError", 4),
         (OSError(errno.EMFILE, "Too many open files"), "PreflightError", 4),
         (ValueError("Unexpected at write => Too many open files (os error 24)"), "PreflightError", 4),
         (ValueError('Os { code: 28, message: "No space left on device" }'), "OutOfSpaceError", 12),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import signal
 import subprocess
@@ -17,7 +15,7 @@ import pytest
 from tiny import wait_for
 
 from groundwork import files
-from groundwork.errors import BusyError, IntegrityError, PreflightError
+from groundwork.errors import BusyError, IntegrityError
 
 START = """
 import sys
@@ -131,19 +129,6 @@ def test_a_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     files.write(tmp_path / "run.json", "ours")
     assert private.read_text() == "private"
     assert (tmp_path / "run.json").read_text() == "ours"
-
-
-@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_an_error(
-    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lockless(descriptor: object, how: int) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(fcntl, "flock", lockless)
-    with pytest.raises(PreflightError, match="no locks"), files.FileLock(tmp_path / "lock"):
-        raise AssertionError("never held")
-    assert not [path for path in tmp_path.iterdir() if path.name != "lock"]
 
 
 def test_a_linked_file_replaces_the_former_one_in_one_step(tmp_path: Path) -> None:

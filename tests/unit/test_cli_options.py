@@ -15,7 +15,7 @@ import pytest
 from calling import call
 
 from command_line import running
-from command_line.main import HELPS, load
+from command_line.main import COMMANDS, load
 from command_line.options import GroupedCommand
 from command_line.run_command import Invocation
 from groundwork.result import Result
@@ -34,7 +34,7 @@ to renew this page.
 def commands() -> dict[str, click.Command]:
     """Return the commands with a function, by the words that users type after `megabuild`."""
     found: dict[str, click.Command] = {}
-    for name in HELPS:
+    for name in COMMANDS:
         command = load(name)
         parts = command.commands if isinstance(command, click.Group) else {"": command}
         found |= {f"{name} {part}".strip(): command for part, command in parts.items()}

@@ -13,7 +13,7 @@ import pytest
 from command_line.audit import audit
 from command_line.build import build
 from command_line.install_pyg import install_pyg
-from command_line.main import HELPS, load
+from command_line.main import COMMANDS, load
 
 ROOT = Path(__file__).resolve().parents[2]
 _PROGRAMS = {"build-locally.py": build, "audit-pins": audit, "install-pyg": install_pyg}
@@ -63,7 +63,7 @@ def refused(name: str, arguments: list[str]) -> str:
     if command is None:
         if not arguments or arguments[0].startswith("-"):
             return ""
-        if arguments[0] not in HELPS:
+        if arguments[0] not in COMMANDS:
             return f"no command {arguments[0]}"
         command, arguments = load(arguments[0]), arguments[1:]
         while isinstance(command, click.Group) and arguments and arguments[0] in command.commands:

@@ -16,7 +16,7 @@ from command_line.progress_display import Screen
 from command_line.root import is_checkout, log_folder
 from command_line.root import repository as root_of_repository
 from command_line.run_command import Invocation, run
-from groundwork.errors import AuditError, UnknownError, VerdictError
+from groundwork.errors import VerdictError
 from groundwork.result import Result
 from pin_audit.feedstock import around
 from pin_audit.rows import STATUSES
@@ -32,10 +32,6 @@ EXAMPLES = f"""
 {{prog}} --package pyg-lib --bump 0.9.0     an extension; --root FEEDSTOCK: any recipe
 
 Statuses: {", ".join(STATUSES)}
-
-Exit codes: 0 done; {VerdictError.exit_code} --fail-on found a row;
-{UnknownError.exit_code} --fail-on cannot judge: a source was not read;
-{AuditError.exit_code} no data; 2, 3 wrong option or config; 130 interrupted
 """
 WHAT = "Select"
 LOCAL = "Local files"

@@ -111,10 +111,12 @@ def build(
     # config names given in full are not filtered by provider
     if provider and not set(names) >= set(configs or "?"):
         names = of_provider(repository, names, provider)
-    platform = machine_platform() if every else ""
-    if platform or any(set(word) & set("*?[") for word in configs):
+    if every and configs:
+        raise UsageError("--all takes no names", "leave out --all or the names")
+    words = (f"{machine_platform().replace('-', '_')}_*",) if every else configs
+    if any(set(word) & set("*?[") for word in words):
         names = sort_for_sharing(repository, names)
-    chosen = choose(names, configs, all_of=platform, list_all=list_command(repository))
+    chosen = choose(names, words, list_all=list_command(repository))
     until = parse_deadline(deadline) if deadline else None
 
     # imported late: a wrong option or config is answered at once

@@ -58,12 +58,11 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
     lines = table(("kind", "config", "size", "after removal"), rows, right=frozenset({2}))
     total = f"{size(sum(sizes.values()))}, of which --kind KIND --apply can remove {size(freed)}"
     end = f"removed {size(freed)}" if apply else total
-    return Result(lines=[*lines, "", end, *(_kept_line(why, paths) for why, paths in kept.items())])
-
-
-def _kept_line(why: str, paths: list[Path]) -> str:
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return plain(f"kept {paths[0]}{more}: {why}")
+    lines += ["", end]
+    for why, paths in kept.items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        lines.append(plain(f"kept {paths[0]}{more}: {why}"))
+    return Result(lines=lines)
 
 
 def _belongs(item: Item, word: str) -> bool:

@@ -35,20 +35,13 @@ def configs(action: str | None) -> Result:
     return compared(repository(), mend=action == "write")
 
 
-def choose(
-    names: Sequence[str], words: Sequence[str], *, all_of: str = "", list_all: str = LIST_CONFIGS
-) -> tuple[str, ...]:
+def choose(names: Sequence[str], words: Sequence[str], *, list_all: str = LIST_CONFIGS) -> tuple[str, ...]:
     """Return the configs to build, each once; ``words`` are names or patterns, which keep the order of ``names``.
 
-    Without words: the only config. With ``all_of``: all configs of that platform, by conda's name.
-    ``list_all`` is the command that lists all configs, for hints.
+    Without words: the only config. ``list_all`` is the command that lists all configs, for hints.
 
     Raises UsageError: A pattern matches nothing, or there are several configs and none is named.
     """
-    if all_of:
-        if words:
-            raise UsageError("--all takes no names", "leave out --all or the names")
-        return select(names, f"{all_of.replace('-', '_')}_*", list_all=list_all)
     chosen: dict[str, None] = {}
     for word in words:
         name = word.removesuffix(".yaml")

@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from rich.console import Console
 from rich.live import Live
@@ -104,8 +105,7 @@ class Screen(logging.Handler):
             style = "yellow" if text.startswith(WARNING) else "green" if text.startswith("✓") else ""
             self._console.print(Text(text, style=style))
         else:
-            whole = int(self._told - self._started)
-            clock = f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
+            clock = timedelta(seconds=int(self._told - self._started))
             self._console.out(f"[{clock}] {text}", highlight=False)
 
     def _show_status(self) -> None:

@@ -59,12 +59,7 @@ def slim(
     from gpu_tools.slim import commands
     from gpu_tools.slim.steps import SlimRequest, parse_gpus, parse_keep
 
-    modes = {
-        "--apply": apply,
-        "--output": output is not None,
-        "--undo": undo,
-        "--forget": forget and not apply,
-    }
+    modes = {"--apply": apply, "--output": output, "--undo": undo, "--forget": forget and not apply}
     modes_named = [name for name, chosen in modes.items() if chosen]
     if len(modes_named) > 1:
         raise UsageError(f"{' and '.join(modes_named)} exclude each other", "pass only one of them")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 
 from rich.console import Console
@@ -19,12 +18,6 @@ from megabuild.status.show import record_lines
 from megabuild.status.status import PHASE, Status, logger, script_lines
 
 _QUIET_SECONDS, _NOTE_SECONDS = 60.0, 10.0
-
-
-def show(console: Console, rows: Sequence[str]) -> None:
-    """Print permanent lines, with the signs that the console's stream can show."""
-    console.out(printable("\n".join(rows), console.file), highlight=False)
-    sys.stdout.flush()
 
 
 def moving_lines(console: Console) -> Live:

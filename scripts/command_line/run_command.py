@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NoReturn, TextIO, cast
+from typing import IO, Any, NoReturn, TextIO, cast
 
 import click
 
@@ -112,7 +112,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
             if isinstance(result, Result) and invocation.json:
                 _give(result.to_json(), invocation)
             elif isinstance(result, Result) and result.lines:
-                _print_lines(result.lines, sys.stdout)
+                print_lines(result.lines, sys.stdout)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader closed the pipe. Without this, Python prints a second error at exit.
@@ -200,7 +200,7 @@ def _report(error: MegabuildError, kind: str, invocation: Invocation) -> int:
     lines = [f"error: {error.message}"]
     lines += [f"hint: {remedy}"] if remedy else []
     lines += [f"log: {log}"] if log and log not in error.message + remedy else []
-    _print_lines(lines, sys.stderr)
+    print_lines(lines, sys.stderr)
     return code
 
 
@@ -211,7 +211,8 @@ def _give(document: Mapping[str, object], invocation: Invocation) -> None:
         click.echo(json.dumps(document, indent=1))
 
 
-def _print_lines(lines: Sequence[str], stream: TextIO) -> None:
+def print_lines(lines: Sequence[str], stream: IO[str]) -> None:
+    """Print lines for people, with the signs that the stream can show."""
     click.echo(printable("\n".join(lines), stream), file=stream)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from command_line.progress_display import Screen, show
-from command_line.run_command import Invocation, outcome
+from command_line.progress_display import Screen
+from command_line.run_command import Invocation, outcome, print_lines
 from groundwork import in_use
 from groundwork.errors import Interrupted, MegabuildError
 from groundwork.result import Result
@@ -46,7 +46,7 @@ def run_configs(
         return _planned_result(*plans.values())
     overview = overview_lines(plans)
     if not plan_only:
-        show(console, overview)
+        print_lines(overview, console.file)
     entries: list[dict[str, object]] = []
     rows, exit_code = [], 0
     for number, (name, plan) in enumerate(plans.items(), 1):
@@ -55,7 +55,7 @@ def run_configs(
         if exit_code == Interrupted.exit_code:
             rows.append((name, "", "not started"))
             continue
-        show(console, ["", f"[{number}/{len(plans)}] {name}"])
+        print_lines(["", f"[{number}/{len(plans)}] {name}"], console.file)
         own, began = replace(invocation, entry=entry), time.monotonic()
         if plan_only or isinstance(plan, Exception):
             action = partial(_planned_result, plan)
@@ -134,23 +134,23 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
         with Screen(console) as screen:
             plan = _plan(options, screen, plan_only=False)
         in_use.note_output(options.cache, options.output)
-        show(console, plan_result(plan).lines)
+        print_lines(plan_result(plan).lines, console.file)
         try:
             with Screen(console, verbose=invocation.verbose) as screen:
                 screen.follow(status)
                 summary = session.execute(plan, status)
         except MegabuildError:
-            show(console, ["", *table(("package", "state"), [*status.record.packages.items()])])
+            print_lines(["", *table(("package", "state"), [*status.record.packages.items()])], console.file)
             raise
         finally:
             invocation.log = Path(status.record.log) if status.record.log else None
             with suppress(OSError, MegabuildError):  # a full disk
                 sums = published.write_sums(options.output)
         if sums:
-            show(console, [f"packages and their hashes: {display(sums)}"])
+            print_lines([f"packages and their hashes: {display(sums)}"], console.file)
         result = summary.result(rehearsal=options.rehearse)
         if remove_trees and result.exit_code == 0:
-            show(console, ["", f"work trees removed: {size(session.remove_trees(options))}"])
+            print_lines(["", f"work trees removed: {size(session.remove_trees(options))}"], console.file)
         return result
 
 

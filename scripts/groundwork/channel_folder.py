@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,14 +30,8 @@ def is_package(name: str) -> bool:
 def package_files(folder: Path) -> Iterator[Path]:
     """Yield all package files of a channel folder, except links and files behind links."""
     for subdir in subdirs(folder):
-        yield from sorted(filter(_is_file, subdir.glob("*.conda")))
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:  # a running engine moved it meanwhile
-        return False
+        packages = subdir.glob("*.conda")
+        yield from sorted(path for path in packages if path.is_file() and not path.is_symlink())
 
 
 def subdirs(folder: Path) -> list[Path]:

@@ -89,10 +89,9 @@ def plain_lines(text: str) -> str:
 
 def suggest(word: str, names: Iterable[str], *, otherwise: str = "") -> str:
     """Return a hint for an unknown word: ``did you mean scatter?``, else ``otherwise``, or the list of names."""
-    by_lower = {name.lower(): name for name in names}
-    if close := get_close_matches(word.lower(), by_lower, n=2):
-        return f"did you mean {' or '.join(by_lower[name] for name in by_lower if name in close)}?"
-    return otherwise or f"choose from {', '.join(by_lower.values())}"
+    known = list(names)
+    close = get_close_matches(word.lower(), known, n=2)
+    return f"did you mean {' or '.join(close)}?" if close else otherwise or f"choose from {', '.join(known)}"
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:

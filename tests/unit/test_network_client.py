@@ -163,7 +163,7 @@ def test_a_hanging_channel_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "no answer" in client.why_channel_unreachable(f"http://127.0.0.1:{silent.getsockname()[1]}")
 
 
-def test_names_are_below_the_alias_and_addresses_unchanged() -> None:
-    alias = {"CONDA_CHANNEL_ALIAS": "http://mirror.example/conda/"}
-    assert client.channel_url("conda-forge", alias) == "http://mirror.example/conda/conda-forge"
-    assert client.channel_url("file:///srv/channel/", alias) == "file:///srv/channel"
+def test_names_are_below_the_alias_and_addresses_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://mirror.example/conda/")
+    assert client.channel_url("conda-forge") == "http://mirror.example/conda/conda-forge"
+    assert client.channel_url("file:///srv/channel/") == "file:///srv/channel"

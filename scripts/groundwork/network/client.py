@@ -232,13 +232,13 @@ def why_unreachable(url: str, seconds: float) -> str:
     return ""
 
 
-def channel_url(name: str, environ: Mapping[str, str] | None = None) -> str:
+def channel_url(name: str) -> str:
     """Return a conda channel's address: a URL unchanged, a name below CONDA_CHANNEL_ALIAS or the engine's alias."""
     from rattler import Channel
 
     if "://" in name:
         return name.rstrip("/")
-    alias = (os.environ if environ is None else environ).get("CONDA_CHANNEL_ALIAS", "").strip()
+    alias = os.environ.get("CONDA_CHANNEL_ALIAS", "").strip()
     # rattler has the public alias, so this file names no host
     return f"{alias.rstrip('/')}/{name}" if alias else str(Channel(name).base_url).rstrip("/")
 

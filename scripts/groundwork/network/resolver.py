@@ -156,9 +156,8 @@ def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
     """Return uv's error without its hints on options of uv, which users of megabuild cannot set."""
     if cache and "://" not in stderr and (refused := of_text(stderr, str(cache))):
         return refused  # an error of the cache: no locks, space or permission
-    text, *hints = redact.text(stderr).split("\nhint: ")
+    text, _, _ = redact.text(stderr).partition("\nhint: ")
     first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]
-    causes += [f"hint: {hint.strip()}" for hint in hints if "`--" not in hint]
     if _NO_SOLUTION in first:
         return ProviderError(f"no wheels fit Python {python}: " + "\n".join(causes), REMEDY)
     reasons = "\n".join([first.removeprefix("error: "), *causes])

@@ -103,8 +103,6 @@ def build(
     """
     invocation.verbose = verbose
     repository = feedstock(root)
-    if output == "":
-        raise UsageError("--output: empty", "name a folder")
     folder = output_folder(output, repository)
     invocation.log_folder = folder / "logs"
     names = available(repository)

@@ -128,9 +128,6 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
     sums: Path | None = None
     status = Status(options.run_name, options.state)
     with in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name)):
-        if (options.state / "lock").is_file():
-            with session.locked(options):  # another run is an error before the plan, not after it
-                pass
         with Screen(console) as screen:
             plan = _plan(options, screen, plan_only=False)
         in_use.note_output(options.cache, options.output)

@@ -16,13 +16,12 @@ from pathlib import Path
 import pytest
 from calling import call
 from click.testing import Result as CliResult
-from filelock import FileLock
 from tiny import Tiny
 
 from command_line import running
 from command_line.run_command import Invocation
 from groundwork import in_use
-from groundwork.errors import BuildError, BusyError, ProviderError
+from groundwork.errors import BuildError, ProviderError
 from groundwork.names import PackageId
 from groundwork.result import Result
 from megabuild.plan.options import Options, objects_lock
@@ -182,16 +181,6 @@ def test_a_failed_build_lists_and_hashes_its_finished_packages(
     result = build(invocation, "linux_64_cpu")
     assert "libtorch 2.13.0" in result.stdout
     assert (tmp_path / "out" / "SHA256SUMS").is_file()
-
-
-def test_another_run_is_an_error_before_the_plan(runs: Runs, invocation: Invocation, tmp_path: Path) -> None:
-    state = tmp_path / "out" / "linux_64_cpu"
-    state.mkdir(parents=True)
-    with FileLock(state / "lock"):
-        result = build(invocation, "linux_64_cpu")
-    assert result.exit_code == BusyError.exit_code
-    assert "plan of" not in result.stdout
-    assert build(invocation, "linux_64_cpu").exit_code == 0
 
 
 def test_a_signal_stops_the_run_and_the_table_is_printed(runs: Runs, invocation: Invocation) -> None:

@@ -33,19 +33,17 @@ class BuildTarget:
 def read_conda_index(index: Mapping[str, Any]) -> BuildTarget:
     """Read a conda package's ``index.json``, or its record in ``conda-meta``."""
     torch: dict[str, str] = {}
+    pythons: dict[str, str] = {}
     cuda: str | None = None
-    python: str | None = None
     for text in index.get("depends", ()):
-        name, *constraints = str(text).split()
-        if name in _TORCH_PACKAGES and constraints:
-            kind, version = _pinned(constraints[0])
-            if kind:
-                torch.setdefault(kind, version)
-            cuda = (_read_cuda(constraints[1]) if len(constraints) > 1 else None) or cuda
-        if name == "python_abi" and constraints:
-            python = re.sub(r"\.\*$", "", constraints[0].split(",")[0]) + (
-                "t" if constraints[-1].endswith("t") else ""
-            )
+        name, spec, build, *_ = (*str(text).split(), "", "")
+        kind, version = _pinned(spec)
+        if name in _TORCH_PACKAGES:
+            torch.setdefault(kind, version)
+            cuda = _read_cuda(build) or cuda
+        elif name in ("python_abi", "python"):
+            only = ".".join(version.split(".")[:2]) if kind in ("exact", "minor") else "abi3"
+            pythons[name] = only + ("t" if build.endswith("t") else "")
     if cuda is None:
         cuda = _read_cuda(str(index.get("build", "")))
     if index.get("name") in _TORCH_PACKAGES:
@@ -57,7 +55,7 @@ def read_conda_index(index: Mapping[str, Any]) -> BuildTarget:
         torch=torch.get(narrowest),
         later=narrowest == "later",
         cuda=cuda,
-        python=python or _only_python(index),
+        python=pythons.get("python_abi", pythons.get("python")),
         machine={"64": "x86_64"}.get(machine, machine),
     )
 
@@ -72,37 +70,18 @@ def _read_cuda(name: str) -> str | None:
 
 
 def _pinned(spec: str) -> tuple[str, str]:
-    """Return how a match spec pins torch and the version: ``exact``, ``minor`` (``>=2.13.0,<2.14.0a0``), ``later``.
+    """Return how a match spec pins a version: ``exact``, ``minor`` (``>=2.13.0,<2.14.0a0``) or ``later``; and which.
 
     The kind is empty if the spec allows any version.
     """
-    if spec.startswith(("*", "!", "<")):
+    if not spec or spec.startswith(("*", "!", "<")):
         return "", ""
     if not spec.startswith(">"):
         return "exact", re.sub(r"^[=~]=?|[.*]+$", "", spec.split(",")[0])
-    if minor := _only_minor(spec):
-        return "minor", minor
-    return "later", spec.split(",")[0].lstrip(">=")
-
-
-def _only_minor(spec: str) -> str:
-    """Return ``2.13`` for ``>=2.13.0,<2.14.0a0``; an empty string if other minor versions fit, too."""
     bounds = re.match(r">=?(\d+)\.(\d+)[^,]*,<(\d+)\.(\d+)", spec)
-    is_only = bounds and (int(bounds[1]), int(bounds[2]) + 1) == (int(bounds[3]), int(bounds[4]))
-    return f"{bounds[1]}.{bounds[2]}" if bounds and is_only else ""
-
-
-def _only_python(index: Mapping[str, Any]) -> str | None:
-    """Return the only Python that ``>=3.11,<3.12.0a0`` or ``3.11.*`` allows; ``abi3`` if several fit."""
-    specs = [
-        str(text).partition(" ")[2] for text in index.get("depends", ()) if str(text).split()[0] == "python"
-    ]
-    for spec in specs:
-        if only := re.match(r"=*(\d+\.\d+)\.\*", spec):
-            return only[1]
-        if minor := _only_minor(spec):
-            return minor
-    return "abi3" if specs else None
+    if bounds and (int(bounds[1]), int(bounds[2]) + 1) == (int(bounds[3]), int(bounds[4])):
+        return "minor", f"{bounds[1]}.{bounds[2]}"
+    return "later", spec.split(",")[0].lstrip(">=")
 
 
 def read_wheel_metadata(metadata: str, wheel: str, own_version: str = "") -> BuildTarget:
@@ -145,15 +124,14 @@ def _from_tags(tags: Iterable[str]) -> str | None:
 
 
 def fits_torch(built_for: str, installed: str, *, later: bool) -> bool:
-    """Return whether a build for torch ``built_for`` fits ``installed``; with ``later``, a later torch fits too."""
-    return same_torch(built_for, installed) or (later and _release(installed) >= _release(built_for))
+    """Return whether a build for torch ``built_for`` (``2.13``) fits ``installed`` (``2.13.0+cu130``).
+
+    `later`: a later torch fits, too.
+    """
+    built, now = _release(built_for), _release(installed)
+    is_same = all(part == other for part, other in zip(built, now, strict=False))
+    return bool(now) and (is_same or (later and now >= built))
 
 
 def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
-
-
-def same_torch(built_for: str, installed: str) -> bool:
-    """Return whether two versions are equal as far as both go: ``2.13`` and ``2.13.0+cu130`` are."""
-    versions = (version.partition("+")[0].split(".") for version in (built_for, installed))
-    return all(part == other for part, other in zip(*versions, strict=False))

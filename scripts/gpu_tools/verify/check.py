@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,17 +84,16 @@ def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None
     Raises UsageError: :func:`open_subject` cannot open ``path`` or ``beside``.
     Raises IntegrityError: The package or wheel is damaged.
     """
-    asked = expect or Expectation(accelerator="")
-    with open_subject(path) as subject:
-        if beside is None:
-            return _verify(subject, subject, asked)
-        with open_subject(beside) as environment:
-            return _verify(subject, environment, asked)
+    with (
+        open_subject(path) as subject,
+        open_subject(beside) if beside else nullcontext(subject) as environment,
+    ):
+        return _verify(subject, environment, expect or Expectation())
 
 
 def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdict:
     torch = environment.torch
-    installed = Expectation(accelerator="", python=environment.python)
+    installed = Expectation(python=environment.python)
     if torch is not None:
         installed = Expectation(
             accelerator="" if torch.other else accelerator(torch.cuda),

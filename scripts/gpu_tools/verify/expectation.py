@@ -32,7 +32,7 @@ _ACCELERATOR = re.compile(r"cpu|cuda(\d+)(\d)")
 class Expectation:
     """The expected properties of a subject's libraries."""
 
-    accelerator: str  #: ``cpu`` or ``cuda130``; empty if unknown.
+    accelerator: str = ""  #: ``cpu`` or ``cuda130``; empty if unknown.
     #: CUDA architectures as in ``TORCH_CUDA_ARCH_LIST``: ``9.0``, ``12.0+PTX``; empty: any.
     archs: tuple[str, ...] = ()
     python: str | None = None  #: ``3.12``; None: any, or a module with the stable ABI.

@@ -36,28 +36,20 @@ class Cuda:
 
     def fatbin_library(self, name: str, *flags: str) -> Path:
         """Compile kernel.cu alone into a shared library, and return it."""
-        kernel = SOURCES / "kernel.cu"
-        made = _cached(f"fatbins/{name}.so", kernel, flags)
-        if not made.exists():
-            nvcc = f"{self.home}/bin/nvcc -shared -Xcompiler -fPIC".split() + self._runtime(made.parent)
-            # the last one counts: flags may ask for the static runtime, which relocatable code is linked with
-            nvcc += [] if "-cudart" in flags else ["-cudart", "none"]
-            _run([*nvcc, "-Wno-deprecated-gpu-targets", *flags, "-o", f"{made}.part", str(kernel)])
-            Path(f"{made}.part").replace(made)
-        return made
+        # the last one counts: flags may ask for the static runtime, which relocatable code is linked with
+        runtime = [] if "-cudart" in flags else ["-cudart", "none"]
+        nvcc = [f"{self.home}/bin/nvcc", "-shared", "-Xcompiler", "-fPIC", *self._runtime(), *runtime]
+        made = f"fatbins/{name}.so"
+        return _compiled(made, SOURCES / "kernel.cu", flags, *nvcc, "-Wno-deprecated-gpu-targets", *flags)
 
     def object(self, *archs: str) -> Path:
         """Compile kernel.cu for architectures such as 90 and 120, and return the object."""
-        kernel = SOURCES / "kernel.cu"
-        made = _cached(f"fatbins/{'-'.join(archs)}.o", kernel, archs)
-        if not made.exists():
-            codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
-            nvcc = f"{self.home}/bin/nvcc -c -Xcompiler -fPIC --compress-mode=size".split() + codes
-            _run([*nvcc, "-o", f"{made}.part.o", str(kernel)])
-            Path(f"{made}.part.o").replace(made)
-        return made
+        codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
+        nvcc = [f"{self.home}/bin/nvcc", "-c", "-Xcompiler", "-fPIC", "--compress-mode=size"]
+        return _compiled(f"fatbins/{'-'.join(archs)}.o", SOURCES / "kernel.cu", archs, *nvcc, *codes)
 
-    def _runtime(self, folder: Path) -> list[str]:
+    def _runtime(self) -> list[str]:
+        folder = _cached("fatbins/runtime", None, ()).parent
         link = folder / "libcudart.so"  # wheels have the versioned name only
         if not link.is_symlink():
             link.symlink_to(self.home / "lib" / "libcudart.so.13")
@@ -83,18 +75,13 @@ class Torch:
 
     def build(self, name: str, *flags: str, linked: Iterable[Path] = ()) -> Path:
         """Compile operator.cpp against this torch, link it to more, and return the library."""
-        source, more = SOURCES / "operator.cpp", list(linked)
-        texts = [*_CXX, *flags, *(str(path) for path in more), str(self.site_packages)]
-        made = _cached(f"libraries/{name}.so", source, texts)
-        if not made.exists():
-            torch = self.site_packages / "torch"
-            includes = [f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}"]
-            libraries = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10"]
-            compiler = [*_CXX, *flags, *includes]
-            linked_to = [*map(str, more), *libraries, "-Wl,--allow-shlib-undefined"]
-            _run([*compiler, "-o", f"{made}.part", str(source), *linked_to])
-            Path(f"{made}.part").replace(made)
-        return made
+        more = [str(path) for path in linked]
+        torch = self.site_packages / "torch"
+        includes = [f"-I{torch / 'include'}", f"-I{torch / 'include/torch/csrc/api/include'}"]
+        libraries = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10", "-Wl,--allow-shlib-undefined"]
+        texts, options = [*_CXX, *flags, *more, str(self.site_packages)], [*_CXX, *flags, *includes]
+        name = f"libraries/{name}.so"
+        return _compiled(name, SOURCES / "operator.cpp", texts, *options, more=[*more, *libraries])
 
 
 def torch_wheel(requirement: str, python: str) -> Torch:
@@ -154,6 +141,13 @@ def _fetch(command: list[str]) -> None:
         pytest.skip(f"not to be had: {command[-1]}: {(done.stderr.strip().splitlines() or [''])[-1]}")
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
+def _compiled(name: str, source: Path, texts: Sequence[str], *command: str, more: Sequence[str] = ()) -> Path:
+    """Compile a source, once for its content and these texts, and return what was made."""
+    made = _cached(name, source, texts)
+    if not made.exists():
+        part = made.with_name(f"part-{made.name}")
+        words = [*command, "-o", str(part), str(source), *more]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0, f"{' '.join(words)}\n{done.stderr}"
+        part.replace(made)
+    return made

@@ -15,7 +15,7 @@ from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.client import Timeouts
 from groundwork.network.index import Configured, File, local_path
 from groundwork.wheel_file import why_broken
-from pyg_extensions.pyg_index import Fit, PygIndex, WheelTarget, fitting
+from pyg_extensions.pyg_index import PygIndex, WheelTarget, fitting
 from pyg_extensions.table import Extension
 
 _FOLDER = "pyg-wheels"
@@ -58,9 +58,8 @@ def find_wheel(
     A silent index, a broken file or a wheel that fails verification is a reason to compile, not an error.
     ``report`` gets a sentence for each slow step.
     """
-    fit = offers(wanted, version, index)
-    problem = fit.reason
-    for wheel in fit.wheels:
+    wheels, problem = offers(wanted, version, index)
+    for wheel in wheels:
         try:
             path = _in_cache(wheel, cache, report)
         except (ProviderError, IntegrityError) as error:
@@ -74,15 +73,15 @@ def find_wheel(
     return Choice(wheel=None, reason=problem)
 
 
-def offers(wanted: WheelRequirements, version: str, index: PygIndex) -> Fit:
-    """Return the wheels whose names fit, the best first, without fetching any."""
+def offers(wanted: WheelRequirements, version: str, index: PygIndex) -> tuple[list[File], str]:
+    """Return the wheels whose names fit, the best first, or why there are none, without fetching any."""
     target = wanted.target
     try:
         offered = index.wheels(target.torch_version, target.tag)
     except ProviderError as error:
-        return Fit(wheels=(), reason=error.message)
+        return [], error.message
     if not offered:
-        return Fit(wheels=(), reason=f"the index has no page for torch {target.torch_minor} {target.tag}")
+        return [], f"the index has no page for torch {target.torch_minor} {target.tag}"
     return fitting(wanted.extension.name, offered, target, version or None)
 
 
@@ -90,17 +89,15 @@ def _in_cache(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:
     """Return an intact copy of the wheel in the cache, fetching it if needed."""
     key = hashlib.sha256(f"{wheel.url}#{wheel.sha256 or None}".encode()).hexdigest()[:16]
     path = cache / _FOLDER / key / wheel.name
-    if wheel.sha256 and path.is_file() and files.sha256(path) == wheel.sha256:
-        return path
     # Without a hash a changed file goes unnoticed: local files, which are cheap to read, are always copied again.
-    kept = not wheel.sha256 and not wheel.url.startswith("file:") and path.is_file()
-    if not kept or why_broken(path):
+    if not path.is_file() or wheel.url.startswith("file:") or why_broken(path):
         report(f"fetching {wheel.name}")
         fetch(wheel.url, path, wheel.sha256)
-    broken = why_broken(path)
-    if broken:
-        path.unlink()
-        raise IntegrityError(f"{wheel.name} is damaged: {broken}", "use another index, or check the proxy")
+        if broken := why_broken(path):
+            path.unlink()
+            raise IntegrityError(
+                f"{wheel.name} is damaged: {broken}", "use another index, or check the proxy"
+            )
     return path
 
 
@@ -183,9 +180,7 @@ def check_package(
     verdict = verify(package, expect=expect)
     wrong = [library for library in verdict.libraries if not (library.ok or library.unknown)]
     if wrong:
-        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        reason = f"{Path(wrong[0].path).name}: {wrong[0].reason}{more}"
+        reason = f"{Path(wrong[0].path).name}: {wrong[0].reason}"
         raise IntegrityError(f"{package.name} is not published: {reason}", wrong[0].remedy)
-    if not (verdict.ok or verdict.unknown):
-        reason = f"{verdict.subject} has no fitting library"
-        raise IntegrityError(f"{package.name} is not published: {reason}")
+    if not verdict.libraries:
+        raise IntegrityError(f"{package.name} is not published: {verdict.subject} has no fitting library")

@@ -59,14 +59,6 @@ class WheelTarget:
         return tuple(cpython_tags(version, abis=[abi], platforms=list(_platforms(self.platform, self.glibc))))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fit:
-    """Fitting wheels, the best first, or the reason why none fits."""
-
-    wheels: tuple[File, ...]
-    reason: str = ""
-
-
 def parse_local_version(wheel: File) -> tuple[str, str] | None:
     """Return the PyTorch and the accelerator that a wheel's version names, ``("2.13", "cu130")``, if it names any."""
     match = _BUILT_FOR.fullmatch(wheel.version.local or "")
@@ -136,31 +128,29 @@ def read_page(address: str) -> str | None:
         ) from error
 
 
-def fitting(name: str, wheels: Sequence[File], target: WheelTarget, version: str | None) -> Fit:
-    """Select the fitting wheels of a distribution, of one version or (None) of any version."""
+def fitting(
+    name: str, wheels: Sequence[File], target: WheelTarget, version: str | None
+) -> tuple[list[File], str]:
+    """Select the fitting wheels of a distribution, of one version or (None) of any version, the best first.
+
+    Without any, give the reason why none fits.
+    """
     mine = [wheel for wheel in wheels if wheel.project == canonicalize_name(name)]
-    ranks = {tag: rank for rank, tag in enumerate(target.tags())}
+    ranks = {tag: -rank for rank, tag in enumerate(target.tags())}
     misfits: list[tuple[int, str]] = []
     fits: list[tuple[Version, int, str, File]] = []
     for wheel in mine:
-        matching = [ranks[tag] for tag in wheel.tags if tag in ranks]
-        misfit = _misfit(name, wheel, target, version, tagged=bool(matching))
-        if misfit:
+        best = max((ranks[tag] for tag in wheel.tags if tag in ranks), default=None)
+        if misfit := _misfit(name, wheel, target, version, tagged=best is not None):
             misfits.append(misfit)
-        else:
-            fits.append((wheel.version, -min(matching), wheel.name, wheel))
+        elif best is not None:
+            fits.append((wheel.version, best, wheel.name, wheel))
     if fits:
-        return Fit(wheels=tuple(fit[-1] for fit in sorted(fits, key=lambda fit: fit[:3], reverse=True)))
+        return [wheel for *_, wheel in sorted(fits, key=lambda fit: fit[:3], reverse=True)], ""
     if not mine:
-        reason = f"the index has no {name} for torch {target.torch_minor} {target.tag}"
-    else:
-        subject = (
-            "the index's wheel"
-            if len(mine) == 1
-            else f"none of the index's {len(mine)} wheels fits; the closest"
-        )
-        reason = f"{subject} {min(misfits, key=lambda misfit: misfit[0])[1]}"
-    return Fit(wheels=(), reason=reason)
+        return [], f"the index has no {name} for torch {target.torch_minor} {target.tag}"
+    subject = "the index's wheel" if len(mine) == 1 else "no wheel of the index fits; the closest"
+    return [], f"{subject} {min(misfits)[1]}"
 
 
 def _misfit(

@@ -123,8 +123,8 @@ class _Installer:
         """Find the best wheel of the index, or note why none fits."""
         wanted, index = self._requirements(request), self._options.index
         if self._only_plan:
-            fit = offers(wanted, request.asked, index)
-            request.offered, reason = next(iter(fit.wheels), None), fit.reason
+            wheels, reason = offers(wanted, request.asked, index)
+            request.offered = next(iter(wheels), None)
         else:
             choice = find_wheel(
                 wanted,

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,12 @@ from pyg_extensions.install.install_report import install_result
 from pyg_extensions.install.installation import Installation, InstallOptions, parse_requests
 from pyg_extensions.install.toolchain import check_cuda
 from pyg_extensions.install.user_environment import (
-    Pip,
     UserEnvironment,
     find_import_fault,
     interpreter,
     look,
     parse_arch_flags,
+    run_pip,
 )
 from pyg_extensions.pyg_index import PygIndex
 from pyg_extensions.table import ExtensionRelease, find
@@ -121,7 +122,7 @@ def test_an_environment_s_own_python_describes_it(tmp_path: Path) -> None:
     "changes",
     [
         {"implementation": "pypy"}, {"platform": "win-amd64"}, {"torch": None}, {"torch": None, "torch_problem": "x"},
-        {"torch": {**TORCH, "hip": "6.4"}}, {"torch": {**TORCH, "version": "main"}},
+        {"torch": {**TORCH, "hip": "6.4"}},
     ],
 )  # fmt: skip
 def test_an_environment_for_which_nothing_can_be_installed_is_refused(
@@ -151,9 +152,9 @@ def test_a_place_that_is_full_or_closed_is_told_from_an_index(
     said: str, kind: type[Exception], tmp_path: Path
 ) -> None:
     python = fake_python(tmp_path, f'echo "{said}" >&2; exit 1')
-    pip = Pip(environment=environment(interpreter=python, distributions={"pip": "25"}))
+    user = environment(interpreter=python, distributions={"pip": "25"})
     with pytest.raises(kind):
-        pip.run("install", "x", what="pip does not install x")
+        run_pip(user, "install", "x", what="pip does not install x")
 
 
 def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(
@@ -232,7 +233,7 @@ def test_build_tools_that_are_missing_or_too_old_are_installed_aside(
     monkeypatch.setenv("PATH", str(python.parent))
     user = environment(interpreter=python, distributions={"pip": "25", **has})
     builder = Builder(environment=user, jobs=1, folder=tmp_path, objects=tmp_path)
-    builder.prepare(find(extension), Pip(environment=user, temporary=tmp_path))
+    builder.prepare(find(extension), partial(run_pip, user))
     asked = (tmp_path / "asked").read_text().split() if missing else []
     assert [re.split(r"[<>=]", word)[0] for word in asked if re.search(r"\w[<>]=", word)] == missing
     assert (f"{tmp_path}/tools" in asked) == bool(missing)
@@ -307,7 +308,7 @@ def test_a_compiler_is_tried_on_a_kernel_for_each_arch(script: str, problem: str
         (("torch-scatter>=2.1",), "torch-scatter>=2.1: unsupported version, only == works"),
         (("torch_scatter~=2.1",), "torch_scatter~=2.1: unsupported version, only == works"),
         (("--arch-list", "Hopper"), "'Hopper' is not a CUDA architecture"),
-        (("--python", "/nowhere/python"), "/nowhere/python: no such folder or interpreter"),
+        (("--python", "/nowhere/python"), "/nowhere/python: not a Python, nor a folder with one"),
     ],
 )
 def test_a_mistake_gets_a_sentence(invocation: Invocation, arguments: tuple[str, ...], message: str) -> None:

@@ -24,7 +24,7 @@ from groundwork.machine import MemoryWatch, lacked_memory, was_killed
 from groundwork.process import run, start_guarded
 from groundwork.text import counted, plain
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
-from pyg_extensions.install.user_environment import Pip, UserEnvironment, clean
+from pyg_extensions.install.user_environment import UserEnvironment, clean
 from pyg_extensions.table import Extension
 
 #: Runs setup.py files with ninja; the recipes use it, too.
@@ -117,8 +117,10 @@ class Builder:
         if self.environment.cuda_version is not None:
             check_cuda(self.environment, Path(environ["CUDA_HOME"]), archs, environ, self.folder)
 
-    def prepare(self, extension: Extension, pip: Pip, *, only_try: bool = False) -> None:
-        """Install missing build tools into :attr:`tools`; with ``only_try``, only ask pip whether it could.
+    def prepare(self, extension: Extension, pip: Callable[..., None], *, only_try: bool = False) -> None:
+        """Install missing build tools into :attr:`tools` with ``pip`` (of :func:`run_pip`).
+
+        With ``only_try``, only ask pip whether it could.
 
         Raises ProviderError: pip cannot get them.
         """
@@ -133,7 +135,7 @@ class Builder:
         if not extension.has_sdist and not _fits(_program_version("cmake", path), Version("3.18")):
             missing.append("cmake>=3.18,<4")
         if missing:
-            pip.run(
+            pip(
                 "install",
                 *(["--dry-run"] if only_try else []),
                 *("--target", str(self.tools), "--upgrade", "--no-deps", *missing),

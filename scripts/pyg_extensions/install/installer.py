@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from groundwork import files
@@ -22,7 +23,7 @@ from pyg_extensions.fetch_sources import source_identity, unpack_sources
 from pyg_extensions.find_wheel import WheelRequirements, find_fault, find_wheel, offers
 from pyg_extensions.install.compile_wheel import Builder, log_folder
 from pyg_extensions.install.installation import Installation, InstallOptions
-from pyg_extensions.install.user_environment import Pip, find_import_fault
+from pyg_extensions.install.user_environment import find_import_fault, run_pip
 
 #: Environment variables of the user that change the compiled code.
 _VARIABLES = (
@@ -69,7 +70,7 @@ class _Installer:
         self._options, self._folder, self._only_plan = options, folder, only_plan
         self._environment = options.environment
         self._report = (lambda sentence: None) if only_plan else options.report
-        self._pip = Pip(environment=options.environment, links=options.sources, temporary=folder)
+        self._pip = partial(run_pip, options.environment, links=options.sources, temporary=folder)
         self._builder = Builder(
             environment=options.environment,
             jobs=options.jobs,
@@ -255,7 +256,7 @@ class _Installer:
         self._report(f"{request.name}: installing {wheel.name}")
         subject = f"pip cannot install {wheel.name}"
         try:
-            self._pip.run("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=subject)
+            self._pip("install", "--no-deps", "--no-index", "--force-reinstall", str(wheel), what=subject)
         except ProviderError as error:
             if why_broken(wheel) or "not a supported wheel" in error.message:
                 raise IntegrityError(error.message, error.remedy) from error
@@ -265,7 +266,7 @@ class _Installer:
         lacking: ProviderError | None = None
         try:
             subject = f"pip cannot install the requirements of {request.name}"
-            self._pip.run("install", "--constraint", str(constraints), str(wheel), what=subject)
+            self._pip("install", "--constraint", str(constraints), str(wheel), what=subject)
         except ProviderError as error:
             lacking = error
         problem = self._fault(self._environment.prefix, request)
@@ -274,7 +275,7 @@ class _Installer:
             raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)
         if problem:  # a faulty extension is worse than none: programs would fail with it later
             subject = f"pip cannot remove {request.name}"
-            self._pip.run("uninstall", "--yes", request.name, what=subject)
+            self._pip("uninstall", "--yes", request.name, what=subject)
             raise IntegrityError(
                 f"{wheel.name} was installed, and removed again: {problem}",
                 "use another index (--pyg-index), or compile: --pyg source",

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
-
 from groundwork.errors import BuildError, OutOfSpaceError, PreflightError, ProviderError, UsageError
 from groundwork.files import writable
+from groundwork.machine import lacked_space
 from groundwork.process import TIMED_OUT, run
 from groundwork.user_folders import expanded
 from pyg_extensions.pyg_index import WheelTarget
@@ -50,7 +49,6 @@ if wanted is not None and compiled.split(".")[0] != wanted.split(".")[0]:
 _PLATFORM = re.compile(r"(?P<system>linux|macosx)(?:[-_][\d.]+)?[-_](?P<machine>\w+)")
 _SYSTEMS = {"linux": "linux", "macosx": "osx"}
 _HARMFUL = ("PYTHONPATH", "PYTHONHOME", "LANGUAGE")
-_FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
 _REFUSED = re.compile(r"Permission denied|Read-only file system|\[Errno (?:13|30)\]")
 #: pip reports an index's failure in a warning, not in its error.
 _NO_ANSWER = re.compile(
@@ -104,11 +102,9 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
     for word in [named] if named else [folder] if folder else ["python3", "python"]:
         path = expanded(word)
         try:
-            if path.is_dir():
-                pythons = (path / "bin/python", path / "bin/python3")
-                if not (existing := [python for python in pythons if python.is_file()]):
-                    raise UsageError(f"{path}: no Python in this folder", _OTHER)
-                return existing[0]
+            for python in (path / "bin/python", path / "bin/python3"):
+                if path.is_dir() and python.is_file():
+                    return python
             if named and path.is_file() and os.access(path, os.X_OK):
                 return path  # not resolved: the link's own folder makes it a virtual environment's Python
         except OSError as error:
@@ -117,7 +113,7 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
             return Path(on_path)
     if named or folder:
         raise UsageError(
-            f"{named or folder}: no such folder or interpreter",
+            f"{named or folder}: not a Python, nor a folder with one",
             f"make an environment with PyTorch first: python3 -m venv {shlex.quote(named or folder)} && "
             f"{shlex.quote(named or folder)}/bin/pip install torch; or pass another one: --python PATH",
         )
@@ -148,11 +144,6 @@ def look(python: Path) -> UserEnvironment:
     if torch["hip"]:
         remedy = f"build the extensions from source by hand, or {_OTHER}"
         raise PreflightError(f"{python}: PyTorch for ROCm is not supported", remedy)
-    try:
-        Version(torch["version"])
-    except InvalidVersion as error:
-        reason = f"{python}: PyTorch's version '{torch['version']}' is invalid"
-        raise PreflightError(reason, "install a released PyTorch") from error
     platform = _PLATFORM.fullmatch(facts["platform"])
     if platform is None:
         raise PreflightError(
@@ -239,46 +230,46 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     return (done.stderr.strip().splitlines() or [status])[-1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pip:
-    """The pip for the user's environment: its own, or that of the running Python if it has none."""
+def run_pip(
+    environment: UserEnvironment,
+    command: str,
+    *arguments: str,
+    what: str,
+    links: Path | None = None,
+    temporary: Path | None = None,
+) -> None:
+    """Install or uninstall packages with the environment's pip, or that of the running Python if it has none.
 
-    environment: UserEnvironment  #: gets the packages
-    links: Path | None = None  #: a folder with archives, in addition to pip's configured indexes
-    temporary: Path | None = None  #: for pip's temporary files, which a killed pip leaves behind
+    ``what`` begins the error message; ``links`` is a folder with archives, in addition to pip's configured indexes;
+    ``temporary`` is for temporary files, which a killed pip leaves behind. pip's cache of built wheels is off, because
+    it does not distinguish how a wheel was built.
 
-    def run(self, command: str, *arguments: str, what: str) -> None:
-        """Install or uninstall packages; ``what`` begins the error message.
-
-        pip's cache of built wheels is off, because it does not distinguish how a wheel was built.
-
-        Raises OutOfSpaceError, PreflightError (no permission), ProviderError (all other failures).
-        """
-        environment, site = self.environment, self.environment.site
-        if "pip" in environment.distributions:
-            argv = [str(environment.interpreter), "-m", "pip"]
-        elif importlib.util.find_spec("pip") is not None:
-            argv = [sys.executable, "-m", "pip", "--python", str(environment.interpreter)]
-        else:
-            remedy = f"run: {environment.interpreter} -m ensurepip"
-            raise ProviderError(f"{environment.prefix}: pip is not installed", remedy)
-        argv += [command, "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1"]
-        argv += ["--no-cache-dir", *arguments]
-        argv += ["--find-links", str(self.links)] if self.links and command != "uninstall" else []
-        environ = clean(os.environ) | ({"TMPDIR": str(self.temporary)} if self.temporary else {})
-        done = run(argv, timeout=_PIP_SECONDS, environ=environ)
-        text = done.stdout + done.stderr
-        if done.returncode == 0:
-            return
-        message = f"{what}: {extract_errors(text)}"
-        if _FULL.search(text):
-            raise OutOfSpaceError(message, f"free disk space in {site} and {self.temporary or 'TMPDIR'}")
-        if _REFUSED.search(text):
-            raise PreflightError(message, f"check the permissions of {site}")
-        raise ProviderError(
-            message,
-            "check the network and pip's indexes (pip config list), or pass a folder with archives: --pyg-sources DIR",
-        )
+    Raises OutOfSpaceError, PreflightError (no permission), ProviderError (all other failures).
+    """
+    if "pip" in environment.distributions:
+        argv = [str(environment.interpreter), "-m", "pip"]
+    elif importlib.util.find_spec("pip") is not None:
+        argv = [sys.executable, "-m", "pip", "--python", str(environment.interpreter)]
+    else:
+        remedy = f"run: {environment.interpreter} -m ensurepip"
+        raise ProviderError(f"{environment.prefix}: pip is not installed", remedy)
+    argv += [command, "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1"]
+    argv += ["--no-cache-dir", *arguments]
+    argv += ["--find-links", str(links)] if links and command != "uninstall" else []
+    environ = clean(os.environ) | ({"TMPDIR": str(temporary)} if temporary else {})
+    done = run(argv, timeout=_PIP_SECONDS, environ=environ)
+    if done.returncode == 0:
+        return
+    text, site = done.stdout + done.stderr, environment.site
+    message = f"{what}: {extract_errors(text)}"
+    if lacked_space(text):
+        raise OutOfSpaceError(message, f"free disk space in {site} and {temporary or 'TMPDIR'}")
+    if _REFUSED.search(text):
+        raise PreflightError(message, f"check the permissions of {site}")
+    raise ProviderError(
+        message,
+        "check the network and pip's indexes (pip config list), or pass a folder with archives: --pyg-sources DIR",
+    )
 
 
 def extract_errors(text: str) -> str:

@@ -97,6 +97,9 @@ def test_a_plan_lists_every_package_and_its_state(options: Options) -> None:
     assert "! gcc 12 stands in for gcc 14" in text
     assert "CPU hours" in text
     assert re.search(r"libtorch .* scratch", text)
+    document = json.loads(json.dumps(plan_document(plan)))
+    assert [package["exists"] for package in document["packages"]].count(True) == 1
+    assert (document["config"], document["staging"]["decision"]) == ("linux_64_cuda130", "fresh")
 
 
 def test_a_plan_has_few_warnings(options: Options) -> None:
@@ -107,15 +110,6 @@ def test_a_plan_has_few_warnings(options: Options) -> None:
     lines = plan_lines(plan)
     assert sum(line.startswith("!") for line in lines) <= 3
     assert "libcublas-dev" not in "\n".join(lines)
-
-
-def test_a_plan_is_json(options: Options) -> None:
-    document = json.loads(json.dumps(plan_document(a_plan(options))))
-    assert document["config"] == "linux_64_cuda130"
-    assert [package["exists"] for package in document["packages"]].count(True) == 1
-    assert document["packages"][0]["file_name"].endswith(".conda")
-    assert document["estimate"]["disk"] > 10**10
-    assert document["staging"]["decision"] == "fresh"
 
 
 def test_the_closing_table_fits_80_columns_and_comes_last() -> None:

@@ -46,9 +46,3 @@ def test_all_configs_share_the_deadline(
     assert [one["exit_code"] for one in configs] == [28, 28]
     message = configs[0]["result"]["error"]["message"]
     assert ("before preparing" in message, message.endswith(" linux_64_cpu")) == (True, True)
-
-
-def test_a_malformed_deadline_is_refused_first(invocation: Invocation) -> None:
-    done = call(invocation, "build", "linux_64_cpu", "--deadline", "soon")
-    assert done.exit_code == 2
-    assert "5h30m" in done.stderr

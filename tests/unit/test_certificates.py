@@ -17,7 +17,10 @@ import pytest
 
 from groundwork.network import certificates
 
-_INDEX = '<a href="demo-1.0-py3-none-any.whl#sha256=%s">demo-1.0-py3-none-any.whl</a>' % ("0" * 64)
+_INDEX = (
+    '<a data-core-metadata="true" href="demo-1.0-py3-none-any.whl#sha256=%s">demo-1.0-py3-none-any.whl</a>'
+    % ("0" * 64)
+)
 _EMPTY_CHANNEL = '{"info":{"subdir":"noarch"},"packages":{},"packages.conda":{},"repodata_version":1}'
 
 #: One program for each library that connects to servers.
@@ -84,15 +87,14 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(company: Path) -> Iterator[str]:
     """An index, channel and store with a certificate of the company's authority."""
     site = company / "site"
-    for path, content in (
-        ("simple/demo/index.html", _INDEX),
-        ("channel/noarch/repodata.json", _EMPTY_CHANNEL),
-    ):
-        (site / path).parent.mkdir(parents=True)
-        (site / path).write_text(content)
-    wheel = site / "simple" / "demo" / "demo-1.0-py3-none-any.whl.metadata"
-    wheel.write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
-    (wheel.parent / "index.html").write_text(_INDEX.replace("<a ", '<a data-core-metadata="true" '))
+    (site / "channel" / "noarch").mkdir(parents=True)
+    (site / "channel" / "noarch" / "repodata.json").write_text(_EMPTY_CHANNEL)
+    index = site / "simple" / "demo"
+    index.mkdir(parents=True)
+    (index / "demo-1.0-py3-none-any.whl.metadata").write_text(
+        "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"
+    )
+    (index / "index.html").write_text(_INDEX)
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
     listening = http.server.ThreadingHTTPServer(("localhost", 0), handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -57,12 +57,17 @@ def test_a_folder_named_like_a_temporary_one_stays(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted(mine)
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_written_whole_or_not_at_all_and_never_through_a_link(tmp_path: Path) -> None:
     files.write(tmp_path / "a" / "b", "text")
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):
         files.write(tmp_path / "folder", "text")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "folder"]
+    private = tmp_path / "private"
+    private.write_text("private")
+    (tmp_path / f"run.json.{os.getpid()}-{threading.get_ident()}.new").symlink_to(private)
+    files.write(tmp_path / "run.json", "ours")
+    assert (private.read_text(), (tmp_path / "run.json").read_text()) == ("private", "ours")
 
 
 def test_a_file_is_on_the_disk_before_a_note_vouches_for_it(
@@ -121,16 +126,6 @@ def test_a_link_among_the_folders_of_a_file_is_refused(tmp_path: Path) -> None:
         files.open_regular(tmp_path / "state" / "out" / "gone" / "log", below=tmp_path / "state")
 
 
-def test_a_file_is_not_written_through_a_link(tmp_path: Path) -> None:
-    private = tmp_path / "private"
-    private.write_text("private")
-    link = tmp_path / f"run.json.{os.getpid()}-{threading.get_ident()}.new"
-    link.symlink_to(private)
-    files.write(tmp_path / "run.json", "ours")
-    assert private.read_text() == "private"
-    assert (tmp_path / "run.json").read_text() == "ours"
-
-
 def test_a_linked_file_replaces_the_former_one_in_one_step(tmp_path: Path) -> None:
     source, target = tmp_path / "torch-1-0.conda", tmp_path / "channel" / "torch-1-0.conda"
     source.write_text("new")
@@ -154,11 +149,7 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, content: bytes | N
 
 def test_a_second_user_of_a_lock_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with (
-        files.sole_user(lock, "in use"),
-        pytest.raises(BusyError, match="in use"),
-        files.sole_user(lock, "in use"),
-    ):
-        pass
+    with files.sole_user(lock, "in use"), pytest.raises(BusyError, match="in use"):
+        files.sole_user(lock, "in use").__enter__()
     with files.sole_user(lock, "in use"):
         pass

@@ -60,15 +60,12 @@ def test_limits_of_version_1_apply(tmp_path: Path, path: str) -> None:
     assert measure(tmp_path, own).cores == measure(NONE, NONE).cores
 
 
-def test_each_core_has_a_job_if_memory_allows() -> None:
+def test_each_core_has_a_job_if_memory_allows_and_the_user_s_number_is_never_changed() -> None:
     assert compile_jobs(LARGE, bytes_per_job=2 * GB).count == 16
     assert compile_jobs(LARGE, bytes_per_job=2 * GB, most=8 * GB).count == 4
-
-
-@pytest.mark.parametrize("name", ["CPU_COUNT", "MAX_JOBS"])
-def test_the_user_s_number_is_never_changed(name: str) -> None:
-    assert compile_jobs(LARGE, bytes_per_job=8 * GB, environ={name: "40"}).count == 40
-    assert compile_jobs(LARGE, bytes_per_job=8 * GB, requested=3, environ={name: "40"}).count == 3
+    for name in ("CPU_COUNT", "MAX_JOBS"):
+        assert compile_jobs(LARGE, bytes_per_job=8 * GB, environ={name: "40"}).count == 40
+        assert compile_jobs(LARGE, bytes_per_job=8 * GB, requested=3, environ={name: "40"}).count == 3
 
 
 @pytest.mark.parametrize("text", ["0", "many", "-2", "1.5", "²"])

@@ -27,16 +27,6 @@ from groundwork.network import client
 from groundwork.network.client import Client, NetworkError
 
 
-def test_a_transient_error_is_retried() -> None:
-    def recover(handler: Handler) -> None:
-        failing = len(handler.server.asked) < 3
-        handler.reply(503 if failing else 200, b"" if failing else b"at last")
-
-    with serving({"/": recover}) as site:
-        assert Client(timeouts=PATIENT).get(f"{site.url}/").body == b"at last"
-        assert len(site.asked) == 3
-
-
 def test_a_partial_answer_is_discarded_before_the_retry(tmp_path: Path) -> None:
     def recover(handler: Handler) -> None:
         if len(handler.server.asked) % 2:
@@ -102,7 +92,10 @@ def test_credentials_are_sent_and_never_shown(tmp_path: Path) -> None:
         with pytest.raises(NetworkError) as caught:
             given.client.get(f"{address}/bad?token=s3cret")
         given.report(f"asking {address}/page?token=s3cret, {address}/t/s3cret/channel")
-    assert "s3cret" not in caught.value.message + caught.value.remedy + "".join(told)
+    with pytest.raises(NetworkError, match=r"^127\.0\.0\.1:9: ") as silent:
+        Client(timeouts=IMPATIENT).get("http://user:s3cret@127.0.0.1:9/simple?token=s3cret")
+    assert "s3cret" not in "".join(f"{error.value} {error.value.remedy}" for error in (caught, silent))
+    assert "s3cret" not in "".join(told)
     assert "user" not in "".join(told)
 
 
@@ -114,13 +107,6 @@ def test_credentials_come_from_the_file_that_netrc_names(
     with serving({"/page": b"x"}) as site:
         Client(timeouts=PATIENT).get(f"{site.url}/page")
         assert site.headers[-1]["authorization"].startswith("Basic ")
-
-
-def test_credentials_are_not_shown_without_an_answer() -> None:
-    with pytest.raises(NetworkError) as caught:
-        Client(timeouts=IMPATIENT).get("http://user:s3cret@127.0.0.1:9/simple?token=s3cret")
-    assert caught.value.message.startswith("127.0.0.1:9: ")
-    assert "s3cret" not in caught.value.message + caught.value.remedy
 
 
 def test_a_redirect_from_https_to_http_is_refused() -> None:

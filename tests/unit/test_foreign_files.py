@@ -133,8 +133,7 @@ def test_an_entry_of_a_size_that_no_file_has_is_not_skipped_for_hours(
     invocation: Invocation, tmp_path: Path
 ) -> None:
     package = conda(tmp_path / f"{STEM}.conda", headers={"size": "9" * 18})
-    answer = call(invocation, "sizes", str(package))
-    assert (answer.exit_code, "claims" in answer.output) == (6, True)
+    assert call(invocation, "sizes", str(package)).exit_code == 6
 
 
 def test_a_limit_of_this_machine_is_no_damage_of_an_archive(tmp_path: Path) -> None:

@@ -105,12 +105,10 @@ def check_feedstock(root: Path) -> None:
     folder, configs = root / RECIPES, root / CONFIG_FOLDER
     for path in (folder, configs, *folder.rglob("*"), *configs.rglob("*")):
         # an error could quote the target, which only this user may be allowed to read
-        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root.resolve()):
-            raise ConfigError(
-                f"{path}: link to outside the feedstock: {os.readlink(path)}", "replace the link by a file"
-            )
-        if path.is_symlink() and not path.exists():
-            raise ConfigError(f"{path}: leads nowhere", "replace the link by a file")
+        inside = Path(os.path.realpath(path)).is_relative_to(root.resolve())
+        if path.is_symlink() and not (inside and path.exists()):
+            what = f"link to outside the feedstock, or to no file: {os.readlink(path)}"
+            raise ConfigError(f"{path}: {what}", "replace the link by a file")
     old, new = folder / "meta.yaml", folder / "recipe.yaml"
     if old.is_file() and not new.is_file():
         raise ConfigError(

@@ -11,7 +11,7 @@ from typing import Any
 
 import megabuild
 from groundwork import files
-from groundwork.errors import BuildError, MegabuildError, PackageTestError
+from groundwork.errors import BuildError, MegabuildError
 from groundwork.names import PackageId
 from groundwork.result import Result
 from groundwork.text import Sign, display, duration, size, table
@@ -129,15 +129,11 @@ def package_results(plan: Plan, failed: Mapping[str, MegabuildError]) -> tuple[P
     """Return a row for each package, in build order; ``failed`` maps failed tasks to their errors."""
     channel, published = plan.options.packages, records(plan.options.packages)
     notes: dict[str, str] = {}  # by file name of a package that failed
-    for item in plan.items:
-        name, package = item.package.file_name, item.package
-        if isinstance(failed.get(name_of_test(name)), PackageTestError):
-            notes[name] = ""
-        for error in failed.values():
-            # the build of one package failed: "build of pytorch cuda130_py312_0"
+    for package in (item.package for item in plan.items):
+        for error in failed.values():  # "build of pytorch cuda130_py312_0", or its test
             what = str((error.failure or {}).get("what", ""))
             if what.endswith(f" of {package.name} {package.build_string}"):
-                notes[name] = error.message.splitlines()[0]
+                notes[package.file_name] = error.message.splitlines()[0]
     for task in plan.extensions.tasks:
         if task.name in failed:
             why = failed[task.name].message.splitlines()[0]

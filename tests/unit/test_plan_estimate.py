@@ -11,7 +11,7 @@ from megabuild.configs.render import render
 from megabuild.plan.estimate import GB, estimate, keep_last_run, read_last_run
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Extensions, LastRun, Plan, PlanItem, Task
+from megabuild.plan.plan import Extensions, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment, virtual_gpu
 
@@ -56,13 +56,15 @@ def test_packages_that_exist_take_nothing(repository: Path, tmp_path: Path) -> N
     assert (figures.disk, figures.hours) == (0, 0)
 
 
-def test_the_last_run_for_as_many_pythons_is_the_best_estimate(repository: Path, tmp_path: Path) -> None:
+def test_the_last_run_from_scratch_is_the_best_estimate(repository: Path, tmp_path: Path) -> None:
     plan = a_plan(repository, tmp_path, "linux_64_cpu")
-    assert read_last_run(plan.options) == LastRun()
-    keep_last_run(plan.options, LastRun(seconds=7200.0, pythons=plan.rounds))
-    assert estimate(replace(plan, last_run=read_last_run(plan.options)))[0].hours == 2.0
-    other = replace(plan, last_run=LastRun(seconds=7200.0, pythons=1))
-    assert estimate(other)[0].hours > 2.0
+    assert read_last_run(plan.options) == 0
+    keep_last_run(plan.options, 7200.0)
+    assert read_last_run(replace(plan.options, pythons=("3.12",))) == 0, "for other Pythons"
+    plan = replace(plan, last_run=read_last_run(plan.options))
+    assert estimate(plan)[0].hours == 2.0
+    resumed = replace(plan, staging_decision=Decision(decision="resume", reasons=()))
+    assert estimate(resumed)[0].hours > 2.0
 
 
 def test_more_jobs_than_cores_are_no_faster(repository: Path, tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from groundwork import files
 from groundwork.errors import ConfigError
 from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
@@ -21,7 +19,7 @@ from groundwork.machine import measure
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Estimate, LastRun, Plan
+from megabuild.plan.plan import Estimate, Plan
 from megabuild.providers.provider import Figures
 from megabuild.providers.select import provider_of
 
@@ -68,8 +66,8 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
         cpu_hours / at_once + (pending.packages if pending else 0) * _PACKING_SECONDS / 3600,
         figures.basis,
     )
-    if plan.compiles_staging and pythons == plan.last_run.pythons and plan.last_run.seconds:
-        hours, basis = plan.last_run.seconds / 3600, "the last run here"
+    if plan.is_from_scratch and plan.last_run:
+        hours, basis = plan.last_run / 3600, "the last run here"
     largest = max(largest if plan.missing else 0, ordinary if tasks else 0)
     total = Estimate(
         disk=int(disk * GB), memory_per_job=largest, memory_of_ordinary=ordinary, cpu_hours=round(cpu_hours, 3),
@@ -93,20 +91,17 @@ def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]
     return find_sharing(options.config, compiled, overrides)
 
 
-_LAST_RUNS = msgspec.json.Decoder(LastRun)
+def read_last_run(options: Options) -> float:
+    """Return the seconds of a config's last complete run from scratch; 0 without a readable record."""
+    with suppress(OSError, ValueError):
+        return float(_last_run_file(options).read_text())
+    return 0.0
 
 
-def read_last_run(options: Options) -> LastRun:
-    """Return the times of a config's last complete run; zeros without a readable record."""
-    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return _LAST_RUNS.decode(_last_run_file(options).read_bytes())
-    return LastRun()
-
-
-def keep_last_run(options: Options, run: LastRun) -> None:
-    """Record a complete run, for the next plan's estimate and time left."""
-    files.write(_last_run_file(options), msgspec.json.encode(run))
+def keep_last_run(options: Options, seconds: float) -> None:
+    """Record the duration of a complete run, for the next plan's estimate and time left."""
+    files.write(_last_run_file(options), str(seconds))
 
 
 def _last_run_file(options: Options) -> Path:
-    return options.cache / "last-run" / f"{options.key}.json"
+    return options.cache / "last-run" / options.key

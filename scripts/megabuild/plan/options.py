@@ -76,7 +76,7 @@ class Options:
     @property
     def key(self) -> str:
         """File name of a run's durations, by all options that change time or memory; checkouts share the file."""
-        how = [self.optimization, self.arch_list, str(self.torch_source or ""), self.engine]
+        how = [self.pythons, self.optimization, self.arch_list, str(self.torch_source or ""), self.engine]
         return f"{self.cache_name}-{hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"
 
     @property

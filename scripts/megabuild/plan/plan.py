@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from groundwork.errors import IsolationError
 from groundwork.files import OLDEST_IN_ZIP
 from groundwork.jobs import Jobs
@@ -88,13 +86,6 @@ class Stored:
     staging: Record | None = None  #: the compiled tree of missing packages
 
 
-class LastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of a config's last complete run on this machine; zeros if there was none."""
-
-    seconds: float = 0.0
-    pythons: int = 0  #: number of Pythons it built for
-
-
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
     """Rough figures for the remaining work."""
@@ -130,7 +121,8 @@ class Plan:
     heavy_jobs: int = 0  #: how many of these may compile heavy objects; 0 if no object is heavy
     estimate: Estimate = field(default_factory=Estimate)
     stored: Stored = field(default_factory=Stored)  #: packages fetched from a store instead of built
-    last_run: LastRun = field(default_factory=LastRun, repr=False)
+    #: seconds of the last complete run from scratch on this machine for the same options; 0 if there was none
+    last_run: float = 0.0
     shared: str = ""  #: another config whose objects are in the cache
 
     def usable_isolation(self) -> Isolation:
@@ -172,6 +164,11 @@ class Plan:
         """Number of Pythons to build for; in another feedstock, packages for no Python count as one."""
         foreign = not self.options.config.torch_version
         return len({package.python for package in self.missing if package.python or foreign})
+
+    @property
+    def is_from_scratch(self) -> bool:
+        """Whether the whole config is built, and no former compile is resumed."""
+        return self.compiles_staging and not self.existing and self.staging_decision.decision != "resume"
 
     @property
     def compiles_staging(self) -> bool:

@@ -16,7 +16,7 @@ from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
 from megabuild.plan import published
 from megabuild.plan.estimate import keep_last_run
-from megabuild.plan.plan import LastRun, Plan
+from megabuild.plan.plan import Plan
 from megabuild.plan.planning import compare_with_disk, make_plan
 from megabuild.run import store_transfer
 from megabuild.run.attempt import RunContext
@@ -63,11 +63,9 @@ class Driver:
 
     def _show_plan(self) -> None:
         """Pass the planned packages to the status, at the start and after each change of the plan."""
-        plan, last = self._plan, self._plan.last_run
+        plan = self._plan
         packages = {item.package.id.label: item.package.file_name in plan.existing for item in plan.all_items}
-        from_scratch = plan.compiles_staging and plan.staging_decision.decision != "resume"
-        alike = from_scratch and plan.rounds == last.pythons
-        self.status.plan(packages, last.seconds if alike else 0.0)
+        self.status.plan(packages, plan.last_run if plan.is_from_scratch else 0.0)
 
     def go(self) -> None:
         """Check, build and publish; then upload to the store."""
@@ -181,9 +179,8 @@ class Driver:
         ok = not error and all(row.status in ("built", "skipped") for row in rows)
         attempt, parser = (self._pytorch.plan, self._pytorch.parser) if self._pytorch else (plan, Parser())
         if ok and plan.compiles_staging:
-            resumed = plan.staging_decision.decision == "resume"  # its duration is no measure
-            last = LastRun(seconds=self.status.seconds, pythons=plan.rounds)
-            keep_last_run(options, plan.last_run if resumed else last)
+            # the duration of another run is no measure, but the cache has its objects
+            keep_last_run(options, self.status.seconds if plan.is_from_scratch else plan.last_run)
         return Summary(
             ok=ok,
             config=options.run_name,

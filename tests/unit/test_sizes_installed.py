@@ -119,13 +119,6 @@ def test_metadata_that_cannot_be_read_are_a_remark(venv: Path) -> None:
         assert any(file in remark for remark in sizes.remarks)
 
 
-def test_packages_of_conda_are_named_where_its_records_were_deleted(tmp_path: Path) -> None:
-    """As in small images, and where site-packages was copied into one."""
-    install(tmp_path, "torch", {"torch/__init__.py": b"x" * 30})
-    write(tmp_path / SITE / "torch-1.dist-info/INSTALLER", b"conda")
-    assert named(measure(tmp_path), "torch").version == "1"
-
-
 def test_condas_records_say_owner_and_dependencies(tmp_path: Path) -> None:
     prefix = tmp_path / "conda"
     install(prefix, "torch", {"torch/__init__.py": b"x" * 30})
@@ -152,13 +145,6 @@ def test_condas_records_say_owner_and_dependencies(tmp_path: Path) -> None:
     assert "lib/libtorch.so" in library.files
     assert library.required_by == ("pytorch",)
     assert "torch" not in {package.name for package in sizes.packages}
-
-
-def test_an_installation_with_target_is_an_environment(tmp_path: Path) -> None:
-    write(tmp_path / "a-1.0.dist-info/METADATA", b"Name: a\nVersion: 1.0\n")
-    write(tmp_path / "a-1.0.dist-info/RECORD", b"a.py,,\na-1.0.dist-info/METADATA,,\n")
-    write(tmp_path / "a.py", b"x" * 20)
-    assert named(measure(tmp_path), "a").installed == 20 + len(b"Name: a\nVersion: 1.0\n")
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:

@@ -23,22 +23,6 @@ NAME = "torch-2.0-cp312-cp312-linux_x86_64.whl"
 LIBRARY = elf([(".text", b"t" * 3000), (".nv_fatbin", GPU_CODE)])
 
 
-def test_a_wheel_is_what_it_unpacks_to(tmp_path: Path) -> None:
-    path = make_wheel(
-        tmp_path, NAME, {"torch/lib/libx.so": LIBRARY, "torch/x.py": b"x" * 10, "torch/x.h": b"h" * 20}
-    )
-    sizes = measure(path)
-    with zipfile.ZipFile(path) as archive:
-        archive.extractall(tmp_path / "unpacked")
-    assert sizes.installed == sum(
-        one.stat().st_size for one in (tmp_path / "unpacked").rglob("*") if one.is_file()
-    )
-    (package,) = sizes.packages
-    assert (package.name, package.version, package.download) == ("torch", "2.0", path.stat().st_size)
-    assert sizes.parts[ContentPart(Kind("GPU code"), "sm_80")] == 1064
-    assert (sizes.parts[ContentPart(Kind("Python"))], sizes.parts[ContentPart(Kind("headers"))]) == (10, 20)
-
-
 def test_hostile_names_in_a_wheel_are_only_names(tmp_path: Path) -> None:
     path = tmp_path / NAME
     with zipfile.ZipFile(path, "w") as archive:

@@ -21,17 +21,6 @@ def wheel(folder: Path, build: str, **libraries: bytes) -> Path:
     return make_wheel(folder, f"other-1.0+{build}-cp312-cp312-linux_x86_64.whl", members)
 
 
-def test_a_library_that_cannot_be_read_is_a_fault_beside_good_ones(tmp_path: Path) -> None:
-    good = Path(_ctypes.__file__).read_bytes()
-    assert verify(wheel(tmp_path, "pt213cpu", good=good)).ok
-    verdict = verify(wheel(tmp_path, "pt213cpu", good=good, torn=b"\x7fELF" + bytes(60)))
-    assert [(one.path.rpartition("/")[2], one.ok) for one in verdict.libraries] == [
-        ("torn.so", False),
-        ("good.so", True),
-    ]
-    assert not verdict.ok
-
-
 @pytest.mark.parametrize(
     ("build", "accelerator", "said"),
     [

@@ -35,7 +35,6 @@ BOTH = unit("sm_90", "sm_120")
 BASIS, WEIGHTING = (library(f"_{stem}_cuda.so", BOTH, cuda=13) for stem in ("basis", "weighting"))
 VERSION = library("_version_cuda.so", cuda=13)
 STEMS = ("basis", "weighting", "version")
-OF_80 = [library(f"_{stem}_cuda.so", unit("sm_80", ptx=["compute_90"]), cuda=13) for stem in STEMS[:2]]
 OF_311 = replace(BASIS, pythons=(("3.11", "the torch headers"),))
 ABI3 = replace(BASIS, pythons=(("abi3", "its file name"), ("3.11", "the torch headers")))
 
@@ -55,23 +54,6 @@ ABI3 = replace(BASIS, pythons=(("abi3", "its file name"), ("3.11", "the torch he
             [library("_basis_cuda.so", unit("sm_90"), cuda=13), WEIGHTING, VERSION],
             CUDA,
             {"_basis_cuda.so": "no code for sm_120 (it has sm_90)"},
-        ),
-        # exactly: each architecture needs code of its own; else it is enough that such a GPU can run something
-        (
-            [*OF_80, VERSION],
-            replace(CUDA, archs=("8.0", "8.6")),
-            dict.fromkeys(["_basis_cuda.so", "_weighting_cuda.so"], "no code for sm_86 (it has sm_80"),
-        ),
-        ([*OF_80, VERSION], replace(CUDA, archs=("8.6", "12.0"), exact=False), {}),
-        (
-            [*OF_80, VERSION],
-            replace(CUDA, archs=("7.5",), exact=False),
-            dict.fromkeys(["_basis_cuda.so", "_weighting_cuda.so"], "sm_75"),
-        ),
-        (
-            [BASIS, WEIGHTING, VERSION],
-            replace(CUDA, archs=("9.0", "12.0+PTX")),
-            dict.fromkeys(["_basis_cuda.so", "_weighting_cuda.so"], "PTX for compute_120"),
         ),
         (
             [library("_basis_cuda.so", BOTH, unit("sm_90"), cuda=13), WEIGHTING, VERSION],
@@ -119,18 +101,6 @@ def test_pyg_lib_is_not_asked_for_what_upstream_cannot_compile() -> None:
 )
 def test_names_of_libraries_are_split(name: str, expected: tuple[str, str]) -> None:
     assert split(name) == expected
-
-
-@pytest.mark.parametrize(
-    ("archs", "faults"),
-    [(("9.0", "12.0"), 0), (("7.5", "12.0"), 0), (("7.5", "8.0"), 2)],  # some GPUs of torch's; none of them
-)
-def test_an_architecture_that_nobody_asked_for_is_a_remark(archs: tuple[str, ...], faults: int) -> None:
-    """torch has code for all GPUs, an extension that a user compiled for one."""
-    basis = library("_basis_cuda.so", unit("sm_120"), cuda=13)
-    wanted = replace(CUDA, archs=archs, exact=False, required=False)
-    judged = judge("torch_spline_conv", [basis, WEIGHTING, VERSION], wanted)
-    assert sum(not judgement.ok for judgement in judged.values()) == faults
 
 
 HAS_80 = library("_x.so", unit("sm_80", ptx=["compute_90"]))

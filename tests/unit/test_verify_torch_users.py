@@ -1,4 +1,4 @@
-"""verify judges all modules of an environment that link to torch: torchvision, torchaudio, flash-attn."""
+"""verify judges all modules that link to torch, and extensions that Python imports from outside site-packages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from gpu_tools.site_packages import find_import_folders
 from gpu_tools.verify.check import LibraryVerdict, verify
 
 SITE = "lib/python3.12/site-packages"
 STAYS = "namespace c10 { void stays(); } void call() { c10::stays(); }"
 GONE = STAYS + " namespace c10 { void gone(); } void old() { c10::gone(); }"
+FINDER = "MAPPING: dict[str, str] = {'torch_scatter': '%s/torch_scatter', 'a.b': '/x/b'}\nNAMESPACES = {}\n"
 
 
 def library(path: Path, source: str, *needed: Path) -> None:
@@ -35,10 +37,14 @@ def site(tmp_path: Path) -> Path:
     return site
 
 
-def install(site: Path, name: str, version: str, file: str, source: str = STAYS, *needed: Path) -> None:
+def distribution(site: Path, name: str) -> None:
     information = site / f"{name}-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+
+
+def install(site: Path, name: str, version: str, file: str, source: str = STAYS, *needed: Path) -> None:
+    distribution(site, name)
     library(site / file, source, site / "torch/lib/libc10.so", *needed)
     (site / name / "version.py").write_text(f"__version__ = '{version}'\n")
 
@@ -101,3 +107,40 @@ def test_libraries_that_do_not_link_to_torch_are_left_out(site: Path) -> None:
     library(site / "numpy/core.cpython-311-x86_64-linux-gnu.so", "void add() {}")
     (site / "numpy/damaged.so").write_bytes(b"\x7fELF")
     assert {library.module for library in verify(site.parent.parent.parent).libraries} == {"torch"}
+
+
+@pytest.mark.parametrize("how", ["easy-install", "pth", "finder"])
+def test_an_extension_outside_site_packages_is_judged(site: Path, tmp_path: Path, how: str) -> None:
+    (site / "torch/version.py").write_text("__version__ = '2.13.0'\ncuda = None\n")
+    egg = site / "torch_scatter-2.1.2-py3.12-linux-x86_64.egg"
+    sources = egg if how == "easy-install" else tmp_path / "src"
+    for module in ("scatter", "segment_coo", "segment_csr", "version"):
+        library(sources / f"torch_scatter/_{module}_cpu.so", GONE)
+    name, text = {
+        "easy-install": ("easy-install.pth", f"import sys\n./{egg.name}\n"),
+        "pth": ("__editable__.torch_scatter-2.1.2.pth", f"{sources}\n"),
+        "finder": ("__editable___torch_scatter_2_1_2_finder.py", FINDER % sources),
+    }[how]
+    (site / name).write_text(text)
+    libraries = verify(tmp_path).libraries
+    wrong = [one for one in libraries if one.module == "torch_scatter" and "c10::gone" in one.reason]
+    assert len(wrong) == 4
+
+
+def test_an_extension_without_files_is_an_open_question(site: Path, tmp_path: Path) -> None:
+    distribution(site, "torch_scatter")
+    verdict = verify(tmp_path)
+    assert verdict.unknown
+    assert any("editable" in library.reason for library in verdict.libraries)
+
+
+def test_torch_of_another_folder_is_named(site: Path, tmp_path: Path) -> None:
+    (site / "torch").rename(tmp_path / "torch")
+    (site / "overlay.pth").write_text(f"# of another environment\n\n{tmp_path}\n")
+    assert any(f" {tmp_path}: " in note and "--beside" in note for note in verify(tmp_path).notes)
+
+
+def test_lines_that_are_no_folders_name_none(site: Path) -> None:
+    (site / "x.pth").write_text("import os; os.remove('x')\n#/usr\n/nowhere\n\n")
+    (site / "y.pth").write_bytes(b"\xff\xfe\0")
+    assert find_import_folders(site) == []

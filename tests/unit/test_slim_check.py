@@ -50,14 +50,16 @@ def test_what_breaks_is_named_and_undone(
 
 
 def test_modules_that_fail_before_are_nobody_s_fault(
-    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One raises, one exits, one ends the process, one needs the others not to be there."""
+    """One raises, one exits, one ends the process, one takes too long, one needs the others not to be there."""
+    monkeypatch.setattr(checking, "_TIMEOUT", 1.5)
     shutil.rmtree(env / SITE / "fragile")
     bad = {
         "raising.py": "import nothing_like_that\n",
         "leaving.py": "raise SystemExit(0)\n",
         "aborting.py": "import os\nos.abort()\n",
+        "sleeping.py": "import time\ntime.sleep(600)\n",
         "talking.py": "print('+')\nsound = input()\n",
     }
     install(env, "bad", bad)
@@ -66,20 +68,10 @@ def test_modules_that_fail_before_are_nobody_s_fault(
     assert call(invocation, "slim", str(env), "--apply", "--json") == 0
     checked = json.loads(capsys.readouterr().out)["checked"]
     assert checked["modules"] == 3  # sound, spaced.deep, zshy
-    assert checked["failed_before"] == ["aborting", "leaving", "raising", "talking"]
+    assert checked["failed_before"] == ["aborting", "leaving", "raising", "sleeping", "talking"]
     assert not [*env.rglob("__pycache__")]
     assert call(invocation, "slim", str(env), "--undo") == 0
     assert tree(env) == before
-
-
-def test_a_module_that_takes_too_long_is_given_up(
-    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checking, "_TIMEOUT", 1.5)
-    install(env, "slow", {"fragile/__init__.py": "", "sleeping.py": "import time\ntime.sleep(600)\n"})
-    assert call(invocation, "slim", str(env), "--apply", "--json") == 0
-    checked = json.loads(capsys.readouterr().out)["checked"]
-    assert (checked["modules"], checked["failed_before"]) == (3, ["sleeping"])
 
 
 def test_a_command_is_checked_as_well(
@@ -118,10 +110,3 @@ def test_it_runs_away_from_the_user_s_files(env: Path, invocation: Invocation, t
         os.chdir(before)
     assert [*folder.iterdir()] == []
     assert not (home / "in-the-home").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--no-check"], ["--check", "true"], ["--apply", "--no-check", "--check", "true"]]
-)
-def test_a_check_belongs_to_applying(env: Path, invocation: Invocation, arguments: list[str]) -> None:
-    assert call(invocation, "slim", str(env), *arguments) == UsageError.exit_code

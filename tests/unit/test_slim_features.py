@@ -113,65 +113,47 @@ def with_triton(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("requires", "files"),
+    ("requires", "text", "step", "stays"),
     [
-        (["triton>=3"], {"pk/__init__.py": ""}),
-        (["triton>=3.3; extra == 'cuda'"], {"pk/__init__.py": ""}),  # fla-core
-        ([], {"pk/__init__.py": "", "pk/ops/gla.py": KERNEL}),
-        ([], {"pk/ops.py": "import torch, triton\n"}),
+        (["triton>=3"], "", "triton", True),
+        (["triton>=3.3; extra == 'cuda'"], "", "triton", True),  # fla-core
+        ([], KERNEL, "triton", True),
+        ([], "import torch, triton\n", "triton", True),
+        ([], "try:\n    import triton\nexcept ImportError:\n    triton = None\n", "triton", False),
+        ([], "with suppress(ImportError):\n    from triton import jit\n", "triton", False),
+        ([], "def f():\n    import triton\n", "triton", False),
+        ([], "from torch.utils.cpp_extension import load\n", "headers-torch", True),  # gsplat
+        ([], "from torch.utils import cpp_extension\n", "headers-torch", True),
+        (["nvidia-cuda-nvcc>=13; extra == 'nvcc'"], "", "headers-torch", True),  # tilelang
+        ([], "def f():\n    from torch.utils import cpp_extension\n", "headers-torch", False),
     ],
 )
-def test_triton_stays_with_a_package_that_is_of_no_use_without(
-    requires: list[str], files: dict[str, str], with_triton: Path
+def test_files_stay_with_a_package_that_is_of_no_use_without(
+    requires: list[str],
+    text: str,
+    step: str,
+    stays: bool,
+    with_triton: Path,
+    invocation: Invocation,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """flash-linear-attention can be imported without Triton, and none of its layers."""
-    assert "triton/__init__.py" in gone(with_triton)
-    install(with_triton, "pk", files, requires=requires)
+    taken = {"triton": {"triton/__init__.py"}, "headers-torch": {"torch/include/torch.h", *HEADER}}[step]
+    assert taken <= gone(with_triton)
+    others = "from typing import TYPE_CHECKING\nfrom . import triton\nif TYPE_CHECKING:\n    import torch\n"
+    install(
+        with_triton,
+        "pk",
+        {"pk/ops.py": text, "pk/tests/test_ops.py": KERNEL, "pk/other.py": others},
+        requires=requires,
+    )
     found = plan(with_triton)
-    assert f"{SITE}/triton/__init__.py" not in found.gone
-    assert found.spared["triton"] == "pk"
+    assert taken & gone(with_triton) == (set() if stays else taken)
     assert f"{SITE}/triton/_C/libproton.so" in found.gone
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "try:\n    import triton\nexcept ImportError:\n    triton = None\n",
-        "with suppress(ImportError):\n    from triton import jit\n",
-        "if has_triton():\n    import triton\n",
-        "def f():\n    import triton\n",
-    ],
-)
-def test_a_package_that_goes_on_without_triton_is_named(
-    text: str, with_triton: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    others = "from typing import TYPE_CHECKING\nfrom . import triton\nif TYPE_CHECKING:\n    import triton\n"
-    install(with_triton, "pk", {"pk/ops.py": text, "pk/tests/test_ops.py": KERNEL, "pk/other.py": others})
-    found = plan(with_triton)
-    assert f"{SITE}/triton/__init__.py" in found.gone
-    assert found.to_json()["lost_for"] == {"triton": ["pk"]}
+    assert found.spared.get(step) == ("pk" if stays else None)
+    assert found.to_json()["lost_for"].get(step) == (None if stays else ["pk"])
     assert call(invocation, "slim", str(with_triton)) == 0
-    assert re.search(r" pk .*Triton", capsys.readouterr().out)
-
-
-@pytest.mark.parametrize(
-    ("requires", "text", "stays"),
-    [
-        ([], "from torch.utils.cpp_extension import load\n", True),  # gsplat
-        ([], "from torch.utils import cpp_extension\n", True),
-        (["nvidia-cuda-nvcc>=13; extra == 'nvcc'"], "", True),  # tilelang
-        ([], "def f():\n    from torch.utils import cpp_extension\n", False),
-    ],
-)
-def test_headers_stay_with_a_package_that_compiles_as_it_runs(
-    requires: list[str], text: str, stays: bool, with_triton: Path
-) -> None:
-    install(with_triton, "pk", {"pk/build.py": text}, requires=requires)
-    found = plan(with_triton)
-    for header in ("torch/include/torch.h", *HEADER):
-        assert (f"{SITE}/{header}" not in found.gone) == stays
-    assert found.spared.get("headers-torch") == ("pk" if stays else None)
-    assert ("headers-torch" in found.lost_for) != stays
+    assert bool(re.search(r"functions of pk .*(Triton|torch)", capsys.readouterr().out)) != stays
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")

@@ -395,6 +395,9 @@ def test_two_at_once(env: Path, slim: Any) -> None:
         (["--arch-list", "12.0+PTX"], UsageError),
         (["--arch-list", "native"], UnknownError),
         (["--apply", "--undo"], UsageError),
+        (["--no-check"], UsageError),
+        (["--check", "true"], UsageError),
+        (["--apply", "--no-check", "--check", "true"], UsageError),
     ],
 )
 def test_mistakes_have_exit_codes(

@@ -146,10 +146,6 @@ def test_a_compacted_section_can_be_read_from_the_file(tmp_path: Path) -> None:
         len(FOR_120[0]),
         len(FOR_120[0] + FOR_120[1]),
     ]
-
-
-def test_other_tools_read_it(tmp_path: Path) -> None:
-    _, small = slimmed(build(tmp_path, USUAL, b"".join(RESOURCES)), "sm_120")
     for command in (["readelf", "-aW"], ["objdump", "-x"], ["nm", "-D"]):
         done = subprocess.run([*command, str(small)], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), command

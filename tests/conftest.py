@@ -44,11 +44,9 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tiny(tmp_path: Path, channel: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
     """A tiny megabuild that has built nothing yet."""
-    from tiny import ROOT, Tiny, provider
+    from tiny import ROOT, Tiny, build_with
 
-    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("megabuild.plan.planning.choose_provider", provider(channel))
+    build_with(channel, monkeypatch)
     shutil.copytree(ROOT, tmp_path / "root")
     return Tiny(output=tmp_path / "output", channel=channel, root=tmp_path / "root")
 

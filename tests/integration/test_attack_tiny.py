@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 from package_files import published, rot
-from tiny import ROOT, Tiny, driver, make_channel, provider, wait_for
+from tiny import ROOT, Tiny, build_with, driver, make_channel, wait_for
 
 from megabuild.engine.supervisor import strays
-from megabuild.plan import planning
 from megabuild.run.launcher import LAUNCHER_FILES
 
 KILLS = int(os.environ.get("MEGABUILD_TEST_KILLS", "5"))
@@ -31,10 +30,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
     """One output folder and one cache of the engine's, for all attacks."""
     base = tmp_path_factory.mktemp("attack")
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
-            patch.delenv(name, raising=False)
         channel = make_channel(base / "channel")
-        patch.setattr(planning, "choose_provider", provider(channel))
+        build_with(channel, patch)
         shutil.copytree(ROOT, base / "root")
         yield Tiny(output=base / "output", channel=channel, root=base / "root")
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from engines import bubblewrap
 from small_files import write
-from tiny import PACKAGES, Tiny, make_channel, provider
+from tiny import PACKAGES, Tiny, build_with, make_channel, provider
 
 from groundwork.errors import IntegrityError, UsageError
 from megabuild.configs.config import load
@@ -69,13 +69,11 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyPyg:
     program = shutil.which("ninja", path=path)
     if not program:
         pytest.skip("there is no ninja")
-    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE"):
-        monkeypatch.delenv(name, raising=False)
+    channel = make_channel(tmp_path / "channel")
+    build_with(channel, monkeypatch)
     own = {"TINY_NINJA": program, "TINY_LOG": str(tmp_path / LOG), "TINY_SECONDS": "0.2"}
     for name, value in {**own, "TORCH_CCACHE": "no-such-cache"}.items():
         monkeypatch.setenv(name, value)
-    channel = make_channel(tmp_path / "channel")
-    monkeypatch.setattr(planning, "choose_provider", provider(channel))
     # packages are not looked into, since they hold no real extensions
     monkeypatch.setattr(find_wheel, "check_package", lambda package, **expected: None)
     shutil.copytree(ROOT, tmp_path / "root")

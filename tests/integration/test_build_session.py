@@ -17,7 +17,7 @@ import psutil
 import pytest
 from package_files import Entry, entries, rot
 from rattler.package_streaming import extract
-from tiny import PACKAGES, ROOT, Tiny, driver, make_channel, provider, wait_for
+from tiny import PACKAGES, ROOT, Tiny, build_with, driver, make_channel, provider, wait_for
 
 from groundwork import files, in_use
 from groundwork.errors import (
@@ -45,8 +45,8 @@ def first(tmp_path_factory: pytest.TempPathFactory, channel: Path) -> tuple[Tiny
     shutil.copytree(ROOT, here / "root")
     tiny = Tiny(output=here / "output", channel=channel, root=here / "root")
     with pytest.MonkeyPatch.context() as patch:
+        build_with(channel, patch)
         patch.setenv("TORCH_CCACHE", "no-such-cache")
-        patch.setattr(planning, "choose_provider", provider(channel))
         summary = tiny.run()
     shutil.copytree(here, here.with_name("kept"), symlinks=True)
     return tiny, summary

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 from package_files import rot
-from tiny import Tiny, make_channel, provider, wait_for
+from tiny import Tiny, build_with, make_channel, wait_for
 
-from megabuild.plan import planning
 from megabuild.store import server
 
 #: A server of files that takes ``PUT``.
@@ -37,10 +36,8 @@ http {{
 
 @pytest.fixture
 def channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
-        monkeypatch.delenv(name, raising=False)
     made = make_channel(tmp_path / "channel")
-    monkeypatch.setattr(planning, "choose_provider", provider(made))
+    build_with(made, monkeypatch)
     monkeypatch.setenv(server.STORE, str(tmp_path / "store"))
     return made
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rattler.index import index_fs
 from rattler_build import assemble_package
 from small_files import write
@@ -158,6 +159,13 @@ def provider(channel: Path | str, **changes: Any) -> Callable[[ProviderRequest],
     """Return a choice of a provider that has made its environment already."""
     environment = Environment(channels=(channel,), **{"pythons": ("3.11", "3.12"), **changes})
     return lambda request: Made(request, environment)
+
+
+def build_with(channel: Path, patch: pytest.MonkeyPatch) -> None:
+    """Have runs of this process build with a channel, and without settings of the environment."""
+    for name in ("CPU_COUNT", "MAX_JOBS", "MEGABUILD_CACHE", "TORCH_CCACHE"):
+        patch.delenv(name, raising=False)
+    patch.setattr(planning, "choose_provider", provider(channel))
 
 
 @contextmanager

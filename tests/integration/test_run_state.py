@@ -105,15 +105,6 @@ def test_a_run_killed_after_its_last_package_is_not_called_dead_for_ever(tiny: T
     assert (folder / "run.json").read_bytes() == kept
 
 
-def test_following_ends_with_the_run_and_its_exit_code(tiny: Tiny) -> None:
-    with driver(tiny, TINY_SECONDS="1") as process:
-        found_when(tiny, is_compiling)
-        followed = status(tiny, "tiny", "--follow")
-        process.wait()
-    assert followed.returncode == 0, followed.stderr
-    assert "done after" in followed.stdout
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can look as another user")
 def test_another_user_sees_it_and_writes_nothing(tiny: Tiny) -> None:
     tiny.run()

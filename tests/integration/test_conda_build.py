@@ -2,6 +2,10 @@
 
 MEGABUILD_TEST_CONDA_BUILD names an environment with conda-build; docs/conda-smithy.md has the versions that were tried.
 Recipes in recipe.yaml are read by the functions behind its commands alone: its module ``api`` knows only meta.yaml.
+
+Where conda-smithy is installed: its linter over every recipe, and a rerender in a clone. `CONDA_FORGE_PINNING` names a
+conda_build_config.yaml of conda-forge-pinning, with its migrations in share/conda-forge/migrations beside it, so that
+nothing is fetched.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -20,6 +25,7 @@ from package_files import Entry, entries
 from rehearsing import rehearse
 
 from cuda_code.elf_file import ElfFile
+from megabuild.configs import matrix
 from megabuild.configs.config import available, load, recipe_of
 from megabuild.configs.render import render
 from megabuild.engine.reproducible import normalise
@@ -27,12 +33,21 @@ from megabuild.engine.reproducible import normalise
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ.get("MEGABUILD_TEST_CONDA_BUILD", "")
 CONFIG = "linux_64_cuda130"
+PINNING = os.environ.get("CONDA_FORGE_PINNING", "")
+RECIPES = (
+    "recipe",
+    "recipe/wheel",
+    *(f"recipe/pyg/{path.parent.name}" for path in ROOT.glob("recipe/pyg/*/recipe.yaml")),
+)
 _PACKAGE = re.compile(
     r"^package:\n  name: (\S+)\n  version: (\S+)$.*?^  string: (\S+)$", re.MULTILINE | re.DOTALL
 )
 _CALL = "import sys; from conda_build.cli.main_{} import execute; sys.exit(execute(sys.argv[1:]))"
 
 pytestmark = pytest.mark.long
+with_conda_smithy = pytest.mark.skipif(
+    not shutil.which("conda-smithy"), reason="conda-smithy is not installed here"
+)
 with_conda_build = pytest.mark.skipif(
     not ENVIRONMENT, reason="MEGABUILD_TEST_CONDA_BUILD names no environment with conda-build"
 )
@@ -139,3 +154,43 @@ def conda_build(command: str, recipe: Path, config: Path, folder: Path, *options
     )
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     return ended.stdout
+
+
+@with_conda_smithy
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_linter_has_nothing_to_say(recipe: str) -> None:
+    said = run("recipe-lint", recipe, cwd=ROOT)
+    assert said.splitlines()[-1] == f"{recipe} is in fine form"
+
+
+@with_conda_smithy
+@pytest.mark.skipif(not PINNING, reason="CONDA_FORGE_PINNING names no pinning")
+def test_a_rerender_leaves_our_files_and_its_configs_are_built_as_ours(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    run("rerender", "--no-check-uptodate", "-e", PINNING, "--feedstock_directory", str(clone), cwd=clone)
+    changed = git(clone, "diff", "--name-only", "--diff-filter=MD", "HEAD").split()
+    assert set(changed) == {f".ci_support/{name}.yaml" for name in matrix.generate(clone)}
+    theirs = set(available(clone))
+    assert any(name.startswith("linux_64_blas_implmklcuda_compiler_version13.") for name in theirs)
+    platforms = {load(clone, name).platform for name in theirs}
+    assert platforms == set(matrix.PLATFORMS), "and no win-64"
+    matrix.write(clone)
+    git(clone, "add", "--all")
+    assert git(clone, "diff", "--name-only", "--diff-filter=MD", "HEAD") == ""
+    assert theirs < set(available(clone))
+    for name in theirs:
+        config = load(clone, name)
+        packages = [one for one in render(config, recipe_of(clone, config)) if not one.skipped]
+        assert len(packages) == (9 if config.cuda_version else 7), name
+
+
+def run(*words: str, cwd: Path) -> str:
+    ended = subprocess.run(["conda-smithy", *words], cwd=cwd, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

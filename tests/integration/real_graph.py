@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from debian_inputs import DebianInputs, install_packages, python_channel
@@ -66,14 +66,16 @@ class RealGraph:
     work: Path
     recipe: Path
     tools: Path
-    build: Path = field(init=False)
-    prefix: str = field(init=False)
-    depfiles: Path = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.build = self.work / "tree" / "build"
-        self.prefix = str(self.work / "prefix")
-        self.depfiles = self.work / "tree" / "depfiles"
+    @property
+    def build(self) -> Path:
+        """The build folder."""
+        return self.work / "tree" / "build"
+
+    @property
+    def prefix(self) -> str:
+        """Where each Python is while it is used."""
+        return str(self.work / "prefix")
 
     def run(
         self,
@@ -148,9 +150,10 @@ class RealGraph:
 
     def objects_including(self, header: str) -> set[str]:
         """Objects whose header list has a header of that name."""
+        lists = self.work / "tree" / "depfiles"
         return {
-            str(path.relative_to(self.depfiles))[: -len(".d")]
-            for path in self.depfiles.rglob("*.d")
+            str(path.relative_to(lists))[: -len(".d")]
+            for path in lists.rglob("*.d")
             if f"/{header} " in path.read_text()
         }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,17 +29,15 @@ pytestmark = [
 ]
 
 
-@dataclass(frozen=True)
-class _Made:
-    channel: LocalChannel
-    cache: Path
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache, empty at first."""
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> _Made:
-    """A channel made in an empty cache."""
-    cache = tmp_path_factory.mktemp("cache")
-    return _Made(_make(cache), cache)
+def channel(cache: Path) -> LocalChannel:
+    return _make(cache)
 
 
 def _make(cache: Path) -> LocalChannel:
@@ -51,12 +48,12 @@ def _make(cache: Path) -> LocalChannel:
 
 
 @pytest.mark.parametrize("python", sorted(set(interpreters.find(lambda _: None)) & set(_WANTED)))
-def test_an_environment_for_every_python_works(made: _Made, python: str, tmp_path: Path) -> None:
+def test_an_environment_for_every_python_works(channel: LocalChannel, python: str, tmp_path: Path) -> None:
     gil = "*_cp313t" if python.endswith("t") else "*"
     specs = [f"python {python.removesuffix('t')}.* {gil}", "numpy 2.*", "pyyaml", "jinja2", "pip", "setuptools",
              "pybind11", "cmake", "ninja", "gxx_linux-64", "libcblas * *_mkl", "cuda-nvcc_linux-64 12.9.*"]  # fmt: skip
     env = tmp_path / "env"
-    install_packages(specs, [made.channel.path], env)
+    install_packages(specs, [channel.path], env)
     environment = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     code = (
         "import ssl, ctypes, sqlite3, zlib, sys, sysconfig, numpy, yaml, jinja2, setuptools\n"
@@ -77,8 +74,10 @@ def test_an_environment_for_every_python_works(made: _Made, python: str, tmp_pat
     assert not [path for path in env.rglob("*.pyc") if "conda-meta" not in path.parts]
 
 
-def test_a_second_time_takes_a_moment_and_no_network(made: _Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_time_takes_a_moment_and_no_network(
+    channel: LocalChannel, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     began = time.monotonic()
-    assert _make(made.cache) == made.channel
+    assert _make(cache) == channel
     assert time.monotonic() - began < 10  # about half a second when nothing else runs

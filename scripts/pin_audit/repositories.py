@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -97,15 +97,11 @@ def clean(text: str) -> str:
     return redact.text(plain(text)).strip()
 
 
-def stop() -> None:
-    """Kill all git processes that are still running."""
-    for process in tuple(_running):
-        _kill(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # the group: git's helpers survive if only git is killed
+def stop(processes: Iterable[subprocess.Popen[bytes]] = _running) -> None:
+    """Kill git processes with their helpers, which survive if only git is killed: all that are running by default."""
+    for process in tuple(processes):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def run_git(folder: Path, *words: str, seconds: float = _SECONDS, **environ: str) -> str:
@@ -113,10 +109,9 @@ def run_git(folder: Path, *words: str, seconds: float = _SECONDS, **environ: str
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     from git import Git, GitCommandNotFound  # the import looks for the git program
 
-    options = [word for setting in _SETTINGS for word in ("-c", setting)]
     environ = {**_QUIET, "GIT_ALLOW_PROTOCOL": "none", **environ}
     try:
-        command = ["git", *options, *words]
+        command = ["git", *(word for setting in _SETTINGS for word in ("-c", setting)), *words]
         started = Git(folder).execute(command, as_process=True, env=environ, start_new_session=True)
     except GitCommandNotFound:
         raise AuditError("git is not installed", f"run: {install_command('git')}") from None
@@ -128,7 +123,7 @@ def run_git(folder: Path, *words: str, seconds: float = _SECONDS, **environ: str
     except subprocess.TimeoutExpired:
         raise AuditError(f"git took longer than {seconds:.0f} s", "pass a longer --timeout SECONDS") from None
     finally:
-        _kill(process)
+        stop([process])
         process.wait()
         _running.discard(process)
     if process.returncode:
@@ -166,9 +161,8 @@ class Repository:
         self.fetched = ""
         self._login = unquote(parts.username or ""), unquote(parts.password or "")
         self._services, self._only = services, only
-        name = re.sub(r"\W", "_", parts.path.rstrip("/").removesuffix(".git").rpartition("/")[2])[:60]
         digest = hashlib.sha256(f"{self.address}\n{only}".encode()).hexdigest()[:16]
-        self._folder = services.folder / "git" / f"{name}-{digest}.git"
+        self._folder = services.folder / "git" / f"{digest}.git"
         self._filter = "blob:none" if only else "tree:0"
         self._offline = services.offline and parts.scheme != "file"
         self._lock = threading.RLock()
@@ -206,11 +200,12 @@ class Repository:
             self._folder.mkdir()
             self._git("init", "--quiet", "--bare", "--template=")
         is_commit = re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", self._only)
-        wanted = self._only if is_commit else f"refs/tags/{self._only}"
-        # with a depth, even a shallow server sends all its commits
-        everything = ("--depth=2147483647", "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         try:
-            self._fetch(*(("--depth=1", f"+{wanted}:refs/audit/top") if self._only else everything))
+            if self._only:
+                wanted = self._only if is_commit else f"refs/tags/{self._only}"
+                self._fetch(f"+{wanted}:refs/audit/top", depth=1)
+            else:  # with a depth, even a shallow server sends all its commits
+                self._fetch("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", depth=2147483647)
         except AuditError as error:
             if not self.fetched:
                 raise
@@ -230,7 +225,7 @@ class Repository:
     def listing(self, commit: str, *paths: str) -> dict[str, tuple[str, str]]:
         """Return mode and hash by path: of a whole commit, or of `paths`."""
         self._ensure(commit)
-        listed = self._ask("ls-tree", "-z", *([] if paths else ["-r"]), commit, "--", *paths)
+        listed = self._git("ls-tree", "-z", *([] if paths else ["-r"]), commit, "--", *paths, fetches=True)
         rows = (line.partition("\t") for line in listed.split("\0") if line)
         return {path: (head.split()[0], head.split()[2]) for head, _, path in rows}
 
@@ -267,15 +262,12 @@ class Repository:
             if not self._try("cat-file", "-t", f"{commit}^{{commit}}"):
                 raise AuditError(f"{clean(self.address)}: commit {commit[:12]} no longer exists")
 
-    def _fetch(self, *words: str) -> None:
+    def _fetch(self, *words: str, depth: int = 0) -> None:
         # noop: git would otherwise offer the commit that it has, and the server would leave out the missing files
-        how = ("-c", "fetch.negotiationAlgorithm=noop") if not words[0].startswith("-") else ()
+        how = () if depth else ("-c", "fetch.negotiationAlgorithm=noop")
         options = [f"--filter={self._filter}", "--no-tags", "--force", "--no-write-fetch-head"]
-        depth = [word for word in words if word.startswith("--")]
-        self._ask(*how, "fetch", *options, *depth, "origin", *(word for word in words if word not in depth))
-
-    def _git(self, *words: str, seconds: float = _SECONDS, **environ: str) -> str:
-        return run_git(self._folder, *words, seconds=seconds, GIT_DIR=str(self._folder), **environ)
+        options += [f"--depth={depth}"] if depth else []
+        self._git(*how, "fetch", *options, "origin", *words, fetches=True)
 
     def _try(self, *words: str) -> str:
         """Run git without network access; return an empty string if it fails."""
@@ -283,22 +275,23 @@ class Repository:
             return clean(self._git(*words))
         return ""
 
-    def _ask(self, *words: str) -> str:
-        """Run git, and let it fetch missing objects unless offline."""
-        if self._offline:
-            return self._git(*words)
+    def _git(self, *words: str, fetches: bool = False) -> str:
+        """Run git in the clone; it may fetch missing objects if `fetches`, unless offline."""
+        if not fetches or self._offline:
+            return run_git(self._folder, *words, GIT_DIR=str(self._folder))
         settings = [
             f"remote.origin.url={self.address}", "remote.origin.promisor=true",
             f"remote.origin.partialclonefilter={self._filter}",
             *(_PASSWORD_FROM_ENVIRONMENT if any(self._login) else ()),
         ]  # fmt: skip
         options = [word for setting in settings for word in ("-c", setting)]
-        environ = dict(zip(("AUDIT_USER", "AUDIT_PASSWORD"), self._login, strict=True))
-        environ |= {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
         with self._lock:
             try:
-                seconds = min(_SECONDS, self._services.remaining())
-                return self._git(*options, *words, seconds=seconds, **environ)
+                return run_git(
+                    self._folder, *options, *words, seconds=min(_SECONDS, self._services.remaining()),
+                    GIT_DIR=str(self._folder), GIT_ALLOW_PROTOCOL="file:git:http:https:ssh",
+                    AUDIT_USER=self._login[0], AUDIT_PASSWORD=self._login[1],
+                )  # fmt: skip
             except AuditError as error:
                 host = urlsplit(self.address).hostname or "git"
                 raise AuditError(f"{host}: {error.message}", error.remedy) from error

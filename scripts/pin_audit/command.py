@@ -131,12 +131,9 @@ def make(options: AuditOptions, root: Path, *, progress: Tell = lambda _: None) 
 def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[SourceOutcome]:
     """Replace unread facts of a known release by committed ones, and mark sources read from local files."""
     audited = request.target
-    upstreams = any(
-        (package.name, package.repository, package.tag.format(version=audited.version))
-        == (audited.package, audited.repository, audited.tag)
-        for package in packages()
-    )
-    release = snapshots.load(audited.package, audited.version) if upstreams else None
+    tags = {(package.repository, package.tag.format(version=audited.version)) for package in packages()}
+    known = (audited.repository, audited.tag) in tags
+    release = snapshots.load(audited.package, audited.version) if known else None
     committed = (release, snapshots.load(snapshots.CHANNEL, ""))
     filled = []
     for outcome in outcomes:

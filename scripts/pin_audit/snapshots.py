@@ -110,13 +110,7 @@ def save(new: Snapshot, folder: Path = FOLDER) -> Path:
     for name in sorted(name for name in sources if sources[name].facts):
         lines = ",\n  ".join(map(text, sources[name].facts))
         blocks.append(f' {{"source": {text(name)}, "facts": [\n  {lines}\n ]}}')
-    head = {
-        "format": _FORMAT,
-        "format_version": _VERSION,
-        "package": new.package,
-        "version": new.version,
-        "made": new.made,
-    }
+    head = {name: getattr(new, name) for name in ("format", "format_version", "package", "version", "made")}
     fields = ",\n ".join(f"{text(key)}: {text(value)}" for key, value in head.items())
     path = _path(new.package, new.version, folder)
     try:

@@ -21,7 +21,6 @@ from pin_audit.bump_context import (
     BumpContext,
     Change,
     Release,
-    SourcedValue,
     change,
     find_sha256,
     place_of,
@@ -94,12 +93,11 @@ def collect(context: BumpContext) -> Bump:
 
 def _versions(context: BumpContext) -> Iterator[Change]:
     lines = context.values(context.key or "version", context.old.version)
-    new = SourcedValue(context.new.version, "--bump")
-    yield from context.set_value("version", lines, context.old.version, new)
+    yield from context.set_value("version", lines, context.old.version, context.new.version, "--bump")
     for line in context.recipe:
         if match := _BUILD.match(line.text):
-            first = SourcedValue("0", "a new version starts at build 0")
-            yield from context.set_value("build number", [line], match[1], first)
+            reason = "a new version starts at build 0"
+            yield from context.set_value("build number", [line], match[1], "0", reason)
 
 
 def _hashes(context: BumpContext) -> Iterator[Change]:
@@ -115,12 +113,12 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
             urls = [VARIABLE.sub(lambda word: values.get(word[1], word[1]), url) for url in urls]  # noqa: B023
             urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", package, url) for url in urls]
             urls = [url.replace(context.old.version, new) for url in urls]
-            sha256 = SourcedValue("", f"its address (line {address}) has no version that can be read")
+            sha256 = "", f"its address (line {address}) has no version that can be read"
             if any(new in url for url in urls):
                 sha256 = find_sha256(urls, context.request)
             for definition in context.definitions(line, match[1]):
                 if old := _SHA256.search(definition.text):
-                    yield from context.set_value("sha256", [definition], old[0], sha256)
+                    yield from context.set_value("sha256", [definition], old[0], *sha256)
             urls = []
         before = line.text
 
@@ -128,18 +126,15 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
 def _commits(context: BumpContext) -> Iterator[Change]:
     """Yield the commits that a recipe takes from git: upstream's own, and those of its submodules."""
     now = {fact.name: fact.commit for fact in context.new.all(Submodule)}
-    moved = {
-        fact.commit: SourcedValue(now.get(fact.name, ""), fact.name) for fact in context.old.all(Submodule)
-    }
-    moved[context.old.commit] = SourcedValue(context.new.commit, f"the tag of {context.new.version}")
+    moved = {fact.commit: (now.get(fact.name, ""), fact.name) for fact in context.old.all(Submodule)}
+    moved[context.old.commit] = context.new.commit, f"the tag of {context.new.version}"
     for line in context.recipe:
         if taken := _REVISION.match(line.text):
             for definition in context.definitions(line, taken[1]):
                 if commit := _COMMIT.search(definition.text):
-                    new = moved.get(commit[0], SourcedValue(""))
-                    reason = f"the commit of {context.new.version} was not read"
-                    new = new if new.value else SourcedValue("", reason)
-                    yield from context.set_value("commit", [definition], commit[0], new)
+                    new, source = moved.get(commit[0], ("", ""))
+                    source = source if new else f"the commit of {context.new.version} was not read"
+                    yield from context.set_value("commit", [definition], commit[0], new, source)
 
 
 def _requirements(context: BumpContext) -> Iterator[Change]:
@@ -194,7 +189,7 @@ def _compare(
         variable = _PINNED_VARIABLE.fullmatch(spec)
         if variable is not None:
             values = context.values(variable[1], old)
-            yield from context.set_value(row, values, old, SourcedValue(exact, source))
+            yield from context.set_value(row, values, old, exact, source)
         elif "{" not in spec:
             fits = Spec(spec).admits(exact) if pinned else within(Spec(spec), Spec(now.value))
             done |= {place} if fits else set()
@@ -233,7 +228,7 @@ def _pythons(context: BumpContext) -> Iterator[Change]:
     if new.value != was:
         lines = [line for line, spec in lines_of(context.recipe, "python") if spec == was]
         lines += context.values("torch_requires_python", was)
-        yield from context.set_value("Requires-Python", lines, was, SourcedValue(new.value, source))
+        yield from context.set_value("Requires-Python", lines, was, new.value, source)
     here: dict[str, Line] = {}
     for line in context.matrix:
         if line.key == "python" and provider_of(line) != "debian" and line.value:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,13 +26,6 @@ CERTAIN, PERSON = "certain", "for a person"
 _ASSET = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/([^/]+)/([^/?#]+)")
 VARIABLE = re.compile(r"\$?\{\{\s*(\w+)\s*\}\}")
 Kind = TypeVar("Kind", bound=Fact)
-
-
-class SourcedValue(NamedTuple):
-    """A value and its source; if the value is empty, the source has the reason."""
-
-    value: str
-    source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +65,8 @@ def place_of(where: Where) -> str:
     return ", ".join(filter(None, (where.file, at, where.inferred))) or where.url
 
 
-def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
-    """Return the published sha256 of a source archive, or why none is known; does not download the archive."""
+def find_sha256(urls: Sequence[str], request: AuditRequest) -> tuple[str, str]:
+    """Return the published sha256 of a source archive and its source, or ``""`` and why none is known."""
     version, services = request.target.version, request.services
     tarball, reason = TARBALLS.get(version), "no source publishes it"
     for url in urls:
@@ -82,7 +75,7 @@ def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
         try:
             if asset := _ASSET.fullmatch(url):
                 if tarball and asset[1] == "pytorch/pytorch" and name == f"pytorch-v{version}.tar.gz":
-                    return SourcedValue(*tarball)
+                    return tarball
                 address = f"https://api.github.com/repos/{asset[1]}/releases/tags/{asset[2]}"
                 answer = services.client.get(address).body
                 digests = {
@@ -90,17 +83,17 @@ def find_sha256(urls: Sequence[str], request: AuditRequest) -> SourcedValue:
                 }
                 if re.fullmatch(r"sha256:[0-9a-f]{64}", digests.get(asset[3], "")):
                     digest = digests[asset[3]].removeprefix("sha256:")
-                    return SourcedValue(digest, f"GitHub's digest of {asset[3]}")
+                    return digest, f"GitHub's digest of {asset[3]}"
             # a Python index has its archives below /packages/, or the recipe names the index's base
             elif project and re.search(r"/packages/|source_base", url):
                 for file in files_of(project, "pip", "", services)[0]:
                     if file.name.lower() == name.lower() and file.sha256:
-                        return SourcedValue(file.sha256, f"{file.name} on pip's index")
+                        return file.sha256, f"{file.name} on pip's index"
         except MegabuildError as error:
             reason = error.message
         except (msgspec.MsgspecError, KeyError, TypeError):
             reason = "api.github.com: the answer does not list the release's files"
-    return SourcedValue("", reason)
+    return "", reason
 
 
 class Change(Struct, frozen=True):
@@ -158,15 +151,20 @@ class BumpContext:
         lines = (*self.matrix, *self.recipe)
         return [other for other in lines if other.key == variable[1] or setting.match(other.text)]
 
-    def set_value(self, topic: str, lines: Iterable[Line], old: str, new: SourcedValue) -> Iterator[Change]:
-        """Yield a new value for lines. A person decides on rows of official wheels; Debian's rows do not change."""
+    def set_value(
+        self, topic: str, lines: Iterable[Line], old: str, new: str, source: str
+    ) -> Iterator[Change]:
+        """Yield a new value for lines; if it is empty, the source has the reason.
+
+        A person decides on rows of official wheels; Debian's rows do not change.
+        """
         for line in lines:
-            if provider_of(line) == "debian" or old == new.value:
+            if provider_of(line) == "debian" or old == new:
                 continue
-            if not new.value:
-                yield change(line, topic, PERSON, old, note=f"unknown: {new.source}")
+            if not new:
+                yield change(line, topic, PERSON, old, note=f"unknown: {source}")
             elif provider_of(line) == "wheel":
                 note = f"row of official wheels, whose CUDA is {cuda_of_wheel(self.new.all(Requirement)) or 'unknown'}"
-                yield change(line, topic, PERSON, old, new.value, new.source, note)
+                yield change(line, topic, PERSON, old, new, source, note)
             else:
-                yield change(line, topic, CERTAIN, old, new.value, new.source)
+                yield change(line, topic, CERTAIN, old, new, source)

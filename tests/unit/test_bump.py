@@ -280,10 +280,10 @@ def test_a_sha256_comes_from_the_page_that_publishes_the_archive(
     }
     monkeypatch.setattr(asked.services.client, "get", lambda url: Answer(url=url, body=pages[url]))
     released = "https://github.com/o/thing/releases/download/v1.2"
-    assert find_sha256([f"{released}/thing-1.2.tar.gz"], asked).value == digest
-    assert find_sha256([f"{released}/x.zip"], asked).value == ""
+    assert find_sha256([f"{released}/thing-1.2.tar.gz"], asked)[0] == digest
+    assert find_sha256([f"{released}/x.zip"], asked)[0] == ""
     with serving({"/simple/thing/": html({f"thing-1.2.tar.gz#sha256={other}": ""})}) as site:
         pip.text = f"global.index-url='{site.url}/simple/'\n"
         urls = ["https://index.example/packages/source/t/thing/thing-1.2.tar.gz"]
-        assert find_sha256(urls, asked).value == other
-        assert find_sha256(["https://example.org/thing-1.2.tar.gz"], asked).value == ""
+        assert find_sha256(urls, asked)[0] == other
+        assert find_sha256(["https://example.org/thing-1.2.tar.gz"], asked)[0] == ""

@@ -161,7 +161,7 @@ def _requirements(context: BumpContext) -> Iterator[Change]:
 
 def _by_row(release: Release) -> dict[str, Requirement]:
     facts = (fact for fact in release.all(Requirement) if not is_optional(fact))
-    return {names().by_distribution(fact.name): fact for fact in facts}
+    return {names().by_name(fact.name): fact for fact in facts}
 
 
 def lines_of(recipe: Iterable[Line], row: str) -> list[tuple[Line, str]]:

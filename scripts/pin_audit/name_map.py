@@ -57,28 +57,23 @@ class Names:
         document = YAML(typ="safe", pure=True).load(text)
         entries = ({"conda": [name], **fields, "name": name} for name, fields in document.items())
         self.entries = {entry["name"]: msgspec.convert(entry, Dependency) for entry in entries}
-        every = self.entries.values()
-        self._conda = {plain(name): entry.name for entry in every for name in (entry.name, *entry.conda)}
-        self._distributions = {plain(name): entry.name for entry in every for name in entry.distributions}
-        self._ci = {plain(name): entry.name for entry in every for name in entry.ci}
+        self._rows = {
+            plain(name): entry.name
+            for entry in self.entries.values()
+            for name in (entry.name, *entry.conda, *entry.distributions, *entry.ci)
+        }
 
     def entry(self, row: str) -> Dependency:
         """Return the entry of a row; that of a conda package of the same name if the file has none."""
         return self.entries.get(row) or Dependency(name=row, conda=(row,))
 
-    def by_conda(self, name: str) -> str:
-        """Return the row of a conda package or of a key of conda_build_config.yaml."""
-        return self._conda.get(plain(name), name)
+    def by_name(self, name: str) -> str:
+        """Return the row of a conda package, a key of conda_build_config.yaml, a distribution or a name of ci_rules.py.
 
-    def by_distribution(self, name: str) -> str:
-        """Return the row of a distribution; NVIDIA's suffix ``-cu12`` is ignored."""
+        NVIDIA's suffix ``-cu12`` is ignored.
+        """
         word = plain(name)
-        short = re.sub(r"_cu\d+$", "", word)
-        return self._distributions.get(word) or self._distributions.get(short) or self.by_conda(name)
-
-    def by_ci(self, name: str) -> str:
-        """Return the row of a package of ci_rules.py."""
-        return self._ci.get(plain(name)) or self.by_conda(name)
+        return self._rows.get(word) or self._rows.get(re.sub(r"_cu\d+$", "", word), name)
 
     def by_key(self, key: str, platforms: Iterable[str]) -> tuple[str, ...]:
         """Return the rows whose version a key of conda_build_config.yaml sets, on any of `platforms` (empty: all)."""
@@ -101,7 +96,7 @@ class Names:
 
         `recipe`: the names that the recipe requires. `submodules`: include packages that any project may vendor.
         """
-        rows = {self.by_conda(name) for name in recipe}
+        rows = {self.by_name(name) for name in recipe}
         rows |= {
             entry.name
             for entry in self.entries.values()

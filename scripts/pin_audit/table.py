@@ -10,12 +10,10 @@ from pin_audit.facts import (
     UPSTREAM,
     AnyFact,
     AuditTarget,
-    CiPin,
     GlobalPin,
     Newest,
     RecipeCommit,
     RecipePin,
-    Requirement,
     SourceOutcome,
     Submodule,
     TagCommit,
@@ -118,13 +116,13 @@ def _assign(facts: Sequence[AnyFact], target: AuditTarget, names: Names) -> dict
     spellings: dict[str, str] = {}  # the wheel says prometheus-client, the recipe prometheus_client
     for fact in sorted(facts, key=lambda fact: not isinstance(fact, RecipePin)):
         if isinstance(fact, (*UPSTREAM, RecipePin)) and not excludes(fact):
-            row = _row_of(fact, names)
+            row = names.by_submodule(fact.name) if isinstance(fact, Submodule) else names.by_name(fact.name)
             drafts.setdefault(spellings.setdefault(plain(row), row), []).append(fact)
     for row, fact in _assign_commits(facts, target, names):
         drafts.setdefault(row, []).append(fact)
     for fact in facts:  # packages that neither upstream nor the recipe names get no row
         if isinstance(fact, (GlobalPin, Newest)) or excludes(fact):
-            row = _row_of(fact, names)
+            row = names.by_name(fact.name)
             rows = {spellings.get(plain(row), row), *names.by_key(fact.name, fact.holds.platforms)}
             for row in rows & drafts.keys():
                 drafts[row].append(fact)
@@ -154,18 +152,10 @@ def _assign_commits(facts: Sequence[AnyFact], target: AuditTarget, names: Names)
         elif rows := sorted(row for address, row in vendored if address == repository):
             assigned += [(row, fact) for row in rows]
         elif fact.recipe == target.package:
-            assigned.append((names.by_conda(fact.name), fact))
+            assigned.append((names.by_name(fact.name), fact))
     if any(row == target.package for row, _ in assigned):
         assigned += [(target.package, fact) for fact in facts if isinstance(fact, TagCommit)]
     return assigned
-
-
-def _row_of(fact: AnyFact, names: Names) -> str:
-    if isinstance(fact, Submodule):
-        return names.by_submodule(fact.name)
-    if isinstance(fact, Requirement):
-        return names.by_distribution(fact.name)
-    return names.by_ci(fact.name) if isinstance(fact, CiPin) else names.by_conda(fact.name)
 
 
 def _find_use(entry: Dependency, facts: Sequence[AnyFact], *, compiles: bool) -> str:

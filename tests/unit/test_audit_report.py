@@ -163,8 +163,8 @@ def test_help_names_the_statuses(call: Callable[..., int], capsys: pytest.Captur
 
 def test_names_of_the_mapping() -> None:
     known = names()
-    assert known.by_distribution("nvidia-cudnn-cu13") == "cudnn"
-    assert known.by_conda("typing-extensions") == known.by_conda("typing_extensions")
+    assert known.by_name("nvidia-cudnn-cu13") == "cudnn"
+    assert known.by_name("typing-extensions") == known.by_name("typing_extensions")
     assert known.by_submodule("third_party/nccl/nccl") == "nccl"
     every = [plain(name) for entry in known.entries.values() for name in {entry.name, *entry.conda}]
     assert len(every) == len({*every})

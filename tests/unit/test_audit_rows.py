@@ -136,7 +136,7 @@ def test_what_has_a_row_of_its_own() -> None:
     assert [one.name for one in table.rows] == ["cuda-version"]
     table = audit(asks("libmagma", "<0.0a0", sections=("constraint",)), asks("libmagma-devel", "2.10.0.*"))
     assert [(one.name, one.verdict.status) for one in table.rows] == [("magma", UNPINNED)]
-    assert (names().by_ci("protobuf"), names().by_submodule("third_party/protobuf")) == (
+    assert (names().by_name("protobuf"), names().by_submodule("third_party/protobuf")) == (
         "protobuf",
         "libprotobuf",
     )

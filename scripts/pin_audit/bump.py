@@ -74,7 +74,7 @@ class Bump(Struct, frozen=True, kw_only=True):
 def collect(context: BumpContext) -> Bump:
     """Return all changes for the new version."""
     old, new = context.old, context.new
-    steps = (_versions, _hashes, _commits, _requirements, _pythons, _cuda, _patches, _submodules, _generated)
+    steps = (_versions, _hashes, _commits, _requirements, _pythons, _cuda, _patches, _generated)
     changes = [change for step in steps for change in step(context)]
     return Bump(
         package=context.request.target.package,
@@ -266,21 +266,6 @@ def _patches(context: BumpContext) -> Iterator[Change]:
         first = next(iter(lines.values()))
         note = f"check that they apply: {', '.join(lines)}"
         yield change(first, "patches", PERSON, f"{len(lines)} patches", note=note)
-
-
-def _submodules(context: BumpContext) -> Iterator[Change]:
-    """Yield the submodules that moved; those known from one release only are skipped."""
-    was, now = (
-        {fact.name: fact for fact in release.all(Submodule)} for release in (context.old, context.new)
-    )
-    moved = [
-        f"{name} {was[name].text} -> {now[name].text}"
-        for name in sorted(was.keys() & now.keys())
-        if was[name].commit != now[name].commit
-    ]
-    if moved:
-        recipe = Line(context.recipe[0].file, 0, "")
-        yield change(recipe, "submodules", PERSON, f"{len(moved)} moved", "", "", "; ".join(moved))
 
 
 def _generated(context: BumpContext) -> Iterator[Change]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Sequence
@@ -121,7 +122,6 @@ def _clone(extension: Extension, version: str, target: Path, lacking: str, *, on
     timeout = _ASK_SECONDS if only_try else _CLONE_SECONDS
     done = run([git, "-c", "advice.detachedHead=false", *words], timeout=timeout, environ=environ)
     if done.returncode != 0:
-        errors = [line for line in done.stderr.splitlines() if line.startswith(("fatal: ", "error: "))]
-        last = (errors or done.stderr.splitlines() or ["git printed no error"])[-1]
-        raise ProviderError(f"{lacking}: {last.removeprefix('fatal: ')}", remedy)
+        errors = re.findall(r"^(?:fatal|error): (.*)", done.stderr, re.MULTILINE)
+        raise ProviderError(f"{lacking}: {(errors or ['git failed, or took too long'])[-1]}", remedy)
     return target

@@ -60,13 +60,7 @@ def install_result(
         "prefix": str(environment.prefix),
         **to_dict(environment, "python platform torch_version cuda_version tag devices"),
     }
-    heads = (
-        "extension",
-        "version",
-        "from",
-        "CPU time" if only_plan else "time",
-        "" if only_plan else "result",
-    )
+    heads = ("extension", "version", "from", *(("CPU time", "") if only_plan else ("time", "result")))
     return Result(
         format="install-pyg",
         format_version=2,

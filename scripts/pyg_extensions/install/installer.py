@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from groundwork import files
-from groundwork.errors import BuildError, IntegrityError, MegabuildError, ProviderError, UsageError
+from groundwork.errors import BuildError, IntegrityError, ProviderError, UsageError
 from groundwork.progress import Phases, title
 from groundwork.text import counted
 from groundwork.wheel_file import why_broken
@@ -52,10 +52,8 @@ def install(requests: Sequence[Installation], options: InstallOptions) -> None:
     # two pips at once remove each other's files; the environment's lock is in the cache, by its path
     prefix = options.environment.prefix.resolve()
     name = hashlib.sha256(os.fsencode(prefix)).hexdigest()[:16]
-    lock, busy = (
-        options.cache / "in-use" / f"install-pyg-{name}.lock",
-        f"{prefix}: another process installs into it",
-    )
+    lock = options.cache / "in-use" / f"install-pyg-{name}.lock"
+    busy = f"{prefix}: another process installs into it"
     with files.scratch(options.cache / "install-pyg") as folder, files.sole_user(lock, busy):
         installer = _Installer(options, folder, only_plan=False)
         installer.choose_all(requests)
@@ -78,8 +76,8 @@ class _Installer:
             objects=options.cache / "ccache",
         )
         self._logs = options.logs if only_plan else log_folder(options.logs, options.cache)
-        #: the fault of the compilers, by architectures
-        self._compilers: dict[tuple[str, ...], MegabuildError | None] = {}
+        #: architectures for which the compilers work
+        self._tested: set[tuple[str, ...]] = set()
         #: sources and environment variables, by extension
         self._ready: dict[str, tuple[Path, dict[str, str]]] = {}
 
@@ -186,15 +184,10 @@ class _Installer:
         work = self._folder / request.name
         work.mkdir()
         environ = self._builder.environ(work, archs)
-        if archs not in self._compilers:
+        if archs not in self._tested:
             self._report("testing the compilers")
-            self._compilers[archs] = None
-            try:
-                self._builder.check(environ, archs)
-            except MegabuildError as error:
-                self._compilers[archs] = error
-        if problem := self._compilers[archs]:
-            raise problem
+            self._builder.check(environ, archs)
+            self._tested.add(archs)
         self._builder.prepare(request.extension, self._pip, only_try=self._only_plan)
         source = unpack_sources(
             request.extension,

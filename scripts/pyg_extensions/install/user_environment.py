@@ -171,9 +171,8 @@ def _query(python: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError) as error:
-        runs = done.returncode and _run(python, "-c", "", what=str(python)).returncode == 0
-        state = "`import torch` ends the interpreter" if runs else "the interpreter does not run"
-        raise PreflightError(f"{python}: {state}: {_last_line(done)}", _OTHER) from error
+        reason = f"{python}: it does not run, or `import torch` ends it: {_last_line(done)}"
+        raise PreflightError(reason, _OTHER) from error
     return facts
 
 

@@ -120,7 +120,6 @@ def test_the_closing_table_fits_80_columns_comes_last_and_names_the_failed_packa
     assert any(
         "pytorch 2.13.0 py3.12" in line and "0123456789ab" in line and "10:02 h" in line for line in lines
     )
-    assert ["3.12", "163", "0"] in [re.findall(r"[\d.]+", line) for line in lines]
     failed = list(a_summary(ok=False, error="the linker gave up").result().lines)
     assert any("✗ failed" in line for line in failed)
     assert "✗ the linker gave up" in failed

@@ -27,8 +27,8 @@ def test_units_are_kept_apart_and_their_code_by_kind_and_letter() -> None:
         + fatbin(entry(MACHINE_CODE, 80), entry(PTX, 80))
     )
     assert [(unit.sm, unit.ptx) for unit in found] == [
-        ({"sm_90a", "sm_100f"}, frozenset()),
-        ({"sm_80"}, {"compute_80"}),
+        (frozenset({"sm_90a", "sm_100f"}), frozenset()),
+        (frozenset({"sm_80"}), frozenset({"compute_80"})),
     ]
 
 

@@ -33,13 +33,13 @@ class _Filler:
     def __call__(self, prefix: Path) -> None:
         self.calls += 1
         (prefix / "share").mkdir()
-        (prefix / "share" / "file").write_text("/old.d/bin /older/bin")
+        (prefix / "share" / "file").write_text("/it's [old] & $1.d/bin /older/bin")
 
 
 def _package(fill: _Filler) -> LocalPackage:
     return LocalPackage(
         name="thing", version="1.0", platform="linux-64", inputs={"source": "a"},
-        run_exports={"strong": ("thing >=1",)}, relocate="/old.d", fill=fill,
+        run_exports={"strong": ("thing >=1",)}, relocate="/it's [old] & $1.d", fill=fill,
     )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def test_files_are_dated_alike_whenever_they_were_packed_and_name_their_prefix(t
         named, kept = packed.read().split()
         assert (member.name, member.mtime) == ("share/file", 1_000_000_000)
         assert named.endswith(b"/bin")
-        assert (b"/old.d" in named, kept) == (False, b"/older/bin")
+        assert (b"/it's [old] & $1.d" in named, kept) == (False, b"/older/bin")
 
 
 def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Path) -> None:

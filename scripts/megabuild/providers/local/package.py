@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,11 +31,11 @@ _TIMEOUT = 3600.0  # seconds, enough for the largest package
 
 _SCRIPT = """\
 set -eu
-if [ -n '{relocate}' ]; then
-  grep -rIlZF '{relocate}' '{staged}' | xargs -0 -r sed -i "s|{pattern}|$PREFIX|g"
+if [ -n {relocate} ]; then
+  grep -rIlZF -e {relocate} {staged} | xargs -0 -r sed -i {pattern}"$PREFIX|g"
 fi
 mkdir -p "$PREFIX"
-find '{staged}' -mindepth 1 -maxdepth 1 -exec mv -t "$PREFIX" {{}} +
+find {staged} -mindepth 1 -maxdepth 1 -exec mv -t "$PREFIX" {{}} +
 """
 
 
@@ -112,8 +114,9 @@ def build(package: LocalPackage, work: Path) -> Path:
     staged, output = work / "staged", work / "output"
     staged.mkdir(parents=True)
     package.fill(staged)
-    pattern = package.relocate.replace(".", r"\.")
-    script = _SCRIPT.format(staged=staged, relocate=package.relocate, pattern=pattern)
+    pattern = "s|" + re.sub(r"[].*^$|\\[]", r"\\\g<0>", package.relocate) + "|"
+    words = {"staged": str(staged), "relocate": package.relocate, "pattern": pattern}
+    script = _SCRIPT.format(**{name: shlex.quote(word) for name, word in words.items()})
     recipe = work / "recipe.json"  # JSON is YAML, too
     files = (path for path in sorted(staged.rglob("*")) if path.is_file() and not path.is_symlink())
     relinked = [str(path.relative_to(staged)) for path in files if has_rpath(path)] if package.relink else []

@@ -137,7 +137,8 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
                 screen.follow(status)
                 summary = session.execute(plan, status)
         except MegabuildError:
-            print_lines(["", *table(("package", "state"), [*status.record.packages.items()])], console.file)
+            if states := list(status.record.packages.items()):
+                print_lines(["", *table(("package", "state"), states)], console.file)
             raise
         finally:
             invocation.log = Path(status.record.log) if status.record.log else None

@@ -27,22 +27,17 @@ def out(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / "out")
 
 
-def test_an_index_names_exactly_the_packages_in_the_folder(out: Path) -> None:
+def test_an_index_names_exactly_the_packages_and_changes_only_the_modes_of_a_channel(out: Path) -> None:
     (out / "linux-64" / "torch-1-0.conda").unlink()
+    (out / "linux-64" / "torch-1-1.conda").chmod(0o600)
     make_package(out / "linux-64", "pyg", "2", "0")
-    channel_folder.index(out, "linux-64")
-    repodata = json.loads((out / "linux-64" / "repodata.json").read_text())
-    assert sorted(repodata["packages.conda"]) == ["pyg-2-0.conda", "torch-1-1.conda"]
-
-
-def test_an_index_changes_only_the_modes_of_a_channel(out: Path) -> None:
     program = write(out / "build_cache" / "staging_x" / "prefix" / "bin" / "program", "")
     program.chmod(0o750)
-    (out / "linux-64" / "torch-1-0.conda").chmod(0o600)
     channel_folder.index(out, "linux-64")
-    assert program.stat().st_mode & 0o777 == 0o750
-    assert (out / "linux-64" / "torch-1-0.conda").stat().st_mode & 0o777 == 0o644
-    assert (out / "linux-64" / "repodata.json").stat().st_mode & 0o777 == 0o644
+    index = out / "linux-64" / "repodata.json"
+    assert sorted(json.loads(index.read_text())["packages.conda"]) == ["pyg-2-0.conda", "torch-1-1.conda"]
+    files = (program, out / "linux-64" / "torch-1-1.conda", index)
+    assert [path.stat().st_mode & 0o777 for path in files] == [0o750, 0o644, 0o644]
 
 
 def test_a_staging_without_its_metadata_goes_and_a_whole_one_stays(out: Path) -> None:

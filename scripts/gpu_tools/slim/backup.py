@@ -99,7 +99,7 @@ class Backup:
         return Restored(count=len(restorable), left=tuple(left), gone=tuple(sorted(gone)))
 
     def commit(self, plan: SlimPlan) -> None:
-        """Replace and remove the plan's files; restore all of them on failure.
+        """Replace and remove the plan's files; after a failure, :meth:`put_back` restores them.
 
         Raises PreflightError: The file system has no hard links.
         """
@@ -130,10 +130,7 @@ class Backup:
                     with suppress(OSError):  # not empty
                         (self._root / path).rmdir()
                     path = os.path.dirname(path)
-        except BaseException as error:
-            self.put_back()
-            if not isinstance(error, PermissionError):
-                raise
+        except PermissionError as error:
             raise PreflightError(
                 f"{error.filename}: cannot link or move the original: {error.strerror}",
                 "copy the environment to a file system with hard links, then slim the copy",

@@ -94,8 +94,8 @@ def apply(
             if check:
                 check.before(steps.contents, steps.gone)
             note(f"replacing {counted(len(steps.new), 'file')} and removing {len(steps.gone)}")
-            backup.commit(steps)
             try:
+                backup.commit(steps)
                 if check:
                     check.after()
             except BaseException:

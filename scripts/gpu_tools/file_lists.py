@@ -34,7 +34,7 @@ class FileList:
     owner: str  #: The package's name in canonical form.
     version: str
     files: tuple[str, ...]  #: Paths in the environment or package; some may not exist.
-    requires: tuple[str, ...]  #: Requirements, as written in the metadata.
+    requires: tuple[str, ...]  #: Requirements, as written in the metadata; conda's names only.
 
     @property
     def is_condas(self) -> bool:
@@ -90,7 +90,7 @@ def read_list(root: Path, file: Path) -> FileList:
                 owner=canonicalize_name(about["name"]),
                 version=str(about["version"]),
                 files=(*map(str, files), path),
-                requires=tuple(map(str, about.get("depends") or ())),
+                requires=tuple(str(spec).split()[0] for spec in about.get("depends") or ()),
             )
         except (LookupError, TypeError, AttributeError) as error:
             raise _unreadable(file, error) from error

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 
 from gpu_tools.contents import BACKUP, Contents, scan
-from gpu_tools.file_lists import FileList
 from gpu_tools.site_packages import find_site_packages
 from gpu_tools.sizes.inside import read_parts
 from gpu_tools.sizes.tree import (
@@ -37,7 +35,10 @@ def measure_environment(prefix: Path) -> Sizes:
     lists = [listed for listed in contents.lists if listed.is_condas or listed.path not in of_conda]
     installed = {listed.owner: listed for listed in reversed(lists)}  # pip's lists come first and win
     files = _read_files(contents, remarks)
-    requirers = _find_requirers(installed, prefix)
+    pythons = [site.python.rstrip("t") for site in find_site_packages(prefix)]
+    python = pythons[0] if pythons else f"3.{sys.version_info.minor}"
+    requires = {name: listed.requires for name, listed in installed.items()}
+    requirers = find_requirers(installed, requires, python)
     packages = [
         Package(
             name=name,
@@ -79,15 +80,3 @@ def _read_files(contents: Contents, remarks: list[str]) -> dict[str, dict[str, P
     if unread:
         remarks.append(f"{counted(len(unread), 'unreadable file')}: {unread[0]}")
     return files
-
-
-def _find_requirers(installed: Mapping[str, FileList], prefix: Path) -> dict[str, set[str]]:
-    pythons = [site.python.rstrip("t") for site in find_site_packages(prefix)]
-    python = pythons[0] if pythons else f"3.{sys.version_info.minor}"
-
-    of_pip = {name: listed.requires for name, listed in installed.items() if not listed.is_condas}
-    requirers = find_requirers(installed, of_pip, python)
-    for listed in installed.values():
-        for name in listed.required_names if listed.is_condas else ():
-            requirers.setdefault(name, set()).add(listed.owner)
-    return requirers

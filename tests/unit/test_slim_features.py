@@ -198,9 +198,9 @@ def test_a_plan_says_what_there_is_for_each_gpu(
     assert call(invocation, "slim", str(gpus), "--arch-list", "8.6,9.0,6.1", "--json") == 0
     first, second = f"{SITE}/two/first.so", f"{SITE}/two/second.so"
     assert json.loads(capsys.readouterr().out)["gpu_code"] == {
-        "sm_86": {"own": [first, second], "ptx": [], "none": []},
-        "sm_90": {"own": [], "ptx": [first], "none": [second]},
-        "sm_61": {"own": [], "ptx": [], "none": [first, second]},
+        "sm_86": {"native": [first, second], "PTX-only": [], "missing": []},
+        "sm_90": {"native": [], "PTX-only": [first], "missing": [second]},
+        "sm_61": {"native": [], "PTX-only": [], "missing": [first, second]},
     }
 
 

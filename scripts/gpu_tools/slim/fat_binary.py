@@ -71,12 +71,6 @@ def find_needed(members: Sequence[Member], gpus: Iterable[str]) -> frozenset[int
     return frozenset(needed)
 
 
-def _runs(member: Member, gpu: str) -> bool:
-    if member.kind == PTX:
-        return cuda_archs.runs_on(gpu, [], [member.name]) != "missing"
-    return cuda_archs.runs_on(gpu, [member.name], []) == "native"
-
-
 def _find_desktop_code(members: Sequence[Member], gpu: int) -> set[int]:
     """Return the positions of desktop GPUs' code for a Jetson or Drive GPU: some drivers run it on them."""
     return {
@@ -88,11 +82,11 @@ def _find_desktop_code(members: Sequence[Member], gpu: int) -> set[int]:
 
 def _find_highest(members: Sequence[Member], kind: int, gpu: str) -> set[int]:
     """Return the positions of the entries of a kind with the highest number that a GPU runs."""
-    runnable = {
-        position: number(member.name)
-        for position, member in enumerate(members)
-        if member.kind == kind and _runs(member, gpu)
-    }
+    runnable = {}
+    for position, member in enumerate(members):
+        codes = ([member.name], []) if kind == MACHINE_CODE else ([], [member.name])
+        if member.kind == kind and cuda_archs.code_for(gpu, *codes):
+            runnable[position] = number(member.name)
     highest = max(runnable.values(), default=0)
     return {position for position, value in runnable.items() if value == highest}
 

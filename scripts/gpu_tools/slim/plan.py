@@ -44,14 +44,11 @@ class SlimPlan:
     rows: tuple[Saving, ...]  #: Steps that save bytes or remove files.
     gone: frozenset[str]  #: Paths of files to remove.
     left_alone: Mapping[str, str]  #: Libraries that cannot be slimmed, with the reason.
-    #: Per requested GPU (``sm_120``), the libraries with machine code for it (``own``), with PTX only (``ptx``), and
-    #: with code for other GPUs only (``none``).
+    #: Per requested GPU (``sm_120``), the libraries with GPU code by the answer of :func:`cuda_archs.runs_on`.
     gpu_code: Mapping[str, Mapping[str, list[str]]]
     #: Skipped steps, by name, with the feature or the packages that need the files.
     spared: Mapping[str, str]
-    lost_for: Mapping[
-        str, tuple[str, ...]
-    ]  #: By step: packages that use the removed files, but work without.
+    lost_for: Mapping[str, list[str]]  #: By step: packages that use the removed files, but work without.
     unknown: tuple[str, ...]  #: GPU packages whose needs at run time are unknown.
     #: New files by the paths of the libraries and lists that they replace; empty if none were written.
     new: Mapping[str, Path]
@@ -100,8 +97,7 @@ class SlimPlan:
                 for row in self.rows
             ],
             **self.features,
-            "lost_for": {step: list(packages) for step, packages in self.lost_for.items()},
-            **to_dict(self, "spared unknown gpu_code left_alone"),
+            **to_dict(self, "lost_for spared unknown gpu_code left_alone"),
             "links": len(self.contents.outside),
         }
 
@@ -130,7 +126,6 @@ def make_plan(contents: Contents, request: SlimRequest, note: Notes, into: Path 
     for step in steps:
         if saved := parts.get(step.name):
             rows.append(Saving(step=step, saves=sum(saved), files=sum(map(bool, saved))))
-    lost_for = {row.step.name: (*sorted(users.get(row.step.name, {})),) for row in rows}
     with_code = {contents.owners[path] for path, slimmed in libraries.items() if slimmed.code}
     return SlimPlan(
         contents=contents,
@@ -140,7 +135,7 @@ def make_plan(contents: Contents, request: SlimRequest, note: Notes, into: Path 
         left_alone={path: slimmed.trouble for path, slimmed in libraries.items() if slimmed.trouble},
         gpu_code=gpu_code,
         spared=spared,
-        lost_for={step: packages for step, packages in lost_for.items() if packages},
+        lost_for={row.step.name: sorted(users[row.step.name]) for row in rows if users.get(row.step.name)},
         unknown=find_unknown(contents, with_code),
         new={}
         if into is None
@@ -149,20 +144,19 @@ def make_plan(contents: Contents, request: SlimRequest, note: Notes, into: Path 
 
 
 def _sort_by_code(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> dict[str, list[str]]:
-    paths: dict[str, list[str]] = {"own": [], "ptx": [], "none": []}
+    paths: dict[str, list[str]] = {"native": [], "PTX-only": [], "missing": []}
     for path, library in libraries.items():
         if library.code:
             sm, ptx = (
                 [name for name in library.code if name.startswith(kind)] for kind in ("sm_", "compute_")
             )
-            runs = cuda_archs.runs_on(gpu, sm, ptx)
-            paths["own" if runs == "native" else "ptx" if runs == "PTX-only" else "none"].append(path)
+            paths[cuda_archs.runs_on(gpu, sm, ptx)].append(path)
     return paths
 
 
 def lacks_all_code(libraries: Mapping[str, list[str]]) -> bool:
     """Return whether all libraries with GPU code have code for other GPUs only."""
-    return bool(libraries["none"]) and not (libraries["own"] or libraries["ptx"])
+    return bool(libraries["missing"]) and not (libraries["native"] or libraries["PTX-only"])
 
 
 def _refuse_without_code(contents: Contents, gpu_code: Mapping[str, Mapping[str, list[str]]]) -> None:
@@ -170,7 +164,7 @@ def _refuse_without_code(contents: Contents, gpu_code: Mapping[str, Mapping[str,
         if lacks_all_code(libraries):
             raise UsageError(
                 f"{contents.name}: no library has code for GPU {cuda_archs.number(gpu) / 10:.1f}, only for other GPUs "
-                f"({counted(len(libraries['none']), 'file')})",
+                f"({counted(len(libraries['missing']), 'file')})",
                 "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv lists your GPUs), or omit it",
             )
 

@@ -67,7 +67,7 @@ def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
             "GPU code is kept; to remove code for other GPUs, pass --arch-list 12.0 or --arch-list native"
         )
     for gpu, libraries in plan.gpu_code.items():
-        own, ptx, none = (libraries[kind] for kind in ("own", "ptx", "none"))
+        own, ptx, none = (libraries[kind] for kind in ("native", "PTX-only", "missing"))
         line = f"GPU {int(gpu.removeprefix('sm_')) / 10:.1f}:"
         if lacks_all_code(libraries):
             yield from wrapped(f"{Sign.warning} {line} no library has code for it; --apply would fail")

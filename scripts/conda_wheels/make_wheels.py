@@ -28,7 +28,7 @@ _FORMAT = "4"
 #: This machine's glibc may be older than the packages need: no program of the environment with their libraries is run.
 _NEWER_GLIBC = "2.99"
 #: Libraries that a process has loaded once it has imported PyTorch; wheels of extensions do not vendor them.
-_PYTORCHS = ("libtorch*", "libc10*", "libcaffe2*", "libshm*", *nvidia.LIBRARIES, wheel_tree.OPENMP)
+_PYTORCHS = ("libtorch*", "libc10*", "libcaffe2*", "libshm*", wheel_tree.OPENMP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +59,8 @@ def make(request: Request, report: Notes) -> WheelIndex:
     with files.sole_user(folder / ".lock", busy), files.scratch(folder) as work:
         indexed = simple_index.read(folder)
         published_hashes = {record.sha256 for record in published.records(channel).values()}
-        wheels = {
-            entry: folder / simple_index.SIMPLE / entry.place
-            for entry in indexed
-            if entry.package in published_hashes
-        }
+        kept = [entry for entry in indexed if entry.package in published_hashes]
+        wheels = {entry: folder / simple_index.SIMPLE / entry.place for entry in kept}
         results: list[WheelResult] = []
         for number, package in enumerate(packages):
             root = _root(request, package)
@@ -108,13 +105,8 @@ def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _WheelSources:
-    """The contents of a wheel: files, by paths below ``prefix``, and licence texts."""
-
-    prefix: Path
-    paths: Sequence[str]
-    texts: Mapping[str, Path]
+#: The contents of a wheel: a folder, paths of files in it, and licence texts.
+_Contents = tuple[Path, Sequence[str], Mapping[str, Path]]
 
 
 @dataclass(frozen=True)
@@ -129,41 +121,41 @@ class _WheelBuild:
     report: Notes
 
     def wheel(self) -> Path:
-        package, date, laid_out = self.built, self.request.date, self.folder / "tree"
+        package, date, laid_out, root = self.built, self.request.date, self.folder / "tree", self.root
         laid_out.mkdir(parents=True)
         self._report("laying out")
         is_torch = package.project == TORCH
-        installed = self._environment() if is_torch else self._package()
-        wheel_tree.lay_out(installed.prefix, installed.paths, laid_out)
+        prefix, paths, texts = self._environment() if is_torch else self._package()
+        wheel_tree.lay_out(prefix, paths, laid_out)
+        wheel_tree.add_licences(laid_out, texts)
+        requires, folders, records = list[str](), list[str](), licences.installed(prefix)
+        libraries, without = None, [*nvidia.LIBRARIES]
         if is_torch:
-            wheel_tree.add_headers(installed.prefix, laid_out)
-        wheel_tree.add_licences(laid_out, installed.texts)
-        needed = wheel_tree.needed(laid_out)
-        records = licences.installed(installed.prefix) if is_torch else {}
-        gpu = nvidia.NvidiaWheels()
-        if is_torch and package.cuda:
-            gpu = nvidia.required(needed, package.cuda, records)
-        wheel_tree.link(laid_out, gpu.folders)
-        without: tuple[str, ...] = nvidia.LIBRARIES if is_torch else _PYTORCHS
-        openmp = installed.prefix / "lib" / wheel_tree.OPENMP
-        if is_torch and wheel_tree.OPENMP in needed and openmp.is_file():
-            shutil.copy(openmp, laid_out / wheel_tree.LIBRARIES)
-            without = (*without, wheel_tree.OPENMP)
-        wheel_file.name_version(laid_out, package.wheel_version, (*package.requires, *gpu.requires))
+            wheel_tree.add_headers(prefix, laid_out)
+            needed = wheel_tree.needed(laid_out)
+            if package.cuda:
+                requires, folders = nvidia.required(needed, package.cuda, records)
+            libraries = [prefix / "lib", *([root.libraries] if root else [])]
+            openmp = prefix / "lib" / wheel_tree.OPENMP
+            if wheel_tree.OPENMP in needed and openmp.is_file():
+                shutil.copy(openmp, laid_out / wheel_tree.LIBRARIES)
+                without.append(wheel_tree.OPENMP)
+        else:
+            without += _PYTORCHS
+        wheel_tree.link(laid_out, folders)
+        wheel_file.name_version(laid_out, package.wheel_version, (*package.requires, *requires))
         name = wheel_tree.tag(laid_out, package.path.parent.name)
         plain = wheel_file.pack(laid_out, self.folder / name, date, compressed=False)
         self._report("vendoring libraries")
-        root = self.root
-        libraries = [installed.prefix / "lib", *([root.libraries] if root else [])] if is_torch else None
         repaired = tools.auditwheel(plain, self.folder, libraries=libraries, without=without, date=date)
         plain.unlink()
         shutil.rmtree(laid_out)
         wheel_file.unpack(repaired, laid_out)
         if is_torch:
-            wheel_tree.set_vendored_rpaths(laid_out, gpu.folders)
+            wheel_tree.set_vendored_rpaths(laid_out, folders)
             texts = licences.of_vendored(laid_out, records, root.path if root else None)
             wheel_tree.add_licences(laid_out, texts)
-        shutil.rmtree(installed.prefix)
+        shutil.rmtree(prefix)
         self._report("packing")
         return wheel_file.pack(laid_out, self.folder / repaired.name, date)
 
@@ -171,7 +163,7 @@ class _WheelBuild:
         python = f" for Python {self.built.python}" if self.built.python else ""
         self.report(f"{self.built.project} {self.built.wheel_version}{python}: {step}")
 
-    def _environment(self) -> _WheelSources:
+    def _environment(self) -> _Contents:
         """Install PyTorch with its dependencies, which have the libraries that it links to."""
         folder = self.folder / "environment"
         solution = environments.solve(
@@ -183,14 +175,12 @@ class _WheelBuild:
         environments.create(folder, solution, cache=self.request.cache, report=self.report)
         records = licences.installed(folder)
         names = ("libtorch", "pytorch", *sorted(records.keys() & {"pybind11", "sleef"}))
-        texts = licences.of_records(records, names)
-        return _WheelSources(prefix=folder, paths=records["pytorch"]["files"], texts=texts)
+        return folder, records["pytorch"]["files"], licences.of_records(records, names)
 
-    def _package(self) -> _WheelSources:
+    def _package(self) -> _Contents:
         """Unpack an extension, which links only to PyTorch."""
         folder = self.folder / "package"
         with explain_damage(self.built.path):
             extract(self.built.path, folder)
         paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
-        texts = licences.of_package(self.built.project, folder)
-        return _WheelSources(prefix=folder, paths=paths, texts=texts)
+        return folder, paths, licences.of_package(self.built.project, folder)

@@ -7,7 +7,6 @@ Upstream's wheels do the same: METADATA requires NVIDIA's wheels of one CUDA rel
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from conda_wheels.licences import CondaRecord
@@ -44,17 +43,12 @@ _SEPARATE = {
 _DRIVER = frozenset({"libcuda", "libnvidia-ml"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class NvidiaWheels:
-    """The wheels of NVIDIA that a wheel of PyTorch requires."""
+def required(
+    sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecord]
+) -> tuple[list[str], list[str]]:
+    """Return requirements on the wheels of NVIDIA that contain the libraries PyTorch links to, and their folders.
 
-    requires: tuple[str, ...] = ()  #: requirements for METADATA
-    folders: tuple[str, ...] = ()  #: folders of the installed libraries, below site-packages
-
-
-def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecord]) -> NvidiaWheels:
-    """Return the wheels of NVIDIA that contain the libraries PyTorch links to; other libraries are ignored.
-
+    The folders are below site-packages. Other libraries are ignored.
     ``cuda`` is the release that PyTorch was compiled for (``12.4``). Versions come from ``records``, those of an
     environment with these libraries.
 
@@ -81,9 +75,7 @@ def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecor
             )
     if extras:
         requires.add(f"cuda-toolkit[{','.join(sorted(extras))}]=={cuda}.*")
-    return NvidiaWheels(
-        requires=tuple(sorted(requires)), folders=tuple(f"nvidia/{folder}/lib" for folder in sorted(folders))
-    )
+    return sorted(requires), [f"nvidia/{folder}/lib" for folder in sorted(folders)]
 
 
 def _version_range(soname: str, records: Mapping[str, CondaRecord]) -> str:

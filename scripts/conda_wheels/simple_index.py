@@ -9,7 +9,7 @@ import html
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from email import message_from_string
 from pathlib import Path
@@ -90,22 +90,19 @@ def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
 
 
 def _write_pages(index: Path, wheels: Sequence[IndexedWheel]) -> None:
-    projects: dict[str, list[IndexedWheel]] = {}
+    links: dict[str, list[str]] = {}
     for wheel in wheels:
-        projects.setdefault(canonicalize_name(wheel.project), []).append(wheel)
-    _write_page(index, "Simple index", (f'<a href="{name}/">{name}</a>' for name in projects))
-    for name, own in projects.items():
-        _write_page(index / name, f"Links for {name}", map(_link, own))
+        python = html.escape(wheel.requires_python)
+        requires = f' data-requires-python="{python}"' if python else ""
+        link = f'<a href="{quote(wheel.name)}#sha256={wheel.sha256}"{requires}>{wheel.name}</a>'
+        links.setdefault(canonicalize_name(wheel.project), []).append(link)
+    _write_page(index, "Simple index", [f'<a href="{name}/">{name}</a>' for name in links])
+    for name, own in links.items():
+        _write_page(index / name, f"Links for {name}", own)
 
 
-def _write_page(folder: Path, title: str, links: Iterable[str]) -> None:
+def _write_page(folder: Path, title: str, links: Sequence[str]) -> None:
     meta = '<meta name="pypi:repository-version" content="1.1">'
     body = "<br>\n".join(links)
     text = f"<!DOCTYPE html>\n<html><head>{meta}<title>{title}</title></head><body>\n{body}\n</body></html>\n"
     (folder / "index.html").write_text(text)
-
-
-def _link(wheel: IndexedWheel) -> str:
-    python = html.escape(wheel.requires_python)
-    requires = f' data-requires-python="{python}"' if python else ""
-    return f'<a href="{quote(wheel.name)}#sha256={wheel.sha256}"{requires}>{wheel.name}</a>'

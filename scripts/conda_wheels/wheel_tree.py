@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from conda_wheels import tools
@@ -77,9 +77,9 @@ def _is_elf(path: Path) -> bool:
         return stream.read(4) == b"\x7fELF"
 
 
-def libraries(tree: Path) -> Iterator[Path]:
-    """Yield the libraries and programs of a tree."""
-    yield from (path for path in _files(tree) if _is_elf(path))
+def libraries(tree: Path) -> list[Path]:
+    """Return the libraries and programs of a tree."""
+    return [path for path in _files(tree) if _is_elf(path)]
 
 
 def needed(tree: Path) -> set[str]:

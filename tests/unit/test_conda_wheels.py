@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -131,13 +130,6 @@ def test_an_index_has_intact_wheels_only_and_replaces_the_former(tmp_path: Path)
     assert simple_index.read(folder) == ()
 
 
-def test_a_page_escapes_what_a_wheel_requires(tmp_path: Path) -> None:
-    entry = simple_index.index_entry(
-        make_wheel(tmp_path, "a-1-py3-none-any.whl", {}), project="a", python=None, package="", inputs=""
-    )
-    assert '"&gt;=3.10"' in simple_index._link(replace(entry, requires_python=">=3.10"))
-
-
 # ------------------------------------------------------------------------------------------------------ the licences
 
 
@@ -198,22 +190,24 @@ def test_nvidias_libraries_become_requirements_of_one_release() -> None:
         "libcurl.so.4",
         "libz.so.1",
     ]
-    found = nvidia.required(sonames, "12.4", records)
-    assert found.requires == ("cuda-toolkit[cublas,cudart]==12.4.*", "nvidia-nccl-cu12>=2.27.3,<3")
-    assert found.folders == ("nvidia/cublas/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
+    requires, folders = nvidia.required(sonames, "12.4", records)
+    assert requires == ["cuda-toolkit[cublas,cudart]==12.4.*", "nvidia-nccl-cu12>=2.27.3,<3"]
+    assert folders == ["nvidia/cublas/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib"]
     # what PyTorch's own wheels for CUDA require and link to
     names = "cublas cublasLt cudart cufft cufile cupti curand cusolver cusolverMg cusparse nvJitLink nvToolsExt nvrtc"
-    whole = nvidia.required([f"lib{name}.so.12" for name in names.split()], "12.9", {})
+    requires, folders = nvidia.required([f"lib{name}.so.12" for name in names.split()], "12.9", {})
     extras = "cublas,cudart,cufft,cufile,cupti,curand,cusolver,cusparse,nvjitlink,nvrtc,nvtx"
-    assert whole.requires == (f"cuda-toolkit[{extras}]==12.9.*",)
-    folders = "cublas cuda_cupti cuda_nvrtc cuda_runtime cufft cufile curand cusolver cusparse nvjitlink nvtx"
-    assert whole.folders == tuple(f"nvidia/{folder}/lib" for folder in folders.split())
-    newer = nvidia.required(["libcublas.so.13", "libcudss.so.0"], "13.0", {})
-    assert newer.folders == ("nvidia/cu13/lib",)
-    assert "nvidia-cudss-cu13" in newer.requires
+    assert requires == [f"cuda-toolkit[{extras}]==12.9.*"]
+    expected = (
+        "cublas cuda_cupti cuda_nvrtc cuda_runtime cufft cufile curand cusolver cusparse nvjitlink nvtx"
+    )
+    assert folders == [f"nvidia/{folder}/lib" for folder in expected.split()]
+    requires, folders = nvidia.required(["libcublas.so.13", "libcudss.so.0"], "13.0", {})
+    assert folders == ["nvidia/cu13/lib"]
+    assert "nvidia-cudss-cu13" in requires
     with pytest.raises(BuildError, match="libcunew"):
         nvidia.required(["libcunew.so.1"], "13.0", {})
-    assert nvidia.required(["libz.so.1"], "12.4", {}) == nvidia.NvidiaWheels()
+    assert nvidia.required(["libz.so.1"], "12.4", {}) == ([], [])
 
 
 # --------------------------------------------------------------------------------------------------------- the tools

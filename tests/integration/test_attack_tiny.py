@@ -92,7 +92,7 @@ DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
     (f"{STATE}/tree", lose),
     *((f"{STATE}/tree/.megabuild-stamp.json", how) for how in (cut, empty, lose)),
     *((f"{STATE}/{name}", how) for name in ("run.json", "job.json") for how in (cut, empty)),
-    *((f"{STATE}/{name}", lose) for name in ("lock", "lock.pid", "variant.yaml", *LAUNCHER_FILES, "logs")),
+    *((f"{STATE}/{name}", lose) for name in ("lock", "variant.yaml", *LAUNCHER_FILES, "logs")),
 ]
 
 

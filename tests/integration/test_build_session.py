@@ -441,10 +441,9 @@ def test_who_kills_again_means_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, a
 
 
 def test_only_one_run_at_a_time(tiny: Tiny) -> None:
-    with driver(tiny, TINY_SECONDS="2") as process:
-        lock = tiny.options().state / "lock.pid"
-        assert wait_for(lambda: lock.exists() and lock.read_text() == str(process.pid))
-        with pytest.raises(BusyError, match=str(process.pid)):
+    with driver(tiny, TINY_SECONDS="2"):
+        assert wait_for((tiny.options().state / "state.json").exists)
+        with pytest.raises(BusyError, match=tiny.options().run_name):
             tiny.run()
 
 

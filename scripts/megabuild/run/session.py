@@ -75,20 +75,15 @@ def execute(plan: Plan, status: Status) -> Summary:
 
 @contextlib.contextmanager
 def locked(options: Options) -> Iterator[None]:
-    """Hold the config's lock, and name this process in ``lock.pid``; raise BusyError if another one has it."""
-    holder = options.state / "lock.pid"
-    lock = FileLock(options.state / "lock", timeout=0)
+    """Hold the config's lock; raise BusyError if another process has it."""
     try:
-        lock.acquire()
+        lock = FileLock(options.state / "lock", timeout=0).acquire()
     except Timeout:
-        owner = holder.read_text() if holder.exists() else "unknown"
         raise BusyError(
-            f"{options.run_name} is already being built by process {owner} in {options.state}",
+            f"{options.run_name} is already being built in {options.state}",
             "wait for it (python3 scripts/megabuild status --follow), or pass another --output",
         ) from None
     with lock:
-        lock.release()  # the lock counts, and the context acquires it again
-        files.write(holder, str(os.getpid()))
         yield
 
 

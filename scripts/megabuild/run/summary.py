@@ -85,7 +85,11 @@ class Summary:
 
     def result(self, *, rehearsal: bool = False) -> Result:
         """Return the command's result."""
-        lines = ["", *self.figure_lines()]
+        lines = [""]
+        if self.staging_seconds:
+            lines.append(f"the compile for all Pythons took {duration(self.staging_seconds)}")
+        lines += [f"{Sign.failed} {self.error}"] if self.error else []
+        lines += [f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
         lines += ["to install the packages:", f"  {self.use}"] if self.use else []
         lines += ["", _MODEL] if rehearsal else []
         end = "done in" if self.ok else "incomplete after"
@@ -96,14 +100,6 @@ class Summary:
             lines=[*lines, *package_lines(self.packages)],
             exit_code=0 if self.ok else BuildError.exit_code,
         )
-
-    def figure_lines(self) -> list[str]:
-        """Return the run's durations, error, log and channel as lines for people."""
-        lines = []
-        if self.staging_seconds:
-            lines.append(f"the compile for all Pythons took {duration(self.staging_seconds)}")
-        lines += [f"{Sign.failed} {self.error}"] if self.error else []
-        return [*lines, f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
 
 
 def package_lines(packages: Sequence[PackageResult]) -> list[str]:

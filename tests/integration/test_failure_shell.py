@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from engines import bubblewrap
 
+from megabuild.engine.supervisor import Place
 from megabuild.run.failure_shell import write_program
-from megabuild.run.sandbox_paths import SandboxPaths
 
 TYPED = "touch pwned"
 #: What a build may have left in its environment file: it types into whatever terminal it finds.
@@ -54,7 +54,7 @@ def typed_after(program: str) -> bytes:
 @pytest.mark.parametrize("with_script", [True, False])
 def test_what_a_build_left_types_nothing_outside(with_script: bool, tmp_path: Path) -> None:
     isolation = bubblewrap()
-    sandbox = SandboxPaths(
+    sandbox = Place(
         isolation=isolation, state=tmp_path, state_inside="/tmp", scripts_inside="", python="", site_inside="",
         mounts=[], recipe="", channels=(), source=None, environment={}, more={},
     )  # fmt: skip

@@ -14,8 +14,8 @@ import time
 import uuid
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -46,6 +46,12 @@ class Place:
     python: str  #: interpreter of the worker
     site_inside: str  #: the folder that contains ``rattler_build``
     mounts: Sequence[Mount]  #: everything that the worker needs
+    recipe: str = ""  #: the recipe file's path inside
+    channels: tuple[str, ...] = ()  #: URLs as rattler-build sees them
+    source: str | None = None  #: the provider's source tree inside, or None
+    #: variables for rattler-build: its caches, and the machine to build for
+    environment: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, str] = field(default_factory=dict)  #: by name: paths inside of further folders
 
     @property
     def name(self) -> str:

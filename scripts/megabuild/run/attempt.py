@@ -13,7 +13,7 @@ from groundwork.errors import MegabuildError
 from groundwork.machine import MemoryWatch
 from megabuild.engine.job import Job, Outcome
 from megabuild.engine.logs import LogFollower, ScriptLine
-from megabuild.engine.supervisor import run_worker
+from megabuild.engine.supervisor import Place, run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STAGING, BuildStep, LogTail, Parser
@@ -21,7 +21,6 @@ from megabuild.run.failure import Failure, first_error_below
 from megabuild.run.failure_shell import remove_programs, write_failure_shell
 from megabuild.run.graph import Stopped
 from megabuild.run.logfile import LogFile
-from megabuild.run.sandbox_paths import SandboxPaths
 from megabuild.status.status import PHASE, Status, script_lines
 
 #: Seconds between two polls of logs while ninja compiles: polling is most of the driver's own CPU time.
@@ -69,7 +68,7 @@ class Attempt(AbstractContextManager["Attempt"]):
             raise Stopped(self.name)
 
     def follow(
-        self, sandbox: SandboxPaths, job: Job, on_steps: Callable[[Iterable[BuildStep]], object] = list
+        self, sandbox: Place, job: Job, on_steps: Callable[[Iterable[BuildStep]], object] = list
     ) -> Outcome:
         """Run the worker to its end; log everything that it and its scripts print.
 
@@ -112,7 +111,7 @@ class Attempt(AbstractContextManager["Attempt"]):
                 yield step
 
     def explain(
-        self, outcome: Outcome, sandbox: SandboxPaths, *, aside: Path, broken: Collection[str], what: str = ""
+        self, outcome: Outcome, sandbox: Place, *, aside: Path, broken: Collection[str], what: str = ""
     ) -> MegabuildError:
         """Return a failed worker's error; the package files ``broken``, now in ``aside``, failed their tests."""
         culprit = self._tail.culprit(outcome, broken)

@@ -13,14 +13,16 @@ from groundwork import channel_folder, files
 from groundwork.jobs import Budget
 from groundwork.redact import Mask
 from megabuild.engine.job import Job
+from megabuild.engine.supervisor import Place
 from megabuild.plan.plan import Plan, Task
 from megabuild.plan.published import paths
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.graph import TaskResult, Work
+from megabuild.run.launcher import COMPILER_LAUNCHER
 from megabuild.run.logfile import LogFile
 from megabuild.run.package_build import PackageBuild
 from megabuild.run.pytorch import NAME as PYTORCH
-from megabuild.run.sandbox_paths import SandboxPaths, make_job, make_sandbox_paths
+from megabuild.run.sandbox_paths import make_job, make_place
 from megabuild.run.summary import name_of_test
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find
@@ -75,7 +77,7 @@ def _build(
         return TaskResult(archives=archives, seconds=seconds, error=error)
 
 
-def _describe(run: RunContext, task: Task, attempt: Attempt, planned: list[str]) -> tuple[SandboxPaths, Job]:
+def _describe(run: RunContext, task: Task, attempt: Attempt, planned: list[str]) -> tuple[Place, Job]:
     """Return the worker's paths, with the extension's sources, wheel and PyTorch's packages, and its job."""
     plan, extension = run.plan, find(task.extension)
     keys = [BASE, f"{extension.key}_git", *([extension.checkout.key] if extension.checkout else [])]
@@ -85,7 +87,7 @@ def _describe(run: RunContext, task: Task, attempt: Attempt, planned: list[str])
     if task.wheel is not None:
         more["wheel"] = task.wheel.parent
     channels = (plan.options.state / _TORCH, *plan.environment.channels)
-    sandbox = make_sandbox_paths(
+    sandbox = make_place(
         plan, run.isolation, state=attempt.state, recipe=task.recipe, channels=channels, more=more
     )
     inside = {
@@ -93,7 +95,7 @@ def _describe(run: RunContext, task: Task, attempt: Attempt, planned: list[str])
         for key, value in local.items()
     }
     env = {
-        "PYG_CCACHE": sandbox.launcher,
+        "PYG_CCACHE": f"{sandbox.state_inside}/{COMPILER_LAUNCHER}",
         "PYG_WHEEL": f"{sandbox.more['wheel']}/{task.wheel.name}" if task.wheel else "",
         "MAKEFLAGS": "",  # the caller's jobserver does not know this task's share of the jobs
     }

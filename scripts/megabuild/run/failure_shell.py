@@ -12,8 +12,8 @@ from pathlib import Path
 
 from groundwork import files
 from groundwork.first_error import FirstError
+from megabuild.engine.supervisor import Place
 from megabuild.run.build_output import Culprit
-from megabuild.run.sandbox_paths import SandboxPaths
 
 ENTER, AGAIN = "failed-enter", "failed-again"
 _NAMED = re.compile(r"^export PKG_(NAME|BUILD_STRING)='?([^'\n]*)'?$", re.MULTILINE)
@@ -25,7 +25,7 @@ _NINJA = ("build.ninja", "*/build.ninja", "*/*/build.ninja", "*/*/*/build.ninja"
 
 
 def write_failure_shell(
-    sandbox: SandboxPaths, culprit: Culprit, error: FirstError | None
+    sandbox: Place, culprit: Culprit, error: FirstError | None
 ) -> tuple[Path | None, Path | None]:
     """Write the programs for a failed build; return the paths of `ENTER` and `AGAIN`.
 
@@ -56,7 +56,7 @@ def remove_programs(state: Path) -> None:
         (state / name).unlink(missing_ok=True)
 
 
-def write_program(path: Path, sandbox: SandboxPaths, commands: list[str], *, name: str) -> None:
+def write_program(path: Path, sandbox: Place, commands: list[str], *, name: str) -> None:
     """Write a program that runs bash commands, until one fails, in the build's isolation with a terminal.
 
     In bubblewrap, as in a container, this is a new terminal. In the user's own one, a leftover process of the build

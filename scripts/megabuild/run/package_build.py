@@ -13,11 +13,11 @@ from groundwork.text import Sign, duration
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, output_folder, reproducible
 from megabuild.engine.job import Job, Outcome
+from megabuild.engine.supervisor import Place
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import paths
 from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.build_output import BuildStep
-from megabuild.run.sandbox_paths import SandboxPaths
 from megabuild.run.shelf import Shelf
 from megabuild.status.status import logger
 
@@ -53,7 +53,7 @@ class PackageBuild:
         for name in untested:
             self._keep(self._out / name)
 
-    def run(self, sandbox: SandboxPaths, job: Job) -> tuple[Outcome, MegabuildError | None]:
+    def run(self, sandbox: Place, job: Job) -> tuple[Outcome, MegabuildError | None]:
         """Run rattler-build; return how it ended, and the error of a failed worker or of missing packages."""
         attempt = self._attempt
         outcome = attempt.follow(sandbox, job, self._take)

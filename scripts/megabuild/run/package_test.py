@@ -22,7 +22,7 @@ from megabuild.providers.specs import satisfied
 from megabuild.run.attempt import BROKEN, Attempt, RunContext
 from megabuild.run.graph import Need, TaskResult, Work
 from megabuild.run.package_build import finish
-from megabuild.run.sandbox_paths import make_job, make_sandbox_paths
+from megabuild.run.sandbox_paths import make_job, make_place
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import name_of_test
 from megabuild.status.status import logger
@@ -82,9 +82,7 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
         files.link(path, channel / path.parent.name / path.name)
     channel_folder.write_index(channel, plan.options.config.platform)
     channels = (channel, *plan.environment.channels)
-    sandbox = make_sandbox_paths(
-        plan, run.isolation, state=state, recipe=plan.options.recipe, channels=channels
-    )
+    sandbox = make_place(plan, run.isolation, state=state, recipe=plan.options.recipe, channels=channels)
     inside = f"{sandbox.channels[0].removeprefix('file://')}/{package.subdir}/{package.file_name}"
     # a package counts as one test: steps of its scripts are ignored
     outcome = attempt.follow(

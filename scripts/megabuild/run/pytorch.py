@@ -16,8 +16,9 @@ from megabuild.plan.planning import compare_with_disk
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.build_output import Parser
 from megabuild.run.graph import TaskResult, Work
+from megabuild.run.launcher import COMPILER_LAUNCHER
 from megabuild.run.package_build import PackageBuild
-from megabuild.run.sandbox_paths import make_job, make_sandbox_paths
+from megabuild.run.sandbox_paths import make_job, make_place
 from megabuild.run.shelf import Shelf
 from megabuild.status.status import logger
 
@@ -61,7 +62,7 @@ class PyTorchBuild:
         with self._shelf.building(), Attempt(self._run, NAME, state, jobs=jobs, stop=stop) as attempt:
             self.parser = attempt.parser
             build = PackageBuild(attempt, plan, plan.items, self._seconds, shelf=self._shelf)
-            sandbox = make_sandbox_paths(
+            sandbox = make_place(
                 plan, self._run.isolation, state=state, recipe=options.recipe,
                 channels=plan.environment.channels, written=("tree",) if plan.stages else (),
                 heavy_jobs=self._budget.heavy_jobs,
@@ -72,7 +73,7 @@ class PyTorchBuild:
             env = {
                 "STAGING_FINGERPRINT": plan.staging.digest,
                 "TORCH_TREE": f"{sandbox.state_inside}/tree",
-                "TORCH_CCACHE": sandbox.launcher,
+                "TORCH_CCACHE": f"{sandbox.state_inside}/{COMPILER_LAUNCHER}",
             }
             name = plan.staged_name if plan.stages else plan.missing[0].name
             attempt.row.phase(title(name, "", "environment"))

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import rattler_build
@@ -20,7 +19,7 @@ from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.plan.options import INSIDE
 from megabuild.plan.plan import Plan
-from megabuild.run.launcher import COMPILER_LAUNCHER, LAUNCHER_FILES, write_launcher
+from megabuild.run.launcher import LAUNCHER_FILES, write_launcher
 
 VARIANT = "variant.yaml"
 #: Variables that tell rattler-build the versions of virtual packages.
@@ -29,24 +28,7 @@ _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"
 _WRITABLE = ("out", "tmp")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SandboxPaths(Place):
-    """One task's paths as seen inside, plus the supervisor's settings."""
-
-    recipe: str  #: the recipe file's path inside
-    channels: tuple[str, ...]  #: URLs as rattler-build sees them
-    source: str | None  #: the provider's source tree inside, or None
-    environment: Mapping[str, str]  #: variables for rattler-build: its caches, and the machine to build for
-    #: by name: paths inside of further folders
-    more: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def launcher(self) -> str:
-        """The compiler launcher's path inside."""
-        return f"{self.state_inside}/{COMPILER_LAUNCHER}"
-
-
-def make_sandbox_paths(
+def make_place(
     plan: Plan,
     isolation: Isolation,
     *,
@@ -56,7 +38,7 @@ def make_sandbox_paths(
     more: Mapping[str, Path] | None = None,
     written: Sequence[str] = (),
     heavy_jobs: int = 0,
-) -> SandboxPaths:
+) -> Place:
     """Return the mounts and paths of one task, and create missing folders.
 
     ``state`` belongs to this task alone. ``recipe`` is below ``plan.options.recipes``; channels are in order of
@@ -94,7 +76,7 @@ def make_sandbox_paths(
         folder=mount("ccache", cache / "objects" / options.objects_name, writable=True),
         heavy_jobs=heavy_jobs,
     )
-    sandbox = SandboxPaths(
+    sandbox = Place(
         isolation=isolation,
         state=state,
         state_inside=state_inside,
@@ -117,7 +99,7 @@ def make_sandbox_paths(
 
 def make_job(
     plan: Plan,
-    sandbox: SandboxPaths,
+    sandbox: Place,
     overrides: Mapping[str, Sequence[str]],
     *,
     jobs: int,

@@ -28,8 +28,6 @@ from pyg_extensions.table import archs_of, find, recipes, release
 
 Overrides = Mapping[str, tuple[str, ...]]
 
-#: Reason for no extensions in another feedstock; the plan does not print it.
-NO_PYTORCH = "this is not PyTorch's recipe"
 _PER_PYTHON = re.compile(r"(?:^|_)py\d+t?(?:_|$)")
 
 
@@ -53,9 +51,9 @@ class ExtensionPlanner:
         named = {find(name).conda for name in options.extensions}
         wanted = tuple(name for name in available if not named or name in named)
         reason = why_not(config, pyg=options.pyg, rehearse=options.rehearse)
-        if not available:
-            reason = NO_PYTORCH if not config.torch_version else reason or "no recipes in recipe/pyg"
-        if reason:
+        if not available:  # other recipes than PyTorch's have none, and the plan does not speak of them
+            reason = (reason or "no recipes in recipe/pyg") if config.torch_version else ""
+        if reason or not available:
             return cls(options=options, reason=reason, wanted=wanted, recipes={}, sources=sources.Sources())
         report("looking for the extensions' sources")
         found_sources = sources.find(available, config.variant, options.pyg_sources, options.cache)

@@ -9,7 +9,6 @@ from typing import Any
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size, table, to_dict
 from megabuild.plan import store_lookup
-from megabuild.plan.extensions import NO_PYTORCH
 from megabuild.plan.plan import Extensions, Plan
 from megabuild.providers.environment import Pending
 
@@ -101,8 +100,7 @@ def extension_lines(
 ) -> list[str]:
     """Return the table of PyTorch Geometric's extensions, with reasons below; ``fetched`` files come from a store."""
     if extensions.reason:
-        none = extensions.reason == NO_PYTORCH
-        return [] if none else [f"PyTorch Geometric's extensions: {extensions.reason}"]
+        return [f"PyTorch Geometric's extensions: {extensions.reason}"]
     rows, reasons = [], dict[str, dict[str, None]]()
     for task in extensions.tasks:
         how = task.how.replace("nothing", f"{Sign.failed} fails")

@@ -62,10 +62,8 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     cpu_hours *= _SHARED if plan.shared else 1
     cpu_hours += sum(task.cpu_seconds for task in tasks) / 3600
     at_once = min(jobs.count, machine.cores)  # more jobs than cores are no faster
-    hours, basis = (
-        cpu_hours / at_once + (pending.packages if pending else 0) * _PACKING_SECONDS / 3600,
-        figures.basis,
-    )
+    packing = (pending.packages if pending else 0) * _PACKING_SECONDS
+    hours, basis = cpu_hours / at_once + packing / 3600, figures.basis
     if plan.is_from_scratch and plan.last_run:
         hours, basis = plan.last_run / 3600, "the last run here"
     largest = max(largest if plan.missing else 0, ordinary if tasks else 0)

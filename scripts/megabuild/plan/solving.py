@@ -15,11 +15,6 @@ from megabuild.providers.environment import Environment
 from megabuild.providers.local import package_store
 
 
-def url(channel: Path | str) -> str:
-    """Return a channel's URL, as the solver and the engine need it."""
-    return channel.absolute().as_uri() if isinstance(channel, Path) else channel
-
-
 def environment(specs: Sequence[str], given: Environment, platform: str, what: str) -> dict[str, str]:
     """Solve one environment, as :func:`solved` does; return version, build string and sha256 of each package by name.
 
@@ -51,10 +46,11 @@ def solved(
         overrides.libc = Override.string(virtual["__glibc"])
     if "__cuda" in virtual:
         overrides.cuda = Override.string(virtual["__cuda"])
+    addresses = (name.absolute().as_uri() if isinstance(name, Path) else name for name in channels)
     try:
         return asyncio.run(
             solve(
-                [Channel(url(channel)) for channel in channels],
+                [Channel(address) for address in addresses],
                 list(specs),
                 platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
                 virtual_packages=VirtualPackage.detect(overrides),

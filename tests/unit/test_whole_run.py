@@ -56,6 +56,7 @@ def test_packages_are_built_once_and_fetched_elsewhere(tiny: Tiny, monkeypatch: 
     ended = json.loads((state / "state.json").read_text())
     assert (ended["status"], ended["exit_code"], ended["activities"]) == ("done", 0, [])
     assert set(ended["packages"].values()) == {"published"}
+    assert tiny.plan().last_run > 0
 
     before = (state / "run.json").read_bytes()
     assert [row.status for row in tiny.run().packages] == ["skipped"] * 3

@@ -13,7 +13,7 @@ from rich.markdown import Markdown
 
 from command_line.options import GroupedCommand, json_option, option, version_option
 from command_line.progress_display import Screen
-from command_line.root import is_checkout, log_folder
+from command_line.root import is_checkout
 from command_line.root import repository as root_of_repository
 from command_line.run_command import Invocation, run
 from groundwork.errors import VerdictError
@@ -127,4 +127,4 @@ def fit_tables(markdown: str, width: int) -> str:
 
 def main() -> None:
     """Run the command line and end the process."""
-    run(audit, name="audit-pins", invocation=Invocation(log_folder=log_folder()))
+    run(audit, name="audit-pins")

@@ -10,7 +10,7 @@ import click
 
 from command_line.configs import choose, config_names
 from command_line.options import GroupedCommand, json_option, option, version_option
-from command_line.root import feedstock, is_own, log_folder, output_folder
+from command_line.root import feedstock, is_own, output_folder
 from command_line.run_command import Invocation, run
 from groundwork.errors import UsageError
 from groundwork.interrupts import parse_deadline
@@ -158,4 +158,4 @@ def build(
 
 def main() -> None:
     """Run the command line of `build-locally.py` (conda-smithy's name), then end the process with its exit code."""
-    run(build, name="build-locally.py", invocation=Invocation(log_folder=log_folder()))
+    run(build, name="build-locally.py")

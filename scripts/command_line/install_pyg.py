@@ -9,7 +9,6 @@ import click
 
 from command_line.options import GroupedCommand, json_option, option, version_option
 from command_line.progress_display import Screen
-from command_line.root import log_folder
 from command_line.run_command import Invocation, run
 from groundwork import in_use
 from groundwork.errors import UnknownError
@@ -111,4 +110,4 @@ def install_pyg(
 
 def main() -> None:
     """Run the command line, then end the process with its exit code."""
-    run(install_pyg, name="install-pyg", invocation=Invocation(log_folder=log_folder()))
+    run(install_pyg, name="install-pyg")

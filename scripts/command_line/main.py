@@ -7,8 +7,7 @@ from importlib import import_module
 import click
 
 from command_line.options import SETTINGS, version_option
-from command_line.root import log_folder
-from command_line.run_command import Invocation, run
+from command_line.run_command import run
 
 #: Each command's module has its name.
 COMMANDS = (
@@ -61,4 +60,4 @@ def megabuild() -> None:
 
 def main() -> None:
     """Run the command line, then end the process with its exit code."""
-    run(megabuild, name="megabuild", invocation=Invocation(log_folder=log_folder()))
+    run(megabuild, name="megabuild")

@@ -56,14 +56,9 @@ def option(group: str, *names: str, **attributes: Any) -> Callable[[Decorated], 
     return click.option(*names, cls=GroupedOption, group=group, **attributes)
 
 
-def _print_json(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if context.obj is not None:  # None while a shell completes words
-        context.obj.json = value
-
-
 #: ``--json``: standard output then holds one JSON document.
 json_option = option(
-    _OTHERS, "--json", is_flag=True, expose_value=False, is_eager=True, callback=_print_json,
+    _OTHERS, "--json", is_flag=True, expose_value=False,
     help="Print one JSON document instead of text.",
 )  # fmt: skip
 #: ``--output`` of a command that reads builds.

@@ -13,12 +13,13 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, TextIO, cast
 
 import click
 
-from command_line.root import lacking_extra, typed
+from command_line.root import lacking_extra, log_folder, typed
 from groundwork import interrupts
 from groundwork.bootstrap import open_streams
 from groundwork.errors import (
@@ -64,13 +65,12 @@ class Invocation:
     entry: dict[str, object] | None = None
 
 
-def run(
-    command: click.Command, *, name: str, invocation: Invocation, arguments: list[str] | None = None
-) -> NoReturn:
+def run(command: click.Command, *, name: str, invocation: Invocation | None = None) -> NoReturn:
     """Run a click command, then end the process with its exit code.
 
     The command gets ``invocation`` as ``context.obj``. ``name`` is the program's name in help texts.
     """
+    invocation = invocation or Invocation(log_folder=log_folder())
     open_streams()
     certificates.share_with_programs(os.environ)
     _keep_utf8(os.environb)
@@ -79,10 +79,9 @@ def run(
     sys.stdout = cast(TextIO, Output(sys.stdout, mask))
     sys.stderr = cast(TextIO, Output(sys.stderr, mask))
     # before click reads the options: an error in them must be a JSON document, too
-    invocation.json = invocation.json or "--json" in (sys.argv[1:] if arguments is None else arguments)
-    code = outcome(
-        lambda: command.main(arguments, prog_name=name, standalone_mode=False, obj=invocation), invocation
-    )
+    invocation.json = "--json" in sys.argv[1:]
+    action = partial(command.main, prog_name=name, standalone_mode=False, obj=invocation)
+    code = outcome(action, invocation)
     if "rattler" not in sys.modules and threading.active_count() == 1:
         sys.exit(code)
     # the solver's threads may still run, and would abort the process while Python shuts down

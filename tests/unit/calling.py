@@ -13,6 +13,7 @@ from command_line.run_command import Invocation, outcome
 
 def exit_code(invocation: Invocation, *arguments: str) -> int:
     """Call it in this process, with the streams that the test has."""
+    invocation.json = "--json" in arguments
     return outcome(
         lambda: megabuild.main(list(arguments), "megabuild", standalone_mode=False, obj=invocation),
         invocation,

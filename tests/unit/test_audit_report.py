@@ -53,6 +53,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def call(invocation: Invocation) -> Callable[..., int]:
     def run(*arguments: str) -> int:
         words = ["audit", *arguments]
+        invocation.json = "--json" in words
         return outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation)
 
     return run

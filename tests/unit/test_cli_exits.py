@@ -170,11 +170,12 @@ def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
         "def command():\n"
         "    sys.stdin.isatty()\n"
         "    click.echo('said')\n"
-        "    with open(sys.argv[1], 'w') as file:\n"
+        "    with open(path, 'w') as file:\n"
         "        assert file.fileno() > 2\n"
         "        os.system('echo a child')\n"
         "        file.write('written')\n"
-        "run(command, name='x', invocation=Invocation(log_folder=Path(sys.argv[1] + '.logs')), arguments=[])\n"
+        "path = sys.argv.pop()\n"
+        "run(command, name='x', invocation=Invocation(log_folder=Path(path + '.logs')))\n"
     )
     paths = os.pathsep.join(path for path in sys.path if path)
     words = f'"{sys.executable}" "{script}" "{tmp_path}/file" {closed}'

@@ -91,7 +91,7 @@ def command():
     finally:  # like the table of packages
         print("a table", flush=True)
 
-run(command, name="x", invocation=Invocation(log_folder=Path({logs!r})), arguments=[])
+run(command, name="x", invocation=Invocation(log_folder=Path({logs!r})))
 """
 
 

@@ -55,10 +55,5 @@ def choose_provider(request: ProviderRequest) -> Provider:
 
 if __name__ == "__main__":
     setattr(planning, "choose_provider", choose_provider)  # noqa: B010
-    arguments = ["tiny", "--root", str(HERE.root), "--output", str(HERE.output), *sys.argv[4:]]
-    run(
-        command.build,
-        name="build",
-        invocation=Invocation(log_folder=HERE.output / "logs"),
-        arguments=arguments,
-    )
+    sys.argv[1:] = ["tiny", "--root", str(HERE.root), "--output", str(HERE.output), *sys.argv[4:]]
+    run(command.build, name="build", invocation=Invocation(log_folder=HERE.output / "logs"))

@@ -38,6 +38,7 @@ LOCAL = "Local files"
 SHOWN = "Output"
 HOW = "Network"
 _TABLE, _BAR = re.compile(r"(?:^\|.*\|(?:\n|\Z)){3,}", re.MULTILINE), re.compile(r"(?<!\\)\|")
+_WIDE = 160  # columns
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -110,19 +111,16 @@ def audit(
 
 
 def fit_tables(markdown: str, width: int) -> str:
-    """Write tables as lists if rich would cut a word of a cell at this width."""
+    """Write tables as lists if the terminal is so narrow that rich would cut words of a cell."""
 
-    def fit(table: re.Match[str]) -> str:
+    def write_list(table: re.Match[str]) -> str:
         heads, _, *rows = (
             [cell.strip() for cell in _BAR.split(line)[1:-1]] for line in table[0].splitlines()
         )
-        words = (" ".join(column).split() for column in zip(heads, *rows, strict=True))
-        if sum(max(map(len, column), default=0) + 4 for column in words) <= width:
-            return table[0]
         named = ([f"{head}: {cell}" for head, cell in zip(heads, row, strict=True) if cell] for row in rows)
         return "".join(f"* **{row[0].partition(': ')[2]}**:\n  {'; '.join(row[1:])}\n" for row in named)
 
-    return _TABLE.sub(fit, markdown)
+    return markdown if width >= _WIDE else _TABLE.sub(write_list, markdown)
 
 
 def main() -> None:

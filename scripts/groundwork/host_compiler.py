@@ -46,10 +46,8 @@ def find_gcc_suffix(newest: int, path: str, *, compiler: str = "g++") -> str:
 
 def _gcc_version(compiler: str, path: str) -> int | None:
     program = shutil.which(compiler, path=path)
-    if (
-        program is None
-        or "Free Software Foundation" not in run([program, "--version"], timeout=_SECONDS).stdout
-    ):
+    shown = run([program, "--version"], timeout=_SECONDS).stdout if program else ""
+    if program is None or "Free Software Foundation" not in shown:
         return None
     major = run([program, "-dumpversion"], timeout=_SECONDS).stdout.partition(".")[0].strip()
     return int(major) if major.isdecimal() else None

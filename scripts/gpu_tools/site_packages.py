@@ -35,15 +35,13 @@ def find_site_packages(prefix: Path) -> list[SitePackages]:
         for folder in prefix.glob(f"lib*/python3*/{name}")
         if (version := _PYTHON.fullmatch(folder.parent.name)) and folder.is_dir()
     ]
+    # old conda put noarch packages into python3.13 although the Python is 3.13t
+    folders.sort(key=lambda site: (not (prefix / "bin" / f"python{site.python}").exists(), str(site.folder)))
     by_target: dict[str, SitePackages] = {}
-    for site in sorted(folders, key=lambda site: (_count_links(site), str(site.folder))):
+    for site in sorted(folders, key=_count_links):
         by_target.setdefault(os.path.realpath(site.folder), site)
     fewest = min(map(_count_links, by_target.values()), default=0)
-    # old conda put noarch packages into python3.13 although the Python is 3.13t
-    return sorted(
-        (site for site in by_target.values() if _count_links(site) == fewest),
-        key=lambda site: (not (prefix / "bin" / f"python{site.python}").exists(), str(site.folder)),
-    )
+    return [site for site in by_target.values() if _count_links(site) == fewest]
 
 
 def find_metadata(site: Path) -> list[Path]:

@@ -160,18 +160,17 @@ class Check:
 
 def _find_modules(contents: Contents, gone: Collection[str]) -> Iterator[str]:
     """Yield the import names of top-level modules and packages that slimming does not remove."""
-    packages: dict[tuple[str, ...], str] = {}
-    modules: dict[str, str] = {}
+    modules: dict[tuple[str, ...], str] = {}
     for path in contents.owners:
         site = _SITE.match(path)
         inside = PurePosixPath(path[site.end() :] if site else path)
         if not site and (contents.root / "bin").is_dir():
             continue
-        if inside.name == "__init__.py" and all(part.isidentifier() for part in inside.parts[:-1]):
-            packages[inside.parts[:-1]] = path
+        if inside.name == "__init__.py":
+            modules[inside.parts[:-1]] = path
         elif len(inside.parts) == 1 and (module := _MODULE.fullmatch(inside.name)):
-            modules[module[1]] = path
-    for parts, path in packages.items():
-        if not any(parts[:end] in packages for end in range(1, len(parts))):
-            modules[".".join(parts)] = path
-    return (name for name, path in modules.items() if path not in gone)
+            modules[(module[1],)] = path
+    for parts, path in modules.items():
+        is_top = not any(parts[:end] in modules for end in range(1, len(parts)))
+        if is_top and path not in gone and parts and all(map(str.isidentifier, parts)):
+            yield ".".join(parts)

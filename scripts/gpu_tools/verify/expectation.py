@@ -116,12 +116,11 @@ def judge_contents(module: ModuleContext, facts: LibraryFacts) -> Judgement:
     if module.only_uses_torch and not facts.uses_python:  # torch loads it, as xformers/_C.so, in any Python
         pythons = tuple(python for python in pythons if python[1] != TORCH_HEADERS)
     wrong = judge_python(pythons, wanted.python) or judge_runtime(facts, wanted.cuda_major)
-    wrong = wrong or judge_blank_code(facts)
-    if wrong is None and module.asked.archs and facts.units:
-        wrong = judge_archs(facts, wanted)
-    if wrong is None and module.asked.cuda is False:
-        wrong = judge_for_cpu(facts)
-    return wrong or Judgement()
+    if wrong := wrong or judge_blank_code(facts):
+        return wrong
+    if module.asked.archs and facts.units:
+        return judge_archs(facts, wanted)
+    return judge_for_cpu(facts) if module.asked.cuda is False else Judgement()
 
 
 def _judge_torch_code(facts: LibraryFacts, wanted: Wanted) -> Judgement:

@@ -21,8 +21,8 @@ def report_sizes(sizes: Sizes, *, everything: bool) -> Result:
 def report_requirements(measured: Sequence[Sizes], python: str, *, everything: bool) -> Result:
     """Return the command's result for requirements: kinds of content are left out, as only names are known."""
     lines = [line for sizes in measured for line in ("", *_lines(sizes, everything, python))]
-    subjects = [{**sizes.to_json(), "for_gpus": sizes.for_gpus} for sizes in measured]
-    return Result(format="sizes", document={"python": python, "subjects": subjects}, lines=lines[1:])
+    document = {"python": python, "subjects": [sizes.to_json() for sizes in measured]}
+    return Result(format="sizes", document=document, lines=lines[1:])
 
 
 def _lines(sizes: Sizes, everything: bool, python: str = "") -> Iterator[str]:
@@ -30,8 +30,7 @@ def _lines(sizes: Sizes, everything: bool, python: str = "") -> Iterator[str]:
     least = 0.0 if everything else _SMALL * whole
     of = f", Python {python}" if python else ""
     download = "" if sizes.download is None else f", {size(sizes.download)} to download"
-    gpus = f"; {size(sizes.for_gpus)} of it for GPUs only, by names" if python else ""
-    yield from wrapped(f"{sizes.subject}{of}: {size(whole)} installed{download}{gpus}")
+    yield from wrapped(f"{sizes.subject}{of}: {size(whole)} installed{download}")
     rows: list[tuple[str, ...]] = []
     large = [package for package in sizes.packages if package.installed >= least]
     for package in large:

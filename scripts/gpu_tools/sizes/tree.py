@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,9 +50,6 @@ class ContentPart:
         return f"{self.kind} {self.arch}".strip()
 
 
-#: Packages and libraries that are of use on GPUs only, by their names.
-_FOR_GPUS = re.compile(r"(nvidia|cuda|cupy|triton|pytorch-triton|jax-cuda\d+)\b", re.IGNORECASE)
-_GPU_LIBRARY = re.compile(r"[^/]*(?:cuda|cudnn|cublas|nccl|tensorrt)[^/]*\.so", re.IGNORECASE)
 #: Package name of files that belong to no package.
 NO_PACKAGE = "(no package)"
 #: Bytes of a file by part.
@@ -112,16 +108,6 @@ class Sizes:
         unowned = sum(package.installed for package in self.packages if package.name == NO_PACKAGE)
         owned = (package for package in self.packages if package.name != NO_PACKAGE)
         return unowned + sum(package.parts.get(ContentPart(Kind.UNKNOWN), 0) for package in owned)
-
-    @property
-    def for_gpus(self) -> int:
-        """Bytes of packages and libraries that are of use on GPUs only, judged by their names."""
-        return sum(
-            sum(parts.values())
-            for package in self.packages
-            for path, parts in package.files.items()
-            if _FOR_GPUS.match(package.name) or _GPU_LIBRARY.search(path)
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document; ``libraries`` lists the files that have several parts."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,19 +65,17 @@ def find_import_folders(site: Path) -> list[Path]:
 
     These are editable installations, and folders named in .pth files.
     """
-    return list(dict.fromkeys(folder for folder in _read_import_folders(site) if folder.is_dir()))
-
-
-def _read_import_folders(site: Path) -> Iterator[Path]:
+    folders: list[Path] = []
     for pth in sorted(site.glob("*.pth")):
         for line in _read_or_empty(pth).splitlines():
             # a line that begins with "import" is a program (the module site)
             if line.strip() and not line.startswith(("#", "import ", "import\t")):
-                yield Path(os.path.normpath(site / line.strip()))
+                folders.append(Path(os.path.normpath(site / line.strip())))
     for finder in sorted(site.glob(_FINDER)):
         for name, folder in _MAPPED.findall(_read_or_empty(finder)):
             if Path(folder).name == name.rpartition(".")[2] and "." not in name:
-                yield Path(folder).parent
+                folders.append(Path(folder).parent)
+    return list(dict.fromkeys(filter(Path.is_dir, folders)))
 
 
 def _read_or_empty(path: Path) -> str:

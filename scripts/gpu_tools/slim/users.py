@@ -101,7 +101,10 @@ def find_unused_libraries(contents: Contents) -> Mapping[str, bool]:
     stems = frozenset(candidates.values())
     if not stems:
         return {}
-    used = _find_named_in_python(contents, stems)
+    used: set[str] = set()
+    for _, owner, content in _read_python(contents):
+        if owner != _CATALOGUE and not is_nvidia(owner) and b".so" in content:
+            used |= {stem for stem in stems - used if f"{stem}.so".encode() in content}
     names = {path: _read_names(contents, path) & stems for path in libraries}
     loading = set(libraries) - candidates.keys()
     while loading:  # libraries named by a used library are used too
@@ -121,14 +124,6 @@ def _read_names(contents: Contents, path: str) -> set[str]:
                 strings = _NAME.finditer(library.data, section.offset, section.end)
                 names |= {match[1].decode() for match in strings}
     return names
-
-
-def _find_named_in_python(contents: Contents, stems: frozenset[str]) -> set[str]:
-    named: set[str] = set()
-    for _, owner, content in _read_python(contents):
-        if owner != _CATALOGUE and not is_nvidia(owner) and b".so" in content:
-            named |= {stem for stem in stems - named if f"{stem}.so".encode() in content}
-    return named
 
 
 def _stem(path: str) -> str:

@@ -14,7 +14,7 @@ from gpu_tools.verify import gpu_probe
 from gpu_tools.verify.check import verify
 from gpu_tools.verify.inspected_package import find_python
 from groundwork import process
-from groundwork.errors import UnknownError, UsageError
+from groundwork.errors import UnknownError
 
 _SECONDS = 600  # the first use of PTX-only code compiles it
 
@@ -26,10 +26,9 @@ def examine(environment: Path) -> dict[str, Any]:
 
     Raises UsageError: The folder is not an environment with Python.
     """
-    names = ("python", f"python{find_python(environment).python}", "python3")
-    interpreter = next((path for name in names if (path := environment / "bin" / name).exists()), None)
-    if interpreter is None:
-        raise UsageError(f"{environment}: no bin/python", "pass the folder of a conda environment or a venv")
+    interpreter = environment / "bin" / f"python{find_python(environment).python}"
+    if not interpreter.exists():
+        interpreter = environment / "bin" / "python"
     return compare_with_gpus(environment, _run_probe(interpreter))
 
 

@@ -173,9 +173,8 @@ def _find_torch_users(site: Path, known: Collection[str]) -> Iterator[tuple[str,
 
 
 def _machine(prefix: Path) -> str:
-    for name in ("python", "python3"):
-        with suppress(OSError, ValueError), opened(prefix / "bin" / name) as program:
-            return program.machine
+    with suppress(OSError, ValueError), opened(prefix / "bin" / "python") as program:
+        return program.machine
     return ""
 
 

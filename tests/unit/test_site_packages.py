@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tools.site_packages import find_metadata, find_site_packages
+from gpu_tools.site_packages import find_site_packages
 
 
 def make_site(prefix: Path, folder: str) -> Path:
@@ -43,25 +43,8 @@ def test_a_link_is_not_a_second_folder(tmp_path: Path, link: str, target: str) -
 
 def test_the_existing_python_comes_first(tmp_path: Path) -> None:
     """Old conda installs packages for every Python into python3.13, where the interpreter is python3.13t."""
-    for folder in (
-        "lib/python3.13/site-packages",
-        "lib/python3.13t/site-packages",
-        "lib/python3/dist-packages",
-    ):
-        make_site(tmp_path, folder)
+    for folder in ("python3.13/site-packages", "python3.13t/site-packages", "python3/dist-packages"):
+        make_site(tmp_path, f"lib/{folder}")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python3.13t").touch()
     assert [python for _, python in found(tmp_path)] == ["3.13t", "3.13"]
-
-
-def test_leftovers_of_pip_are_not_packages(tmp_path: Path) -> None:
-    names = [
-        "scatter-2.1.dist-info",
-        "~catter-2.0.dist-info",
-        "~~atter-1.9.dist-info",
-        "old-1.egg-info",
-        "x-info",
-    ]
-    for name in names:
-        (tmp_path / name).mkdir()
-    assert [path.name for path in find_metadata(tmp_path)] == ["old-1.egg-info", "scatter-2.1.dist-info"]

@@ -147,9 +147,11 @@ def test_condas_records_say_owner_and_dependencies(tmp_path: Path) -> None:
     assert "torch" not in {package.name for package in sizes.packages}
 
 
-def test_another_folder_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_packages_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"^{tmp_path}: "):
         measure(tmp_path)
+    (tmp_path / SITE / "old-1.egg-info").mkdir(parents=True)
+    assert measure(tmp_path).installed == 0
 
 
 def test_what_is_not_counted_is_remarked(venv: Path) -> None:

@@ -249,6 +249,17 @@ def test_a_module_that_nothing_is_known_of_is_unknown(
     assert verify(make_wheel(tmp_path / "cuda", name, {"other/_c.so": library}), *question)[0] == answer
 
 
+@pytest.mark.parametrize(
+    ("build", "asked", "said"), [("cu126", "cuda130", "CUDA 12.6"), ("cpu", "cuda130", "the CPU")]
+)
+def test_a_build_for_something_else_is_refused(
+    build: str, asked: str, said: str, verify: Verify, tmp_path: Path
+) -> None:
+    path = make_wheel(tmp_path, f"other-1.0+pt213{build}-cp312-cp312-linux_x86_64.whl", {"other/_c.so": GOOD})
+    code, shown = verify(path, "--accelerator", asked)
+    assert (code, f"built for {said}" in shown) == (14, True), shown
+
+
 # ---- torch's stable ABI ---------------------------------------------------------------------------------------------
 CALL = "void {0}(void); void call_{0}(void) {{ {0}(); }} "
 STABLE = CALL.format("aoti_torch_new_tensor_handle")

@@ -24,7 +24,7 @@ from megabuild.plan.choose_isolation import rehearsal_image
 #: unless unit tests came in between; then the longest, so that no worker is left with one of them at the end.
 _FIRST = ("test_bare_root", "test_rehearsal")
 _THEN = (
-    "test_podman_rehearsal", "test_malicious_recipe", "test_backend_packages", "test_build_session",
+    "test_rehearsal_isolated", "test_malicious_recipe", "test_backend_packages", "test_build_session",
     "test_build_extensions",
 )  # fmt: skip
 

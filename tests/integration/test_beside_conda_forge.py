@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import plain_engine
 import pytest
@@ -38,19 +37,18 @@ _FAMILY = (
 _SCRIPT = 'mkdir -p "$PREFIX/share/$PKG_NAME" && touch "$PREFIX/share/$PKG_NAME/$PKG_BUILD_STRING"'
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
+class Line(NamedTuple):
     """A line of an index."""
 
     name: str
-    version: str
     build: str
     number: int
-    depends: tuple[str, ...] = ()
-    constrains: tuple[str, ...] = ()
+    depends: Sequence[str] = ()
+    constrains: Sequence[str] = ()
+    version: str = "2.13.0"
 
 
-def conda_forge() -> tuple[Line, ...]:
+def conda_forge() -> Iterator[Line]:
     """conda-forge's family for Linux, Python 3.12.
 
     Versions, numbers, build strings and pins are as recipe/meta.yaml of pytorch-cpu-feedstock (74dd3d46, 2026-08-13:
@@ -58,40 +56,26 @@ def conda_forge() -> tuple[Line, ...]:
     them; the hashes are invented. That of pytorch_scatter is at PyTorch 2.11: a build for 2.13, as its next migration
     would make it, is here as well.
     """
-    lines = []
     for kind, blas, number in (("cuda130", "mkl", 302), ("cuda129", "mkl", 302), ("cuda130", "generic", 202),
                                ("cpu", "mkl", 102), ("cpu", "generic", 2)):  # fmt: skip
         meta, other = ("pytorch-gpu", "pytorch-cpu") if kind != "cpu" else ("pytorch-cpu", "pytorch-gpu")
         alone = (f"{meta} 2.13.0", f"{other} <0.0a0")
         flavour, python = f"{kind}_{blas}", ("python 3.12.*", *(["__cuda"] if kind != "cpu" else []))
-        libtorch = _of_pytorch("libtorch", f"{flavour}_hcf00001", number)
-        needs = (f"libtorch 2.13.0 {libtorch.build}", *python)
+        libtorch = f"{flavour}_hcf00001_{number}"
+        yield Line("libtorch", libtorch, number, (), (*alone, f"pytorch 2.13.0 {flavour}_*_{number}"))
+        needs = (f"libtorch 2.13.0 {libtorch}", *python)
+        yield Line("pytorch", f"{flavour}_py312_hcf00002_{number}", number, needs, alone)
         of_kind = f"pytorch 2.13.0 {kind.rstrip('0139')}*_{blas}*{number}"
-        lines += [
-            replace(libtorch, constrains=(*alone, f"pytorch 2.13.0 {flavour}_*_{number}")),
-            _of_pytorch("pytorch", f"{flavour}_py312_hcf00002", number, needs, alone),
-            _of_pytorch(meta, f"{flavour}_hcf00003", number, (of_kind,)),
-        ]
+        yield Line(meta, f"{flavour}_hcf00003_{number}", number, (of_kind,))
     for kind, minor in (("cuda130", 13), ("cpu", 13), ("cuda130", 11), ("cpu", 11)):
         exported = [f"{name} >=2.{minor}.0,<2.{minor + 1}.0a0" for name in ("pytorch", "libtorch")]
         needs = ("python 3.12.*", *exported, f"pytorch * {kind.rstrip('0139')}*")
-        scatter = _of_pytorch("pytorch_scatter", f"{kind}_py312_hcf{minor:05}", 19, needs)
-        lines.append(replace(scatter, version="2.1.2"))
-    return tuple(lines)
-
-
-def _of_pytorch(
-    name: str, build: str, number: int, depends: tuple[str, ...] = (), constrains: tuple[str, ...] = ()
-) -> Line:
-    build = f"{build}_{number}"
-    return Line(
-        name=name, version="2.13.0", build=build, number=number, depends=depends, constrains=constrains
-    )
+        yield Line("pytorch_scatter", f"{kind}_py312_hcf{minor:05}_19", 19, needs, version="2.1.2")
 
 
 def channel(folder: Path, lines: Iterable[Line]) -> Path:
     """Make a channel that is an index and nothing else, with a Python."""
-    python = Line(name="python", version="3.12.1", build="0_cpython", number=0)
+    python = Line("python", "0_cpython", 0, version="3.12.1")
     packages = {
         f"{line.name}-{line.version}-{line.build}.conda": {
             "name": line.name, "version": line.version, "build": line.build, "build_number": line.number,
@@ -185,14 +169,8 @@ def _of_family(items: Any) -> list[Any]:
 
 def _line(package: Path) -> Line:
     index = IndexJson.from_package_archive(package)
-    return Line(
-        name=index.name.source,
-        version=str(index.version),
-        build=str(index.build),
-        number=index.build_number,
-        depends=tuple(index.depends),
-        constrains=tuple(index.constrains),
-    )
+    name, build, version = index.name.source, str(index.build), str(index.version)
+    return Line(name, build, index.build_number, index.depends, index.constrains, version)
 
 
 def solution(specs: Sequence[str], channels: Sequence[Path], *, strict: bool = True) -> dict[str, str]:
@@ -252,8 +230,8 @@ def test_a_minor_version_later_only_what_keeps_to_the_stable_abi_is_installed(
     scatter: Mapping[str, Line], tmp_path: Path
 ) -> None:
     later = (
-        Line(name="libtorch", version="2.14.1", build="cuda130_mkl_h1_300", number=300),
-        Line(name="pytorch", version="2.14.1", build="cuda130_mkl_py312_h1_300", number=300),
+        Line("libtorch", "cuda130_mkl_h1_300", 300, version="2.14.1"),
+        Line("pytorch", "cuda130_mkl_py312_h1_300", 300, version="2.14.1"),
     )
     found = solution([SCATTER], [channel(tmp_path / "later", (*later, scatter["stable"]))])
     assert found["pytorch"] == "later/cuda130_mkl_py312_h1_300"

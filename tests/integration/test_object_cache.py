@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from small_files import program, write
+from test_recipe_scripts import settings
 
 #: As long as the engine makes the paths of environments.
 PADDED = 255
@@ -65,16 +66,13 @@ def compiled(
     (folder / "tree" / "c10" / "x.cpp").write_text(SOURCE)
     (folder / "tree" / "c10" / "core.h").write_text("inline const char* core() { return __FILE__; }\n")
     stats = folder / "stats"
-    environment = {
-        "PATH": os.environ["PATH"], "CCACHE_DIR": str(top / "objects"), "CCACHE_STATSLOG": str(stats),
-        "TORCH_CCACHE": "ccache", "TORCH_TREE": str(folder / "tree"), "SRC_DIR": str(work / "work"),
-        "PREFIX": str(prefix), "BUILD_PREFIX": str(work / "build_env"),
-        "RECIPE_DIR": str(repository / "recipe"), "CPU_COUNT": "1", "CXX": str(compiler),
-        "CXXFLAGS": f"-O2 -isystem {prefix}/include -fdebug-prefix-map={work}/work=/usr/local/src/{version}",
-        "target_platform": "linux-64", "provider": "conda-forge", "torch_source": "official",
-        "torch_version": version, "torch_optimization": "2", "blas_impl": "mkl",
-        "cuda_compiler_version": cuda, "torch_cuda_arch_list": "9.0", "OBJECT": output, "DEFINITION": definition,
-    }  # fmt: skip
+    environment = settings(
+        repository, folder, CCACHE_DIR=str(top / "objects"), CCACHE_STATSLOG=str(stats), TORCH_CCACHE="ccache",
+        TORCH_TREE=str(folder / "tree"), SRC_DIR=str(work / "work"), PREFIX=str(prefix),
+        BUILD_PREFIX=str(work / "build_env"), CXX=str(compiler), torch_version=version, blas_impl="mkl",
+        CXXFLAGS=f"-O2 -isystem {prefix}/include -fdebug-prefix-map={work}/work=/usr/local/src/{version}",
+        cuda_compiler_version=cuda, torch_cuda_arch_list="9.0", OBJECT=output, DEFINITION=definition,
+    )  # fmt: skip
     subprocess.run(["bash", "-c", SCRIPT], env=environment, check=True)
     return [word for word in stats.read_text().split() if word in (*HIT, *MISS, *SAME_TEXT)]
 

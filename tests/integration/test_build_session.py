@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import logging
-import os
 import shutil
 import signal
 import threading
@@ -163,12 +162,6 @@ def test_a_source_that_is_brought_is_compiled_once_until_it_changes(tiny: Tiny, 
     (tree / "t2.c").write_text("int changed;\n")
     decided = tiny.plan(torch_source=tree, pythons=("3.12",)).staging_decision
     assert (decided.decision, "source tree" in str(decided)) == ("resume", True)
-
-
-def test_a_changed_script_of_one_output_rebuilds_that_output_alone(built: Tiny) -> None:
-    change(built.root / "recipe" / "build_py.sh")
-    assert statuses(built) == ["skipped", "built", "built"]
-    assert decision(built)[0] == "reuse"
 
 
 def test_a_new_version_of_a_dependency_recompiles_and_says_which(
@@ -459,16 +452,3 @@ def test_however_the_driver_ends_nothing_of_it_is_left_and_the_next_run_goes_on(
     assert wait_for(lambda: not strays(state), seconds=20)
     assert statuses(tiny) == ["built"] * 3
     assert decision(tiny)[0] == "resume"
-
-
-def test_a_closed_standard_input_of_the_terminal_does_not_matter(tiny: Tiny) -> None:
-    reading, writing = os.pipe()
-    os.close(writing)
-    saved = os.dup(0)
-    os.dup2(reading, 0)
-    try:
-        assert tiny.run(pythons=("3.12",)).ok
-    finally:
-        os.dup2(saved, 0)
-        for number in (saved, reading):
-            os.close(number)

@@ -59,14 +59,13 @@ def test_cuda_is_planned_from_wheels_of_pypi(machine: BareRoot) -> None:
     assert "libtorch is made from torch-2.15.0-" in said
 
 
-def test_an_environment_of_repacked_wheels_and_an_extension(machine: BareRoot, wheel: str) -> None:
+def test_wheels_and_an_extension_are_used_in_an_environment_and_installed_by_pip(
+    machine: BareRoot, wheel: str
+) -> None:
     create = "python3 scripts/megabuild env create ./wheels-env pytorch_spline_conv --from"
     succeed(run(machine, f"{create} linux_aarch64_cpu_wheel"))
     used = machine.run("wheels-env/bin/python", "-c", PROGRAM)
     assert USED in succeed(used)
-
-
-def test_pip_installs_the_wheel(machine: BareRoot, wheel: str) -> None:
     assert wheel.endswith("_aarch64.whl")
     succeed(run(machine, f"python3 -m venv ~/pip && ~/pip/bin/pip install {wheel} numpy"))
     assert USED in succeed(run(machine, f"~/pip/bin/python -c '{PROGRAM}'"))
@@ -84,9 +83,6 @@ def test_poetry_installs_the_wheel_from_a_path(machine: BareRoot, wheel: str) ->
 
 def test_the_first_commands_of_readme_work(machine: BareRoot, repository: Path) -> None:
     for words in (("--rehearse",), ("env create", "-rehearsal"), ("import torch",)):
-        said = succeed(
-            run(
-                machine, command_of(repository / "README.md", *words)[-1].replace("linux_64", "linux_aarch64")
-            )
-        )
+        line = command_of(repository / "README.md", *words)[-1].replace("linux_64", "linux_aarch64")
+        said = succeed(run(machine, line))
     assert "2.13.0" in said.splitlines()

@@ -93,7 +93,9 @@ def test_every_output_is_there_is_what_the_plan_said_and_was_tested(rehearsal: R
     counts = {name: names.count(name) for name in names}
     pythons = len(rehearsal.options.pythons)
     assert counts == {"libtorch": 1, "libtorch-cuda-linalg": 2, "pytorch-gpu": 1, "pytorch": pythons}
-    assert rehearsal.pythons == set(rehearsal.options.pythons)
+    assert rehearsal.pythons == set(rehearsal.options.pythons) == set(rehearsal.summary.swaps)
+    assert all(swap["core"] == 0 for swap in rehearsal.summary.swaps.values())
+    assert all(swap["steps"] > 0 for python, swap in rehearsal.summary.swaps.items() if python != "3.12")
     repodata = json.loads((rehearsal.options.packages / "linux-64" / "repodata.json").read_text())
     assert set(repodata["packages.conda"]) == {item.package.file_name for item in rehearsal.plan.items}
     assert {text.split()[1] for text in rehearsal.sentences if ": tested in" in text} == set(names)
@@ -112,12 +114,6 @@ def test_both_linalg_flavours_come_from_one_staging_and_are_tested_with_pytorch(
         text.split()[-4] for text in rehearsal.lines if text.endswith("magma: every symbol found")
     )
     assert loaded == ["magma:", "nomagma:"]
-
-
-def test_no_swap_rebuilds_the_core(rehearsal: Rehearsal) -> None:
-    assert set(rehearsal.summary.swaps) == rehearsal.pythons
-    assert all(swap["core"] == 0 for swap in rehearsal.summary.swaps.values())
-    assert all(swap["steps"] > 0 for python, swap in rehearsal.summary.swaps.items() if python != "3.12")
 
 
 def test_the_model_is_configured_as_asked_and_nothing_of_its_core_is_left_to_do(rehearsal: Rehearsal) -> None:

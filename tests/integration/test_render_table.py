@@ -74,22 +74,6 @@ def test_upstream_s_tests_are_a_package_more_and_change_no_other(config: Config,
     assert all(one.skipped for one in packages if one.name == "pytorch-tests")
 
 
-def test_what_has_cuda_on_arm_says_for_which_kind_of_machine(
-    config: Config, packages: tuple[PlannedPackage, ...]
-) -> None:
-    (kind,) = config.variant.get("arm_variant_type", ("",))
-    for package in packages:
-        with_cuda = any(spec.startswith("cuda-nvcc") for spec in (*package.staging_build, *package.build))
-        chosen = config.cuda_version and config.platform == "linux-aarch64" and config.provider != "wheel"
-        found = {
-            spec
-            for spec in (*package.staging_build, *package.build, *package.host)
-            if spec.startswith("arm-variant")
-        }
-        assert found == ({f"arm-variant * {kind}"} if chosen else set()), package.file_name
-        assert with_cuda or not chosen or package.name == "pytorch-gpu"
-
-
 def test_requirements_are_those_of_the_config(config: Config, packages: tuple[PlannedPackage, ...]) -> None:
     (libtorch,) = of(packages, "libtorch")
     pin = f"libtorch =={libtorch.version} {libtorch.build_string}"
@@ -111,6 +95,15 @@ def test_requirements_are_those_of_the_config(config: Config, packages: tuple[Pl
     cuda = [spec for spec in libtorch.staging_build if spec.startswith("cuda-nvcc")]
     compiled = config.cuda_version and config.provider != "wheel"
     assert cuda == ([f"cuda-nvcc_{config.platform} {config.cuda_version}.*"] if compiled else [])
+    # what has CUDA on ARM says for which kind of machine
+    (kind,) = config.variant.get("arm_variant_type", ("",))
+    arm = {f"arm-variant * {kind}"} if compiled and config.platform == "linux-aarch64" else set()
+    for package in packages:
+        building = (*package.staging_build, *package.build)
+        found = {spec for spec in (*building, *package.host) if spec.startswith("arm-variant")}
+        assert found == arm, package.file_name
+        with_cuda = any(spec.startswith("cuda-nvcc") for spec in building)
+        assert with_cuda or not arm or package.name == "pytorch-gpu"
 
 
 def test_wheels_taken_apart_ask_for_what_a_compile_asks_for() -> None:

@@ -70,22 +70,14 @@ def run(prefix: Path, root: Path | None, check: str, *arguments: str) -> str:
     command = f'. {inside}/activate; exec python {check} "$@"'
     variables = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "MAX_JOBS": "2"}
     engine = Bubblewrap(root=root, network=False)
-    done = subprocess.run(
-        engine.command(
-            ["bash", "-c", command, "bash", *arguments],
-            mounts=[
-                Mount(source=prefix, target=inside),
-                Mount(source=ROOT / "tests" / "checks", target="/opt/megabuild/checks"),
-                Mount(source=ROOT / "recipe" / "cmake_test", target="/opt/megabuild/cmake_test"),
-            ],
-            env=variables,
-            cwd="/opt/megabuild/checks",
-            name="user",
-        ),
-        env=engine.environment(variables),
-        capture_output=True,
-        text=True,
-    )
+    mounts = [
+        Mount(source=prefix, target=inside),
+        Mount(source=ROOT / "tests" / "checks", target="/opt/megabuild/checks"),
+        Mount(source=ROOT / "recipe" / "cmake_test", target="/opt/megabuild/cmake_test"),
+    ]
+    words = ["bash", "-c", command, "bash", *arguments]
+    words = engine.command(words, mounts=mounts, env=variables, cwd="/opt/megabuild/checks", name="user")
+    done = subprocess.run(words, env=engine.environment(variables), capture_output=True, text=True)
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout

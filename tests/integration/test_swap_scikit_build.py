@@ -82,10 +82,6 @@ class Project:
         (self.work / name).rename(self.prefix)
         (self.prefix / "name").write_text(name)
 
-    def configure(self) -> None:
-        """Let the back end configure for the Python at the prefix."""
-        skbuild_backend.configure(self.work / "tiny", str(self.prefix / "bin" / "python"))
-
     def wheel(self) -> list[str]:
         """Build a wheel without the core library, with the Python at the prefix; returns the binaries in it."""
         shutil.rmtree(self.work / "dist", ignore_errors=True)
@@ -97,8 +93,8 @@ class Project:
     def core_times(self) -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in self.build.rglob("core.dir/**/*.o")}
 
-    def must(self, command: Sequence[str], cwd: Path | None = None) -> None:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    def must(self, command: Sequence[str]) -> None:
+        done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -119,7 +115,7 @@ def test_the_core_is_compiled_once_and_never_while_a_wheel_is_packed(
     for file, text in FILES.items():
         (tmp_path / "tiny" / file).write_text(text)
     project.use(first)
-    project.configure()
+    skbuild_backend.configure(tmp_path / "tiny", str(project.prefix / "bin" / "python"))
     assert not project.core_times(), "compiled, though only asked to configure"
     project.must(["ninja", "-C", str(project.build)])
     core = project.core_times()

@@ -36,16 +36,8 @@ def command(folder: Path, channel: Path, *more: str) -> list[str]:
 def environ(folder: Path, **more: str) -> dict[str, str]:
     left_out = {"COLUMNS", "LINES", "NO_COLOR", "GITHUB_ACTIONS", "CPU_COUNT", "MAX_JOBS", "TORCH_CCACHE"}
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
-    paths = os.pathsep.join(path for path in sys.path if path)
-    cache = str(folder / "cache")
-    return {
-        **kept,
-        "TERM": "xterm-256color",
-        "PYTHONPATH": paths,
-        "MEGABUILD_CACHE": cache,
-        "TINY_SECONDS": "0.6",
-        **more,
-    }
+    own = {"TERM": "xterm-256color", "MEGABUILD_CACHE": str(folder / "cache"), "TINY_SECONDS": "0.6"}
+    return {**kept, **own, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
 
 
 def run_on_terminal(command: Sequence[str], *, width: int, environ: Mapping[str, str]) -> tuple[int, str]:
@@ -108,15 +100,14 @@ def test_a_second_run_prepares_nothing_and_a_run_without_a_terminal_says_it_in_l
     assert any(line.startswith("checked disk: ") for line in of_driver)
     assert not [line for line in of_driver if re.match(r"\w+\(", line)], "no Python reprs"
 
-    channels = (tmp_path / "output" / "packages" / "tiny-rehearsal" / ".megabuild-channels.json").read_text()
+    noted = tmp_path / "output" / "packages" / "tiny-rehearsal" / ".megabuild-channels.json"
+    channels = noted.read_text()
     shutil.rmtree(tmp_path / "cache")
     second = run()
     assert "packages exist" in second
     assert "packing" not in second
     assert not (tmp_path / "cache" / "channel" / "store").exists(), "nothing to do, so nothing is prepared"
-    assert (
-        tmp_path / "output" / "packages" / "tiny-rehearsal" / ".megabuild-channels.json"
-    ).read_text() == channels
+    assert noted.read_text() == channels
 
 
 def test_too_little_disk_for_the_downloads_is_said_before_them(tmp_path: Path, channel: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from calling import call
 from small_files import write
+from tiny import make_package
 from wheel_files import make_page, make_wheel
 
 import verify_package
@@ -32,17 +32,8 @@ def wheel(folder: Path, tag: str = "py3-none-any") -> Path:
 
 
 def package(folder: Path) -> Path:
-    index = {"name": "pytorch_scatter", "version": "2.2.0", "build": "cpu_mkl_py312_h1_100", "depends": []}
-    place = folder / "pytorch_scatter-2.2.0-cpu_mkl_py312_h1_100.tar.bz2"
-    with tarfile.open(place, "w:bz2") as archive:
-        for name, content in (
-            ("info/index.json", json.dumps(index).encode()),
-            ("lib/python3.12/site-packages/torch_scatter/__init__.py", WARNS),
-        ):
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return place
+    inside = {"lib/python3.12/site-packages/torch_scatter/__init__.py": WARNS}
+    return make_package(folder, "pytorch_scatter", "2.2.0", "cpu_mkl_py312_h1_100", inside)
 
 
 def environment(folder: Path) -> Path:

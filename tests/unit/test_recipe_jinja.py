@@ -34,27 +34,17 @@ def environment(variant: Mapping[str, str]) -> SandboxedEnvironment:
     return made
 
 
-def texts(node: Any) -> Iterator[str]:
+def texts(node: Any, *keys: str) -> Iterator[str]:
+    """Yield every text of a document, or those below keys: what is after `if` and in `skip` has no braces."""
     if isinstance(node, dict):
+        below = [node.get(key) for key in keys] if keys else []
+        yield from (text for one in below for text in texts(one))
         node = [*node.values()]
     if isinstance(node, list):
         for child in node:
-            yield from texts(child)
-    elif isinstance(node, str):
+            yield from texts(child, *keys)
+    elif isinstance(node, str) and not keys:
         yield node
-
-
-def conditions(node: Any) -> Iterator[str]:
-    """Return what stands after `if` and in `skip`: expressions without braces."""
-    if isinstance(node, list):
-        for child in node:
-            yield from conditions(child)
-    elif isinstance(node, dict):
-        skip = node.get("skip") or []
-        yield from ([skip] if isinstance(skip, str) else skip)
-        if isinstance(node.get("if"), str):
-            yield node["if"]
-        yield from conditions([*node.values()])
 
 
 def render(document: Any, variant: Mapping[str, str]) -> list[str]:
@@ -62,7 +52,7 @@ def render(document: Any, variant: Mapping[str, str]) -> list[str]:
     context: dict[str, str] = {}
     for key, value in document["context"].items():
         context[key] = reader.from_string(str(value)).render(context)
-    for condition in conditions(document.get("outputs", [])):
+    for condition in texts(document.get("outputs", []), "if", "skip"):
         reader.compile_expression(condition)
     return [reader.from_string(text).render(context) for text in texts(document)]
 

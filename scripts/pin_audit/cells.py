@@ -20,7 +20,6 @@ from pin_audit.facts import (
     TagCommit,
     UpstreamArchs,
     config_words,
-    short_platforms,
     short_revision,
 )
 from pin_audit.rows import AuditRow, excludes, is_optional
@@ -113,7 +112,7 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
             scope = Scope(cuda=fact.holds.cuda).words()
             kind = f"migration {fact.migration}" if isinstance(fact, Migration) else "pin"
             notes = [f"{kind} for {scope}" if scope else kind]
-            notes += short_platforms(where) if where and not where >= here else []
+            notes += fact.holds.platforms if not where >= here else []
             notes += ["inferred"] if fact.where.inferred else []
             parts.append(CellPart(text=_short(row, ", ".join(values)), notes=(*notes,), url=fact.where.url))
     return _merge(parts)
@@ -125,7 +124,7 @@ def _newest(row: AuditRow) -> list[CellPart]:
     parts = []
     for fact in sorted(facts, key=lambda fact: fact.value != best):
         day = f"newest in a copy of {fact.where.fetched[:10]}" if fact.where.inferred else "newest"
-        platforms = () if fact.value == best else short_platforms(fact.holds.platforms)
+        platforms = () if fact.value == best else fact.holds.platforms
         parts.append(CellPart(text=fact.value, notes=(day, *platforms), url=fact.where.url))
     return _merge(parts)
 

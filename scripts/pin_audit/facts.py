@@ -96,15 +96,6 @@ def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
     return ", ".join(sorted(names))
 
 
-def short_platforms(platforms: Iterable[str]) -> list[str]:
-    """Abbreviate platforms: ``linux`` for both linux-64 and linux-aarch64."""
-    names = set(platforms)
-    for system in ("linux", "osx"):
-        both = {name for name in names if name.startswith(system)}
-        names = (names - both) | {system} if len(both) > 1 else names
-    return sorted(names)
-
-
 class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The location of a value. The index's server is left out: each user may configure another one."""
 

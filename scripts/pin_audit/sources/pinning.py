@@ -82,8 +82,6 @@ def read(request: AuditRequest) -> SourceOutcome:
             facts += (fact for fact in _facts(text, platforms, where, zipped) if fact.name in wanted)
         except AuditError as error:
             troubles.append(error.message)
-    if local is not None and local.is_file():
-        troubles.append(f"{local.name}: a single file has no migrations")
     return SourceOutcome(facts=tuple(facts), trouble="; ".join(troubles))
 
 
@@ -188,17 +186,14 @@ async def _members(path: Path) -> tuple[dict[str, bytes], str]:
 
 
 def _classified(members: Mapping[str, bytes], where: str) -> _Files:
-    configs, migrations = [], {}
-    for name, content in sorted(members.items(), key=lambda item: (item[0].count("/"), item[0])):
-        text = content.decode("utf-8", errors="replace")
+    texts: dict[str, str] = {}
+    for name in sorted(members, key=lambda name: (name.count("/"), name)):
         match = _MEMBER.fullmatch(name)
-        if match and match["migration"]:
-            migrations[match["migration"]] = text
-        else:
-            configs.append(text)
-    if not configs:
+        key = match["migration"] if match and match["migration"] else ""
+        texts.setdefault(key, members[name].decode("utf-8", errors="replace"))
+    if "" not in texts:
         raise AuditError(f"{where}: no {_CONFIG}", _REMEDY)
-    return _Files(config=configs[0], migrations=dict(sorted(migrations.items())))
+    return _Files(config=texts.pop(""), migrations=dict(sorted(texts.items())))
 
 
 READERS = {"pinning": read}

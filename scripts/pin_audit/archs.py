@@ -53,12 +53,13 @@ def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, trouble: str) -> tu
 def _judge(upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], target: AuditTarget) -> Verdict:
     texts: dict[str, set[str]] = {}
     for ours in recipes:
-        mine = set(map(_machine, ours.archs))
+        # +PTX serves newer GPUs and is no difference
+        mine = [arch.removesuffix("+PTX") for arch in ours.archs]
         for platform in sorted({build.platform for build in target.builds if ours.holds.matches(build)}):
             lists = [fact.archs for fact in upstream if platform in (fact.holds.platforms or (platform,))]
-            theirs = {_machine(arch): None for archs in lists for arch in archs}
+            theirs = dict.fromkeys(arch.removesuffix("+PTX") for archs in lists for arch in archs)
             missing = [arch for arch in theirs if arch not in mine]
-            extra = [arch for arch in ours.archs if theirs and _machine(arch) not in theirs]
+            extra = [arch for arch in mine if theirs and arch not in theirs]
             for archs, difference in ((missing, _MISSING), (extra, _EXTRA)):
                 if archs:
                     texts.setdefault(f"{difference} {', '.join(archs)}", set()).add(platform)
@@ -69,11 +70,6 @@ def _judge(upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], ta
     status = Status.OLDER if any(_MISSING in text for text in texts) else Status.NEWER
     todo = f"use upstream's list, or keep the difference deliberately{place}"
     return Verdict(status, "; ".join(sentences), todo)
-
-
-def _machine(arch: str) -> str:
-    """Return an architecture without ``+PTX``, which serves newer GPUs and is no difference."""
-    return arch.removesuffix("+PTX")
 
 
 def _order(cuda: str) -> tuple[int, ...]:

@@ -98,13 +98,10 @@ def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constr
         verdicts = [verdict for need in soft if (verdict := _against_known(row, request, need))]
         if soft and len(verdicts) == len(soft) and not (hard and request.spec.any):
             yield min(verdicts, key=lambda verdict: verdict.gravity), request, request.configs
-        # one verdict for all configs with the same pins: pins may depend on the CUDA version
-        alike: dict[tuple[str, ...], set[str]] = {}
-        for config in sorted(request.configs):
-            alike.setdefault(tuple(pins(row, {config}, of=request.fact.name)), set()).add(config)
-        for values, configs in alike.items():
+        for config in sorted(request.configs):  # pins may depend on the CUDA version
+            values = pins(row, {config}, of=request.fact.name)
             if verdict := _against_pins(row, request, values):
-                yield verdict, request, frozenset(configs)
+                yield verdict, request, frozenset([config])
         if not request.spec.any and (verdict := _beyond_channel(row, request, _recipe(request.text))):
             yield verdict, request, request.configs
 
@@ -131,17 +128,15 @@ def _against_known(row: AuditRow, request: Constraint, need: Constraint) -> Verd
         too_new = verdict is None or verdict.status is Status.NEWER
         return None if row.entry.tool and (too_new or not best_for(row)) else verdict
     both = f"{who} {need.text}, {_recipe(request.text)}"
-    if not need.version:
-        clash = common([need.spec, request.spec]) is None
-        return _conflict(both, f"require {need.spec.text}") if clash else None
-    match side(request.spec, need.version):
-        case "at":
-            return None
-        case "older":
-            return Verdict(Status.OLDER, both, f"raise the requirement to {need.version}")
-        case "newer":
-            return Verdict(Status.NEWER, both, _keep(need))
-    return _conflict(both, f"require {need.version}.*")
+    if need.version:
+        position = side(request.spec, need.version)
+    else:
+        position = "mixed" if common([need.spec, request.spec]) is None else "at"
+    if position == "older":
+        return Verdict(Status.OLDER, both, f"raise the requirement to {need.version}")
+    if position == "newer":
+        return _newer(need, both)
+    return None if position == "at" else _conflict(both, f"require {need.spec.text}")
 
 
 def _unpinned(row: AuditRow, need: Constraint, who: str) -> Verdict | None:
@@ -158,7 +153,7 @@ def _unpinned(row: AuditRow, need: Constraint, who: str) -> Verdict | None:
         return None
     sentence = f"{who} {need.text}; the recipe takes the newest, {best}"
     if not Spec(f"<{need.version}").admits(best):
-        return Verdict(Status.NEWER, sentence, _keep(need))
+        return _newer(need, sentence)
     if is_floor(row, best):
         seen = f"{_recipe(ANY)}; conda-forge had {best} when last read"
         return Verdict(Status.UNKNOWN, f"{who} {need.text}; {seen}")
@@ -201,9 +196,10 @@ def _conflict(text: str, todo: str) -> Verdict:
     return Verdict(Status.CONFLICT, f"no version satisfies both: {text}", todo)
 
 
-def _keep(need: Constraint) -> str:
+def _newer(need: Constraint, sentence: str) -> Verdict:
     wanted = need.spec.text if need.hard else f"{need.version}.*"
-    return f"keep this version if build and tests pass, else require {wanted}"
+    todo = f"keep this version if build and tests pass, else require {wanted}"
+    return Verdict(Status.NEWER, sentence, todo)
 
 
 def _recipe(text: str) -> str:

@@ -66,8 +66,7 @@ def _upstream(row: AuditRow) -> Sequence[CellPart]:
             notes += fact.holds.words(row.builds).split(", ") if isinstance(fact, CiPin) else []
             # a header inside the wheel belongs to the release, so that its value counts as read
             notes += ["inferred"] if fact.where.inferred and not fact.where.index else []
-            value = fact.text if isinstance(fact, Submodule) else fact.value
-            value = short_revision(value) if isinstance(fact, TagCommit) else value
+            value = short_revision(fact.value) if isinstance(fact, TagCommit) else fact.value
             text = "any" if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
             parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
     return _merge(parts or unread)

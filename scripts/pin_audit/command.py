@@ -14,7 +14,7 @@ from groundwork.errors import AuditError, UnknownError, UsageError, VerdictError
 from groundwork.files import cache_folder
 from groundwork.network.cache import now
 from groundwork.result import Result
-from groundwork.text import counted, suggest
+from groundwork.text import suggest
 from megabuild.configs.config import available, load
 from pin_audit import feedstock, snapshots
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, Report, insert, markdown, to_document
@@ -91,9 +91,6 @@ def _judge(report: Report, wanted: Sequence[Status], tell: Tell) -> int:
     if rows:
         tell(f"--fail-on found {', '.join(rows)}")
         return VerdictError.exit_code
-    unknown = sum(len(audit.with_status([Status.UNKNOWN])) for audit in report.audits)
-    if unknown and Status.UNKNOWN not in wanted:
-        tell(f"--fail-on: {counted(unknown, 'row')} with status unknown")
     if unread := dict.fromkeys(name for audit in report.audits for name in audit.not_read()):
         tell(
             f"error: --fail-on cannot judge: sources not read: {', '.join(unread)}\n"

@@ -135,12 +135,6 @@ class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
 
     commit: str = ""
     address: str = ""
-    day: str = ""  #: the commit's day, if no tag describes it and the value is only a short hash
-
-    @property
-    def text(self) -> str:
-        """The value, with the day if there is one."""
-        return ", ".join(filter(None, (self.value, self.day)))
 
 
 class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):

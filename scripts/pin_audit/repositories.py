@@ -214,13 +214,13 @@ class Repository:
         self.fetched = now()
         stamp.write_text(self.fetched, encoding="ascii")
 
-    def describe(self, commit: str) -> tuple[str, str]:
-        """Return a commit's tag, or ``git describe``'s text; else its short hash and its day. Raises AuditError."""
+    def describe(self, commit: str) -> str:
+        """Return a commit's tag, or ``git describe``'s text, or its short hash. Raises AuditError."""
         self._ensure(commit)
         for mode in (["--exact-match", "--tags"], [], ["--tags"], ["--contains", "--exclude=*/*"]):
             if value := self._try("describe", *mode, commit):
-                return value, ""
-        return self._try("rev-parse", "--short", commit), self._try("log", "-1", "--format=%cs", commit)
+                return value
+        return self._try("rev-parse", "--short", commit)
 
     def listing(self, commit: str, *paths: str) -> dict[str, tuple[str, str]]:
         """Return mode and hash by path: of a whole commit, or of `paths`."""

@@ -51,7 +51,7 @@ def _judge_versions(row: AuditRow) -> Verdict:
     asked, named = requirements_of(row), constraints_of(row)
     if not asked and (verdict := _without_recipe(row)):
         return verdict
-    if row.use in ("vendored", "listed") and (verdict := _vendored(row, asked)):
+    if row.use in ("vendored", "listed") and (verdict := _vendored(row)):
         return verdict
     problems = list(_problems(row, asked, named))
     if not problems:
@@ -226,13 +226,11 @@ def _without_recipe(row: AuditRow) -> Verdict | None:
     return None
 
 
-def _vendored(row: AuditRow, asked: Sequence[Constraint]) -> Verdict | None:
+def _vendored(row: AuditRow) -> Verdict | None:
     copies = row.all(Submodule)
     compiled = "upstream vendors it" if row.use == "listed" else "upstream's copy is compiled in"
     note = f"; {row.entry.vendored}" if row.entry.vendored else ""
-    if not note and asked:
-        note = "; the recipe also requires a package of this name"
-    if value := next((fact.text for fact in copies if fact.value), ""):
+    if value := next((fact.value for fact in copies if fact.value), ""):
         return Verdict(Status.IN_STEP, f"{compiled}: {value}{note}")
     if copies or "submodules" in row.troubles:
         reason = copies[0].trouble if copies else "submodules were not read"

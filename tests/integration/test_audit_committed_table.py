@@ -77,7 +77,7 @@ def test_real_rows_that_were_wrong(reports: dict[str, Report]) -> None:
     (sleef,) = row(reports, "2.13.0", "sleef").all(Submodule)
     assert (sleef.value, sleef.commit[:8]) == ("3.8", "5a1d179d")
     (xnnpack,) = row(reports, "2.13.0", "xnnpack").all(Submodule)
-    assert xnnpack.text == "51a0103, 2024-12-02"
+    assert xnnpack.value == "51a0103"
     names = {one.name for one in reports["2.13.0"].audits[0].rows}
     assert not names & {"cuda-cupti", "libcufile", "libcublas"}
     for tool in ("cmake", "ninja", "packaging", "setuptools"):

@@ -106,7 +106,7 @@ def _look_up(
     entry = parent.declared.get(path, {})
     name, above = "/".join(map(clean, chain)), parent.repository
     repositories.services.report(name)
-    value = day = trouble = asked = ""
+    value = trouble = asked = ""
     child = None
     try:
         if not entry.get("url"):
@@ -115,7 +115,7 @@ def _look_up(
             raise AuditError(".gitmodules refused: the submodule's update setting runs a command")
         asked = clean(redact.address(parse_address(entry["url"], above.given)))
         repository = repositories.open(entry["url"], parent=above.given)
-        value, day = repository.describe(commit)
+        value = repository.describe(commit)
         if entry.get("update") != "none":  # git ignores nested submodules here
             child = _parent(chain, repository, commit)
     except AuditError as error:
@@ -123,9 +123,7 @@ def _look_up(
     line = int(entry["line"]) if entry.get("line") else None
     url = above.url(_MODULES, line, parent.commit)
     where = Where(file=_MODULES, line=line, url=url, commit=parent.commit, fetched=above.fetched)
-    fact = Submodule(
-        name=name, value=value, day=day, where=where, trouble=trouble, commit=commit, address=asked
-    )
+    fact = Submodule(name=name, value=value, where=where, trouble=trouble, commit=commit, address=asked)
     return chain, fact, child
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from megabuild.configs.config import Config
+from audit_site import config
+
 from pin_audit.facts import AnyFact, AuditTarget, SourceOutcome
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
@@ -52,26 +53,12 @@ class TreeRequest(AuditRequest):
 def request(
     tree: MemoryTree, folder: Path, *, package: str = "pytorch", version: str = "2.13.0"
 ) -> AuditRequest:
-    """Return a request about a tree; the config is for CUDA 12.9."""
+    """Return a request about a tree."""
     target = AuditTarget(package=package, version=version, repository="", tag="", wheel="", builds=())
-    config = Config(
-        name="some_config",
-        platform="linux-64",
-        accelerator="cuda129",
-        cuda_version="12.9",
-        blas="mkl",
-        provider="conda-forge",
-        torch_version=version,
-        path=folder / "some_config.yaml",
-        variant={},
-        zip_keys=(),
-        pythons=("3.12",),
-        docker_image="",
-    )
     services = Services(folder, offline=True)
     return TreeRequest(
-        target=target, services=services, repositories=Repositories(services), configs=(config,), root=folder,
-        memory=tree,
+        target=target, services=services, repositories=Repositories(services), configs=(config("linux-64"),),
+        root=folder, memory=tree,
     )  # fmt: skip
 
 

@@ -54,10 +54,6 @@ def test_a_rule_that_no_longer_fits_is_trouble_that_names_file_and_rules(tmp_pat
     assert all(fact.trouble for fact in nonsense.facts)
 
 
-def test_a_package_without_rules_has_no_such_source(tmp_path: Path) -> None:
-    assert not ci_pins.read(request(MemoryTree({}), tmp_path, package="torch_unheard_of")).applies
-
-
 def test_a_table_of_numbers_becomes_arch_lists_per_cuda_version_and_platform(tmp_path: Path) -> None:
     outcome = archs(NEW, tmp_path)
     assert values(outcome.facts) == {
@@ -67,34 +63,41 @@ def test_a_table_of_numbers_becomes_arch_lists_per_cuda_version_and_platform(tmp
         "CUDA 13.0, linux-aarch64": "8.0;11.0;12.0",
     }
     assert isinstance(outcome.facts[0], UpstreamArchs)
+    assert not ci_pins.read(request(MemoryTree({}), tmp_path, package="torch_unheard_of")).applies
 
 
-def test_extensions_have_a_matrix(tmp_path: Path) -> None:
-    package = "pytorch_scatter"
-    files = {
-        ".github/workflows/building.yml": (
-            "jobs:\n  wheel:\n    strategy:\n      matrix:\n        python-version: [3.8, 3.10]\n"
-            "        torch-version: [2.0.0, 2.1.0]\n        cuda-version: ['cpu', 'cu121']\n"
-        )
-    }
-    outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package=package, version="2.1.2"))
-    assert {fact.name: (fact.value, fact.where.line) for fact in outcome.facts} == {
-        "cuda": ("cpu, cu121", 7),
-        "pytorch": ("2.0.0, 2.1.0", 6),
-        "python": ("3.8, 3.10", 5),
-    }
+EXTENSION = """\
+      matrix:
+        python-version: [3.8, 3.10]
+        torch-version: [2.0.0, 2.1.0]
+        cuda-version: ['cpu', 'cu121']
+"""
+PYG_LIB = '[\n  {\n    "torch-version": "2.13.0",\n  },\n  {\n    "torch-version": "2.12.0",\n  }\n]\n'
 
 
-def test_pyg_lib_has_a_matrix(tmp_path: Path) -> None:
-    files = {
-        ".github/workflows/utils/full_matrix_linux.json": (
-            '[\n  {\n    "torch-version": "2.13.0",\n    "cuda-version": ["cpu", "cu130"]\n  },\n'
-            '  {\n    "torch-version": "2.12.0",\n    "cuda-version": ["cpu"]\n  }\n]\n'
+@pytest.mark.parametrize(
+    ("package", "files", "expected"),
+    [
+        (
+            "pytorch_scatter",
+            {".github/workflows/building.yml": EXTENSION},
+            {("python", "3.8, 3.10", 2), ("pytorch", "2.0.0, 2.1.0", 3), ("cuda", "cpu, cu121", 4)},
         ),
-        "pyproject.toml": '[tool.cibuildwheel]\nbuild = "cp3{13,14}-*"\n',
-    }
-    outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package="pyg-lib", version="0.8.0"))
-    assert [(f.value, f.where.line) for f in about(outcome, "pytorch")] == [("2.13.0", 3), ("2.12.0", 7)]
+        (
+            "pyg-lib",
+            {
+                ".github/workflows/utils/full_matrix_linux.json": PYG_LIB,
+                "pyproject.toml": '[tool.cibuildwheel]\nbuild = "cp3{13,14}-*"\n',
+            },
+            {("pytorch", "2.13.0", 3), ("pytorch", "2.12.0", 6), ("python", "cp3{13,14}-*", 2)},
+        ),
+    ],
+)
+def test_extensions_have_a_matrix(
+    package: str, files: dict[str, str], expected: set[tuple[str, str, int]], tmp_path: Path
+) -> None:
+    outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package=package))
+    assert {(fact.name, fact.value, fact.where.line) for fact in outcome.facts} == expected
 
 
 def test_lines_leave_comments_out() -> None:

@@ -107,17 +107,11 @@ def test_a_folder_is_read_in_every_usual_form(tmp_path: Path, config_file: str, 
     assert sorted(values(outcome)) == sorted(EXPECTED + MIGRATING)
     assert not outcome.trouble
     assert str(tmp_path) not in repr(outcome.facts)
-
-
-def test_a_finding_says_where_it_stands_and_what_it_belongs_to(tmp_path: Path) -> None:
-    folder = lay_out(tmp_path / "pinning", "conda_build_config.yaml", "migrations")
-    found = {(one.name, type(one)): one for one in ask(services(tmp_path), folder).facts[::-1]}
-    pin = found["c_stdlib_version", GlobalPin]
+    found = {(one.name, type(one)): one for one in outcome.facts[::-1]}
+    pin, migration = found["c_stdlib_version", GlobalPin], found["libfoo", Migration]
     assert isinstance(pin, GlobalPin)
-    assert (pin.values, pin.holds.cuda) == (("2.17",), ("None",))
-    assert pin.where.file == "conda_build_config.yaml"
-    migration = found["libfoo", Migration]
     assert isinstance(migration, Migration)
+    assert (pin.values, pin.holds.cuda, pin.where.file) == (("2.17",), ("None",), "conda_build_config.yaml")
     assert (migration.migration, migration.paused) == ("foo20", True)
     assert migration.where.file == "migrations/foo20.yaml"
 

@@ -55,6 +55,7 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("colorama", [wheel("colorama", ">=99", 'platform_system == "Windows"'), asks("colorama", "<1")], UNPINNED, ""),
     ("python", [wheel("python", ">=3.11"), ci_has("python", "3.11, 3.14t, 3.15"), *PYTHONS], CONFLICT, "3.10.*"),
     ("python", [wheel("python", ">=3.10"), ci_has("python", "3.10, 3.11, 3.12, 3.13, 3.14"), *PYTHONS], IN_STEP, ""),
+    ("prometheus_client", [wheel("prometheus-client", ">=0.18"), asks("prometheus_client", ">=0.18")], IN_STEP, ""),
     # CUDA
     ("nccl", [*NCCL, asks("nccl", "<2.29", configs=CUDA129)], IN_STEP, ""),
     ("nccl", [*NCCL, asks("nccl", "<2.29", configs=CUDA130)], CONFLICT, ""),
@@ -94,6 +95,8 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("libprotobuf", [PROTOBUF, asks("libprotobuf", "7.35.1.*")], NEWER, "v21.12 (3.21.12)"),
     ("libcudss", [CiPin(name="cudss", trouble="no such script"), asks("libcudss-dev", "<0.8", configs=CUDA130)],
      UNKNOWN, "no such script"),
+    ("xnnpack", [vendors("third_party/XNNPACK", "51a0103", commit="51a0103" + "0" * 33), asks("xnnpack", "*"),
+                 has("xnnpack", "2024.8")], UNPINNED, ""),
     ("newlib", [vendors("third_party/newlib", "v1.0")], IN_STEP, "compiled in"),
     ("ittapi", [vendors("third_party/ittapi", "v3.2")], IN_STEP, "USE_ITT=0"),
     ("onednn", [vendors("third_party/ideep/mkl-dnn", "v3.12"), asks("onednn", "<1")], IN_STEP, "compiled in"),
@@ -147,11 +150,6 @@ def test_what_has_a_row_of_its_own() -> None:
 )
 def test_protobufs_scheme(tag: str, ours: str) -> None:
     assert names().entries["libprotobuf"].release(tag) == ours
-
-
-def test_a_commit_without_a_tag_names_no_version() -> None:
-    copy = vendors("third_party/XNNPACK", "51a0103", commit="51a0103" + "0" * 33)
-    assert row("xnnpack", copy, asks("xnnpack", "*"), has("xnnpack", "2024.8")).verdict.status is UNPINNED
 
 
 # ---- lists of CUDA architectures ------------------------------------------------------------------------------------

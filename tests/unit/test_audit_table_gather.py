@@ -9,15 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
-from audit_samples import target
+from audit_site import request, services
 
 from groundwork.errors import AuditError
 from pin_audit import run_sources
 from pin_audit.facts import SourceOutcome
-from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.run_sources import READERS, gather
-from pin_audit.services import Services
 
 _FIRST_CONVERSION = """
 import sys, threading
@@ -39,15 +37,8 @@ for thread in threads:
 """
 
 
-def ask(folder: Path, package: str = "pytorch", seconds: float = 30.0) -> AuditRequest:
-    services = Services(folder, seconds=seconds)
-    return AuditRequest(
-        target=target(package),
-        services=services,
-        repositories=Repositories(services),
-        configs=(),
-        root=folder,
-    )
+def ask(folder: Path, seconds: float = 30.0) -> AuditRequest:
+    return request(services(folder, seconds=seconds))
 
 
 def fine(request: AuditRequest) -> SourceOutcome:

@@ -12,7 +12,6 @@ from small_files import program
 from wheel_files import make_wheel
 
 from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
-from groundwork import wheel_file
 from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError
 
 ELF = b"\x7fELF and no more"
@@ -71,33 +70,6 @@ def test_a_tree_has_every_file_once_and_no_trace_of_the_environment(tmp_path: Pa
     assert [path.name for path in wheel_tree.libraries(tree)] == ["libc10.so"]
     with pytest.raises(IntegrityError, match=r"torch/lib/libc10\.so"):
         wheel_tree.needed(tree)
-
-
-def test_headers_of_dependencies_are_added_where_the_environment_has_them(tmp_path: Path) -> None:
-    write(tmp_path / "env", include__pybind11__cast="c", include__other__x="o")
-    wheel_tree.add_headers(tmp_path / "env", tmp_path / "tree")
-    assert [path.name for path in (tmp_path / "tree").rglob("*") if path.is_file()] == ["cast"]
-
-
-@pytest.mark.parametrize(
-    ("subdir", "machine"), [("linux-64", "x86_64"), ("linux-aarch64", "aarch64")], ids=["x86", "arm"]
-)
-def test_the_tag_keeps_python_and_names_the_machine(tmp_path: Path, subdir: str, machine: str) -> None:
-    folder = write(
-        tmp_path / "torch-2.6.dist-info", METADATA="Name: torch", WHEEL="Tag: cp312-cp312-linux_riscv64\n"
-    )
-    assert wheel_tree.tag(tmp_path, subdir) == f"torch-2.6-cp312-cp312-linux_{machine}.whl"
-    assert f"Tag: cp312-cp312-linux_{machine}\n" in (folder / "WHEEL").read_text()
-
-
-def test_a_licence_text_is_added_once(tmp_path: Path) -> None:
-    write(tmp_path / "tree" / "torch-2.6.dist-info", METADATA="Name: torch", LICENSE="own")
-    texts = write(tmp_path / "texts", own="own", a="same", b="same")
-    wheel_tree.add_licences(tmp_path / "tree", {f"x/{name}": texts / name for name in ("own", "a", "b")})
-    licenses = wheel_file.metadata(tmp_path / "tree") / "licenses"
-    assert [path.relative_to(licenses).as_posix() for path in licenses.rglob("*") if path.is_file()] == [
-        "x/a"
-    ]
 
 
 # --------------------------------------------------------------------------------------------------------- the index

@@ -11,21 +11,16 @@ def test_texts_at_any_depth_and_nothing_of_such_a_name(tmp_path: Path) -> None:
     tree, target = tmp_path / "tree", tmp_path / "licenses"
     vendored = {"third_party/a/LICENSE.txt", "third_party/b/COPYING.LESSER", "third_party/c/LICENCE-MIT"}
     texts = {"LICENSE", "NOTICE", *vendored}
-    others = {
-        "third_party/a/license.py",
+    others = {f"third_party/a/license.{end}" for end in ("py", "h")} | {
         "licenses/LICENSE",
         "build/LICENSE",
         "setup.py",
-        "third_party/a/license.h",
     }
     for name in texts | others:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(name)
     target.mkdir()
     (target / "of-a-former-run").touch()
+    assert gather_licences.main([str(target), str(tmp_path / "out")]) == 1, "no licence"
     assert gather_licences.main([str(tree), str(target)]) == 0
     assert {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()} == texts
-
-
-def test_a_tree_without_a_licence_fails(tmp_path: Path) -> None:
-    assert gather_licences.main([str(tmp_path), str(tmp_path / "out")]) == 1

@@ -39,7 +39,6 @@ from pyg_extensions.install.user_environment import (
     find_import_fault,
     interpreter,
     look,
-    parse_arch_flags,
     run_pip,
 )
 from pyg_extensions.pyg_index import PygIndex
@@ -75,22 +74,16 @@ def fake_python(folder: Path, answer: str) -> Path:
 
 
 # ---- the environment ---------------------------------------------------------------------------------------------
-def test_the_active_environment_is_meant_where_none_is_named(tmp_path: Path) -> None:
+def test_an_environment_is_named_or_the_active_one(tmp_path: Path) -> None:
     python = fake_python(tmp_path / "venv", "exit 0")
     conda = fake_python(tmp_path / "conda", "exit 0")
-    assert (
-        interpreter(None, {"VIRTUAL_ENV": str(tmp_path / "venv"), "CONDA_PREFIX": str(tmp_path / "conda")})
-        == python
-    )
-    assert interpreter(None, {"CONDA_PREFIX": str(tmp_path / "conda")}) == conda
+    venv, other = str(tmp_path / "venv"), str(tmp_path / "conda")
+    assert interpreter(None, {"VIRTUAL_ENV": venv, "CONDA_PREFIX": other}) == python
+    assert interpreter(None, {"CONDA_PREFIX": other}) == conda
     assert interpreter(None, {"PATH": str(python.parent)}) == python
-
-
-def test_an_environment_is_named_by_folder_or_interpreter(tmp_path: Path) -> None:
-    python = fake_python(tmp_path, "exit 0")
-    assert interpreter(str(tmp_path), {}) == python
-    assert interpreter(str(python), {}) == python
-    for wrong in (tmp_path / "nothing", tmp_path / "bin" / "nothing"):
+    for named in (venv, str(python)):
+        assert interpreter(named, {"CONDA_PREFIX": other}) == python
+    for wrong in (tmp_path, tmp_path / "nothing", tmp_path / "bin" / "nothing"):
         with pytest.raises(UsageError):
             interpreter(str(wrong), {})
     with pytest.raises(UsageError, match="no environment"):
@@ -98,12 +91,9 @@ def test_an_environment_is_named_by_folder_or_interpreter(tmp_path: Path) -> Non
 
 
 TORCH = {
-    "version": "2.13.0+cu130",
-    "cuda": "13.0",
-    "hip": None,
-    "archs": ["sm_90"],
-    "devices": ["9.0", "9.0"],
-}
+    "version": "2.13.0+cu130", "cuda": "13.0", "hip": None, "devices": ["9.0", "9.0"],
+    "archs": ["sm_90", "sm_120", "compute_120", "sm_100a"],
+}  # fmt: skip
 FACTS: dict[str, Any] = {
     "prefix": "/e", "site": "/e/lib", "implementation": "cpython", "python": "3.14", "free_threaded": True,
     "platform": "linux-x86_64", "glibc": "2.36", "managed": False, "distributions": {}, "torch": TORCH,
@@ -114,8 +104,9 @@ FACTS: dict[str, Any] = {
 def test_an_environment_s_own_python_describes_it(tmp_path: Path) -> None:
     python = fake_python(tmp_path, f"echo '{json.dumps(FACTS)}'")
     assert look(python) == environment(
-        interpreter=python, site=Path("/e/lib"), python="3.14t", torch_archs=("9.0",), devices=("9.0",)
-    )
+        interpreter=python, site=Path("/e/lib"), python="3.14t", torch_archs=("9.0", "12.0+PTX", "10.0a"),
+        devices=("9.0",),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -174,18 +165,15 @@ def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CCACHE_DIR", raising=False)
-    builder = Builder(
-        environment=environment(cuda_version=None),
-        wrapper=tmp_path,
-        jobs=3,
-        folder=tmp_path,
-        objects=tmp_path / "ccache",
-    )
     (tmp_path / "one").mkdir()
-    made = builder.environ(tmp_path / "one", ())
+    made = builder(environment(cuda_version=None), tmp_path).environ(tmp_path / "one", ())
     assert os.readlink(made["BUILD_ENV_LINK"]) == "/e", "headers lie under the work folder's own name for it"
     assert made["CCACHE_BASEDIR"] == str(Path(made["BUILD_ENV_LINK"]).parent)
     assert (made["CCACHE_DIR"], made["TMPDIR"]) == (str(tmp_path / "ccache"), str(tmp_path))
+
+
+def builder(user: UserEnvironment, folder: Path) -> Builder:
+    return Builder(environment=user, jobs=1, folder=folder, objects=folder / "ccache")
 
 
 @pytest.mark.parametrize(
@@ -201,15 +189,13 @@ def test_a_compile_ends_with_its_wheel_or_its_cause(
 ) -> None:
     wheel = make_wheel(tmp_path, "x-1-py3-none-any.whl", {content: b""})
     python = fake_python(tmp_path, f"echo one; printf two; mkdir $2; cp {wheel} $2\n{script}")
-    builder = Builder(environment=environment(interpreter=python), jobs=1, folder=tmp_path, objects=tmp_path)
     (tmp_path / "source").mkdir()
     lines: list[str] = []
-    if result is Path:
-        made = builder.build(tmp_path / "source", tmp_path / "log", os.environ, lines.append)
+    with pytest.raises(result) if result is not Path else nullcontext():
+        made = builder(environment(interpreter=python), tmp_path).build(
+            tmp_path / "source", tmp_path / "log", os.environ, lines.append
+        )
         assert (made, lines) == (tmp_path / "wheels" / wheel.name, ["one"])
-        return
-    with pytest.raises(result):
-        builder.build(tmp_path / "source", tmp_path / "log", os.environ)
 
 
 @pytest.mark.parametrize(
@@ -232,8 +218,7 @@ def test_build_tools_that_are_missing_or_too_old_are_installed_aside(
         (python.parent / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(python.parent))
     user = environment(interpreter=python, distributions={"pip": "25", **has})
-    builder = Builder(environment=user, jobs=1, folder=tmp_path, objects=tmp_path)
-    builder.prepare(find(extension), partial(run_pip, user))
+    builder(user, tmp_path).prepare(find(extension), partial(run_pip, user))
     asked = (tmp_path / "asked").read_text().split() if missing else []
     assert [re.split(r"[<>=]", word)[0] for word in asked if re.search(r"\w[<>]=", word)] == missing
     assert (f"{tmp_path}/tools" in asked) == bool(missing)
@@ -244,10 +229,9 @@ def test_an_interrupted_compile_ends_with_its_compiler(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     python = fake_python(tmp_path, "echo one; sleep 60")
-    builder = Builder(environment=environment(interpreter=python), jobs=1, folder=tmp_path, objects=tmp_path)
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        builder.build(tmp_path, tmp_path / "log", os.environ, stop)
+        builder(environment(interpreter=python), tmp_path).build(tmp_path, tmp_path / "log", os.environ, stop)
     assert time.monotonic() - started < 30
 
 
@@ -358,7 +342,3 @@ def test_results_are_a_table_and_a_document() -> None:
         ]  # fmt: skip
         assert [row["cpu_seconds"] is not None for row in rows] == [False, only_plan, False, False]
         assert [row["exit_code"] for row in rows] == [0, 0, 0, 8]
-
-
-def test_flags_of_machine_code_and_ptx_make_an_arch_list() -> None:
-    assert parse_arch_flags(["sm_90", "sm_120", "compute_120", "sm_100a"]) == ("9.0", "12.0+PTX", "10.0a")

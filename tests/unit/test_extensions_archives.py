@@ -33,17 +33,14 @@ def where(index: Path) -> Configured:
     return Configured(indexes=(index.as_uri(),))
 
 
-def test_another_file_under_that_name_is_refused_and_not_kept(index: Path, tmp_path: Path) -> None:
-    (index / "torch-scatter" / RELEASE.archive).write_bytes(b"something else")
-    with pytest.raises(IntegrityError, match=r"torch_scatter-2\.1\.2\.tar\.gz: sha256 is"):
-        download([RELEASE], tmp_path / "cache", where(index))
-    assert not list((tmp_path / "cache").rglob("torch_scatter*"))
-
-
-def test_a_damaged_archive_in_the_cache_is_downloaded_again(index: Path, tmp_path: Path) -> None:
+def test_a_damaged_archive_is_downloaded_again_and_another_file_refused(index: Path, tmp_path: Path) -> None:
     folder = download([RELEASE], tmp_path / "cache", where(index))
     (folder / RELEASE.archive).write_bytes(b"half an arch")
     assert (download([RELEASE], tmp_path / "cache", where(index)) / RELEASE.archive).read_bytes() == CONTENT
+    (index / "torch-scatter" / RELEASE.archive).write_bytes(b"something else")
+    with pytest.raises(IntegrityError, match=r"torch_scatter-2\.1\.2\.tar\.gz: sha256 is"):
+        download([RELEASE], tmp_path / "empty", where(index))
+    assert not list((tmp_path / "empty").rglob("torch_scatter*"))
 
 
 def test_an_archive_that_goes_on_and_on_is_cut_short(

@@ -268,7 +268,7 @@ def test_wheels_and_packages_that_a_run_must_still_get_are_pending(repository: P
     assert provider.of_channel(done, (), {}, {"b": 700}).pending == Pending(wheels=1, download=700, bytes=700)
 
 
-def _nvidia(tmp_path: Path) -> dict[str, LocalPackage]:
+def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     contents = {
         "nvidia-cuda-runtime": ["nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/include/cuda_runtime.h"],
         "nvidia-cuda-nvcc": ["nvidia/cu13/bin/nvcc", "nvidia/cu13/bin/crt/link.stub"],
@@ -288,22 +288,15 @@ def _nvidia(tmp_path: Path) -> dict[str, LocalPackage]:
             for member in members:
                 archive.writestr(member, member)
     locked = Lock(python="3.12", environment=LINUX, wheels=(*wheels, _locked("1.0", name="cuda-toolkit")))
-    made = nvidia.packages(locked, tmp_path, catalogue.load().nvidia, "13.0", "linux-64")
-    return {package.name: package for package in made}
-
-
-def test_nvidias_wheels_have_conda_forges_names(tmp_path: Path) -> None:
-    made = _nvidia(tmp_path)
+    described = nvidia.packages(locked, tmp_path, catalogue.load().nvidia, "13.0", "linux-64")
+    made = {package.name: package for package in described}
     assert {
         "cuda-version", "cuda-cudart", "cuda-cudart-dev", "cuda-nvcc_linux-64", "libcusparse", "libcusparse-dev"
     } <= set(made)  # fmt: skip
     assert made["cuda-version"].version == "13.0"
     assert "libnvjitlink" in made["libcusparse"].depends
     assert made["libcusparse-dev"].run_exports == {"weak": ("libcusparse >=13.0.88,<14.0a0",)}
-
-
-def test_libraries_lie_where_rpaths_find_them_and_linkers_have_links(tmp_path: Path) -> None:
-    made = _nvidia(tmp_path)
+    # libraries are where RPATHs find them, and linkers have links
     made["cuda-cudart"].fill(tmp_path / "run")
     made["cuda-cudart-dev"].fill(tmp_path / "dev")
     assert (tmp_path / "run/lib/libcudart.so.13").is_file()
@@ -312,10 +305,7 @@ def test_libraries_lie_where_rpaths_find_them_and_linkers_have_links(tmp_path: P
     assert (tmp_path / "dev/include/cuda_runtime.h").is_file()
     assert (tmp_path / "dev/targets/x86_64-linux/include/cuda_runtime.h").is_file()
     assert not list((tmp_path / "dev").rglob("*.so.13"))
-
-
-def test_nvcc_comes_with_all_it_needs_in_its_own_layout(tmp_path: Path) -> None:
-    made = _nvidia(tmp_path)
+    # nvcc comes with all it needs, in its own layout
     needs = {spec.split()[0] for spec in made["cuda-nvcc_linux-64"].depends}
     assert {"cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl", "gxx_linux-64"} <= needs
     made["cuda-nvcc-tools"].fill(tmp_path / "tools")

@@ -78,7 +78,7 @@ def test_a_root_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
-    monkeypatch.setattr(root, "_missing", list)
+    monkeypatch.setattr(root, "install_command", str)
     monkeypatch.setattr(root, "_debootstrap", lambda *_, **__: None)
     monkeypatch.setattr(root, "_describe", lambda _: {"fingerprint": "f", "release": "13"})
     entry, synced = root._request(tmp_path, cuda=False)[2], []

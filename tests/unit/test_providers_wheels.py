@@ -288,7 +288,7 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
             for member in members:
                 archive.writestr(member, member)
     locked = Lock(python="3.12", environment=LINUX, wheels=(*wheels, _locked("1.0", name="cuda-toolkit")))
-    described = nvidia.packages(locked, tmp_path, catalogue.load().nvidia, "13.0", "linux-64")
+    described = nvidia.packages(locked, tmp_path, catalogue.load().nvidia, "13.0", "linux-64", tmp_path)
     made = {package.name: package for package in described}
     assert {
         "cuda-version", "cuda-cudart", "cuda-cudart-dev", "cuda-nvcc_linux-64", "libcusparse", "libcusparse-dev"

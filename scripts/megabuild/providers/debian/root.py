@@ -94,11 +94,9 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
     with FileLock(cache / "lock"):
         if root := _read(entry):
             return root
-        if missing := _missing():
-            raise ProviderError(
-                f"{' and '.join(missing)}, which Debian configs need: not installed",
-                f"run: {install_command()}",
-            )
+        if command := install_command():
+            programs = " and ".join(_PROGRAMS)
+            raise ProviderError(f"Debian configs need {programs}: not all are installed", f"run: {command}")
         for left in cache.glob("tmp-*"):
             _delete(left)
         temporary = cache / f"tmp-{uuid.uuid4().hex}"
@@ -146,12 +144,8 @@ def _request(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Pa
 
 def install_command() -> str:
     """Return the command that installs the programs missing on this machine, or an empty string."""
-    missing = _missing()
+    missing = sorted(package for program, package in _PROGRAMS.items() if shutil.which(program) is None)
     return debian_packages.install_command(*missing, options="--no-install-recommends") if missing else ""
-
-
-def _missing() -> list[str]:
-    return sorted(package for program, package in _PROGRAMS.items() if shutil.which(program) is None)
 
 
 def enter(root: Path) -> list[str]:

@@ -25,7 +25,7 @@ from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
 
-_FORMAT = 1
+_FORMAT = 2
 _AT_ONCE = 8  # parallel downloads of wheels' metadata or of index pages
 #: Native packages: PyPI projects with such names are something else.
 _NATIVE = re.compile(r"lib.*|_.*|cross-.*|.*[-_](dev|devel|static|abi)|.*_(linux|osx|win|emscripten)-\w+")
@@ -92,9 +92,9 @@ def resolve(
         interpreter.version,
         interpreter.soabi,
         interpreter.free_threaded,
-        *(() if dependencies else ("alone",)),
-        *more,
-        *([f"index {index}"] if index else ()),
+        dependencies,
+        more,
+        index,
     ]
     path = folder / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
     if known := files.read_record(path, _LOCKS):

@@ -35,7 +35,7 @@ def packages(
     table: Mapping[str, NvidiaWheel],
     cuda: str,
     platform: str,
-    notes: Path | None = None,
+    notes: Path,
 ) -> list[LocalPackage]:
     """Describe the packages of NVIDIA's wheels in a lock, and the compiler package that activates nvcc.
 
@@ -57,7 +57,7 @@ def packages(
         needed = (canonicalize_name(requirement.name) for requirement in wheel.needs(lock.environment))
         needs = (f"cuda-version {cuda}.*", *(table[name].run for name in needed if name in table))
         path = wheel.path(folder)
-        note = noted(notes, wheel.sha256) if notes and not path.exists() else None
+        note = noted(notes, wheel.sha256) if not path.exists() else None
         if note:
             everything = _packaged(note.members)
         else:

@@ -65,13 +65,6 @@ def test_prereleases_old_pythons_broken_programs_and_those_without_headers_are_l
     assert interpreters.find(lambda _: None, paths) == {}
 
 
-def test_pyenv_and_uv_folders_are_searched(tmp_path: Path) -> None:
-    pyenv = _fake(tmp_path / "pyenv" / "versions" / "3.12.1", "3.12.1")
-    uv = _fake(tmp_path / "data" / "uv" / "python" / "cpython-3.13.2-linux", "3.13.2")
-    environ = {"PYENV_ROOT": str(tmp_path / "pyenv"), "XDG_DATA_HOME": str(tmp_path / "data")}
-    assert {pyenv, uv} <= set(interpreters.candidates(environ, tmp_path))
-
-
 def test_the_hint_names_the_newest_python_that_debian_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,21 +77,24 @@ def test_the_hint_names_the_newest_python_that_debian_has(
     assert "uv python install 3.14" in caught.value.remedy
 
 
-def test_a_folder_that_may_not_be_looked_into_has_no_interpreters(tmp_path: Path) -> None:
-    closed = tmp_path / "pyenv" / "versions"
-    closed.mkdir(parents=True)
-    closed.chmod(0)
+def test_pyenv_and_uv_folders_are_searched_and_closed_ones_passed_over(tmp_path: Path) -> None:
+    pyenv = _fake(tmp_path / "pyenv" / "versions" / "3.12.1", "3.12.1")
+    uv = _fake(tmp_path / "data" / "uv" / "python" / "cpython-3.13.2-linux", "3.13.2")
+    (pyenv.parents[2] / "3.12").symlink_to("3.12.1")
+    environ = {"PYENV_ROOT": str(tmp_path / "pyenv"), "XDG_DATA_HOME": str(tmp_path / "data")}
+    found = list(interpreters.candidates(environ, tmp_path))
+    assert found[:2] == [pyenv, uv]
+    pyenv.parents[2].chmod(0)
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)  # root may look into everything
     try:
-        environ = {"PYENV_ROOT": str(closed.parent), "XDG_DATA_HOME": str(tmp_path / "data")}
         found = list(interpreters.candidates(environ, tmp_path))
     finally:
         os.seteuid(user)
-        closed.chmod(0o700)
+        pyenv.parents[2].chmod(0o700)
+    assert pyenv not in found
     assert found
-    assert not any(closed in path.parents for path in found)
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ def test_a_build_for_an_accelerator_that_is_not_judged_here_is_unknown_and_gets_
 @pytest.mark.parametrize(
     "text",
     [
-        "__version__ = '2.13.0+rocm6.4'\ncuda = None\nhip = '6.4'\n",
+        "__version__ = '2.13.0'\ncuda = None\nhip: Optional[str] = '6.4'\n",
         "__version__ = '2.13.0+xpu'\ncuda = None\n",
     ],
 )

@@ -17,7 +17,9 @@ from gpu_tools.verify.build_target import other_accelerator
 
 _FILE_VERSION = re.compile(r"(?<=\.so)(?:\.\d+)+$")
 _VERSION = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
-_CUDA = re.compile(r"^cuda(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE)
+_CUDA, _HIP = (
+    re.compile(rf"^{name}(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE) for name in ("cuda", "hip")
+)
 _ACTIVATED = re.compile(r'export CF_TORCH_CUDA_ARCH_LIST="([^"]*)"')
 # TORCH_INTERNAL_ASSERT, AT_ASSERT, and macros that wrap them: the compiler records the line of the outer macro
 _ASSERT = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\s*\(")
@@ -127,10 +129,10 @@ def parse_torch(package: Path, prefix: Path, text: str) -> InstalledTorch:
 
     Raises ValueError: The text has no version.
     """
-    version, cuda = _VERSION.search(text), _CUDA.search(text)
+    version, cuda, hip = (pattern.search(text) for pattern in (_VERSION, _CUDA, _HIP))
     if version is None:
         raise ValueError("no __version__")
-    other = other_accelerator(version[1])
+    other = "ROCm" if hip and hip[1] else other_accelerator(version[1])
     return InstalledTorch(package, prefix, version[1], cuda[1] if cuda else None, other)
 
 

@@ -184,7 +184,7 @@ def _crash(error: BaseException, invocation: Invocation) -> MegabuildError:
 
 def _report(error: MegabuildError, kind: str, invocation: Invocation) -> int:
     """Print an error and return its exit code; no other code prints errors."""
-    remedy = certificates.remedy_for(error.message, error.remedy)
+    remedy = certificates.REMEDY if certificates.is_untrusted(error.message) else error.remedy
     log = str(invocation.log or "")
     code = error.exit_code if type(error) is not MegabuildError else CRASHED
     if invocation.json:

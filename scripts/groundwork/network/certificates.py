@@ -49,8 +49,3 @@ def share_with_programs(environ: MutableMapping[str, str]) -> None:
 def is_untrusted(reason: str) -> bool:
     """Return whether a connection failed because its certificate is not trusted."""
     return _UNTRUSTED.search(reason) is not None
-
-
-def remedy_for(reason: str, otherwise: str) -> str:
-    """Return the remedy for a failed connection: how to trust a certificate, or ``otherwise``."""
-    return REMEDY if is_untrusted(reason) else otherwise

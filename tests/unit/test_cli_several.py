@@ -231,7 +231,7 @@ def test_plans_of_several_build_nothing(runs: Runs, invocation: Invocation) -> N
 def test_configs_are_chosen_by_provider(runs: Runs, invocation: Invocation) -> None:
     result = build(invocation, "linux_64_cuda13*", "--provider", "conda-forge")
     names = {f"linux_64_{name}" for name in ("cuda130", "cuda134", "cuda130_generic", "cuda134_generic")}
-    assert set(runs.names()) == names, result.stderr
+    assert (set(runs.names()), result.exit_code) == (names, 0), result.stderr
 
 
 def test_an_unknown_config_is_refused_before_anything_is_built(runs: Runs, invocation: Invocation) -> None:

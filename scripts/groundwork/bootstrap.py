@@ -131,17 +131,8 @@ def _make(environment: Path, lock: Path, held: int) -> None:
     # the lock has its own versions; this also replaces a constraint of pip's configuration files
     environ |= {"PIP_USER": "0", "PIP_CONSTRAINT": os.devnull, "PIP_BUILD_CONSTRAINT": os.devnull}
     install = [python, *_PIP, "--only-binary", ":all:", "--requirement", lock]
-    steps = (
-        (
-            [sys.executable, "-I", "-m", "venv", environment],
-            f"install venv; in Debian, run: {install_command('python3-venv')}",
-        ),
-        (
-            install,
-            "check the network and pip's index (pip config list; PIP_CERT=FILE for a company's certificates)",
-        ),
-    )
-    for command, remedy in steps:
+    remedy = f"install venv; in Debian, run: {install_command('python3-venv')}"
+    for command in ([sys.executable, "-I", "-m", "venv", environment], install):
         # both inherit the lock: after a kill -9 of this process, the next start waits until pip has ended
         done = subprocess.run(
             list(map(str, command)), env=environ, stdin=subprocess.DEVNULL, check=False,
@@ -149,16 +140,17 @@ def _make(environment: Path, lock: Path, held: int) -> None:
         )  # fmt: skip
         if done.returncode:
             shutil.rmtree(environment, ignore_errors=True)
-            reached = "Retrying (" not in done.stdout
-            if command is install and sys.version_info.minor > _NEWEST and reached:
+            unreachable = "Retrying (" in done.stdout
+            if command is install and sys.version_info.minor > _NEWEST and not unreachable:
                 remedy = (
                     f"start with Python 3.10 to 3.{_NEWEST}; some packages have no wheels for a newer one yet"
                 )
-            raise ProviderError(
-                f"{environment.parent}: cannot set up the private environment; last output:\n"
-                + "\n".join(done.stdout.splitlines()[-8:]),
-                remedy,
-            )
+            last = "\n".join(done.stdout.splitlines()[-8:])
+            failed = "cannot set up the private environment; last output:"
+            raise ProviderError(f"{environment.parent}: {failed}\n{last}", remedy)
+        remedy = (
+            "check the network and pip's index (pip config list; PIP_CERT=FILE for a company's certificates)"
+        )
     (environment / STAMP).touch()
 
 

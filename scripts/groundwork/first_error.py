@@ -110,8 +110,8 @@ def first_error(lines: Sequence[str]) -> FirstError | None:
     )
     if failed is None:
         return _error_in(lines)
-    outputs, printed = failed["outputs"], list(lines[step + 1 :])
-    printed = printed[: next((n for n, line in enumerate(printed) if _NEXT.match(line)), len(printed))]
+    outputs = failed["outputs"]
+    printed = list(takewhile(lambda line: not _NEXT.match(line), lines[step + 1 :]))
     command = printed.pop(0)[:_LONGEST_COMMAND] if printed else ""
     # a step of ninja's console pool prints while it runs, so before the report that it failed
     console = list(takewhile(lambda line: not _NEXT.match(line), reversed(lines[:step])))[::-1]

@@ -17,8 +17,10 @@ from groundwork.text import size
 
 
 @contextmanager
-def unpack_package(package: Path, near: Path | None = None) -> Iterator[Path]:
+def unpack_package(package: Path, near: Path | None = None) -> Iterator[tuple[Path, str]]:
     """Unpack a package below ``near`` or in a temporary folder; delete the files when the context ends.
+
+    Gives the folder, and ``wheel`` or ``package`` (conda's).
 
     Raises UsageError: ``package`` is no wheel and no conda package.
     Raises IntegrityError: The package is damaged.
@@ -41,7 +43,7 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[Path]:
                 rattler.package_streaming.extract(package, root)
             else:
                 unpack(package, root)
-        yield root
+        yield root, "wheel" if package.suffix == ".whl" else "package"
 
 
 def _check_size(wheel: Path, folder: Path) -> None:

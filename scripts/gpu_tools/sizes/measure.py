@@ -19,9 +19,9 @@ def measure(path: Path) -> Sizes:
     """
     if path.is_dir() and is_environment(path):
         return measure_environment(path)
-    with unpack_package(path) as root:
+    with unpack_package(path) as (root, kind):
         sizes = measure_environment(root)
-    kind, left_out = ("wheel", ()) if path.suffix == ".whl" else ("package", ("info/",))
+    left_out = ("info/",) if kind == "package" else ()
     packages = []
     for package in sizes.packages:
         files = {name: parts for name, parts in package.files.items() if not name.startswith(left_out)}

@@ -49,8 +49,7 @@ def plan(subject: Path, request: SlimRequest, note: Notes) -> Result:
     if is_environment(subject):
         steps = make_plan(scan(subject, name=str(subject)), request, note)
     else:
-        with unpack_package(subject) as root:
-            kind = "wheel" if subject.suffix == ".whl" else "package"
+        with unpack_package(subject) as (root, kind):
             steps = make_plan(scan(root, name=str(subject), kind=kind), request, note)
     return _result(
         "planned", steps, ["nothing was changed; continue with --apply (a package: with --output DIR)"]

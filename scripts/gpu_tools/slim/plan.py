@@ -20,7 +20,7 @@ from gpu_tools.slim.steps import SlimRequest, SlimStep, find_files, find_users, 
 from groundwork.errors import UsageError
 from groundwork.files import sync
 from groundwork.progress import Notes
-from groundwork.text import counted, to_dict
+from groundwork.text import to_dict
 
 #: Bytes; a file is replaced only if that saves at least one page.
 _LEAST = 4096
@@ -114,8 +114,12 @@ def make_plan(contents: Contents, request: SlimRequest, note: Notes, into: Path 
     gone, rows = _pick_files(contents, files, steps)
     libraries = _slim_libraries(contents, request, {step.name for step in steps}, gone, note, into)
     gpu_code = {gpu: _sort_by_code(gpu, libraries) for gpu in request.gpus}
-    if into is not None:
-        _refuse_without_code(contents, gpu_code)
+    for gpu, code in gpu_code.items():
+        if into is not None and lacks_all_code(code):
+            raise UsageError(
+                f"{contents.name}: no library has code for GPU {cuda_archs.number(gpu) / 10:.1f}, only for other GPUs",
+                "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv lists your GPUs), or omit it",
+            )
     smaller = {
         path: slimmed for path, slimmed in libraries.items() if slimmed.before - slimmed.after >= _LEAST
     }
@@ -157,16 +161,6 @@ def _sort_by_code(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> dict[str
 def lacks_all_code(libraries: Mapping[str, list[str]]) -> bool:
     """Return whether all libraries with GPU code have code for other GPUs only."""
     return bool(libraries["missing"]) and not (libraries["native"] or libraries["PTX-only"])
-
-
-def _refuse_without_code(contents: Contents, gpu_code: Mapping[str, Mapping[str, list[str]]]) -> None:
-    for gpu, libraries in gpu_code.items():
-        if lacks_all_code(libraries):
-            raise UsageError(
-                f"{contents.name}: no library has code for GPU {cuda_archs.number(gpu) / 10:.1f}, only for other GPUs "
-                f"({counted(len(libraries['missing']), 'file')})",
-                "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv lists your GPUs), or omit it",
-            )
 
 
 def _pick_files(

@@ -28,8 +28,7 @@ def repack(package: Path, folder: Path, request: SlimRequest, note: Notes) -> tu
     """
     if package.suffix not in (".whl", ".conda"):
         raise UsageError(f"{package}: only wheels and .conda packages are packed again", "pass one of these")
-    with unpack_package(package, folder) as root:
-        kind = "wheel" if package.suffix == ".whl" else "package"
+    with unpack_package(package, folder) as (root, kind):
         contents = scan(root, name=str(package), kind=kind)
         into = root.parent / "new"
         plan = make_plan(contents, request, note, into=into)

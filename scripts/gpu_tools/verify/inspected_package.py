@@ -58,11 +58,11 @@ def open_subject(path: Path) -> Iterator[Subject]:
     if path.is_dir():
         yield _environment(path)
         return
-    wheel = path.suffix == ".whl"
-    module = _module_named(path.name.partition("-")[0] if wheel else path.name.rsplit("-", 2)[0])
-    with unpack_package(path) as folder:
+    with unpack_package(path) as (folder, kind):
+        word = path.name.partition("-")[0] if kind == "wheel" else path.name.rsplit("-", 2)[0]
+        module = _module_named(word)
         with explain_damage(path):
-            if wheel:
+            if kind == "wheel":
                 target = _dist_info(wheel_file.metadata(folder), module)
             else:
                 target = read_conda_index(json.loads((folder / "info/index.json").read_text("utf-8")))

@@ -17,7 +17,7 @@ def parts(folder: Path, data: bytes, name: str = "lib/x.so") -> dict[str, int]:
     file.write_bytes(data)
     found = read_parts(file, name, len(data))
     assert sum(found.values()) == len(data)
-    return {str(part): size for part, size in found.items()}
+    return {f"{part.kind.value} {part.arch}".strip(): size for part, size in found.items()}
 
 
 def test_gpu_code_is_told_apart_by_architecture_and_kind(tmp_path: Path) -> None:

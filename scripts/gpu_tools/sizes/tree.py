@@ -35,9 +35,6 @@ class Kind(str, Enum):
     OTHER = "other files"
     UNKNOWN = "not attributed"
 
-    def __str__(self) -> str:
-        return self.value
-
 
 @dataclass(frozen=True, order=True)
 class ContentPart:
@@ -45,9 +42,6 @@ class ContentPart:
 
     kind: Kind
     arch: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.arch}".strip()
 
 
 #: Package name of files that belong to no package.

@@ -98,9 +98,8 @@ def lay_out(tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[i
         segments = [segment for segment in segments if segment.kind != elf.PROGRAM_HEADERS]
     table = b"".join(elf.SEGMENT.pack(*segment) for segment in segments)
     table_at, padding = moved(tables.segments_at), b""
-    if (
-        grown
-    ):  # after the last mapped page: the loader reads a table there, but zeroes the rest of a data page
+    if grown:
+        # after the last mapped page: the loader reads a table there, but zeroes the rest of a data page
         mapped = max(segment.end for segment in segments if segment.kind == LOAD and segment.size)
         table_at = max(-(-moved(size) // 8) * 8, -(-mapped // tables.page) * tables.page)
         padding = bytes(table_at - moved(size))

@@ -103,8 +103,7 @@ def _environment(prefix: Path) -> Subject:
         try:
             yield
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            damaged.append((path.relative_to(prefix).as_posix(), module, f"cannot be read: {reason}"))
+            damaged.append((path.relative_to(prefix).as_posix(), module, f"cannot be read: {error}"))
 
     users = list(_find_torch_users(site, {"torch", "functorch", *KERNELS}))
     modules = dict.fromkeys(["torch", *KERNELS, *(module for module, _ in users)])

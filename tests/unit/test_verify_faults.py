@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from calling import exit_code as call
-from gpu_library import MACHINE_CODE, entry, fatbin
+from gpu_library import MACHINE_CODE, PTX, entry, fatbin
 from tiny import make_package
 from wheel_files import make_wheel
 
@@ -202,6 +202,22 @@ def test_an_arch_list_asks_what_such_gpus_run(
     path = wheel(tmp_path, cuda(tmp_path, fatbin(entry(MACHINE_CODE, 120, size=16))))
     result, shown = verify(path, "--arch-list", asked)
     assert (result, said in shown) == (code, True), shown
+
+
+@pytest.mark.parametrize(("kind", "code"), [(MACHINE_CODE, 14), (PTX, 0)])
+def test_an_extension_needs_code_that_one_of_torchs_gpus_runs(
+    kind: int, code: int, verify: Verify, tmp_path: Path
+) -> None:
+    site = environment(tmp_path)
+    (site / "torch/version.py").write_text(VERSION_FILE.replace("None", "'13.0'"))
+    most, few = entry(MACHINE_CODE, 90, size=16), entry(MACHINE_CODE, 80, size=16)
+    (site / "torch/lib/libtorch_cuda.so").write_bytes(
+        linked(tmp_path, "libcudart.so.13", code=fatbin(most) * 2 + fatbin(most, few))
+    )
+    for name, content in cuda(tmp_path, fatbin(entry(kind, 80, size=16))).items():
+        (site / "torch_spline_conv" / name).write_bytes(content)
+    result, shown = verify(tmp_path)
+    assert (result, "no code for sm_90" in shown) == (code, code == 14), shown
 
 
 def test_the_test_of_every_package_fails_for_a_cpu_library_in_a_cuda_package(tmp_path: Path) -> None:

@@ -33,13 +33,6 @@ def torch(tmp_path: Path) -> InstalledTorch:
     return parse_torch(package, tmp_path, "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n")
 
 
-def test_the_list_that_activation_exports_is_what_libtorch_promises(torch: InstalledTorch) -> None:
-    script = torch.prefix / "etc/conda/activate.d/libtorch_activate.sh"
-    script.parent.mkdir(parents=True)
-    script.write_text('    export CF_TORCH_CUDA_ARCH_LIST="9.0;12.0+PTX"\n')
-    assert torch.archs == ("9.0", "12.0+PTX")
-
-
 def test_assertions_at_lines_that_the_headers_lack_come_from_another_torch(torch: InstalledTorch) -> None:
     # the first and the last line of a call count: compilers differ; what is not installed tells nothing
     lines = [("c10/util/check.h", line) for line in (3, 4, 5, 6)]

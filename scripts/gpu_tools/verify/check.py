@@ -98,7 +98,7 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
         installed = Expectation(
             accelerator="" if torch.other else accelerator(torch.cuda),
             archs=torch.archs,
-            exact_archs=bool(torch.promised),
+            exact_archs=False,
             python=environment.python,
             torch_version=torch.version,
         )

@@ -20,7 +20,6 @@ _VERSION = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
 _CUDA, _HIP = (
     re.compile(rf"^{name}(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE) for name in ("cuda", "hip")
 )
-_ACTIVATED = re.compile(r'export CF_TORCH_CUDA_ARCH_LIST="([^"]*)"')
 # TORCH_INTERNAL_ASSERT, AT_ASSERT, and macros that wrap them: the compiler records the line of the outer macro
 _ASSERT = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\s*\(")
 _TORCH_NAMES = re.compile(r"_ZN?[KVTISL0-9]*(?:N[KV]*)?(?:3c10|2at|5torch)")
@@ -93,21 +92,8 @@ class InstalledTorch:
 
     @cached_property
     def archs(self) -> tuple[str, ...]:
-        """The architectures that libtorch was built for, as in ``TORCH_CUDA_ARCH_LIST``; empty for a CPU build."""
-        if self.cuda is None:
-            return ()
-        return self.promised or self._carried()
-
-    @cached_property
-    def promised(self) -> tuple[str, ...]:
-        """The architectures that libtorch's conda activation script exports; empty without such a script."""
-        for script in sorted((self.prefix / "etc/conda/activate.d").glob("libtorch*.sh")):
-            if match := _ACTIVATED.search(script.read_text(encoding="utf-8", errors="replace")):
-                return tuple(arch for arch in re.split(r"[; ]", match[1]) if arch)
-        return ()
-
-    def _carried(self) -> tuple[str, ...]:
-        for path in self.libraries():
+        """The architectures of libtorch's machine code, as in ``TORCH_CUDA_ARCH_LIST``; empty for a CPU build."""
+        for path in self.libraries() if self.cuda else ():
             if path.name in TORCH_KERNELS:
                 with suppress(NotElf), opened(path) as library:
                     units = cuda_archs.units(library)

@@ -71,18 +71,13 @@ def docker_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping
             service.wait(30)
 
 
-def _podman_folder(factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that all workers of a session share."""
-    base = factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "podman"
-
-
 @pytest.fixture(scope="session")
 def podman_storage(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """Environment in which podman keeps images and containers in the session's folder."""
     if shutil.which("podman") is None:
         pytest.skip("podman is not installed")
-    folder = _podman_folder(tmp_path_factory)
+    base = tmp_path_factory.getbasetemp()  # each worker of a session has a folder of its own in it
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "podman"
     folder.mkdir(exist_ok=True)
     settings, engine = folder / "storage.conf", folder / "containers.conf"
     storage = f'driver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'

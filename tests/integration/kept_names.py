@@ -9,14 +9,9 @@ from pathlib import Path
 from megabuild.configs.config import available, load, recipe_of
 from megabuild.configs.render import render
 
-#: What a test says where they differ.
-_REMEDY = "if that is wanted: scripts/test tests/integration/test_render_*.py -k kept --renew-names"
-
+RENEW = "scripts/test tests/integration/test_render_*.py -k kept --renew-names"
 #: Where packages for other processors are cross-compiled; it is part of their hashes.
 CROSS_FROM = "linux-64"
-
-#: A rehearsal differs from the real build in nothing but this.
-REHEARSAL: Mapping[str, Sequence[str]] = {"torch_source": ("model",)}
 
 
 def table(root: Path) -> dict[str, list[str]]:
@@ -28,8 +23,10 @@ def table(root: Path) -> dict[str, list[str]]:
     rows: dict[str, list[str]] = {}
     for name in available(root):
         config = load(root, name)
-        rehearsed = {} if config.provider == "wheel" else {f"{name}-rehearsal": REHEARSAL}
-        for row, overrides in {name: {}, **rehearsed}.items():
+        kinds: dict[str, dict[str, Sequence[str]]] = {name: {}}
+        if config.provider != "wheel":
+            kinds[f"{name}-rehearsal"] = {"torch_source": ("model",)}  # it differs in nothing else
+        for row, overrides in kinds.items():
             packages = render(config, recipe_of(root, config), overrides=overrides)
             rows[row] = [
                 f"{package.subdir}/{package.file_name}" for package in packages if not package.skipped
@@ -71,4 +68,4 @@ def compare(file: Path, found: Mapping[str, Sequence[str]], *, renew: bool) -> N
     expected = json.loads(file.read_text(encoding="utf-8"))
     assert sorted(found) == sorted(expected)
     for name, files in found.items():
-        assert files == expected[name], f"{name}; {_REMEDY}"
+        assert files == expected[name], f"{name}; if that is wanted: {RENEW}"

@@ -31,22 +31,17 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-@pytest.fixture
-def on_disk(tiny: Tiny, disk: Path) -> Tiny:
-    """An output folder on the small disk, and a cache elsewhere."""
-    return replace(tiny, output=disk / "output")
-
-
 def test_a_full_disk_ends_the_run_and_all_objects_are_kept(
-    on_disk: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    on_disk = replace(tiny, output=disk / "output")  # and a cache elsewhere
     monkeypatch.setenv("TINY_SECONDS", "0.3")
-    state, filler = on_disk.options().state, on_disk.output.parent / "filler"
+    state, filler = on_disk.options().state, disk / "filler"
 
     def fill_disk() -> None:
         wait_for(lambda: len(list(state.glob("tree/build/*.o"))) >= 2)
         with filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, disk_free(on_disk.output.parent) - 20_000_000)
+            os.posix_fallocate(file.fileno(), 0, disk_free(disk) - 20_000_000)
 
     thread = threading.Thread(target=fill_disk)
     thread.start()

@@ -50,14 +50,11 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def simple(output: Path) -> str:
-    return (output / "wheels" / world.CONFIG / simple_index.SIMPLE).as_uri()
-
-
 def test_pip_installs_from_the_index(output: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
-    words = [str(python), "-m", "pip", "install", "--index-url", simple(output), "torch_spline_conv"]
+    index = (output / "wheels" / world.CONFIG / simple_index.SIMPLE).as_uri()
+    words = [str(python), "-m", "pip", "install", "--index-url", index, "torch_spline_conv"]
     done = subprocess.run(words, env=environ(output), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "torch-2.6.0+cpu" in done.stdout, "what the extension requires comes, too"

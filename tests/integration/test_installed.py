@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,12 @@ from megabuild.providers.environment import machine_platform
 HEAVY = ("megabuild", "rattler", "rattler_build", "pin_audit", "conda_wheels")
 
 
+@dataclass(frozen=True)
 class Installed:
     """An environment with the distribution, and an empty folder to work in."""
 
-    def __init__(self, environment: Path, folder: Path) -> None:
-        self.environment = environment
-        self.folder = folder
+    environment: Path
+    folder: Path
 
     def run(self, *words: str, code: int = 0, environ: dict[str, str] | None = None) -> str:
         """Run ``megabuild``; return standard output, and after a failure standard error, too."""

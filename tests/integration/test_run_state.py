@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from groundwork.errors import DeadlineError
 from groundwork.interrupts import Deadline
 from megabuild.engine.supervisor import strays
 from megabuild.status import record as state_file
-from megabuild.status.reading import RunState, read_run_state
+from megabuild.status.reading import read_run_state
 from megabuild.status.record import RunRecord
 from megabuild.status.show import run_lines
 
@@ -31,23 +30,6 @@ def state_of(tiny: Tiny) -> RunRecord:
     state = state_file.read(tiny.options().state)
     assert state is not None
     return state
-
-
-def found_when(tiny: Tiny, condition: Callable[[RunState], bool]) -> RunState:
-    """Wait until a look from outside finds something."""
-    found = read_run_state(tiny.options().state)
-
-    def there() -> bool:
-        nonlocal found
-        found = read_run_state(tiny.options().state)
-        return condition(found)
-
-    assert wait_for(there), found
-    return found
-
-
-def is_compiling(found: RunState) -> bool:
-    return found.record is not None and any(row.done >= 1 for row in found.record.activities)
 
 
 def status(tiny: Tiny, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -70,8 +52,14 @@ def test_a_run_that_did_its_work_says_so_and_one_with_nothing_to_do_erases_nothi
 
 
 def test_a_run_is_seen_from_outside_and_after_kill_9_where_it_died(tiny: Tiny) -> None:
+
+    def is_compiling() -> bool:
+        record = read_run_state(tiny.options().state).record
+        return record is not None and any(row.done >= 1 for row in record.activities)
+
     with driver(tiny, TINY_SECONDS="3") as process:
-        found = found_when(tiny, is_compiling)
+        assert wait_for(is_compiling)
+        found = read_run_state(tiny.options().state)
         assert found.standing == "running"
         assert found.record is not None
         assert found.record.pid == process.pid

@@ -29,14 +29,12 @@ def settings(repository: Path, folder: Path, **more: str) -> dict[str, str]:
 def test_a_build_script_that_runs_again_keeps_the_tree(repository: Path, tmp_path: Path) -> None:
     """Someone in failed-enter's shell runs the script again, in the work folder that the first run emptied."""
     source, tree = tmp_path / "work", tmp_path / "tree"
-    source.mkdir()
-    (source / "Device.cpp").write_text("int device;\n")
-    (source / "conda_build.sh").write_text("# by rattler-build\n")
+    write(source / "Device.cpp", "int device;\n")
+    write(source / "conda_build.sh", "# by rattler-build\n")
     command = [sys.executable, str(repository / "recipe" / "sync_tree.py"), str(source), str(tree)]
     subprocess.run(command, check=True)
     (tree / "Device.cpp").write_text("int mended;\n")
-    (source / "licenses").mkdir()
-    (source / "licenses" / "NOTICE").write_text("written later in the same script\n")
+    write(source / "licenses" / "NOTICE", "written later in the same script\n")
     subprocess.run(command, check=True)
     assert sorted(path.name for path in tree.iterdir()) == [".megabuild-sync.json", "Device.cpp"]
     assert (tree / "Device.cpp").read_text() == "int mended;\n"

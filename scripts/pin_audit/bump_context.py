@@ -61,8 +61,7 @@ def place_of(where: Where) -> str:
     """Describe in a few words where a fact was read."""
     if where.package:
         return f"{where.file.rpartition('/')[2]} of {where.package} {where.version}"
-    at = f"at {where.commit[:10]}" if where.commit else ""
-    return ", ".join(filter(None, (where.file, at, where.inferred))) or where.url
+    return where.file or where.url
 
 
 def find_sha256(urls: Sequence[str], request: AuditRequest) -> tuple[str, str]:

@@ -47,7 +47,7 @@ class CellPart:
 def cells(row: AuditRow) -> tuple[Sequence[CellPart], ...]:
     """Return a row's cells: upstream's, the recipe's and, except for architectures, conda-forge's."""
     if row.all(UpstreamArchs, RecipeArchs):
-        return _upstream_archs(row), _recipe_archs(row)
+        return _archs(row)
     return _upstream(row), _recipe(row), [*_conda_forge(row), *_newest(row)]
 
 
@@ -128,18 +128,13 @@ def _newest(row: AuditRow) -> list[CellPart]:
     return _merge(parts)
 
 
-def _upstream_archs(row: AuditRow) -> Sequence[CellPart]:
+def _archs(row: AuditRow) -> tuple[Sequence[CellPart], Sequence[CellPart]]:
     parts = []
     for fact in row.all(UpstreamArchs):
-        if (fact.archs or fact.value) and not fact.trouble:
-            source = ("wheel" if fact.where.index else "CI") if fact.archs else ""
-            notes = (source, *fact.holds.platforms, "inferred" if fact.where.inferred else "")
-            parts.append(CellPart(text=" ".join(fact.archs) or fact.value, notes=notes, url=fact.where.url))
-    return parts
-
-
-def _recipe_archs(row: AuditRow) -> Sequence[CellPart]:
-    return [
+        source = ("wheel" if fact.where.index else "CI") if fact.archs else ""
+        notes = (source, *fact.holds.platforms, "inferred" if fact.where.inferred else "")
+        parts.append(CellPart(text=" ".join(fact.archs) or fact.value, notes=notes, url=fact.where.url))
+    return parts, [
         CellPart(text=" ".join(fact.archs), scope=", ".join(fact.holds.platforms))
         for fact in row.all(RecipeArchs)
     ]

@@ -32,10 +32,6 @@ class LocalTree:
                     contents[path] = file.read()
             except (FileNotFoundError, NotADirectoryError, IntegrityError):
                 continue  # missing, or behind a link
-            except OSError as error:
-                raise AuditError(
-                    f"{self._folder}: cannot be read: {error}", "check its permissions"
-                ) from error
         return contents
 
     def url(self, path: str, line: int | None = None) -> str:

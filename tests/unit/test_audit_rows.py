@@ -95,7 +95,7 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("libprotobuf", [PROTOBUF, asks("libprotobuf", "7.35.1.*")], NEWER, "v21.12 (3.21.12)"),
     ("libcudss", [CiPin(name="cudss", trouble="no such script"), asks("libcudss-dev", "<0.8", configs=CUDA130)],
      UNKNOWN, "no such script"),
-    ("xnnpack", [vendors("third_party/XNNPACK", "51a0103", commit="51a0103" + "0" * 33), asks("xnnpack", "*"),
+    ("xnnpack", [vendors("third_party/XNNPACK", "5110103", commit="5110103" + "0" * 33), asks("xnnpack", "*"),
                  has("xnnpack", "2024.8")], UNPINNED, ""),
     ("newlib", [vendors("third_party/newlib", "v1.0")], IN_STEP, "compiled in"),
     ("ittapi", [vendors("third_party/ittapi", "v3.2")], IN_STEP, "USE_ITT=0"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from pin_audit.ci_rules import ARCH_LISTS, PINS, CiRule, CiValue, NotInFile
+from pin_audit.ci_rules import ARCH_LISTS, PINS, CiRule, NotInFile
 from pin_audit.facts import CiPin, Scope, SourceOutcome, UpstreamArchs, Where, split_archs
 from pin_audit.request import AuditRequest
 
@@ -52,19 +52,15 @@ def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[st
                 problems.append(f"{rule.file}: {error}")
                 continue
             for value in values:
+                platform, cuda = _PLATFORMS.get(value.groups.get("machine", "")), value.groups.get("cuda")
+                holds = Scope(platforms=(platform,) if platform else (), cuda=(cuda,) if cuda else ())
                 url = tree.url(rule.file, value.line)
                 where = Where(file=rule.file, line=value.line, url=url, commit=tree.commit)
-                yield value.text, {**fields, "holds": _scope(value), "where": where}
+                yield value.text, {**fields, "holds": holds, "where": where}
             break
         else:
             trouble = f"{'; '.join(problems)} (if upstream moved it, adapt ci_rules.py)"
             yield "", {**fields, "where": Where(commit=tree.commit), "trouble": trouble}
-
-
-def _scope(value: CiValue) -> Scope:
-    platform = _PLATFORMS.get(value.groups.get("machine", ""))
-    cuda = value.groups.get("cuda", "")
-    return Scope(platforms=(platform,) if platform else (), cuda=(cuda,) if cuda else ())
 
 
 READERS = {"ci_pins": read, "upstream_archs": read_archs}

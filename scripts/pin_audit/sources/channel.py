@@ -55,7 +55,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     troubles: list[str] = []
 
     def look_up(platform: str) -> None:
-        key = f"newest {redact.address(channel_url(CONDA_FORGE))} {platform} {names}"
+        key = f"newest package {redact.address(channel_url(CONDA_FORGE))} {platform} {names}"
         try:
             entry = services.cached(
                 key, services.max_age, lambda: msgspec.json.encode(newest(platform, names, services)[1])
@@ -65,15 +65,15 @@ def read(request: AuditRequest) -> SourceOutcome:
         except MegabuildError as error:
             troubles.append(f"{platform}: {error.message}")
 
-    with ThreadPoolExecutor(max_workers=len(platforms) + 1) as pool:
-        list(pool.map(look_up, (*platforms, "noarch")))
+    with ThreadPoolExecutor(max_workers=len(platforms)) as pool:
+        list(pool.map(look_up, platforms))
     trouble = "; ".join(sorted(troubles))
     facts = tuple(fact for name in names for fact in _facts(name, platforms, packages_of, trouble))
     return SourceOutcome(facts=facts, trouble=trouble)
 
 
 def newest(platform: str, names: Collection[str], services: Services) -> tuple[str, list[NewestPackage]]:
-    """Return conda-forge's address, and the newest package of each name that it has for a platform.
+    """Return conda-forge's address, and the newest package of each name that it has for a platform, or noarch.
 
     Raises NetworkError: the channel gives no answer, or an invalid one.
     """
@@ -84,9 +84,9 @@ def newest(platform: str, names: Collection[str], services: Services) -> tuple[s
     async def ask(cache: str) -> list[RepoDataRecord]:
         # the caller caches answers; rattler's own cache would apply other rules
         gateway = Gateway(cache_dir=Path(cache), default_config=SourceConfig(cache_action="no-cache"))
-        subdir = cast(SubdirLiteral, platform)
+        subdirs = cast(list[SubdirLiteral], sorted({platform, "noarch"}))
         query = gateway.query(
-            [Channel(url)], [subdir], sorted(names), recursive=False, channel_relations="disabled"
+            [Channel(url)], subdirs, sorted(names), recursive=False, channel_relations="disabled"
         )
         return [record for records in await asyncio.wait_for(query, seconds) for record in records]
 
@@ -110,14 +110,8 @@ def _facts(
 ) -> list[Newest]:
     """Return one fact for each version that is the newest on some platform; the newest of all comes first."""
     by_version: dict[str, dict[str, tuple[NewestPackage, str]]] = {}
-    for platform in (platform for platform in platforms if platform in packages_of):
-        here = [
-            packages_of[subdir][name]
-            for subdir in (platform, "noarch")
-            if name in packages_of.get(subdir, {})
-        ]
-        if here:
-            best = max(here, key=lambda package: Version(package[0].version))
+    for platform in platforms:
+        if best := packages_of.get(platform, {}).get(name):
             by_version.setdefault(best[0].version, {})[platform] = best
     if not by_version:
         nowhere = f"{CONDA_FORGE} has no {name} for {', '.join(platforms)}"

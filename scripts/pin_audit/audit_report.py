@@ -125,7 +125,7 @@ def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[st
     commit = f" ({audit.commit[:10]})" if audit.commit else ""
     yield f"{'#' * level} {escape(f'{target.package} {target.version}')}"
     upstream = f"Upstream's {target.tag}{commit}" if target.tag else "No source that names upstream"
-    yield escape(f"{upstream}, {_days(audit, report)}.")
+    yield escape(f"{upstream}, made {report.made[:10]}.")
     chosen = [row for row in audit.rows if not row.vendored_only or row.use == "listed"]
     if chosen:
         lines_of_table = ([escape(row.name), *map(cell, cells(row)), status(row)] for row in chosen)
@@ -158,10 +158,3 @@ def _part(part: CellPart, labels: dict[str, str], package: str) -> str:
     if part.url.startswith(("https://", "http://")):
         text = f"[{text}][{labels.setdefault(part.url, f'{package}-{len(labels) + 1}')}]"
     return f"{text} {escape(part.remark)}".strip()
-
-
-def _days(audit: Audit, report: Report) -> str:
-    """Return the day of the report, and that of conda-forge's pins if they are a snapshot's."""
-    pinnings = (outcome for outcome in audit.outcomes if outcome.source == "pinning" and outcome.snapshot)
-    days = [fact.where.fetched[:10] for outcome in pinnings for fact in outcome.facts]
-    return f"made {report.made[:10]}" + (f", conda-forge's pins of {max(days)}" if days else "")

@@ -10,7 +10,6 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 
@@ -27,36 +26,32 @@ _SECTIONS = {"build": "build", "host": "host", "run": "run", "run_constrained": 
 _SPEC = re.compile(r"[a-z0-9_][\w.-]*(\s+\S.*)?", re.IGNORECASE)
 
 
-class Need(NamedTuple):
-    """One requirement."""
-
-    section: str  #: ``build``, ``host``, ``run`` or ``constraint``
-    spec: str
-    line: int  #: counted from 1
-
-
 def settings(text: str) -> dict[str, str]:
     """Return the variables that a recipe sets to plain text, each with its first value."""
     return {name: value.strip() for name, value in reversed(_SET.findall(text))}
 
 
-def needs(text: str, config: Config) -> tuple[Need, ...]:
-    """Return the requirements that hold for a config; raises AuditError if selectors cannot be evaluated."""
+def needs(text: str, config: Config) -> Iterator[tuple[str, str, int]]:
+    """Yield the requirements that hold for a config: section, spec and line, counted from 1.
+
+    The section is ``build``, ``host``, ``run`` or ``constraint``. Raises AuditError if selectors cannot be evaluated.
+    """
     values = settings(text)
-    items = list(_items(text))
-    selectors = {
-        str(line): " and ".join(f"({part})" for part in (*branches, match["selector"] or "") if part)
-        for line, _, match, branches in items
-    }
-    chosen = _choose(selectors, config)
-    asked = []
-    for line, section, match, _ in items:
+    keys = []
+    for line, _, match, branches in _items(text):
+        selector = " and ".join(f"({part})" for part in (*branches, match["selector"] or "") if part)
+        keys.append(f'l{line}:\n  - "{line}"' + (f"  # [{selector}]" if selector else ""))
+    single = {key: values[0] for key, values in config.variant.items() if len(values) == 1}
+    try:
+        chosen, _ = evaluate("\n".join(keys), config.platform, single)
+    except AuditError as error:
+        raise AuditError(f"meta.yaml: selectors cannot be parsed: {error}", "correct them") from error
+    for line, section, match, _ in _items(text):
         spec = _spec(match["text"].strip("'\""), values, config)
-        if str(line) in chosen and spec:
+        if f"l{line}" in chosen and spec:
             pin = config.variant.get(spec.replace("-", "_"), ("",))[0] if section in ("build", "host") else ""
             pin = pin if not pin or any(sign in pin for sign in "*=<>! ") else f"{pin}.*"
-            asked.append(Need(section, f"{spec} {pin}".strip(), line))
-    return tuple(asked)
+            yield section, f"{spec} {pin}".strip(), line
 
 
 def names_of(text: str) -> tuple[str, ...]:
@@ -106,21 +101,6 @@ def _spec(text: str, values: Mapping[str, str], config: Config) -> str:
 
     text = _EXPRESSION.sub(put_in, text)
     return " ".join(text.split()) if "{" not in text and _SPEC.fullmatch(text) else ""
-
-
-def _choose(selectors: Mapping[str, str], config: Config) -> set[str]:
-    lines = [
-        f'l{name}:\n  - "{name}"' + (f"  # [{text}]" if text else "") for name, text in selectors.items()
-    ]
-    single = {key: values[0] for key, values in config.variant.items() if len(values) == 1}
-    try:
-        return {
-            value
-            for values in evaluate("\n".join(lines), config.platform, single)[0].values()
-            for value in values
-        }
-    except AuditError as error:
-        raise AuditError(f"meta.yaml: selectors cannot be parsed: {error}", "correct them") from error
 
 
 def evaluate(

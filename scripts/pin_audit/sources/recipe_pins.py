@@ -101,11 +101,10 @@ def _of_meta_yaml(text: str, request: AuditRequest) -> _Needs:
     """Yield the requirements of a meta.yaml, except those on its own outputs."""
     own = set(re.findall(r"^\s*(?:- )?name:\s*([\w.-]+)\s*$", text, re.MULTILINE))
     for config in request.configs:
-        for need in needs(text, config):
-            name = need.spec.partition(" ")[0]
+        for section, spec, line in needs(text, config):
+            name = spec.partition(" ")[0]
             if name not in own and not name.startswith("__"):
-                where = Where(file="recipe/meta.yaml", line=need.line)
-                yield config, need.section, need.spec, where
+                yield config, section, spec, Where(file="recipe/meta.yaml", line=line)
 
 
 def read_archs(request: AuditRequest) -> SourceOutcome:

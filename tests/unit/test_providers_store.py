@@ -103,10 +103,10 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
     store, packages, said = Store(tmp_path), [_package(_Filler())], list[object]()
     assert store.whole(packages) is None
     store.ensure(packages, _quiet)
-    made = store.channel(packages, "linux-64", _quiet)
+    made = store.channel(packages, "linux-64")
     file = made / "linux-64" / packages[0].id.file_name
     index, before = made / "linux-64" / "repodata.json", made.stat().st_ino
-    assert (store.whole(packages), store.channel(packages, "linux-64", _quiet)) == (made, made)
+    assert (store.whole(packages), store.channel(packages, "linux-64")) == (made, made)
     assert made.stat().st_ino == before, "not made again"
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -114,12 +114,12 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
     assert store.whole(packages) is None
     store.ensure(packages, said.append)
     assert ("damaged" in str(said[:1])) == linked
-    assert store.channel(packages, "linux-64", _quiet) == made
+    assert store.channel(packages, "linux-64") == made
     assert stores.indexed(made) == {file.name: sha256(file)}
     assert sha256(file) == sha256(store.path(packages[0]))
     index.write_text(index.read_text()[:-30])
     assert stores.indexed(made) is None
-    store.channel(packages, "linux-64", _quiet)
+    store.channel(packages, "linux-64")
     assert stores.indexed(made) == {file.name: sha256(file)}
 
 
@@ -134,7 +134,7 @@ def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
     assert not list(only_planned.rglob("*.conda"))
     solved = [
         solving.environment(["thing"], Environment(channels=(channel,), pythons=()), "linux-64", "it")
-        for channel in (store.channel(packages, "linux-64", _quiet), only_planned)
+        for channel in (store.channel(packages, "linux-64"), only_planned)
     ]
     assert solved[0] == solved[1]
     assert list(solved[0]) == ["other", "thing"]

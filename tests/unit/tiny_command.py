@@ -44,7 +44,7 @@ class Packing(Made):
         """Pack the package."""
         store = Store(self.request.cache / "channel", writing=True)
         store.ensure([self._package], self.request.report, "packing wheels")
-        store.channel([self._package], "linux-64", self.request.report)
+        store.channel([self._package], "linux-64")
         return self.environment
 
 

@@ -115,7 +115,7 @@ def make(
             unpacked = [wheel for wheel in wheels if wheel.sha256 in sources]
             download.download(unpacked, request.cache / "wheels", report, more=more)
             store.ensure(every, report, "packing Pythons, compilers and wheels")
-            path = store.channel(every, platform, report)
+            path = store.channel(every, platform)
             store.clean()
     return LocalChannel(
         path=path,

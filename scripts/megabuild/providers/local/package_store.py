@@ -6,9 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,18 +15,11 @@ import msgspec
 from groundwork.channel_folder import make_readable
 from groundwork.files import link, read_record, sha256, verified, write
 from groundwork.progress import Notes, Preparing
-from megabuild.providers.command import each, run
+from megabuild.providers.command import each
 from megabuild.providers.local.package import LocalPackage, build
 
 #: File in a local channel: the key of each package (the sha256 of its inputs) by file name.
 MADE_OF = "made-of.json"
-_INDEX = """\
-import asyncio, os, sys
-from rattler.index import index_fs
-asyncio.run(index_fs(sys.argv[1], force=True, write_zst=False, write_shards=False))
-os._exit(0)  # no teardown, during which rattler's native threads may abort the interpreter
-"""
-_INDEX_SECONDS = 1800.0
 _BUILDERS = 2  # few, because the engine compresses with several threads
 
 
@@ -87,24 +79,15 @@ class Store:
         except OSError:
             return None
 
-    def channel(self, packages: Sequence[LocalPackage], platform: str, report: Notes) -> Path:
+    def channel(self, packages: Sequence[LocalPackage], platform: str) -> Path:
         """Return the channel of exactly these packages, which must be in the store; create it atomically if needed."""
         if whole := self.whole(packages):
             return whole
         temporary = self._temporary / uuid.uuid4().hex
-        for subdir in (platform, "noarch"):
-            (temporary / subdir).mkdir(parents=True)
         for package in packages:
             link(self.path(package), temporary / package.subdir / package.id.file_name)
-        what = "indexing the local channel"
-        report(Preparing(what=what))
-        # a separate process, because this one would keep the 100 MB that indexing takes
-        argv = [sys.executable, "-I", "-c", _INDEX, str(temporary)]
-        run(argv, what=what, timeout=_INDEX_SECONDS, guarded=True, writes=temporary)
-        shutil.rmtree(temporary / ".tmp", ignore_errors=True)  # rattler's scratch folder
+        _write_index(temporary, packages, platform, {one.id.file_name: self._sha256(one) for one in packages})
         make_readable(temporary)
-        report(Preparing(what=what, done=1, total=1))
-        write(temporary / MADE_OF, json.dumps(_keys(packages), indent=1))
         channel = self._folder / "channels" / _channel_name(packages)
         _put(temporary, channel)
         return channel
@@ -138,9 +121,18 @@ def _channel_name(packages: Iterable[LocalPackage]) -> str:
 def planned(folder: Path, packages: Sequence[LocalPackage], platform: str) -> Path:
     """Write an index without packages, for a solver, and return its channel."""
     channel = folder / "planned" / _channel_name(packages)
+    _write_index(channel, packages, platform, {})
+    return channel
+
+
+def _write_index(
+    channel: Path, packages: Iterable[LocalPackage], platform: str, sums: Mapping[str, str]
+) -> None:
+    """Write the index of a channel with these packages, whose files have the sha256 ``sums`` if there are any."""
     for subdir in (platform, "noarch"):
-        listed = {
-            package.id.file_name: {
+        listed: dict[str, dict[str, object]] = {}
+        for package in (package for package in packages if package.subdir == subdir):
+            listed[package.id.file_name] = entry = {
                 "name": package.name,
                 "version": package.version,
                 "build": package.build_string,
@@ -148,15 +140,18 @@ def planned(folder: Path, packages: Sequence[LocalPackage], platform: str) -> Pa
                 "subdir": subdir,
                 "depends": package.depends,
                 "constrains": package.constrains,
-                **({"noarch": package.noarch} if package.noarch else {}),
+                "run_exports": package.run_exports,
             }
-            for package in packages
-            if package.subdir == subdir
-        }
+            if package.noarch:
+                entry["noarch"] = package.noarch
+            if package.site_packages:
+                entry["python_site_packages_path"] = package.site_packages
+            if sha256 := sums.get(package.id.file_name):
+                size = (channel / subdir / package.id.file_name).stat().st_size
+                entry |= {"sha256": sha256, "size": size}
         document = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": listed}
         write(channel / subdir / "repodata.json", json.dumps(document))
     write(channel / MADE_OF, json.dumps(_keys(packages)))
-    return channel
 
 
 def _put(folder: Path, final: Path) -> None:

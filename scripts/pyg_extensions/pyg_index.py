@@ -7,6 +7,7 @@ If 2.13.1 has no page, the page of 2.13.0 is used.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,8 @@ from packaging.version import Version
 from cuda_code.judge import empty
 from cuda_code.kernels import KERNELS
 from groundwork.errors import ProviderError, UsageError
-from groundwork.files import read_text
 from groundwork.network.client import Client, NetworkError, Timeouts
-from groundwork.network.index import PYG_INDEX, File, links, local_path
+from groundwork.network.index import PYG_INDEX, File, listed, local_path
 from groundwork.user_folders import expanded
 
 _TIMEOUTS = Timeouts(read=20.0, total=20.0)
@@ -80,7 +80,7 @@ class PygIndex:
                 )
             source = folder.as_uri()
         self._base = source.rstrip("/") + "/"
-        self._pages: dict[str, str | ProviderError | None] = {}
+        self._read = functools.cache(read_page)
 
     def wheels(self, torch_version: str, tag: str) -> tuple[File, ...]:
         """Return all wheels for a PyTorch and a tag (``cpu``, ``cu130``); none if the index has no page for them.
@@ -90,42 +90,25 @@ class PygIndex:
         exact = Version(torch_version).base_version
         first = ".".join([*exact.split(".")[:2], "0"])
         for version in dict.fromkeys((exact, first)):
-            address = f"{self._base}torch-{version}%2B{tag}.html"
-            page = self._page(address)
-            if page is not None:
-                return tuple(file for file in dict.fromkeys(links(page, address)) if file.tags)
+            page = self._read(f"{self._base}torch-{version}%2B{tag}.html")
+            if isinstance(page, ProviderError):
+                raise ProviderError(page.message, page.remedy)
+            if page:
+                return page
         return ()
 
-    def _page(self, address: str) -> str | None:
-        if address not in self._pages:
-            try:
-                self._pages[address] = read_page(address)
-            except ProviderError as error:
-                self._pages[address] = error
-        page = self._pages[address]
-        if isinstance(page, ProviderError):
-            raise ProviderError(page.message, page.remedy)
-        return page
 
-
-def read_page(address: str) -> str | None:
-    """Return a page's text, or None if it does not exist."""
+def read_page(address: str) -> tuple[File, ...] | ProviderError:
+    """Return the wheels of a page, none if it does not exist, or the error to raise whenever it is asked for."""
     try:
-        if urlsplit(address).scheme == "file":
-            return read_text(local_path(address), errors="replace")
-        return Client(timeouts=_TIMEOUTS).get(address).body.decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
+        files = dict.fromkeys(listed(address, Client(timeouts=_TIMEOUTS).get))
+        return tuple(file for file in files if file.tags)
     except NetworkError as error:
         # a storage bucket that forbids listing answers 403 for a missing page
-        if error.status in (403, 404):
-            return None
-        raise
+        return () if error.status in (403, 404) else error
     except OSError as error:
-        raise ProviderError(
-            f"{local_path(address)}: cannot read: {error.strerror}",
-            "check the folder's permissions and the disk",
-        ) from error
+        reason = f"{local_path(address)}: cannot read: {error.strerror}"
+        return ProviderError(reason, "check the folder's permissions and the disk")
 
 
 def fitting(

@@ -11,7 +11,7 @@ from wheel_files import make_wheel
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.wheel_file import why_broken
 from pyg_extensions.find_wheel import fetch
-from pyg_extensions.pyg_index import read_page
+from pyg_extensions.pyg_index import PygIndex
 
 BODY = b"wheel" * 1000
 CLOSED = "http://user:secret@127.0.0.1:9/file.whl"
@@ -28,7 +28,10 @@ def test_another_hash_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:
-    for attempt in (lambda: read_page(CLOSED), lambda: fetch(CLOSED, tmp_path / "file.whl", "")):
+    for attempt in (
+        lambda: PygIndex(CLOSED).wheels("2.13.0", "cpu"),
+        lambda: fetch(CLOSED, tmp_path / "file.whl", ""),
+    ):
         with pytest.raises(ProviderError) as told:
             attempt()
         assert "127.0.0.1:9" in told.value.message

@@ -101,9 +101,9 @@ def test_an_index_that_does_not_answer_is_a_reason_to_compile_and_asked_once(
 ) -> None:
     asked = []
 
-    def silent(address: str) -> None:
+    def silent(address: str) -> ProviderError:
         asked.append(address)
-        raise ProviderError("index.example: no route to host", "check the network")
+        return ProviderError("index.example: no route to host", "check the network")
 
     monkeypatch.setattr(indexing, "read_page", silent)
     index = PygIndex("https://index.example/whl")

@@ -19,7 +19,7 @@ from slim_world import SITE, environment, install, venv
 from command_line.run_command import Invocation
 from groundwork import files
 from groundwork.archives import explain_damage
-from groundwork.errors import IntegrityError, OutOfSpaceError, PreflightError, ProviderError
+from groundwork.errors import IntegrityError, OutOfSpaceError, PreflightError
 from megabuild.engine import archive
 from megabuild.plan import solving
 from pin_audit.sources.pinning import _from_local
@@ -147,10 +147,9 @@ def test_a_limit_of_this_machine_is_no_damage_of_an_archive(tmp_path: Path) -> N
         raise FileNotFoundError(errno.ENOENT, "No such file", "info/index.json")
 
 
-def test_a_pipe_in_an_index_or_among_pins_is_an_error(tmp_path: Path) -> None:
+def test_a_pipe_is_no_page_of_an_index_and_among_pins_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "torch-2.13.0+cpu.html")
-    with pytest.raises(ProviderError, match="not a file"):
-        PygIndex(str(tmp_path)).wheels("2.13.0", "cpu")
+    assert PygIndex(str(tmp_path)).wheels("2.13.0", "cpu") == ()
     os.mkfifo(tmp_path / "conda_build_config.yaml")
     with pytest.raises(Exception, match="not a file"):
         _from_local(tmp_path)

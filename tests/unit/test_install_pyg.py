@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from calling import call
-from packaging.version import Version
 from small_files import program
 from wheel_files import make_wheel
 
@@ -27,7 +26,6 @@ from groundwork.errors import (
     UnknownError,
     UsageError,
 )
-from groundwork.network.index import File
 from megabuild.configs.config import load
 from pyg_extensions.install import installer, user_environment
 from pyg_extensions.install.compile_wheel import Builder
@@ -323,11 +321,8 @@ def test_versions_come_from_the_matrix_and_order_from_need(repository: Path) -> 
 # ---- what is shown -------------------------------------------------------------------------------------------------
 def test_results_are_a_table_and_a_document() -> None:
     wheel = "torch_scatter-2.1.2+pt213cu130-cp312-cp312-linux_x86_64.whl"
-    offered = File(
-        name=wheel, project="torch-scatter", version=Version("2.1.2+pt213cu130"), url=f"file:///{wheel}"
-    )
     items = [
-        ended("torch_scatter", how="prebuilt", offered=offered),
+        ended("torch_scatter", how="prebuilt", offered=wheel),
         ended("torch_sparse", how="source", archs=("9.0",), notes=["no wheel: " + "word " * 30]),
         ended("torch_spline_conv", how="there", installed="1.2.2"),
         ended("pyg_lib", error=BuildError("it does not compile: x.cpp:1: error", "mend it")),

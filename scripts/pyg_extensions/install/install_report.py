@@ -34,7 +34,7 @@ def install_result(
     for item in installations:
         compiles, error = item.how == "source", item.error
         seconds = item.extension.cpu_seconds(len(item.archs)) if only_plan and compiles else None
-        wheel = str(item.wheel) if item.wheel else item.offered.name if item.offered else None
+        wheel = str(item.wheel) if item.wheel else item.offered or None
         rows.append(
             {
                 "name": item.name,
@@ -80,7 +80,7 @@ def _explained(installations: Sequence[Installation], *, only_plan: bool) -> lis
     for item in installations:
         texts = list(item.notes)
         if only_plan:
-            texts += [item.offered.name] if item.offered else []
+            texts.append(item.offered)
             texts += [f"for {' '.join(item.archs)}"] if item.how == "source" and item.archs else []
         texts += [item.error.message, item.error.remedy] if item.error else []
         for text in dict.fromkeys(filter(None, texts)):

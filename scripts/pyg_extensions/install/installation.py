@@ -12,7 +12,6 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from groundwork.errors import MegabuildError, UsageError
-from groundwork.network.index import File
 from pyg_extensions.install.user_environment import UserEnvironment
 from pyg_extensions.pyg_index import PygIndex
 from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, find, release
@@ -49,7 +48,7 @@ class Installation:
     how: str = ""
     installed: str = ""  #: the version that was installed before
     wheel: Path | None = None  #: the wheel's file on this machine
-    offered: File | None = None  #: an index's wheel that was not fetched
+    offered: str = ""  #: the name of an index's wheel that was not fetched
     archs: tuple[str, ...] = ()  #: CUDA archs to compile for
     imported: bool = False  #: the version installed before was imported and works
     #: why no prebuilt wheel is used, and the fault of the version installed before
@@ -65,7 +64,7 @@ class Installation:
     @property
     def version(self) -> str:
         """The version that is installed, or will be; empty if unknown."""
-        wheel = self.wheel.name if self.wheel else self.offered.name if self.offered else ""
+        wheel = self.wheel.name if self.wheel else self.offered
         versions = {"there": self.installed, "source": self.release.version}
         return wheel.split("-")[1] if wheel else versions.get(self.how, "")
 
@@ -77,7 +76,7 @@ class Installation:
             yield
         except MegabuildError as error:
             report(f"{self.name} failed: {error.message}")
-            self.error, self.how, self.wheel, self.offered = error, "", None, None
+            self.error, self.how, self.wheel, self.offered = error, "", None, ""
         finally:
             self.seconds += time.monotonic() - started
 

@@ -123,7 +123,7 @@ class _Installer:
         wanted, index = self._requirements(request), self._options.index
         if self._only_plan:
             wheels, reason = offers(wanted, request.asked, index)
-            request.offered = next(iter(wheels), None)
+            request.offered = wheels[0].name if wheels else ""
         else:
             choice = find_wheel(
                 wanted,

@@ -57,11 +57,6 @@ class Interpreter:
         return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
 
     @property
-    def tag(self) -> str:
-        """The ABI tag at the end of conda-forge's build strings: "cp312", "cp313t"."""
-        return "cp" + self.python.replace(".", "")
-
-    @property
     def sort_key(self) -> tuple[int, ...]:
         """Version as numbers."""
         return tuple(int(part) for part in self.version.split("."))

@@ -34,7 +34,8 @@ if sys.prefix == sys.base_prefix:
 
 def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, LocalPackage]:
     """Describe the packages `python` and `python_abi` of an interpreter, in the subdir `platform`."""
-    python, tag = interpreter.python, interpreter.tag
+    python = interpreter.python
+    tag = f"cp{python.replace('.', '')}"  # ends conda-forge's build strings
     number_only = python.removesuffix("t")
     minor = interpreter.sort_key[1]
     suffix = "cpython" if minor < 13 else tag

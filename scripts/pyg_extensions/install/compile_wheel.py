@@ -55,7 +55,6 @@ class Builder:
     #: for temporary files, and for build tools that the environment lacks: they are never installed into it
     folder: Path
     objects: Path  #: ccache's folder, which configs share; the user's ``CCACHE_DIR`` comes first
-    wrapper: Path = _WRAPPER
 
     @property
     def tools(self) -> Path:
@@ -149,16 +148,10 @@ class Builder:
             cause = _cause(log.read_text(errors="replace"), status)
             raise BuildError(f"setup.py fails: {cause} (log: {log})", _REMEDY)
 
-    def build(
-        self,
-        source: Path,
-        log: Path,
-        environ: Mapping[str, str],
-        seen: Callable[[str], None] = lambda line: None,
-    ) -> Path:
+    def build(self, source: Path, log: Path, environ: Mapping[str, str], seen: Callable[[str], None]) -> Path:
         """Compile, and return the wheel; ``seen`` gets each line of the log as it is written."""
         memory, out = MemoryWatch(), source.parent / "wheels"
-        argv = [str(self.environment.interpreter), str(self.wrapper), str(out)]
+        argv = [str(self.environment.interpreter), str(_WRAPPER), str(out)]
         status = _logged(argv, source, log, environ, seen)
         wheels = sorted(out.glob("*.whl"))
         if status == 0 and len(wheels) == 1:

@@ -106,28 +106,22 @@ def test_an_index_has_intact_wheels_only_and_replaces_the_former(tmp_path: Path)
 
 
 def test_licences_come_from_packages_notices_and_the_system(tmp_path: Path) -> None:
-    package = tmp_path / "zlib-1"
+    package = tmp_path / "zlib"
     write(
         package,
         info__licenses__licenses__zlib="z",
         info__licenses__note="no",
         share__doc__zlib__copyright="n",
     )
-    write(
-        package,
-        **{"site-packages__zlib.dist-info__LICENSE": "w", "site-packages__zlib.dist-info__METADATA": "m"},
-    )
-    meta = {
-        "name": "zlib",
-        "extracted_package_dir": str(package),
-        "files": ["lib/libz.so.1", "share/doc/zlib/copyright"],
-    }
-    other = {
-        "name": "other",
-        "extracted_package_dir": str(tmp_path / "other"),
-        "files": ["lib/libother.so.1"],
-    }
-    write(tmp_path / "env" / "conda-meta", **{"zlib.json": json.dumps(meta), "other.json": json.dumps(other)})
+    info = "site-packages__zlib.dist-info__"
+    write(package, **{f"{info}LICENSE": "w", f"{info}METADATA": "m"})
+
+    def record(name: str, *files: str) -> str:
+        return json.dumps({"name": name, "extracted_package_dir": str(tmp_path / name), "files": files})
+
+    zlib = record("zlib", "lib/libz.so.1", "share/doc/zlib/copyright")
+    other = record("other", "lib/libother.so.1")
+    write(tmp_path / "env" / "conda-meta", **{"zlib.json": zlib, "other.json": other})
     records = licences.installed(tmp_path / "env")
     assert set(records) == {"zlib", "other"}
     assert set(licences.of_package("zlib", package)) == {"zlib/zlib", "zlib/LICENSE"}
@@ -150,18 +144,10 @@ def test_licences_come_from_packages_notices_and_the_system(tmp_path: Path) -> N
 
 
 def test_nvidias_libraries_become_requirements_of_one_release() -> None:
-    records = {
-        "nccl": {"files": ["lib/libnccl.so.2"], "version": "2.27.3.1"},
-        "x": {"files": [], "version": "9"},
-    }
-    sonames = [
-        "libcublasLt.so.12",
-        "libcudart.so.12",
-        "libnccl.so.2",
-        "libcuda.so.1",
-        "libcurl.so.4",
-        "libz.so.1",
-    ]
+    nccl, other = {"files": ["lib/libnccl.so.2"], "version": "2.27.3.1"}, {"files": [], "version": "9"}
+    records = {"nccl": nccl, "x": other}
+    names = "cublasLt.so.12 cudart.so.12 nccl.so.2 cuda.so.1 curl.so.4 z.so.1"
+    sonames = [f"lib{name}" for name in names.split()]
     requires, folders = nvidia.required(sonames, "12.4", records)
     assert requires == ["cuda-toolkit[cublas,cudart]==12.4.*", "nvidia-nccl-cu12>=2.27.3,<3"]
     assert folders == ["nvidia/cublas/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib"]

@@ -48,15 +48,8 @@ def _activated(packages: dict[str, LocalPackage], prefix: Path, script: str, **v
     source = "\n".join(f". {path}" for path in sorted(prefix.glob("*/etc/conda/activate.d/*.sh")))
     undo = "\n".join(f". {path}" for path in sorted(prefix.glob("*/etc/conda/deactivate.d/*.sh")))
     environment = {"PATH": "/usr/bin:/bin", "CONDA_PREFIX": str(prefix), **variables}
-    done = subprocess.run(
-        ["bash", "-euc", f"{source}\n{script}\n{undo}\necho after: ${{CXX-unset}} ${{CFLAGS-unset}}"],
-        cwd=prefix,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+    program = f"{source}\n{script}\n{undo}\necho after: ${{CXX-unset}} ${{CFLAGS-unset}}"
+    return subprocess.check_output(["bash", "-euc", program], cwd=prefix, env=environment, text=True)
 
 
 def test_a_program_builds_with_the_activated_compiler_and_deactivation_restores(

@@ -196,10 +196,8 @@ def test_an_index_that_does_not_answer_is_left_out(
         _resolve(tmp_path, "lib>=9")
     assert "error:" not in raised.value.message
     assert "only lib<=3.0 is available and you require lib>=9" in raised.value.message
-    assert all(
-        silent in raised.value.message
-        for silent in (f"{world.url}/broken", "127.0.0.1:9", f"{world.url}/links:")
-    )
+    for silent in (f"{world.url}/broken", "127.0.0.1:9", f"{world.url}/links:"):
+        assert silent in raised.value.message
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:s3cret-word@127.0.0.1:9/simple")
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))  # a folder that has nothing of it
@@ -305,9 +303,7 @@ def test_pythons_without_a_fitting_wheel_are_left_out_with_the_reason(
 def test_a_survey_downloads_no_wheel_of_pytorch(
     surveyed: bool, pypi: Site, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nvidia(
-        self: WheelProvider, needs: Sequence[str], python: Interpreter, **_: object
-    ) -> list[LocalPackage]:
+    def nvidia(_: object, needs: Sequence[str], python: Interpreter, **more: object) -> list[LocalPackage]:
         asked.append((needs[0], python.version, needs[-1].startswith("cuda-toolkit[nvcc,")))
         return []
 
@@ -319,9 +315,8 @@ def test_a_survey_downloads_no_wheel_of_pytorch(
     monkeypatch.setattr(WheelProvider, "nvidia", nvidia)
     monkeypatch.setattr(local_channel, "make", lambda *_, **__: channel)
     config = load(repository, "linux_64_cuda130_wheel")
-    provider = WheelProvider(
-        ProviderRequest(config=config, planned=[], cache=tmp_path / "c", report=lambda _: None)
-    )
+    request = ProviderRequest(config=config, planned=[], cache=tmp_path / "c", report=lambda _: None)
+    provider = WheelProvider(request)
     environment = provider.survey() if surveyed else provider.provide()
     assert (environment.pythons, bool(environment.pending)) == (("3.11", "3.12"), surveyed)
     assert asked == [("cuda-toolkit[cudart]==13.0.3", f"{base_python(config, pythons)}.1", True)]
@@ -354,10 +349,7 @@ def test_upstreams_index_has_what_pips_lack(pypi: Site, tmp_path: Path, reposito
         ("error: failed to lock `/cache/uv/.lock`: No locks available (os error 37)", 4),
         ('error: Permission denied (os error 13) at path "/cache/uv/.tmp1"', 4),
         ("error: failed to create file: No space left on device (os error 28)", 12),
-        (
-            "error: Failed to read metadata\n  cause: Hash mismatch for package metadata at `https://i/l.metadata`",
-            6,
-        ),
+        ("error: Failed to read metadata\n  cause: Hash mismatch for package metadata at `https://i/l`", 6),
         ("error: Failed to fetch: `https://i/simple/l/`\n  cause: Connection refused (os error 111)", 5),
     ],
 )

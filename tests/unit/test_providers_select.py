@@ -90,17 +90,14 @@ def test_of_the_pythons_only_those_asked_for_and_the_one_of_staging_are_prepared
 ) -> None:
     noted: dict[str, Any] = {}
 
-    class Noted(Exception):
-        pass
-
     def make(request: object, needs: object, pythons: object, **given: Any) -> None:
         noted.update(given, interpreters=pythons)
-        raise Noted
+        raise ProviderError("enough")
 
     monkeypatch.setattr(interpreters, "find", lambda report: dict.fromkeys(("3.11", "3.12", "3.13")))
     monkeypatch.setattr(local_channel, "make", make)
     planned = [_planned("libtorch"), replace(_planned("pytorch"), python=asked)]
-    with pytest.raises(Noted):
+    with pytest.raises(ProviderError, match="enough"):
         _ask(config, tmp_path, rehearsal=True, planned=planned)
     assert config.variant["torch_python_base"] == ("3.12",)
     assert set(noted["only"]) == needed

@@ -55,10 +55,7 @@ def test_entry_points_and_scripts_start_the_python_beside_them(tmp_path: Path, p
     unpack.library(wheel, prefix, "site-packages")
     environment = {"PYTHONPATH": str(prefix / "site-packages"), "PATH": "/usr/bin:/bin"}
     for name in ("hello", "plain"):
-        done = subprocess.run(
-            [prefix / "bin" / name], env=environment, capture_output=True, text=True, check=True
-        )
-        assert done.stdout == f"{name}\n"
+        assert subprocess.check_output([prefix / "bin" / name], env=environment, text=True) == f"{name}\n"
     assert (prefix / "share" / "hello.txt").read_text() == "data"
     assert not list((prefix / "site-packages").glob("*.data"))
 
@@ -74,9 +71,7 @@ def test_a_tool_leaves_its_python_wrapper_behind(tmp_path: Path, prefix: Path) -
         },
     )
     unpack.tool(wheel, prefix)
-    assert (
-        subprocess.run([prefix / "bin" / "cmake"], capture_output=True, text=True, check=True).stdout == "1\n"
-    )
+    assert subprocess.check_output([prefix / "bin" / "cmake"], text=True) == "1\n"
     assert sorted(path.name for path in prefix.iterdir()) == ["bin", "share"]
 
 
@@ -112,10 +107,9 @@ def test_nothing_is_written_outside_the_environment(tmp_path: Path, name: str, e
 @pytest.mark.parametrize("target", ["evil", "", "evil:", ":main", "os system:x"])
 def test_an_entry_point_without_a_function_is_refused(tmp_path: Path, target: str) -> None:
     content = {"evil-1.dist-info/entry_points.txt": f"[console_scripts]\nevil = {target}\n"}
+    wheel = _wheel_file(tmp_path / "evil-1-py3-none-any.whl", content)
     with pytest.raises(IntegrityError):
-        unpack.library(
-            _wheel_file(tmp_path / "evil-1-py3-none-any.whl", content), tmp_path / "env", "modules"
-        )
+        unpack.library(wheel, tmp_path / "env", "modules")
 
 
 def _wheel(name: str, tag: str = "py3-none-any", *requires: str, version: str = "1.0") -> Wheel:
@@ -227,10 +221,8 @@ def test_nvidias_wheels_have_what_the_extensions_are_built_with(repository: Path
 
 
 def test_the_toolkit_is_asked_for_in_the_version_of_the_wheel_and_triton_named() -> None:
-    for required, version in (
-        ('triton~=3.9.0; python_version < "3.16"', "3.9.0"),
-        ("triton; extra == 'x'", None),
-    ):
+    named = 'triton~=3.9.0; python_version < "3.16"'
+    for required, version in ((named, "3.9.0"), ("triton; extra == 'x'", None)):
         wheel = _locked("2.15.0", (*CUDA, required))
         assert torch.named_triton(wheel.needs(LINUX)) == version
     asked = torch.requirements(_alone(_locked("2.13.0", CUDA)), ["nvcc", "cccl"])

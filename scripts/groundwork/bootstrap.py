@@ -27,6 +27,8 @@ _NEWEST = 14
 STAMP = "complete"
 #: pip's variables that change where or whether it installs; the user's indexes, proxies and certificates are kept.
 _ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}
+#: Modules that Python's build leaves out if a library is missing, with the library's package in Debian.
+_OPTIONAL_MODULES = {"ctypes": "libffi-dev", "ssl": "libssl-dev", "zlib": "zlib1g-dev"}
 _PIP = ("-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps")
 #: The remedy for a module of the environment that cannot be imported.
 _DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
@@ -39,6 +41,7 @@ def run_inside(root: str, program: str, module: str) -> None:
     """
     open_streams()
     with _explained():
+        check_python()
         python = ensure(Path(root), "run")
         if not os.path.samefile(sys.prefix, python.parent.parent):
             os.execv(python, [str(python), "-I", program, *sys.argv[1:]])
@@ -48,6 +51,18 @@ def run_inside(root: str, program: str, module: str) -> None:
             reason = f"{module} cannot be imported: {type(error).__name__}: {error}"
             raise IntegrityError(reason, _DELETE) from error
     main()
+
+
+def check_python() -> None:
+    """Raise PreflightError if this Python was built without a module that pip or megabuild needs."""
+    for module, library in _OPTIONAL_MODULES.items():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise PreflightError(
+                f"{sys.executable}: this Python has no module {module} ({error})",
+                f"use another Python, or build this one again with {library} installed",
+            ) from error
 
 
 @contextmanager
@@ -171,4 +186,5 @@ def open_streams() -> None:
 
 if __name__ == "__main__":  # for shell scripts: prints the path of the environment's Python
     with _explained():
+        check_python()
         print(ensure(Path(__file__).resolve().parent.parent.parent, sys.argv[1]))

@@ -57,6 +57,14 @@ def test_an_error_names_a_venv_that_is_not_a_folder(target: str, tmp_path: Path)
     assert f"rm {venv}" in refused.value.remedy
 
 
+def test_a_python_without_a_module_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    bootstrap.check_python()
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    with pytest.raises(PreflightError, match="ctypes") as refused:
+        bootstrap.check_python()
+    assert "libffi-dev" in refused.value.remedy
+
+
 def test_the_error_of_a_damaged_module_has_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from groundwork.machine import Machine, MemoryWatch, kernel_kills, lacked_memory
 from megabuild.plan.estimate import GB
 
 NONE = Path("/no/such/list")
+_TREES = {"memory.limit_in_bytes": Path("/sys/fs/cgroup/memory"), "memory.max": Path("/sys/fs/cgroup")}
 LARGE = Machine(cores=16, memory=64 * GB, memory_free=60 * GB)
 
 
@@ -81,6 +86,35 @@ def test_counters_of_the_kernel_and_of_control_groups_are_read(tmp_path: Path) -
     (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 7\n")
     assert kernel_kills(tmp_path / "vmstat", tmp_path, tmp_path / "own") == 11
     assert kernel_kills(tmp_path / "none", tmp_path / "none", tmp_path / "none") is None
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with 60 MB of memory."""
+    for limit, tree in _TREES.items():
+        group = tree / f"megabuild-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / limit).write_text("60000000")
+        except OSError:
+            if group.is_dir():
+                group.rmdir()
+            continue
+        yield group
+        group.rmdir()
+        return
+    pytest.skip("no control group can be made here (it takes root)")
+
+
+def test_the_kernel_s_kill_is_counted_and_another_one_is_not(small_group: Path) -> None:
+    script = f"open('{small_group}/cgroup.procs', 'w').write('0'); held = bytearray(10**9)"
+    memory = MemoryWatch()
+    quiet = subprocess.run(["sh", "-c", "kill -9 $$"])
+    assert quiet.returncode == -9
+    assert not memory.short()
+    greedy = subprocess.run([sys.executable, "-c", script])
+    assert greedy.returncode == -9
+    assert memory.short()
 
 
 @pytest.mark.parametrize(

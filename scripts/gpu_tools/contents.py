@@ -42,11 +42,11 @@ class Contents:
 
     @cached_property
     def links(self) -> Mapping[str, str]:
-        """Targets of the packages' symbolic links and of links to folders, as paths in the environment, by path."""
+        """Targets of the packages' symbolic links, also of whole packages, as paths in the environment, by path."""
         return {
             path: os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(self.root / path)))
             for path in self.every
-            if self.is_link(path) and (path in self.owners or (self.root / path).is_dir())
+            if self.is_link(path) and (path in self.owners or "-packages/" in path)
         }
 
     @cached_property

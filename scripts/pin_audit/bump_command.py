@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import msgspec
 
 from groundwork.errors import UsageError
 from groundwork.result import Result
-from megabuild.configs.config import Config
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit import feedstock
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, escape, table
 from pin_audit.bump import Bump, collect
 from pin_audit.bump_context import BumpContext, read_releases
 from pin_audit.command import AuditOptions, Session
-from pin_audit.recipe_lines import Line, read_lines
+from pin_audit.recipe_lines import read_lines
 from pin_audit.services import Tell
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.targets import find, packages
@@ -25,7 +23,6 @@ from pin_audit.targets import find, packages
 _WHEEL = "recipe/wheel/recipe.yaml"
 _WITHOUT_EFFECT = ("release", "every", "write", "fail_on", "upstream", "ref", "snapshot")
 _LONG_HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{24,}$")
-_VERSION = re.compile(r"""^\s*(?:\{%-?\s*set\s+)?version\s*[:=]\s*["']?(\d[\w.+-]*)["']?""")
 
 
 def bump(options: AuditOptions, root: Path, *, tell: Tell, progress: Tell) -> Result:
@@ -67,11 +64,16 @@ def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
     package = find(options.package_words[0]) if options.package_words else packages()[0]
     own = feedstock.is_own(root) and (root / package.recipe).is_file()
     session = Session(options, root, progress, foreign=not own)
-    recipe, matrix = _lines(root, package.recipe if own else "")
-    old = _built_version(recipe, session.pinned if own else (), package.key)
-    version = options.bump or ""
+    request = session.request(package, None)
+    wheel = root / _WHEEL if own and package is packages()[0] else None
+    recipes = [path for path in (request.target.recipe, wheel) if path is not None and path.is_file()]
+    matrix = root / MATRIX_FILE if own else recipes[0].with_name(MATRIX_FILE)
+    recipe = tuple(line for path in recipes for line in read_lines(path, root))
+    old, version = request.target.version, options.bump or ""
+    if not old:
+        hint = "set version under context:, or with {% set version = ... %}"
+        raise UsageError(f"{recipe[0].file}: no version", hint)
     if version == "newest":
-        request = session.request(package, None)
         version = newest_version(request)
         if version == old:
             return Bump(package=request.target.package, old=old, new=old)
@@ -81,32 +83,7 @@ def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
     before, after = read_releases(requests)
     return collect(
         BumpContext(
-            root=root, request=requests[1], old=before, new=after, recipe=recipe, matrix=matrix,
-            key=package.key if own else "",
+            root=root, request=requests[1], old=before, new=after, recipe=recipe,
+            matrix=read_lines(matrix, root) if matrix.is_file() else (), key=package.key if own else "",
         )
     )  # fmt: skip
-
-
-def _lines(root: Path, own: str) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
-    """Return the lines of the recipes that a bump may change, and those of the matrix."""
-    foreign = ("recipe/recipe.yaml", "recipe/meta.yaml", "recipe.yaml", "meta.yaml")
-    names = ((own, _WHEEL) if own == packages()[0].recipe else (own,)) if own else foreign
-    recipes = [root / name for name in names if (root / name).is_file()]
-    if not recipes:
-        raise UsageError(f"{root}: no recipe", "pass --root DIR with a recipe")
-    if not own:
-        del recipes[1:]
-    matrix = root / MATRIX_FILE if own else recipes[0].with_name(MATRIX_FILE)
-    lines = tuple(line for path in recipes for line in read_lines(path, root))
-    return lines, read_lines(matrix, root) if matrix.is_file() else ()
-
-
-def _built_version(recipe: tuple[Line, ...], configs: tuple[Config, ...], key: str) -> str:
-    """Return a recipe's version: that of most configs, or the one in its text."""
-    if configs:
-        return Counter(config.variant.get(key, ("",))[0] for config in configs).most_common(1)[0][0]
-    for line in recipe:
-        if match := _VERSION.match(line.text):
-            return match[1]
-    hint = "set version under context:, or with {% set version = ... %}"
-    raise UsageError(f"{recipe[0].file}: no version", hint)

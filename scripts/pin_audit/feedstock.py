@@ -145,7 +145,7 @@ def _fields(text: str) -> dict[str, str]:
     for match in _FIELD.finditer(text[context.end() :] if context else text):
         if value := _EXPRESSION.sub(put_in, match["value"]):
             fields.setdefault(match["key"], value)
-    return fields
+    return {"version": values.get("version", ""), **fields}
 
 
 def _upstream(fields: dict[str, str]) -> tuple[str, str, str]:

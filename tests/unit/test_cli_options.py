@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import GenericAlias
@@ -91,6 +92,12 @@ def test_build_fills_its_model(
         "arch_list": "9.0",
     }  # fmt: skip
     assert {name: getattr(second, name) for name in direct} == direct
+    unfilled = {field.name for field in fields(Options) if getattr(second, field.name) == field.default}
+    assert unfilled == {"own"}
+    options = [option for option in commands()["build"].params if isinstance(option, click.Option)]
+    others = {option.name for option in options if not {*option.opts} & {*words.split()}}
+    known = {"every", "provider", "root", "plan_only", "verbose", "remove_trees", "json", "version"}
+    assert others == known, "add an option that fills a field of Options to the words of this test"
     call(invocation, "build", "linux_64_cpu", "--torch", "2.13.0", "--rehearse")
     call(invocation, "build", "linux_64_cpu", "-k")
     assert (taken[2].engine, taken[2].memory, taken[2].torch) == (None, None, None)
@@ -109,11 +116,18 @@ def test_audit_fills_its_model(
 
     monkeypatch.setattr(command, "audit", partial(take, "audit"))
     monkeypatch.setattr(bump_command, "bump", partial(take, "bump"))
+    page = tmp_path / "page.md"
+    page.touch()
     call(
-        invocation, "audit", "--package", "all", "--root", str(tmp_path), "--fail-on", "conflict", "--offline"
-    )
+        invocation, "audit", "--package", "all", "--root", str(tmp_path), "--release", "2.14.1", "--upstream", "url",
+        "--ref", "tag", "--tree", str(tmp_path), "--pinning", str(page), "--write", str(page), "--snapshot",
+        "--fail-on", "conflict", "--offline", "--timeout", "5",
+    )  # fmt: skip
     call(invocation, "audit", "--bump", "newest")
-    expected = command.AuditOptions(package_words=("all",), fail_on="conflict", offline=True)
+    expected = command.AuditOptions(
+        package_words=("all",), release="2.14.1", upstream="url", ref="tag", tree=tmp_path, pinning=page, offline=True,
+        timeout=5.0, write=page, fail_on="conflict", snapshot=True,
+    )  # fmt: skip
     assert taken[0] == ("audit", expected, tmp_path)
     assert taken[1][:2] == ("bump", command.AuditOptions(bump="newest"))
 

@@ -93,7 +93,7 @@ def names_in(recipe: Path, root: Path | None = None) -> tuple[str, ...]:
     return tuple(sorted({word for word in words if re.fullmatch(r"[a-z0-9][\w.-]*", word)}))
 
 
-def place(name: str, value: str, lines: Sequence[Line], recipe: str) -> Where:
+def place(name: str, value: str, lines: Sequence[Line]) -> Where:
     """Find the line of a rendered requirement (``nccl`` and ``2.*``) or of a git revision.
 
     Returns the line that contains it literally, else the first one with its name, whose expression gives the value.
@@ -104,4 +104,5 @@ def place(name: str, value: str, lines: Sequence[Line], recipe: str) -> Where:
         if name == (pinned[1] if pinned else line.value.partition(" ")[0]):
             ours.append(line)
     literal = [line for line in ours if line.value == f"{name} {value}"]
-    return Where(file=recipe, line=next((line.number for line in (*literal, *ours)), None))
+    number = next((line.number for line in (*literal, *ours)), None)
+    return Where(file=lines[0].file if lines else "", line=number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,12 +62,3 @@ class AuditRequest:
     def tree(self) -> Repository | LocalTree:
         """Return upstream's files: the repository's, or a local folder's; raises AuditError."""
         return LocalTree(self.local_tree) if self.local_tree is not None else self.repository()
-
-    def shown(self, path: Path) -> str:
-        """Return a file's path relative to `root`, or its name if it is elsewhere."""
-        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else path.name
-
-    def wanted_keys(self) -> set[str]:
-        """Return the keys of conda_build_config.yaml whose values the table shows."""
-        named = {re.sub("[-.]", "_", name).lower() for name in self.names}
-        return named | {key for config in self.configs for key in config.variant}

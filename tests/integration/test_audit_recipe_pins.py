@@ -129,7 +129,7 @@ def test_a_rendered_requirement_is_found_by_value_or_name() -> None:
     texts = ("b ==${{ version }}", "b <0.0a0", "b", '${{ pin_subpackage("c") }}')
     lines = [Line("r", number, "", value=text) for number, text in enumerate(texts, start=1)]
     wanted = {("b", "<0.0a0"): 2, ("b", "==9"): 1, ("c", "==1 x_0"): 4, ("none", "*"): None}
-    assert {pair: place(*pair, lines, "r").line for pair in wanted} == wanted
+    assert {pair: place(*pair, lines).line for pair in wanted} == wanted
 
 
 def test_a_target_is_what_the_configs_build(repository: Path, configs: tuple[Config, ...]) -> None:

@@ -66,7 +66,8 @@ def read(request: AuditRequest) -> SourceOutcome:
     local = request.local_pinning
     files = _from_local(local) if local is not None else _from_network(request.services)
     platforms = tuple(sorted({config.platform for config in request.configs})) or _PLATFORMS
-    wanted = request.wanted_keys()
+    wanted = {re.sub("[-.]", "_", name).lower() for name in request.names}
+    wanted |= {key for config in request.configs for key in config.variant}
     facts: list[GlobalPin] = []
     troubles: list[str] = []
     zipped: set[str] = set()

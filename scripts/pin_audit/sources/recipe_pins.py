@@ -93,7 +93,7 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> _Nee
                 name, _, value = spec.partition(" ")
                 if name not in own and not name.startswith("__"):
                     short = name.removesuffix(f"_{config.platform}")
-                    where = place(short, value or "*", lines, request.shown(recipe))
+                    where = place(short, value or "*", lines)
                     yield config, section, f"{short} {value}", where
 
 
@@ -165,7 +165,7 @@ def _commits_of(name: str, recipe: Path, request: AuditRequest) -> Iterator[Reci
             name=shown.rstrip("/").removesuffix(".git").rpartition("/")[2],
             value=revision,
             holds=Scope() if everywhere else Scope(configs=tuple(config.name for config in configs)),
-            where=place(address, revision, lines, request.shown(recipe)),
+            where=place(address, revision, lines),
             address=shown,
             recipe=name,
             version=configs[0].variant.get(key, ("",))[0],

@@ -123,9 +123,12 @@ def _remedy(environment: UserEnvironment) -> str:
     major = version.partition(".")[0]
     if int(major) < 13:  # NVIDIA's wheels of nvcc contain ptxas only (12.6.85, 12.9.86)
         return f"install NVIDIA's CUDA toolkit {major} and set CUDA_HOME; PyPI has nvcc from CUDA 13 on"
+    words = [str(environment.interpreter), "-m", "pip", "install"]
+    if "pip" not in environment.distributions:
+        words = ["uv", "pip", "install", "--python", str(environment.interpreter)]
     # nvcc's wheels take any nvvm and crt, so both are named
-    line = environment.install_line(f"cuda-toolkit[nvcc,nvvm,crt,cccl,curand,profiler]=={version}.*")
-    return f"run: {line}; or set CUDA_HOME"
+    parts = f"cuda-toolkit[nvcc,nvvm,crt,cccl,curand,profiler]=={version}.*"
+    return f'run: {shlex.join(words)} "{parts}"; or set CUDA_HOME'
 
 
 def _problem(argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> str:

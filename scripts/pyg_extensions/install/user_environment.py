@@ -75,13 +75,6 @@ class UserEnvironment(WheelTarget):
             raise PreflightError(f"{self.prefix} belongs to the system: pip must not change it", remedy)
         writable(self.site, f"correct its permissions, or {remedy}")
 
-    def install_line(self, requirement: str) -> str:
-        """Return a shell command that installs a requirement into it."""
-        words = [str(self.interpreter), "-m", "pip", "install"]
-        if "pip" not in self.distributions:
-            words = ["uv", "pip", "install", "--python", str(self.interpreter)]
-        return f'{shlex.join(words)} "{requirement}"'
-
     def archs(self, asked: Sequence[str]) -> tuple[str, ...]:
         """Return the architectures to compile for: those ``asked`` for, else the machine's GPUs, else PyTorch's own.
 

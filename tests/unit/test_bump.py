@@ -171,6 +171,7 @@ requirements:
         ("setuptools", "<82", ">=60", [(3, "person"), (5, "person")]),
         ("setuptools", "<82", "<82", []),
         ("setuptools", "<81", "<81.5", [(5, "person"), (7, "person"), (8, "person")]),
+        ("setuptools", ">=40", ">=70", [(5, "person"), (7, "person"), (8, "person")]),
         # a bare name fits one version
         ("sympy", "*", ">=1.13", [(9, "person")]),
         ("sympy", "*", "==1.13.3", []),

@@ -19,7 +19,7 @@ from pin_audit.facts import Fact, Requirement, SourceOutcome, TagCommit, Where
 from pin_audit.recipe_lines import Line
 from pin_audit.request import AuditRequest
 from pin_audit.rows import cuda_of_wheel
-from pin_audit.run_sources import READERS, gather
+from pin_audit.run_sources import OF_RELEASE, READERS, gather
 from pin_audit.sources.wheel_metadata import files_of
 
 CERTAIN, PERSON = "certain", "for a person"
@@ -49,7 +49,7 @@ class Release:
 def read_releases(requests: Sequence[AuditRequest]) -> list[Release]:
     """Read releases; the snapshot of one, if there is one, replaces sources that cannot be read."""
     releases = []
-    readers = {name: READERS[name] for name in snapshots.OF_RELEASE}
+    readers = {name: READERS[name] for name in OF_RELEASE}
     for request, outcomes in zip(requests, gather(requests, readers), strict=True):
         snapshot = snapshots.load(request.target.package, request.target.version)
         filled = tuple(snapshots.fill(outcome, [snapshot]) for outcome in outcomes)

@@ -121,6 +121,8 @@ def make(options: AuditOptions, root: Path, *, progress: Tell = lambda _: None) 
         if options.snapshot:
             for snapshot in snapshots.of(request.target, outcomes, now()):
                 warnings.append(f"written: {snapshots.save(snapshot)}")
+            if unread := [outcome.source for outcome in outcomes if outcome.unread]:
+                warnings.append(f"not read, older facts stay: {', '.join(unread)}")
         audits.append(tabulate(request.target, _fill(outcomes, request), names(), foreign=request.foreign))
     return Report(made=now(), audits=tuple(audits), warnings=tuple(dict.fromkeys(warnings)))
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from groundwork.errors import Interrupted, MegabuildError
 from pin_audit import repositories
-from pin_audit.facts import SourceOutcome
+from pin_audit.facts import MOVING, SourceOutcome
 from pin_audit.request import AuditRequest
 
 #: A source: its outcome needs no name.
@@ -33,6 +33,8 @@ def _find_readers(attribute: str) -> dict[str, Read]:
 OWN = _find_readers("OWN_READERS")
 READERS = _find_readers("READERS") | OWN
 SOURCES = tuple(READERS)
+#: Sources whose facts about a release never change.
+OF_RELEASE = tuple(name for name in READERS if name not in OWN and name not in MOVING)
 
 
 def gather(requests: Sequence[AuditRequest], readers: Mapping[str, Read]) -> list[tuple[SourceOutcome, ...]]:

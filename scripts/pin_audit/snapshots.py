@@ -16,11 +16,9 @@ from msgspec import Struct, structs
 from groundwork import files
 from groundwork.errors import AuditError
 from pin_audit.facts import MOVING, AuditTarget, SourceOutcome, resolve_types
+from pin_audit.run_sources import OF_RELEASE
 
 FOLDER = Path(__file__).with_name("releases")
-#: The sources of a release, and those of the channel, whose facts are the same for all releases.
-OF_RELEASE = ("submodules", "upstream_commit", "wheel_metadata", "ci_pins", "upstream_archs")
-OF_CHANNEL = MOVING
 CHANNEL = "conda-forge"
 _FORMAT, _VERSION = "megabuild/audit-snapshot", 1
 
@@ -85,7 +83,7 @@ def of(target: AuditTarget, outcomes: Sequence[SourceOutcome], made: str) -> Ite
     """Yield the snapshots of a target's release and of the channel."""
     for package, version, sources in (
         (target.package, target.version, OF_RELEASE),
-        (CHANNEL, "", OF_CHANNEL),
+        (CHANNEL, "", MOVING),
     ):
         ours = [outcome for outcome in outcomes if outcome.source in sources]
         read = tuple(outcome for outcome in ours if any(not fact.trouble for fact in outcome.facts))

@@ -64,7 +64,8 @@ def _build(
     ):
         needs = [name for other in others for name in other.file_names]
         build = PackageBuild(attempt, plan, task.items, seconds, needs=needs)
-        outcome, error = build.run(*_describe(run, task, attempt, list(build.missing)))
+        sandbox, job = _describe(task, attempt)
+        outcome, error = build.run(sandbox, job)
         archives = build.finish(outcome)
         for archived in archives:  # its kernels, and the PyTorch that it was built against
             find_wheel.check_package(
@@ -77,9 +78,9 @@ def _build(
         return TaskResult(archives=archives, seconds=seconds, error=error)
 
 
-def _describe(run: RunContext, task: Task, attempt: Attempt, planned: list[str]) -> tuple[Place, Job]:
+def _describe(task: Task, attempt: Attempt) -> tuple[Place, Job]:
     """Return the worker's paths, with the extension's sources, wheel and PyTorch's packages, and its job."""
-    plan, extension = run.plan, find(task.extension)
+    plan, extension = attempt.run.plan, find(task.extension)
     keys = [BASE, f"{extension.key}_git", *([extension.checkout.key] if extension.checkout else [])]
     values = {key: task.overrides.get(key, ("",))[0] for key in keys}
     local = {key: value for key, value in values.items() if value.startswith(("/", "file://"))}
@@ -87,9 +88,7 @@ def _describe(run: RunContext, task: Task, attempt: Attempt, planned: list[str])
     if task.wheel is not None:
         more["wheel"] = task.wheel.parent
     channels = (plan.options.state / _TORCH, *plan.environment.channels)
-    sandbox = make_place(
-        plan, run.isolation, state=attempt.state, recipe=task.recipe, channels=channels, more=more
-    )
+    sandbox = make_place(attempt, recipe=task.recipe, channels=channels, more=more)
     inside = {
         key: (f"file://{sandbox.more[key]}" if value.startswith("file://") else sandbox.more[key],)
         for key, value in local.items()
@@ -99,8 +98,7 @@ def _describe(run: RunContext, task: Task, attempt: Attempt, planned: list[str])
         "PYG_WHEEL": f"{sandbox.more['wheel']}/{task.wheel.name}" if task.wheel else "",
         "MAKEFLAGS": "",  # the caller's jobserver does not know this task's share of the jobs
     }
-    overrides = {**task.overrides, **inside}
-    return sandbox, make_job(plan, sandbox, overrides, jobs=attempt.jobs, env=env, planned=planned)
+    return sandbox, make_job(attempt, sandbox, {**task.overrides, **inside}, env)
 
 
 def make_torch_channel(plan: Plan, built: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from groundwork import channel_folder, files
@@ -54,9 +55,9 @@ class PackageBuild:
             self._keep(self._out / name)
 
     def run(self, sandbox: Place, job: Job) -> tuple[Outcome, MegabuildError | None]:
-        """Run rattler-build; return how it ended, and the error of a failed worker or of missing packages."""
+        """Build the missing packages; return how that ended, and the error of the worker or of missing packages."""
         attempt = self._attempt
-        outcome = attempt.follow(sandbox, job, self._take)
+        outcome = attempt.follow(sandbox, replace(job, planned=list(self.missing)), self._take)
         output_folder.seal_stagings(self._out)
         if not outcome.ok:
             aside = self._out / BROKEN

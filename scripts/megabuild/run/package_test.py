@@ -6,6 +6,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from rattler import MatchSpec
@@ -70,7 +71,7 @@ def _run(
 
 def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult:
     """Test copies of the package and of the run's other packages, in a folder that builds cannot write."""
-    run, plan, state = attempt.run, attempt.run.plan, attempt.state
+    plan, state = attempt.run.plan, attempt.state
     files.remove(state)
     copies = shelf.copies()  # only complete ones: another package may be half copied
     built = shelf.folder / package.subdir / package.file_name
@@ -82,13 +83,11 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
         files.link(path, channel / path.parent.name / path.name)
     channel_folder.write_index(channel, plan.options.config.platform)
     channels = (channel, *plan.environment.channels)
-    sandbox = make_place(plan, run.isolation, state=state, recipe=plan.options.recipe, channels=channels)
+    sandbox = make_place(attempt, recipe=plan.options.recipe, channels=channels)
     inside = f"{sandbox.channels[0].removeprefix('file://')}/{package.subdir}/{package.file_name}"
+    job = make_job(attempt, sandbox, plan.environment.overrides, {})
     # a package counts as one test: steps of its scripts are ignored
-    outcome = attempt.follow(
-        sandbox,
-        make_job(plan, sandbox, plan.environment.overrides, jobs=attempt.jobs, env={}, tests=[inside]),
-    )
+    outcome = attempt.follow(sandbox, replace(job, tests=[inside]))
     if not outcome.ok:
         what = f"test of {package.name} {package.build_string}"
         aside, broken = state.parent / BROKEN, [package.file_name]

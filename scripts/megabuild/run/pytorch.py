@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import threading
+from dataclasses import replace
 
 from groundwork.errors import SwapRefused
 from groundwork.jobs import Budget
@@ -63,9 +64,8 @@ class PyTorchBuild:
             self.parser = attempt.parser
             build = PackageBuild(attempt, plan, plan.items, self._seconds, shelf=self._shelf)
             sandbox = make_place(
-                plan, self._run.isolation, state=state, recipe=options.recipe,
-                channels=plan.environment.channels, written=("tree",) if plan.stages else (),
-                heavy_jobs=self._budget.heavy_jobs,
+                attempt, recipe=options.recipe, channels=plan.environment.channels,
+                written=("tree",) if plan.stages else (), heavy_jobs=self._budget.heavy_jobs,
             )  # fmt: skip
             overrides = dict(plan.environment.overrides)
             if sandbox.source is not None:
@@ -79,11 +79,8 @@ class PyTorchBuild:
             attempt.row.phase(title(name, "", "environment"))
             if plan.stages:
                 _prepare_tree(plan)
-            job = make_job(
-                plan, sandbox, overrides, jobs=jobs, env=env, planned=list(build.missing),
-                keep_going=options.keep_going, test=False,
-            )  # fmt: skip
-            _, error = build.run(sandbox, job)
+            job = make_job(attempt, sandbox, overrides, env)
+            _, error = build.run(sandbox, replace(job, keep_going=options.keep_going, test=False))
             return TaskResult(seconds=self._seconds, error=error)
 
 

@@ -16,9 +16,9 @@ from groundwork.network import certificates
 from megabuild.configs.overrides import chosen
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
-from megabuild.isolation.base import Isolation, Mount
+from megabuild.isolation.base import Mount
 from megabuild.plan.options import INSIDE
-from megabuild.plan.plan import Plan
+from megabuild.run.attempt import Attempt
 from megabuild.run.launcher import LAUNCHER_FILES, write_launcher
 
 VARIANT = "variant.yaml"
@@ -29,10 +29,8 @@ _WRITABLE = ("out", "tmp")
 
 
 def make_place(
-    plan: Plan,
-    isolation: Isolation,
+    attempt: Attempt,
     *,
-    state: Path,
     recipe: Path,
     channels: Sequence[Path | str],
     more: Mapping[str, Path] | None = None,
@@ -41,10 +39,11 @@ def make_place(
 ) -> Place:
     """Return the mounts and paths of one task, and create missing folders.
 
-    ``state`` belongs to this task alone. ``recipe`` is below ``plan.options.recipes``; channels are in order of
+    ``recipe`` is below ``plan.options.recipes``; channels are in order of
     priority. ``more`` maps names to further folders to mount, ``written`` names further folders below ``state`` that
     the build writes. For ``heavy_jobs`` see :func:`write_launcher`.
     """
+    plan, isolation, state = attempt.run.plan, attempt.run.isolation, attempt.state
     options, cache = plan.options, plan.options.cache
     mounts: list[Mount] = []
 
@@ -98,37 +97,23 @@ def make_place(
 
 
 def make_job(
-    plan: Plan,
-    sandbox: Place,
-    overrides: Mapping[str, Sequence[str]],
-    *,
-    jobs: int,
-    env: Mapping[str, str],
-    planned: Sequence[str] = (),
-    test: bool = True,
-    tests: Sequence[str] = (),
-    keep_going: bool = False,
+    attempt: Attempt, sandbox: Place, overrides: Mapping[str, Sequence[str]], env: Mapping[str, str]
 ) -> Job:
-    """Return the worker's job, and write the variant file for rattler-build.
+    """Return the worker's job, which names no packages yet, and write the variant file for rattler-build.
 
-    ``overrides`` replace variant values of the config, ``env`` adds variables for the recipe's scripts. For the others
-    see :class:`Job`.
+    ``overrides`` replace variant values of the config, ``env`` adds variables for the recipe's scripts.
     """
-    config = plan.options.config
-    variant = chosen(config, overrides)
+    plan = attempt.run.plan
+    variant = chosen(plan.options.config, overrides)
     zip_keys = [list(group) for group in variant.zip_keys]
     document = {**variant.as_written(variant.variant), "zip_keys": zip_keys}
     files.write(sandbox.state / VARIANT, json.dumps(document, indent=1))  # JSON is YAML
     return Job(
         recipe=sandbox.recipe,
         output_dir=f"{sandbox.state_inside}/out",
-        platform=config.platform,
+        platform=variant.platform,
         variant_file=f"{sandbox.state_inside}/{VARIANT}",
         channels=sandbox.channels,
         named=any(item.package.names_channels for item in plan.all_items),
-        env={"CPU_COUNT": str(jobs), **env, **sandbox.environment},
-        planned=planned,
-        test=test,
-        tests=tests,
-        keep_going=keep_going,
+        env={"CPU_COUNT": str(attempt.jobs), **env, **sandbox.environment},
     )

@@ -39,8 +39,8 @@ def test_a_file_comes_back_in_parts(here: Store, content: Path, tmp_path: Path) 
     assert [*here.put("a/b", content)] == [1000, 2000, 3000, 3500]
     record = here.find("a/b")
     assert record is not None
-    assert (record.size, len(record.files["content"].parts)) == (3500, 4)
-    assert [*here.fetch(record.files["content"], tmp_path / "back")] == [1000, 2000, 3000, 3500]
+    assert (record.size, len(record.parts)) == (3500, 4)
+    assert [*here.fetch(record, tmp_path / "back")] == [1000, 2000, 3000, 3500]
     assert (tmp_path / "back").read_bytes() == content.read_bytes()
 
 
@@ -55,7 +55,7 @@ def test_parts_that_are_there_are_not_sent_again_and_cut_ones_are(
     assert [path for path, when in parts.items() if path.stat().st_mtime_ns != when] == [cut]
     record = here.find("a")
     assert record is not None
-    [*here.fetch(record.files["content"], tmp_path / "back")]
+    [*here.fetch(record, tmp_path / "back")]
 
 
 def test_what_was_exchanged_is_refused_and_nothing_is_left_of_it(
@@ -64,20 +64,20 @@ def test_what_was_exchanged_is_refused_and_nothing_is_left_of_it(
     [*here.put("a", content)]
     record = here.find("a")
     assert record is not None
-    last = record.files["content"].parts[-1]
+    last = record.parts[-1]
     path = Path(here.address, "parts", last[:2], last)
     path.write_bytes(bytes(500))
     with pytest.raises(IntegrityError, match=last):
-        [*here.fetch(record.files["content"], tmp_path / "back")]
+        [*here.fetch(record, tmp_path / "back")]
     path.unlink()
     with pytest.raises(StoreError, match="missing"):
-        [*here.fetch(record.files["content"], tmp_path / "back")]
+        [*here.fetch(record, tmp_path / "back")]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["content", "store"]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", '{"key": "b", "files": {}}', '{"key": "a", "files": {"x": {"size": 1, "parts": ["../../etc"]}}}'],
+    ["", '{"key": "b", "size": 0, "parts": []}', '{"key": "a", "size": 1, "parts": ["../../etc"]}'],
 )
 def test_a_record_of_something_else_is_refused(here: Store, text: str) -> None:
     Path(here.address).mkdir()
@@ -108,7 +108,7 @@ def test_an_answer_too_long_for_what_was_asked_is_not_read(tmp_path: Path) -> No
         with pytest.raises(IntegrityError, match="100000000000 bytes"):
             store.find("a")
         with pytest.raises(IntegrityError, match="100000000000 bytes"):
-            [*store.fetch(server.StoredFile(size=1, parts=[part]), tmp_path / "part")]
+            [*store.fetch(server.Record(key="a", size=1, parts=[part]), tmp_path / "part")]
 
 
 @pytest.fixture

@@ -68,9 +68,9 @@ def test_packages_are_built_once_and_fetched_elsewhere(tiny: Tiny, monkeypatch: 
     assert not [text for text in tiny.sentences() if ": built" in text]
     assert published(tiny) == built
 
-    # without its file, a package is built on the stored tree
+    # without its parts, a package is built on the stored tree
     (record,) = tiny.output.with_name("store").glob("*/packages/*/*py312*.json")
-    record.write_text(json.dumps({**json.loads(record.read_text()), "files": {}}))
+    record.write_text(json.dumps({**json.loads(record.read_text()), "parts": []}))
     shutil.rmtree(tiny.output)
     assert tiny.run().ok
     assert len([text for text in tiny.sentences() if ": built" in text]) == 1

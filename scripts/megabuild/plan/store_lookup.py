@@ -13,8 +13,6 @@ from megabuild.plan.plan import Plan, PlanItem, Stored
 from megabuild.plan.tree_reuse import Decision
 from megabuild.store.server import Record, StoreError, named_store
 
-#: The only file in a staging's record.
-TREE = "libtorch.tar.zst"
 _FETCHED = Decision(decision="reuse", reasons=())
 
 

@@ -20,6 +20,9 @@ from megabuild.status.status import Status, logger
 from megabuild.store import tree_archive
 from megabuild.store.server import Record, Store, StoreError, named_store
 
+#: Name of a compiled tree while it is packed or unpacked.
+_TREE = "libtorch.tar.zst"
+
 
 def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> Plan:
     """Publish the store's packages and put its tree in place; return the plan of the missing packages.
@@ -50,7 +53,7 @@ def _fetch_package(
     name, package = item.package.file_name, item.package
     path = aside / package.subdir / name
     try:
-        _fetch_file(store, record, path, f"fetching {package.id.label}", status)
+        _follow(store.fetch(record, path), status, f"fetching {package.id.label}", record.size)
         published.publish(
             plan.options.packages,
             [archive.verify(package, path)],
@@ -64,16 +67,16 @@ def _fetch_package(
 
 
 def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: Status) -> None:
-    packed, unpacked = aside / store_lookup.TREE, aside / "unpacked"
+    packed, unpacked = aside / _TREE, aside / "unpacked"
     try:
-        _fetch_file(store, record, packed, f"fetching the finished {plan.staged_name}", status)
+        _follow(store.fetch(record, packed), status, f"fetching the finished {plan.staged_name}", record.size)
         status.note(Preparing(what=f"unpacking the finished {plan.staged_name}"))
         tree_archive.unpack(packed, unpacked)
         packed.unlink()
         tree, out = plan.options.state / "tree", plan.options.state / "out"
         if tree_reuse.read(unpacked / "tree") != plan.staging:
             raise IntegrityError(
-                f"{store.shown}: {store_lookup.TREE} has another key", "delete it from the store"
+                f"{store.shown}: {plan.staged_name} has another key", "delete it from the store"
             )
         output_folder.drop_stagings(out)
         files.remove(tree)
@@ -81,15 +84,6 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
         output_folder.take_stagings(unpacked / "stagings", out)
     except IntegrityError as error:
         logger.warning("%s: unusable in the store, so it is built here: %s", plan.staged_name, error.message)
-
-
-def _fetch_file(store: Store, record: Record, target: Path, what: str, status: Status) -> None:
-    file = record.files.get(target.name)
-    if file is None:
-        raise IntegrityError(
-            f"{store.shown}: {target.name} is missing from its record", "delete the record from the store"
-        )
-    _follow(store.fetch(file, target), status, what, file.size)
 
 
 def _follow(transfer: Iterable[int], status: Status, what: str, total: int) -> None:
@@ -120,8 +114,8 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
                 status.note(Preparing(what=f"packing {what}"))
                 stagings = output_folder.staging_caches(state / "out")
                 folders = {f"stagings/{path.name}": path for path in stagings}
-                tree_archive.pack({"tree": state / "tree", **folders}, aside / store_lookup.TREE)
-                _put_file(store, key, aside / store_lookup.TREE, what, status)
+                tree_archive.pack({"tree": state / "tree", **folders}, aside / _TREE)
+                _put_file(store, key, aside / _TREE, what, status)
     except (StoreError, MegabuildError) as error:
         why = error.message if isinstance(error, MegabuildError) else str(error)
         logger.warning("upload to the store is incomplete; the next run retries it: %s", why)

@@ -1,6 +1,6 @@
 """Uploads to and downloads from a store: a folder, an HTTP server or an S3 bucket.
 
-A record under a key describes the stored files, which are split into parts named by their SHA-256. So no server has to
+A record under a key describes the stored file, which is split into parts named by their SHA-256. So no server has to
 take gigabytes at once, and an interrupted upload resumes. The record is written last: a stored key is always complete.
 """
 
@@ -40,23 +40,12 @@ class StoreError(Exception):
     """The store is missing or full, or refuses a request."""
 
 
-class StoredFile(msgspec.Struct, forbid_unknown_fields=True):
-    """A file of a record."""
-
-    size: int
-    parts: list[str]  #: SHA-256 of each
-
-
 class Record(msgspec.Struct, forbid_unknown_fields=True):
-    """The files stored under a key."""
+    """The file stored under a key."""
 
     key: str
-    files: dict[str, StoredFile]
-
-    @property
-    def size(self) -> int:
-        """Total bytes of all files."""
-        return sum(file.size for file in self.files.values())
+    size: int
+    parts: list[str]  #: SHA-256 of each
 
 
 #: Created at import, because msgspec's first use of a class is not thread-safe.
@@ -88,14 +77,13 @@ class Store:
             record = _RECORDS.decode(content)
         except msgspec.MsgspecError:
             record = None
-        digests = [part for file in record.files.values() for part in file.parts] if record else []
-        # a record of another key would deliver the wrong files
-        if record is None or record.key != key or not all(map(_DIGEST.fullmatch, digests)):
+        # a record of another key would deliver the wrong file
+        if record is None or record.key != key or not all(map(_DIGEST.fullmatch, record.parts)):
             raise self._damaged(key, "not a record of this key")
         return record
 
-    def fetch(self, file: StoredFile, target: Path) -> Iterator[int]:
-        """Download a file of a record to ``target``, atomically; yield the bytes downloaded after each part.
+    def fetch(self, record: Record, target: Path) -> Iterator[int]:
+        """Download a record's file to ``target``, atomically; yield the bytes downloaded after each part.
 
         Raises IntegrityError: A part does not match the record.
         Raises StoreError: A part cannot be downloaded.
@@ -103,7 +91,7 @@ class Store:
         done = 0
         with files.replacing(target) as temporary:
             with temporary.open("xb") as out:
-                for digest in file.parts:
+                for digest in record.parts:
                     part = self._get(_part_path(digest), _PART, _PART_SECONDS)
                     if part is None:
                         raise StoreError(f"{self.shown}: a part of {target.name} is missing")
@@ -112,23 +100,23 @@ class Store:
                     out.write(part)
                     done += len(part)
                     yield done
-            if done != file.size:
-                raise self._damaged(target.name, f"{done} bytes, not {file.size}")
+            if done != record.size:
+                raise self._damaged(target.name, f"{done} bytes, not {record.size}")
 
     def put(self, key: str, path: Path) -> Iterator[int]:
         """Upload a file under a key, except parts that the store has; yield the bytes uploaded after each part.
 
         Raises StoreError: The upload failed.
         """
-        stored = StoredFile(size=0, parts=[])
+        record = Record(key=key, size=0, parts=[])
         with path.open("rb") as file:
             while part := file.read(_PART):
-                stored.parts.append(hashlib.sha256(part).hexdigest())
-                self._put_part(_part_path(stored.parts[-1]), part)
-                stored.size += len(part)
-                yield stored.size
-        record = msgspec.json.format(msgspec.json.encode(Record(key=key, files={path.name: stored})))
-        self._ask(lambda: self._remote.put(f"{key}.json", record), _PART_SECONDS)
+                record.parts.append(hashlib.sha256(part).hexdigest())
+                self._put_part(_part_path(record.parts[-1]), part)
+                record.size += len(part)
+                yield record.size
+        content = msgspec.json.format(msgspec.json.encode(record))
+        self._ask(lambda: self._remote.put(f"{key}.json", content), _PART_SECONDS)
 
     def _put_part(self, path: str, content: bytes) -> None:
         """Upload a part unless the store has it."""

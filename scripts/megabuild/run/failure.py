@@ -63,13 +63,6 @@ def network_failed(lines: Sequence[str]) -> str:
     return next((line.strip() for line in reversed(lines[-_NETWORK_LINES:]) if _NETWORK.search(line)), "")
 
 
-def excerpt(lines: Sequence[str]) -> list[str]:
-    """Return the lines to show of a failed script: those around the first error, else the last ones."""
-    last = of_last_phase(lines)
-    error = first_error(last)
-    return list(error.excerpt if error else last[-EXCERPT_LINES:])
-
-
 def first_error_below(lines: Sequence[str], *states: Path | str) -> FirstError | None:
     """Return the last phase's first error, with its file relative to tree, work folder or ``$PREFIX``.
 
@@ -109,6 +102,11 @@ class Failure:
         return first_error_below(self.lines, self.inside, self.state)
 
     @property
+    def _excerpt(self) -> list[str]:
+        """The lines around the first error, else the last ones."""
+        return list(self.first.excerpt if self.first else of_last_phase(self.lines)[-EXCERPT_LINES:])
+
+    @property
     def _unlinked(self) -> bool:
         """Whether an environment was solved (rattler-build prints a table) but could not be created."""
         table = any(line.startswith("╰") for line in self.lines[-_TABLE_ENDS:])
@@ -118,7 +116,7 @@ class Failure:
         """Return the error with its hint, and the details for ``--json``."""
         kind, error = self._resource_error() or self._other_error()
         first = self.first or FirstError(kind="other", message="")
-        shown = excerpt(self.lines)
+        shown = self._excerpt
         error.failure = {
             "kind": kind or first.kind,
             "what": self.what,
@@ -198,7 +196,7 @@ class Failure:
 
     def _shown(self) -> str:
         """Return the lines below the headline: an excerpt, the log's path, and programs to reproduce the failure."""
-        lines = excerpt(self.lines)
+        lines = self._excerpt
         if self.log:
             lines.append(f"log: {self.log}")
         if self.again:

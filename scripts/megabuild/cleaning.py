@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import psutil
 from filelock import Timeout
 
 from groundwork import channel_folder, files, in_use
@@ -135,12 +136,6 @@ def size_of(path: Path) -> int:
     return sum(sizes.values())
 
 
-def _mount_points() -> Iterator[str]:
-    with suppress(OSError):  # only Linux has this file
-        for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
-            yield re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4])
-
-
 def remove(item: Item, cache: Path) -> str:
     """Remove an item, unless it is in use, needed, or contains a mount point; return the reason it stays, or ""."""
     with ExitStack() as held:
@@ -151,7 +146,8 @@ def remove(item: Item, cache: Path) -> str:
                 return "in use"
         elif not held.enter_context(in_use.exclusive_lock(cache, item.lock)):
             return "in use"
-        mounted = [point for point in _mount_points() if Path(point).is_relative_to(item.path.resolve())]
+        points = [disk.mountpoint for disk in psutil.disk_partitions(all=True)]
+        mounted = [point for point in points if Path(point).is_relative_to(item.path.resolve())]
         if item.needed or mounted:
             return item.needed or f"{mounted[0]} is mounted"
         files.remove(item.path)

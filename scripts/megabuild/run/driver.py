@@ -25,7 +25,7 @@ from megabuild.run.extension import extension_work, make_torch_channel
 from megabuild.run.graph import Graph, Inbox, TaskResult, Work
 from megabuild.run.logfile import LogFile
 from megabuild.run.package_test import package_test
-from megabuild.run.preflight import check_disk, checks
+from megabuild.run.preflight import check, check_disk
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.shelf import Shelf
@@ -92,8 +92,7 @@ class Driver:
             return
         plan = self._plan
         isolation = plan.usable_isolation()
-        for name, result in checks(plan, isolation):
-            logger.info("checked %s: %s", name, result)
+        check(plan, isolation)
         if ended := end_strays(plan.options.state):
             logger.info("ended %s left by a killed run", counted(ended, "process"))
         self._run_tasks(isolation)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
 from groundwork.machine import disk_free, disk_of, forbids_programs, measure
-from groundwork.text import counted, display
+from groundwork.text import counted
 from megabuild.cleaning import size_of
 from megabuild.isolation.base import Isolation
 from megabuild.plan.estimate import GB
 from megabuild.plan.options import check_path
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
+from megabuild.status.status import logger
 
 
-def checks(plan: Plan, isolation: Isolation) -> Iterator[tuple[str, str]]:
-    """Run all checks that need no compiler, cheapest first; yield each one's name and result."""
+def check(plan: Plan, isolation: Isolation) -> None:
+    """Run all checks that need no compiler, cheapest first, and log the free space and memory."""
     check_path(plan.options.state_inside(isolation))
-    yield "path", display(plan.options.state)
-    yield "disk", check_disk(plan)
-    yield "memory", _check_memory(plan)
+    logger.info("checked disk: %s", check_disk(plan))
+    logger.info("checked memory: %s", _check_memory(plan))
     config, kind = plan.config, plan.config.variant.get("torch_source", ("",))[0]
     if kind == "official" and plan.options.torch_source is None:
         digest = config.variant.get("torch_sha256", ("",))[0]
@@ -31,13 +30,11 @@ def checks(plan: Plan, isolation: Isolation) -> Iterator[tuple[str, str]]:
                 "add torch_sha256 to conda_build_config.yaml",
             )
     isolation.check()
-    yield "isolation", isolation.name
     # without packages that the run itself makes
     packages = [item.package for item in plan.items]
     solver = Solver(plan.environment, plan.options.config.platform, {package.name for package in packages})
     for package in packages:
         solver.built_with(package)
-    yield "packages", "all environments can be solved"
 
 
 def check_disk(plan: Plan) -> str:
@@ -75,5 +72,4 @@ def _check_memory(plan: Plan) -> str:
             "build on a machine with more memory",
         )
     jobs = f"{counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"
-    heavy = f", heavy objects {plan.heavy_jobs} at a time" if 0 < plan.heavy_jobs < plan.jobs.count else ""
-    return f"{machine.memory_free / GB:.1f} GB free, {jobs}{heavy}"
+    return f"{machine.memory_free / GB:.1f} GB free, {jobs}"

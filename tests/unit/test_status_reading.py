@@ -59,10 +59,10 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     ("content", "says"),
     [
         (b"", "damaged"),
-        (b'{"format": "megabuild/run-state", "format_version": 2, "config":', "damaged"),
-        (b'{"format": "megabuild/run-state", "format_version": 2}', "damaged"),
-        (b'{"format": "megabuild/run-state", "format_version": 3, "config": "x"}', "another version"),
-        (b'{"format": "something/else", "format_version": 2, "config": "x"}', "something/else"),
+        (b'{"format": "megabuild/run-state", "format_version": 3, "config":', "damaged"),
+        (b'{"format": "megabuild/run-state", "format_version": 3}', "damaged"),
+        (b'{"format": "megabuild/run-state", "format_version": 4, "config": "x"}', "another version"),
+        (b'{"format": "something/else", "format_version": 3, "config": "x"}', "something/else"),
         (b"[]", "damaged"),
         (b"\xff\xfe\x00", "damaged"),
         (b"1" * (2 << 20), "damaged"),
@@ -152,7 +152,7 @@ def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
     )
     document = json.loads(json.dumps(result.to_json()))
     (run,) = document["runs"]
-    assert document["format_version"] == 3
+    assert document["format_version"] == 4
     assert (run["standing"], run["state"]["exit_code"]) == ("ended", 8)
     assert "exit code 8" in result.lines[0]
 
@@ -170,7 +170,7 @@ def test_a_followed_run_is_shown_until_it_ends(
 
 def test_no_line_of_a_run_is_wider_than_the_terminal_nor_steers_it(tmp_path: Path) -> None:
     evil = Activity(task="x", what="a\x1b[2J\u202e" * 40, since=time.time(), done=1, total=2)
-    run = read_run_state(put(tmp_path, a_state(activities=[evil] * 20, seconds_left=7800.0, share=0.3)))
+    run = read_run_state(put(tmp_path, a_state(activities=[evil] * 20, seconds_left=7800.0)))
     lines = run_lines(run, 80, time.time())
     assert max(map(len, lines[:-1])) <= 80
     assert len(lines) < 15

@@ -30,7 +30,7 @@ class Activity(msgspec.Struct, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild/run-state"):
-    format_version: Literal[2] = 2
+    format_version: Literal[3] = 3
     config: str  #: the run's name
     #: ``preparing``, ``checking``, ``building``; then ``done``, ``failed`` or ``interrupted``
     status: str = "checking"
@@ -42,7 +42,6 @@ class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild
     #: tested yet), ``testing``, ``tested`` (a dependency is not published yet), ``published`` or ``failed``
     packages: dict[str, str] = {}
     seconds_left: float | None = None  #: counted from ``updated``
-    share: float = 0.0  #: share of the expected duration, 0 to 1
     #: bytes: used by the run's processes, of the machine, free on the output's disk; 0 if unknown
     memory: int = 0
     memory_most: int = 0

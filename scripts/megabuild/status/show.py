@@ -124,7 +124,7 @@ def status_result(runs: Sequence[RunState], width: int, now: float, *, followed:
         )
     return Result(
         format="status",
-        format_version=3,
+        format_version=4,
         document={"runs": rows},
         lines=lines[1:] or ["no run in this folder"],
         exit_code=next(filter(None, codes), 0),

@@ -155,7 +155,6 @@ class Status:
                 disk_free(self._folder),
             )
             now.seconds_left = max(1.0, self._expected - self.seconds) if self._expected else None
-            now.share = min(1.0, self.seconds / self._expected) if self._expected else 0.0
             self._write()
         self.watch()
 

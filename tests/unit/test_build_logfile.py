@@ -60,6 +60,7 @@ def test_every_line_has_its_time_and_source_and_latest_points_to_the_last_log(tm
         assert first.write("staging", "[1/2 1s] x") == "[1/2 1s] x"
     with LogFile(tmp_path, "linux_64_cpu", Mask({})) as second:
         second.write("driver", "again")
+        second.become_latest()
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z staging +\[1/2 1s\] x\n", first.path.read_text()
     )

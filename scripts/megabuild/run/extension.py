@@ -62,6 +62,7 @@ def _build(
         LogFile(state / "logs", task.name, Mask(os.environ)) as log,
         Attempt(run, task.name, state, jobs=jobs, stop=stop, log=log, level=logging.DEBUG) as attempt,
     ):
+        log.become_latest()
         needs = [name for other in others for name in other.file_names]
         build = PackageBuild(attempt, plan, task.items, seconds, needs=needs)
         sandbox, job = _describe(task, attempt)

@@ -19,10 +19,10 @@ class LogFile(logging.Handler, AbstractContextManager["LogFile"]):
     """The log of one run: a file named after the run and its start, to which ``latest.log`` points.
 
     As a handler of ``logging``, which it is until the end of its context, it writes the driver's sentences.
-    With ``latest=False``, for a run that may have nothing to do, only :meth:`become_latest` sets that link.
+    Only :meth:`become_latest` sets that link: a run may have nothing to do.
     """
 
-    def __init__(self, folder: Path, run_name: str, mask: Mask, *, latest: bool = True) -> None:
+    def __init__(self, folder: Path, run_name: str, mask: Mask) -> None:
         super().__init__()
         folder.mkdir(parents=True, exist_ok=True)
         self.stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
@@ -31,8 +31,6 @@ class LogFile(logging.Handler, AbstractContextManager["LogFile"]):
         self._lock = threading.Lock()  # tasks and the run write from different threads
         self._file = self.path.open("xb", buffering=0)
         self._cut = False  # whether the last line is incomplete
-        if latest:
-            self.become_latest()
 
     def become_latest(self) -> None:
         """Point ``latest.log`` to this file, atomically."""

@@ -37,7 +37,7 @@ def execute(plan: Plan, status: Status) -> Summary:
     with (
         locked(options),
         interrupts.stop_on_signals(),
-        LogFile(options.state / "logs", options.run_name, Mask(os.environ), latest=False) as log,
+        LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
     ):
         logger.addHandler(log)
         run = Driver(plan, log, status)

@@ -108,28 +108,23 @@ def tree(folder: Path) -> str:
 
     Raises PreflightError: The folder contains, for example, a pipe: reading it would never end.
     """
-    total = hashlib.sha256()
+    found = {}
     for here, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in {".git", "__pycache__"})
-        for name in sorted(files):
+        folders[:] = set(folders) - {".git", "__pycache__"}
+        for name in files:
             path = Path(here, name)
             status = path.lstat()
             if not stat.S_ISLNK(status.st_mode) and not stat.S_ISREG(status.st_mode):
                 raise PreflightError(f"{path}: not a file, folder or link", "remove it from the sources")
             content = os.readlink(path) if stat.S_ISLNK(status.st_mode) else sha256(path)
             executable = bool(status.st_mode & stat.S_IXUSR)
-            total.update(_line(str(path.relative_to(folder)), content, executable=executable))
-    return total.hexdigest()
-
-
-def _line(name: str, content: str, *, executable: bool) -> bytes:
-    return f"{name}\0{executable}\0{content}\n".encode()
+            found[str(path.relative_to(folder))] = (executable, content)
+    return digest(found)
 
 
 def tree_of(files: Mapping[str, str]) -> str:
     """Return :func:`tree` of a folder with these plain files, by name and sha256."""
-    lines = (_line(name, digest, executable=False) for name, digest in sorted(files.items()))
-    return hashlib.sha256(b"".join(lines)).hexdigest()
+    return digest({name: (False, content) for name, content in files.items()})
 
 
 def _system_packages(root: Path) -> str:

@@ -173,10 +173,7 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
         [package.name for package, serves in extensions if package.id in ids and serves in (None, python)]
         or [package.name for package in packages if package.python in chosen]
     )
-    program, here = Path(megabuild.__file__).resolve().parent, Path.cwd()
-    words = ["megabuild"]
-    if (program / "__main__.py").is_file() and program.parent.name == "scripts":  # a checkout
-        words = ["python3", str(program.relative_to(here) if program.is_relative_to(here) else program)]
+    words = ["python3", display(Path(megabuild.__file__).resolve().parent)]
     words += ["env", "create", "./env", *names, *(["--python", python] if python else [])]
     words += ["--from", options.run_name]
     if not options.own or options.output != options.root / "output":

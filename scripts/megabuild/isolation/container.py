@@ -127,12 +127,10 @@ class Container(Isolation):
             # docker prints a hint about its help after the error
             lines = output.splitlines()
             complaints = [line for line in lines if line.startswith(("docker:", "Error", "podman:"))] or lines
-            why = "podman needs catatonit for --init"
-            if "rlimit" in output.lower():
-                why = f"if it may not raise limits, put {_LIMITS} into containers.conf"
             return IsolationError(
                 f"{self.name}: cannot start the container: {last_line(chr(10).join(complaints))}",
-                f"run `{self.name} run --rm --init {self.image} true` to see why ({why}),"
+                f"run `{self.name} run --rm --init {self.image} true` to see why (podman needs catatonit for --init;"
+                f" if it may not raise limits, put {_LIMITS} into containers.conf),"
                 " or choose another engine with --engine",
             )
         if "failed to exec pid1" in last_line(output):

@@ -26,8 +26,6 @@ from megabuild.providers.select import provider_of
 GB = 1_000_000_000
 #: For each heavy nvcc object compiled at a time: the largest reported, plus an ordinary object next to it.
 _HEAVY_BYTES = 6 * GB
-#: To pack one wheel, Python or compiler for the local channel, two at a time: 60 take half a minute to one.
-_PACKING_SECONDS = 1.0
 #: Share of a compile that is left with the objects of a config with another BLAS (docs/lab/measurements.md, "Objects
 #: that configs share").
 _SHARED = 0.03
@@ -53,7 +51,7 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     )
     if figures is None:
         return Estimate(), jobs, 0
-    pythons, disk, pending = plan.rounds, 0.0, plan.environment.pending
+    pythons, disk = plan.rounds, 0.0
     if plan.missing:  # one and a half trees while a package is made, the packages, their test environments
         disk = 1.5 * figures.tree + 3 * (figures.package + pythons * figures.per_python)
     if tasks:  # an environment that all tasks share
@@ -62,8 +60,7 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     cpu_hours *= _SHARED if plan.shared else 1
     cpu_hours += sum(task.cpu_seconds for task in tasks) / 3600
     at_once = min(jobs.count, machine.cores)  # more jobs than cores are no faster
-    packing = (pending.packages if pending else 0) * _PACKING_SECONDS
-    hours, basis = cpu_hours / at_once + packing / 3600, figures.basis
+    hours, basis = cpu_hours / at_once, figures.basis
     if plan.is_from_scratch and plan.last_run:
         hours, basis = plan.last_run / 3600, "the last run here"
     largest = max(largest if plan.missing else 0, ordinary if tasks else 0)

@@ -105,10 +105,9 @@ def unreachable(error: ProviderError, config: Config) -> ProviderError:
 
 def _alternative(config: Config) -> str:
     """Return advice to build on this machine without channel and container, best for the same accelerator."""
-    machine, folder = machine_platform().replace("-", "_"), config.path.parent
-    names = sorted(
-        path.stem for kind in ("debian", "wheel") for path in folder.glob(f"{machine}_*_{kind}.yaml")
-    )
-    similar = [name for name in names if f"_{config.accelerator}_" in name]
-    best = next(iter(similar or names), "")
-    return f"run: python3 build-locally.py {best}" if best else "pass --provider local"
+    for accelerator in (config.accelerator, "cpu"):
+        for kind in ("debian", "wheel"):
+            name = f"{machine_platform().replace('-', '_')}_{accelerator}_{kind}"
+            if config.path.with_name(f"{name}.yaml").is_file():
+                return f"run: python3 build-locally.py {name}"
+    return "pass --provider local"

@@ -182,13 +182,6 @@ class Plan:
         return provider_of(self.options.config).compiles
 
     @property
-    def compiles(self) -> bool:
-        """Whether the run compiles PyTorch or an extension."""
-        return bool(self.missing and self.compiles_torch) or any(
-            task.how == "compile" for task in self.missing_tasks
-        )
-
-    @property
     def config(self) -> Config:
         """The config with this run's overrides."""
         return chosen(self.options.config, self.environment.overrides)

@@ -60,7 +60,7 @@ def plan_lines(plan: Plan) -> list[str]:
     if not figures.basis:
         return [*lines, f"no estimate yet: this config has never been built here ({jobs})"]
     needs = f"needs about {size(figures.disk + pending.bytes)} of disk"
-    if plan.compiles:
+    if plan.compiles_torch or any(task.how == "compile" for task in plan.missing_tasks):
         needs += f", {size(figures.memory_of_ordinary or figures.memory_per_job)} of memory per compile job"
     if plan.missing and plan.heavy_jobs:
         needs += f" (heavy objects take {size(figures.memory_per_job)}, {plan.heavy_jobs} run at a time)"

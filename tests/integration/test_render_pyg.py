@@ -84,7 +84,7 @@ def test_cross_compiling_makes_the_same_packages_with_a_pytorch_that_runs_here(n
         assert not any(spec.startswith(("cross-python", "pytorch ")) for spec in native[0].build)
 
 
-def test_where_sources_and_tools_come_from_is_not_part_of_the_names() -> None:
+def test_where_sources_and_tools_come_from_is_not_part_of_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
     config = load(ROOT, "linux_64_cuda130")
     overrides = {
         "pyg_source_base": ("file:///somewhere",),
@@ -96,11 +96,12 @@ def test_where_sources_and_tools_come_from_is_not_part_of_the_names() -> None:
         "pyg_metis_source_path": ("/somewhere/metis",),
     }
     env = {"PYG_CCACHE": "/usr/bin/ccache", "PYG_WHEEL": "/a.whl", "MAKEFLAGS": "-j", "CPU_COUNT": "3"}
-    for recipe in RECIPES.values():
-        names = [package.file_name for package in render(config, recipe)]
-        assert [
-            package.file_name for package in render(config, recipe, overrides=overrides, env=env)
-        ] == names
+    named = {recipe: [package.file_name for package in render(config, recipe)] for recipe in RECIPES.values()}
+    for key, value in env.items():
+        monkeypatch.setenv(key, value)
+    for recipe, names in named.items():
+        found = render(config, recipe, overrides=overrides)
+        assert [package.file_name for package in found] == names
 
 
 @pytest.mark.parametrize(

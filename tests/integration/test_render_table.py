@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from groundwork.errors import UsageError
 from megabuild.configs.config import Config, available, load, recipe_of
-from megabuild.configs.render import PlannedPackage, render
+from megabuild.configs.render import PlannedPackage, _render, render
 from megabuild.plan.options import Options
 from megabuild.plan.planning import overrides_from_options, render_recipe
 
@@ -119,11 +119,16 @@ def test_wheels_taken_apart_ask_for_what_a_compile_asks_for() -> None:
         assert set(wheel) - own == set(compiled) - own, version
 
 
-def test_the_place_of_the_source_and_the_fingerprint_of_staging_are_not_part_of_the_names() -> None:
+def test_the_place_of_the_source_and_the_fingerprint_of_staging_are_not_part_of_the_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config = load(ROOT, "linux_64_cpu_debian")
     names = [package.file_name for package in render(config, RECIPE)]
     elsewhere = render(config, RECIPE, overrides={"torch_source_path": ("/somewhere/else",)})
-    salted = render(config, RECIPE, env={"STAGING_FINGERPRINT": "0" * 64, "TORCH_TREE": "/tree"})
+    monkeypatch.setenv("STAGING_FINGERPRINT", "0" * 64)
+    monkeypatch.setenv("TORCH_TREE", "/tree")
+    _render.cache_clear()
+    salted = render(config, RECIPE)
     assert [package.file_name for package in elsewhere] == names
     assert [package.file_name for package in salted] == names
 

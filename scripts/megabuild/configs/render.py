@@ -82,13 +82,12 @@ def render(
     recipe: Path,
     *,
     overrides: Mapping[str, Sequence[str]] | None = None,
-    env: Mapping[str, str] | None = None,
     build_platform: str | None = None,
 ) -> tuple[PlannedPackage, ...]:
     """Return the packages that a recipe renders to for a config, in the order the engine builds them, each once.
 
-    ``overrides``: variant values in place of the config's; partners of zipped keys follow. ``env``: variables that the
-    recipe may read. ``build_platform``: the platform that compiles, default the config's.
+    ``overrides``: variant values in place of the config's; partners of zipped keys follow.
+    ``build_platform``: the platform that compiles, default the config's.
 
     Raises ConfigError: The recipe cannot be read or rendered for this config.
     """
@@ -105,7 +104,6 @@ def render(
             config.zip_keys,
             config.platform,
             build_platform or config.platform,
-            tuple((env or {}).items()),
         )
     except (OSError, RattlerBuildError, UnicodeError) as error:
         raise ConfigError(
@@ -138,7 +136,6 @@ def _render(
     zip_keys: tuple[tuple[str, ...], ...],
     platform: str,
     build_platform: str,
-    env: tuple[tuple[str, str], ...],
 ) -> tuple[PlannedPackage, ...]:
     """Render, with a cache: it takes half a second, and a run plans twice.
 
@@ -146,7 +143,7 @@ def _render(
     """
     variants = VariantConfig({key: list(value) for key, value in values}, [list(group) for group in zip_keys])
     machines = PlatformConfig(target_platform=platform, build_platform=build_platform, host_platform=platform)
-    with _environment(dict(env)):
+    with _hidden_secrets():
         rendered = Stage0Recipe.from_file(recipe).render(variants, RenderConfig(machines))
     unique: dict[tuple[str, str], PlannedPackage] = {}
     for (
@@ -158,25 +155,17 @@ def _render(
 
 
 @contextmanager
-def _environment(env: Mapping[str, str]) -> Iterator[None]:
-    """Set variables and hide secrets: the engine lets a recipe read the environment of this process.
+def _hidden_secrets() -> Iterator[None]:
+    """Hide secrets: the engine lets a recipe read the environment of this process.
 
     One thread at a time: the audit renders in several.
     """
     with _ENVIRONMENT_LOCK:
-        secret = secret_names(os.environ)
-        before = {key: os.environ.get(key) for key in (*env, *secret)}
-        for key in secret:
-            del os.environ[key]
-        os.environ.update(env)
+        hidden = {name: os.environ.pop(name) for name in secret_names(os.environ)}
         try:
             yield
         finally:
-            for key, value in before.items():
-                if value is None:
-                    os.environ.pop(key, None)
-                else:
-                    os.environ[key] = value
+            os.environ.update(hidden)
 
 
 def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:

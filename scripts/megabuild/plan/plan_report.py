@@ -28,7 +28,7 @@ def plan_result(plan: Plan) -> Result:
 
 def plan_lines(plan: Plan) -> list[str]:
     """Return a plan as text, at most 80 columns wide except for names and notes."""
-    environment, fetched = plan.environment, plan.stored.packages
+    fetched = plan.stored.packages
     verb = "build" if plan.compiles_torch else "unpack"
     names = [item.package.file_name for item in plan.items]
     states = [_state(name, verb, plan.existing, fetched) for name in names]
@@ -40,11 +40,7 @@ def plan_lines(plan: Plan) -> list[str]:
         pythons = ", ".join(python for python, why in plan.left_out.items() if why == reason)
         lines.append(f"{Sign.warning} Python {pythons} left out: {reason}")
     lines += [f"{Sign.warning} {note}" for note in plan.notes]
-    if plan.options.rehearse and (environment.overrides or environment.stand_ins):
-        lines.append(
-            "a rehearsal takes this machine's compilers and libraries, and empty packages for others"
-        )
-    pending = environment.pending or Pending()
+    pending = plan.environment.pending or Pending()
     if pending.wheels:
         lines.append(f"downloads first: {pending.wheels} wheels ({size(pending.download)})")
     if plan.stored.staging is not None:

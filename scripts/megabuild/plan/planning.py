@@ -47,11 +47,7 @@ def make_plan(
     in_use.mark(options.cache)
     files.writable(options.cache, "set MEGABUILD_CACHE to another folder")
     release = read_release(options, report)
-    overrides = overrides_from_options(options)
-    if release.source is not None:
-        overrides["torch_source_path"] = (str(release.source),)
-    if release.triton:
-        overrides["triton_version"] = (release.triton,)
+    overrides = {**overrides_from_options(options), **release.overrides}
     overrides, refused = _leave_out(options, overrides, release.left_out)
     planner = ExtensionPlanner.find(options, report)
     request = ProviderRequest(

@@ -31,7 +31,8 @@ class TorchRelease:
     """Facts about a run's PyTorch that are not in the config."""
 
     source: Path | None = None  #: the user's source tree, unpacked
-    triton: str | None = None  #: version of Triton, if it is not the config's
+    #: variant values: the source, and the version of Triton, if it is not the config's
+    overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)  #: unsupported Pythons, with the reason
     notes: tuple[str, ...] = ()  #: notes of the plan
 
@@ -70,7 +71,7 @@ def read_release(options: Options, report: Notes) -> TorchRelease:
     config, version = options.config, options.config.torch_version
     if not version or not provider_of(config).compiles:
         return TorchRelease()  # wheels have their own metadata; other recipes name their requirements
-    tree, triton, pythons, notes = None, "", "", []
+    tree, pythons, overrides, notes = None, "", {}, []
     is_other = bool(options.torch) and not options.rehearse
     if options.torch_source is not None:
         report(f"reading {options.torch_source.name}")
@@ -79,6 +80,9 @@ def read_release(options: Options, report: Notes) -> TorchRelease:
         _check_tree(tree, version, submodules=provider_of(config).needs_submodules and not options.rehearse)
         triton = _text(tree / ".ci" / "docker" / "triton_version.txt").strip()
         pythons = "".join(_REQUIRES_PYTHON.findall(_text(tree / "pyproject.toml"))[:1])
+        overrides = {"torch_source_path": (str(tree),)}
+        if triton and config.cuda_version:
+            overrides["triton_version"] = (triton,)
         if is_other and (not pythons or (config.cuda_version is not None and not triton)):
             notes.append(f"the source of PyTorch {version} names no Triton or Pythons: the config's are used")
     elif is_other:
@@ -86,12 +90,8 @@ def read_release(options: Options, report: Notes) -> TorchRelease:
             f"{config.name}: no source of PyTorch {version}",
             f"download {_TARBALL.format(version)} and pass it with --torch-source",
         )
-    return TorchRelease(
-        source=tree,
-        triton=triton if triton and config.cuda_version else None,
-        left_out=_unsupported(config, pythons),
-        notes=tuple(notes),
-    )
+    left_out = _unsupported(config, pythons)
+    return TorchRelease(source=tree, overrides=overrides, left_out=left_out, notes=tuple(notes))
 
 
 def _unsupported(config: Config, specifiers: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from groundwork.errors import MegabuildError
@@ -16,7 +17,7 @@ from megabuild.engine.logs import LogFollower, ScriptLine
 from megabuild.engine.supervisor import Place, run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan
-from megabuild.run.build_output import STAGING, BuildStep, LogTail, Parser
+from megabuild.run.build_output import ENGINE, STAGING, BuildStep, LogTail, Parser
 from megabuild.run.failure import Failure, first_error_below
 from megabuild.run.failure_shell import remove_programs, write_failure_shell
 from megabuild.run.graph import Stopped
@@ -77,11 +78,6 @@ class Attempt(AbstractContextManager["Attempt"]):
         remove_programs(self.state)
         due = 0.0
 
-        def take_engine_line(text: str) -> None:
-            masked = self.log.write("engine", text)
-            self._tail.add_engine(masked)
-            script_lines.info("engine: %s", masked)
-
         def tick(*, last: bool = False) -> None:
             nonlocal due
             if last or time.monotonic() >= due:
@@ -93,7 +89,7 @@ class Attempt(AbstractContextManager["Attempt"]):
                 self.halt()
 
         with LogFollower(self.state) as follower:
-            outcome = run_worker(sandbox, job, on_line=take_engine_line, on_tick=tick)
+            outcome = run_worker(sandbox, job, on_line=partial(self._log, "engine", ENGINE), on_tick=tick)
             tick(last=True)
         return outcome
 
@@ -103,12 +99,15 @@ class Attempt(AbstractContextManager["Attempt"]):
             name = line.package.name
             source = " ".join(word for word in (name or STAGING, name and line.python) if word)
             source = f"test:{source}" if line.kind == "test" else source
-            masked = self.log.write(source, line.text)
-            self._tail.add(line.script, masked)
-            script_lines.info("%s: %s", source, masked)
+            self._log(source, line.script, line.text)
             for step in self.parser.feed(line):
                 self._compiling = step.kind == "count" and step.done < step.total
                 yield step
+
+    def _log(self, source: str, script: tuple[str, str, str], text: str) -> None:
+        masked = self.log.write(source, text)
+        self._tail.add(script, masked)
+        script_lines.info("%s: %s", source, masked)
 
     def explain(
         self, outcome: Outcome, sandbox: Place, *, aside: Path, broken: Collection[str], what: str = ""

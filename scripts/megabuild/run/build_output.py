@@ -16,6 +16,8 @@ from megabuild.engine.logs import UNKNOWN, ScriptLine
 from megabuild.status.status import logger
 
 STAGING = "staging"
+#: The worker itself, in place of a script.
+ENGINE = ("engine", "", "")
 #: Many lines, because ninja's other jobs print after the error of a failed one.
 _REMEMBERED_LINES, _LONGEST_LINE = 2000, 100_000
 
@@ -92,19 +94,14 @@ class LogTail:
     def __init__(self, staged: str = "libtorch") -> None:
         self._staged = staged
         self._scripts: dict[tuple[str, str, str], deque[str]] = {}
-        self._engine = deque[str](maxlen=_REMEMBERED_LINES)
 
     def add(self, script: tuple[str, str, str], text: str) -> None:
-        """Keep a line of a script, named as in :attr:`ScriptLine.script`."""
+        """Keep a line of a script, named as in :attr:`ScriptLine.script`, or of the worker itself (``ENGINE``)."""
         self._scripts.setdefault(script, deque(maxlen=_REMEMBERED_LINES)).append(text[:_LONGEST_LINE])
-
-    def add_engine(self, text: str) -> None:
-        """Keep a line that the worker itself printed."""
-        self._engine.append(text[:_LONGEST_LINE])
 
     def culprit(self, outcome: Outcome, broken: Collection[str]) -> Culprit:
         """Return the script that failed; ``broken`` names the package files that failed their tests."""
-        wanted, engine = "test" if outcome.kind == "test" else "build", list(self._engine)
+        wanted, engine = "test" if outcome.kind == "test" else "build", list(self._scripts.get(ENGINE, ()))
         for kind, package, build_string in reversed(self._scripts):
             if kind == wanted and (kind != "test" or any(name.startswith(f"{package}-") for name in broken)):
                 what = f"{kind} of {package} {build_string}".rstrip()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
+from groundwork.errors import OutOfMemoryError, OutOfSpaceError, PreflightError
 from groundwork.machine import disk_free, disk_of, forbids_programs, measure
 from groundwork.text import counted
 from megabuild.cleaning import size_of
@@ -21,14 +19,6 @@ def check(plan: Plan, isolation: Isolation) -> None:
     check_path(plan.options.state_inside(isolation))
     logger.info("checked disk: %s", check_disk(plan))
     logger.info("checked memory: %s", _check_memory(plan))
-    config, kind = plan.config, plan.config.variant.get("torch_source", ("",))[0]
-    if kind == "official" and plan.options.torch_source is None:
-        digest = config.variant.get("torch_sha256", ("",))[0]
-        if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise IntegrityError(
-                f"{config.name}: no torch_sha256 for the source of PyTorch {config.torch_version}",
-                "add torch_sha256 to conda_build_config.yaml",
-            )
     isolation.check()
     # without packages that the run itself makes
     packages = [item.package for item in plan.items]

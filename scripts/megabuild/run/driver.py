@@ -30,7 +30,7 @@ from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary, install_line, name_of_test, package_results
-from megabuild.status.record import has_ended_well
+from megabuild.status.reading import read_run_state
 from megabuild.status.show import progress_of
 from megabuild.status.status import Status, logger
 
@@ -54,7 +54,8 @@ class Driver:
         status.record.log = str(log.path)
         self._show_plan()
         if self._plan.is_done:
-            status.keeps_file = has_ended_well(plan.options.state)
+            last = read_run_state(plan.options.state).record
+            status.keeps_file = last is not None and last.status == "done"
         else:
             log.become_latest()
             logger.info("log: %s", display(log.path))

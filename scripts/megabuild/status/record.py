@@ -87,12 +87,3 @@ def read(folder: Path) -> RunRecord | None:
             f"{path}: damaged, or of another version of megabuild: {error}",
             "run the build again to replace it",
         ) from error
-
-
-def has_ended_well(folder: Path) -> bool:
-    """Return whether the last run in a folder succeeded; False without a readable record."""
-    try:
-        last = read(folder)
-    except (IntegrityError, OSError):
-        return False
-    return last is not None and last.status == "done"

@@ -77,7 +77,7 @@ def run_lines(run: RunState, width: int, now: float) -> list[str]:
         return [f"{name}: {run.trouble}"]
     log = [f"{_INDENT}log: {display(run.log)}"] if run.log and run.log.name not in record.error else []
     if run.standing == "died":
-        return [f"{name}: {_death(record, now)}", *log, _RESUME]
+        return [f"{name}: died {progress_of(record)}, {clock(record.updated, now)}", *log, _RESUME]
     if run.standing == "ended":
         code = f", exit code {record.exit_code}" if record.exit_code else ""
         took = f"{plain(record.status)} after {duration(record.updated - record.began)}"
@@ -92,10 +92,6 @@ def run_lines(run: RunState, width: int, now: float) -> list[str]:
     rows = [_INDENT + line for line in record_lines(record, now)]
     rows = [row if len(row) <= width else row[: width - 1] + Sign.cut for row in rows]
     return [f"{name}: {head}", *rows, *log]
-
-
-def _death(record: RunRecord, now: float) -> str:
-    return f"died {progress_of(record)}, {clock(record.updated, now)}"
 
 
 def status_result(runs: Sequence[RunState], width: int, now: float, *, followed: bool = False) -> Result:

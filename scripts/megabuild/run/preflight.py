@@ -33,21 +33,16 @@ def check_disk(plan: Plan) -> str:
     Raises OutOfSpaceError: There is not enough space.
     Raises PreflightError: No program can be started from a disk.
     """
-    state, cache = plan.options.state, plan.options.cache
-    for folder, name in ((state, "--output"), (cache, "MEGABUILD_CACHE")):
+    state, cache, pending = plan.options.state, plan.options.cache, plan.environment.pending
+    first = pending.bytes if pending else 0  # downloads, and packages made from them
+    needed = max(plan.estimate.disk - size_of(state), 0)
+    needed += first if disk_of(cache) == disk_of(state) else 0
+    for folder, size, name in ((state, needed, "--output"), (cache, first, "MEGABUILD_CACHE")):
         if forbids_programs(folder):
             raise PreflightError(
                 f"{folder}: its disk is mounted noexec, so no program of a build can run there",
                 f"move {name} to another disk",
             )
-    needed = max(plan.estimate.disk - size_of(state), 0)
-    needs = [(state, needed, "--output")]
-    if pending := plan.environment.pending:  # downloads, and packages made from them
-        first = pending.bytes
-        needs.append((cache, first, "MEGABUILD_CACHE"))
-        if disk_of(cache) == disk_of(state):
-            needs = [(state, needed + first, "--output")]
-    for folder, size, name in needs:
         if disk_free(folder) < size:
             free = f"{disk_free(folder) / GB:.1f} GB free, about {size / GB:.1f} GB needed"
             raise OutOfSpaceError(f"{folder}: {free}", f"free some space, or move {name} to another disk")

@@ -137,12 +137,10 @@ def _system_packages(root: Path) -> str:
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return up to six phrases on the differences of two sets of facts, in their order, and the number of others."""
+    """Return phrases on the first six differences of two sets of facts."""
     keys = [key for key in dict.fromkeys((*new, *old)) if old.get(key) != new.get(key)]
     reasons = list(dict.fromkeys(_difference(key, old.get(key), new.get(key)) for key in keys))
-    if len(reasons) > _MOST_REASONS:
-        reasons[_MOST_REASONS:] = [f"and {len(reasons) - _MOST_REASONS} more"]
-    return reasons
+    return reasons[:_MOST_REASONS]
 
 
 def _difference(key: str, old: str | None, new: str | None) -> str:

@@ -105,7 +105,7 @@ def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
             rows.append((name, "cannot be built", "", "", ""))
             errors += ["", f"{Sign.failed} {name}: {plan}"]
             continue
-        left = store_lookup.when_fetched(plan, plan.stored)
+        left = store_lookup.when_fetched(plan)
         count = len(left.missing) + sum(len(task.packages) for task in left.missing_tasks)
         pending = plan.environment.pending or Pending()
         needed = plan.estimate.disk + pending.bytes

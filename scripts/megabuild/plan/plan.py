@@ -81,7 +81,6 @@ class Extensions:
 class Stored:
     """Missing packages, and the missing tree, that a store has."""
 
-    address: str = ""  #: address of the store without user and password; empty without a store
     packages: Mapping[str, Record] = field(default_factory=dict)  #: records by file name
     staging: Record | None = None  #: the compiled tree of missing packages
 

@@ -44,8 +44,8 @@ def plan_lines(plan: Plan) -> list[str]:
     if pending.wheels:
         lines.append(f"downloads first: {pending.wheels} wheels ({size(pending.download)})")
     if plan.stored.staging is not None:
-        lines.append(f"the finished {plan.staged_name} comes from the store {plan.stored.address}")
-    figures, left = plan.estimate, store_lookup.when_fetched(plan, plan.stored)
+        lines.append(f"the finished {plan.staged_name} comes from the store")
+    figures, left = plan.estimate, store_lookup.when_fetched(plan)
     if left.is_done:
         return [*lines, f"nothing to build: {'the store has the rest' if fetched else 'all packages exist'}"]
     if left.missing and plan.stages and not plan.stored.staging:

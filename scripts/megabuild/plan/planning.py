@@ -98,10 +98,9 @@ def make_plan(
         )
     )
     stored, notes = store_lookup.ask_store(plan, os.environ, report)
-    figures, jobs, heavy = estimate(store_lookup.when_fetched(plan, stored))
-    return replace(
-        plan, stored=stored, notes=(*plan.notes, *notes), estimate=figures, jobs=jobs, heavy_jobs=heavy
-    )
+    plan = replace(plan, stored=stored, notes=(*plan.notes, *notes))
+    figures, jobs, heavy = estimate(store_lookup.when_fetched(plan))
+    return replace(plan, estimate=figures, jobs=jobs, heavy_jobs=heavy)
 
 
 def compare_with_disk(plan: Plan) -> Plan:

@@ -59,10 +59,10 @@ def ask_store(plan: Plan, environ: Mapping[str, str], report: Notes) -> tuple[St
             staging = find(staging_key(plan))
     except StoreError as error:
         notes.append(f"the store cannot be reached, so everything is built here: {error}")
-    return Stored(address=store.shown, packages=packages, staging=staging), notes
+    return Stored(packages=packages, staging=staging), notes
 
 
-def when_fetched(plan: Plan, stored: Stored) -> Plan:
+def when_fetched(plan: Plan) -> Plan:
     """Return a plan as if everything that the store has were fetched."""
-    decision = _FETCHED if stored.staging else plan.staging_decision
-    return replace(plan, existing=plan.existing | stored.packages.keys(), staging_decision=decision)
+    decision = _FETCHED if plan.stored.staging else plan.staging_decision
+    return replace(plan, existing=plan.existing | plan.stored.packages.keys(), staging_decision=decision)

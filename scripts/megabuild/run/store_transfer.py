@@ -30,7 +30,7 @@ def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> Plan:
     Damaged and missing files are built here instead.
     """
     store = named_store(environ)
-    if store is None or plan.stored == Stored(address=plan.stored.address):
+    if store is None or plan.stored == Stored():
         return plan
     with files.scratch(channel_folder.own_folder(plan.options.state)) as aside:
         try:

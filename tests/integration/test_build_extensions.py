@@ -242,8 +242,8 @@ def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_ar
 
 
 def test_the_plan_says_what_becomes_of_every_extension(tiny: TinyPyg) -> None:
-    assert not tiny.plan(rehearse=True).extensions.tasks
-    assert not tiny.plan(pyg="none").extensions.tasks
+    assert not tiny.plan(rehearse=True).extensions
+    assert not tiny.plan(pyg="none").extensions
     plan = tiny.plan(pythons=("3.11",), extensions=("torch_scatter",))
     (line,) = (line for line in plan_lines(plan) if line.startswith("pytorch_scatter 2.1.2 py3.11  "))
     assert "compile" in line

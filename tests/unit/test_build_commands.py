@@ -9,7 +9,7 @@ import pytest
 from tiny import Tiny, make_channel, provider
 
 from megabuild.plan import planning
-from megabuild.plan.plan import Extensions, PlanItem, Task
+from megabuild.plan.plan import PlanItem, Task
 from megabuild.run.summary import PackageResult, install_line
 
 
@@ -37,6 +37,6 @@ def test_the_line_names_an_extension_for_all_pythons(tiny: Tiny, tmp_path: Path)
                     overrides={})  # fmt: skip
 
     tasks = (task("pyg-lib", "3.10", None), task("scatter", "3.12", "3.12"), task("sparse", "3.10", "3.10"))
-    plan = replace(plan, extensions=Extensions(tasks=tasks))
+    plan = replace(plan, extensions=tasks)
     rows = tuple(PackageResult(package=item.package.id, status="built") for item in plan.all_items)
     assert " ./env pyg-lib scatter --python 3.12 " in install_line(plan, rows)

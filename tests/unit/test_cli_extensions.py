@@ -7,7 +7,7 @@ from pathlib import Path
 
 from megabuild.configs.config import load
 from megabuild.plan.extensions import choose_source, render_tasks
-from megabuild.plan.plan import Extensions
+from megabuild.plan.plan import Task
 from megabuild.plan.plan_report import extension_lines
 from pyg_extensions.find_wheel import Choice
 from pyg_extensions.table import recipes
@@ -20,7 +20,7 @@ def choose(extension: str, python: str) -> Choice:
     return Choice(wheel=None, reason=f"no wheel for Python {python}")
 
 
-def planned(repository: Path, *, mode: str, lacking: str = "") -> Extensions:
+def planned(repository: Path, *, mode: str, lacking: str = "") -> list[Task]:
     config = load(repository, "linux_64_cpu")
     pins = tuple(pin for pin in config.variant["python"] if pin.startswith("3.12"))
     tasks = [
@@ -33,18 +33,18 @@ def planned(repository: Path, *, mode: str, lacking: str = "") -> Extensions:
         choice = choose(task.extension, task.base_python)
         how, reason = choose_source(choice, mode, lacking)
         planned.append(replace(task, how=how, reason=reason, wheel=choice.wheel))
-    return Extensions(tasks=tuple(planned))
+    return planned
 
 
 def test_a_fitting_wheel_is_repackaged_and_other_extensions_are_compiled_or_left_out(
     repository: Path,
 ) -> None:
     made = planned(repository, mode="auto")
-    assert [task.how for task in made.tasks] == ["repackage", "compile"]
+    assert [task.how for task in made] == ["repackage", "compile"]
     cluster, why = (line for line in extension_lines(made) if line.startswith("pytorch_cluster"))
     assert cluster.endswith("compile")
     assert "3.12" in why
-    assert planned(repository, mode="prebuilt").tasks[1].how == "nothing"
+    assert planned(repository, mode="prebuilt")[1].how == "nothing"
     made = planned(repository, mode="auto", lacking="no archive")
     reasons = [("repackage", "torch_scatter-2.1.2.whl"), ("nothing", "no archive")]
-    assert [(task.how, task.reason) for task in made.tasks] == reasons
+    assert [(task.how, task.reason) for task in made] == reasons

@@ -11,7 +11,7 @@ from megabuild.configs.render import render
 from megabuild.plan.estimate import GB, estimate, keep_last_run, read_last_run
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Extensions, Plan, PlanItem, Task
+from megabuild.plan.plan import Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision
 from megabuild.providers.environment import Environment, virtual_gpu
 
@@ -81,7 +81,7 @@ def test_extensions_for_cuda_need_more_disk(repository: Path, tmp_path: Path) ->
     def disk(name: str) -> int:
         plan = a_plan(repository, tmp_path, name)
         task = Task(extension="pyg-lib", python=None, recipe=tmp_path, items=plan.items[:1], overrides={})
-        return estimate(replace(plan, items=(), extensions=Extensions(tasks=(task,))))[0].disk
+        return estimate(replace(plan, items=(), extensions=(task,)))[0].disk
 
     assert 0 < disk("linux_64_cpu") < 2 * GB < disk("linux_64_cuda130")
 

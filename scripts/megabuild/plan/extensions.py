@@ -17,7 +17,7 @@ from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan.fingerprint import digest, tree
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Extensions, PlanItem, Task
+from megabuild.plan.plan import PlanItem, Task
 from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
@@ -69,11 +69,9 @@ class ExtensionPlanner:
         """Return the extensions' packages, whose requirements the provider must have."""
         return tuple(package for task in self._tasks(overrides) for package in task.packages)
 
-    def plan(self, environment: Environment, pytorch: Sequence[PlanItem], report: Notes) -> Extensions:
-        """Return the extensions' part of a plan, for PyTorch's packages in an environment."""
+    def plan(self, environment: Environment, pytorch: Sequence[PlanItem], report: Notes) -> tuple[Task, ...]:
+        """Return the tasks of a plan, for PyTorch's packages in an environment."""
         options = self.options
-        if self.reason:
-            return Extensions(reason=self.reason)
         config = chosen(options.config, environment.overrides)
         rendered = self._tasks(environment.overrides)
         own = {package.name for task in rendered for package in task.packages}
@@ -96,7 +94,7 @@ class ExtensionPlanner:
             tasks.append(
                 replace(task, items=items, needs=needs[task.name], how=how, reason=reason, wheel=wheel)
             )
-        return Extensions(tasks=tuple(tasks))
+        return tuple(tasks)
 
     def _tasks(self, overrides: Overrides) -> list[Task]:
         """Render the wanted extensions, and all that these need to be built or tested."""

@@ -72,12 +72,6 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extensions:
-    tasks: tuple[Task, ...] = ()  #: sorted by name
-    reason: str = ""  #: why there are none
-
-
-@dataclass(frozen=True, kw_only=True)
 class Stored:
     """Missing packages, and the missing tree, that a store has."""
 
@@ -113,8 +107,8 @@ class Plan:
     #: isolation of the builds, or the error that prevents them
     isolation: Isolation | IsolationError = field(default_factory=Host)
     date: int = OLDEST_IN_ZIP  #: date of the files in packages, in seconds since 1970
-    #: PyTorch Geometric's extensions, or why there are none
-    extensions: Extensions = field(default_factory=Extensions)
+    extensions: tuple[Task, ...] = ()  #: PyTorch Geometric's extensions, sorted by name
+    no_extensions: str = ""  #: why there are none
     notes: tuple[str, ...] = ()  #: notes for the user
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
     heavy_jobs: int = 0  #: how many of these may compile heavy objects; 0 if no object is heavy
@@ -139,8 +133,7 @@ class Plan:
     @property
     def missing_tasks(self) -> tuple[Task, ...]:
         """The extensions' tasks with missing packages."""
-        tasks = self.extensions.tasks
-        return tuple(task for task in tasks if not self.existing.issuperset(task.file_names))
+        return tuple(task for task in self.extensions if not self.existing.issuperset(task.file_names))
 
     @property
     def is_done(self) -> bool:
@@ -188,4 +181,4 @@ class Plan:
     @property
     def all_items(self) -> tuple[PlanItem, ...]:
         """PyTorch's packages in build order, then the extensions'."""
-        return (*self.items, *(item for task in self.extensions.tasks for item in task.items))
+        return (*self.items, *(item for task in self.extensions for item in task.items))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import asdict
 from typing import Any
 
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size, table, to_dict
 from megabuild.plan import store_lookup
-from megabuild.plan.plan import Extensions, Plan
+from megabuild.plan.plan import Plan, Task
 from megabuild.providers.environment import Pending
 
 _STAGING = {
@@ -34,8 +34,10 @@ def plan_lines(plan: Plan) -> list[str]:
     states = [_state(name, verb, plan.existing, fetched) for name in names]
     rows = [(name.removesuffix(".conda"), state) for name, state in zip(names, states, strict=True)]
     lines = [_headline(plan), "", *table(("package", "state"), rows), ""]
-    if extensions := extension_lines(plan.extensions, plan.existing, fetched):
-        lines += [*extensions, ""]
+    if plan.no_extensions:
+        lines += [f"PyTorch Geometric's extensions: {plan.no_extensions}", ""]
+    if plan.extensions:
+        lines += [*extension_lines(plan.extensions, plan.existing, fetched), ""]
     for reason in dict.fromkeys(plan.left_out.values()):
         pythons = ", ".join(python for python, why in plan.left_out.items() if why == reason)
         lines.append(f"{Sign.warning} Python {pythons} left out: {reason}")
@@ -92,13 +94,11 @@ def staging_sentence(plan: Plan) -> str:
 
 
 def extension_lines(
-    extensions: Extensions, existing: Container[str] = (), fetched: Container[str] = ()
+    tasks: Iterable[Task], existing: Container[str] = (), fetched: Container[str] = ()
 ) -> list[str]:
     """Return the table of PyTorch Geometric's extensions, with reasons below; ``fetched`` files come from a store."""
-    if extensions.reason:
-        return [f"PyTorch Geometric's extensions: {extensions.reason}"]
     rows, reasons = [], dict[str, dict[str, None]]()
-    for task in extensions.tasks:
+    for task in tasks:
         how = task.how.replace("nothing", f"{Sign.failed} fails")
         for package in task.packages:
             state = _state(package.file_name, how, existing, fetched)
@@ -106,19 +106,19 @@ def extension_lines(
             if state == how and task.reason:
                 reasons.setdefault(task.reason, {})[task.extension] = None
     lines = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    return [*table(("extension", "state"), rows), *lines] if rows else []
+    return [*table(("extension", "state"), rows), *lines]
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON values."""
-    config, extensions, in_store = plan.options.config, plan.extensions, plan.stored
+    config, in_store = plan.options.config, plan.stored
     tasks = [
         {
             **to_dict(task, "name extension python how reason file_names"),
             "exists": plan.existing.issuperset(task.file_names),
             "wheel": str(task.wheel) if task.wheel else None,
         }
-        for task in extensions.tasks
+        for task in plan.extensions
     ]
     return {
         "config": config.name,
@@ -128,7 +128,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             {**to_dict(item.package, _PACKAGE), "exists": item.package.file_name in plan.existing}
             for item in plan.items
         ],
-        "extensions": {"reason": extensions.reason, "tasks": tasks},
+        "extensions": {"reason": plan.no_extensions, "tasks": tasks},
         "left_out": dict(plan.left_out),
         "notes": list(plan.notes),
         "overrides": {key: list(values) for key, values in plan.environment.overrides.items()},

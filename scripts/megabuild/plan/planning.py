@@ -92,6 +92,7 @@ def make_plan(
             staging_decision=tree_reuse.NOTHING_STAGED,
             date=date,
             extensions=planner.plan(environment, items, report),
+            no_extensions=planner.reason,
             notes=(*environment.notes, *planner.notes, *release.notes),
             last_run=read_last_run(options),
             shared=find_shared_objects(options, environment.overrides),

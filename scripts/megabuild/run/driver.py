@@ -104,7 +104,7 @@ class Driver:
         run = RunContext(plan=plan, isolation=isolation, status=status, log=self._log)
         files.remove(plan.options.state / TESTS)
         works: list[Work] = []
-        done = {task.name for task in plan.extensions.tasks if task not in plan.missing_tasks}
+        done = {task.name for task in plan.extensions if task not in plan.missing_tasks}
         done |= plan.existing | set(map(name_of_test, plan.existing))
         if plan.missing:
             self._pytorch = PyTorchBuild(run, self._shelf)

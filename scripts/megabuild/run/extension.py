@@ -57,7 +57,7 @@ def _build(
     from pyg_extensions import find_wheel  # imported late: only runs with extensions need it
 
     plan, config, state = run.plan, run.plan.config, run.plan.options.state / _FOLDER / task.name
-    others = (other for other in plan.extensions.tasks if other.name in task.needs)
+    others = (other for other in plan.extensions if other.name in task.needs)
     with (
         LogFile(state / "logs", task.name, Mask(os.environ)) as log,
         Attempt(run, task.name, state, jobs=jobs, stop=stop, log=log, level=logging.DEBUG) as attempt,

@@ -130,7 +130,7 @@ def package_results(plan: Plan, failed: Mapping[str, MegabuildError]) -> tuple[P
             what = str((error.failure or {}).get("what", ""))
             if what.endswith(f" of {package.name} {package.build_string}"):
                 notes[package.file_name] = error.message.splitlines()[0]
-    for task in plan.extensions.tasks:
+    for task in plan.extensions:
         if task.name in failed:
             why = failed[task.name].message.splitlines()[0]
             notes |= {package.file_name: why for package in task.packages}
@@ -161,7 +161,7 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     ids = {row.package for row in rows if row.status in ("built", "skipped")}
     packages = [item.package for item in plan.all_items if item.package.id in ids]
     # a package for all Pythons has the Python that it is built with, and its task has none
-    extensions = [(package, task.python) for task in plan.extensions.tasks for package in task.packages]
+    extensions = [(package, task.python) for task in plan.extensions for package in task.packages]
     own = {package.name for package, _ in extensions}
     pythons = [package.python for package in packages if package.python and package.name not in own]
     if not packages or not (pythons or foreign):

@@ -18,7 +18,14 @@ def check(plan: Plan, isolation: Isolation) -> None:
     """Run all checks that need no compiler, cheapest first, and log the free space and memory."""
     check_path(plan.options.state_inside(isolation))
     logger.info("checked disk: %s", check_disk(plan))
-    logger.info("checked memory: %s", _check_memory(plan))
+    machine, per_job = measure(), plan.estimate.memory_per_job
+    if machine.memory < per_job:
+        raise OutOfMemoryError(
+            f"this machine has {machine.memory / GB:.1f} GB of memory; one compiler needs about {per_job / GB:.1f} GB",
+            "build on a machine with more memory",
+        )
+    jobs = f"{counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"
+    logger.info("checked memory: %.1f GB free, %s", machine.memory_free / GB, jobs)
     isolation.check()
     # without packages that the run itself makes
     packages = [item.package for item in plan.items]
@@ -47,14 +54,3 @@ def check_disk(plan: Plan) -> str:
             free = f"{disk_free(folder) / GB:.1f} GB free, about {size / GB:.1f} GB needed"
             raise OutOfSpaceError(f"{folder}: {free}", f"free some space, or move {name} to another disk")
     return f"{disk_free(state) / GB:.0f} GB free"
-
-
-def _check_memory(plan: Plan) -> str:
-    machine, per_job = measure(), plan.estimate.memory_per_job
-    if machine.memory < per_job:
-        raise OutOfMemoryError(
-            f"this machine has {machine.memory / GB:.1f} GB of memory; one compiler needs about {per_job / GB:.1f} GB",
-            "build on a machine with more memory",
-        )
-    jobs = f"{counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"
-    return f"{machine.memory_free / GB:.1f} GB free, {jobs}"

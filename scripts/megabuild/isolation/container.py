@@ -84,7 +84,7 @@ class Container(Isolation):
             command.append("--userns=keep-id")
         as_root = self._changes_user_itself or (self._rootless and self.name == "docker")
         command += ["--user", "0:0" if as_root else f"{os.getuid()}:{os.getgid()}"]
-        if _selinux_enforces():
+        if _SELINUX.is_file() and _SELINUX.read_text().strip() == "1":
             command += ["--security-opt", "label=disable"]  # relabelling would change the user's own files
         for mount in mounts:
             command += ["--mount", _bind(mount)]
@@ -166,10 +166,3 @@ def _bind(mount: Mount) -> str:
             "move the checkout or the output folder to a path without these characters",
         )
     return f"type=bind,source={source},target={mount.target}" + ("" if mount.writable else ",readonly")
-
-
-def _selinux_enforces() -> bool:
-    try:
-        return _SELINUX.read_text().strip() == "1"
-    except OSError:
-        return False

@@ -80,8 +80,7 @@ class Summary:
 
     def write(self, path: Path) -> None:
         """Write the summary as JSON, atomically."""
-        document = Result(format="run", document=self.to_dict()).to_json()
-        files.write(path, json.dumps(document, indent=1) + "\n")
+        files.write(path, json.dumps(self.result().to_json(), indent=1) + "\n")
 
     def result(self, *, rehearsal: bool = False) -> Result:
         """Return the command's result."""

@@ -149,11 +149,8 @@ class Status:
                 return
             self._next = monotonic() + _SECONDS
             now = self.record
-            now.updated, now.memory, now.disk_free = (
-                time.time(),
-                tree_memory(os.getpid()),
-                disk_free(self._folder),
-            )
+            now.updated, now.memory = time.time(), tree_memory(os.getpid())
+            now.disk_free = disk_free(self._folder)
             now.seconds_left = max(1.0, self._expected - self.seconds) if self._expected else None
             self._write()
         self.watch()

@@ -21,6 +21,7 @@ from megabuild.isolation.container import Container
 ANVIL = "quay.io/condaforge/linux-anvil-x86_64:alma10"
 OWN = f"{os.getuid()}:{os.getgid()}"
 MACHINE = Bubblewrap(root=Path("/"))
+PODMAN = Container(name="podman", image="i")
 
 
 @pytest.fixture
@@ -122,6 +123,26 @@ def test_a_mount_that_cannot_work_is_named_before_anything_starts(programs: Path
             "docker: invalid mount config: bind source path does not exist: /a.\n",
             "does not exist: /a",
         ),
+        (
+            PODMAN,
+            126,
+            "Error: OCI runtime error: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted",
+            "start the",
+        ),
+        (PODMAN, 126, "Error: runc: runc create failed: cgroup not mounted: OCI runtime error", "start the"),
+        (
+            PODMAN,
+            126,
+            'Error: runc: start container process: exec: "/x": permission denied: OCI',
+            "be executed inside",
+        ),
+        (
+            PODMAN,
+            127,
+            'Error: runc: exec: "bash": executable file not found: OCI runtime',
+            "not found inside",
+        ),
+        (PODMAN, 126, "sh: 1: ./build.sh: Permission denied", "could not be executed inside"),
         (docker(), 137, "", None),
         (docker(), 1, "error: no such file", None),
         (MACHINE, 1, "error: no such file", None),
@@ -131,7 +152,7 @@ def test_a_mount_that_cannot_work_is_named_before_anything_starts(programs: Path
 def test_the_isolation_s_own_failures_are_told_from_the_command_s(
     isolation: Isolation, code: int, output: str, words: str | None
 ) -> None:
-    error = isolation.failure(code, output=output)
+    error = isolation.failure(code, output=f"staging\n{output}" if output else "")
     assert (error is None) == (words is None)
     assert error is None or (isinstance(error, IsolationError) and str(words) in error.message)
 
@@ -200,28 +221,3 @@ def test_check_names_what_is_wrong(
     with pytest.raises(IsolationError, match=words) as refused:
         Container(name=name, image="image", made_here="make it").check()
     assert refused.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("code", "output", "message", "remedy"),
-    [
-        (126, "Error: OCI runtime error: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted",
-         "cannot start the container: ", "default_ulimits"),
-        (126, "Error: runc: runc create failed: error setting rlimit type 7: OCI permission denied",
-         "cannot start the container: ", "default_ulimits"),
-        (126, "Error: runc: runc create failed: cgroup not mounted: OCI runtime error",
-         "cannot start the container: ", "catatonit"),
-        (126, 'Error: runc: unable to start container process: exec: "/x": permission denied: OCI permission denied',
-         "could not be executed inside", "rebuild the image"),
-        (127, 'Error: runc: exec: "bash": executable file not found: OCI runtime attempted',
-         "was not found inside", "rebuild the image"),
-        (126, "sh: 1: ./build.sh: Permission denied", "could not be executed inside", "rebuild the image"),
-    ],
-)  # fmt: skip
-def test_an_error_of_the_runtime_names_the_engine_not_the_image(
-    code: int, output: str, message: str, remedy: str
-) -> None:
-    error = Container(name="podman", image="i").failure(code, output=f"staging\n{output}\n")
-    assert error is not None
-    assert message in error.message
-    assert remedy in error.remedy

@@ -118,10 +118,15 @@ def test_a_failed_task_fails_those_that_need_it_and_no_others() -> None:
     run.add("sparse", needs=("scatter",))
     run.add("scatter", errors=[BuildError("no such header", "install it")])
     run.add("cluster")
+    run.add("spline", needs=(("gone", "cluster"),))
+    run.add("lonely", needs=("nobody",))
     run.go()
     assert (run.failed["scatter"].message, run.failed["scatter"].remedy) == ("no such header", "install it")
     assert "which failed" in run.failed["sparse"].message
-    assert run.ended()["cluster"] == "built"
+    assert "nobody" in run.failed["lonely"].message, "no endless wait"
+    assert [run.ended()[name] for name in ("cluster", "spline")] == ["built", "built"], (
+        "one of several is enough"
+    )
 
 
 def test_what_ran_out_of_memory_is_tried_with_half_the_jobs_until_there_is_but_one() -> None:
@@ -200,13 +205,6 @@ def test_a_package_that_cannot_be_published_fails_its_task_alone() -> None:
     assert run.failed["cluster"].message == "two owners of a file"
 
 
-def test_a_need_that_nobody_makes_is_a_failure_and_not_an_endless_wait() -> None:
-    run = Run()
-    run.add("sparse", needs=("scatter",))
-    run.go()
-    assert "scatter" in run.failed["sparse"].message
-
-
 def a_build_and_its_tests(run: Run, *, errors: list[Exception]) -> None:
     """As PyTorch's: libtorch's test fails with the errors."""
     run.add("build", vital=True, provides=("lib", "py"), duration=0.5)
@@ -242,11 +240,3 @@ def test_a_run_that_keeps_going_publishes_nothing_without_what_it_needs() -> Non
         run.go()
     assert run.published == ["test other", "build", "cluster"]
     assert run.ended() == {"cluster": "built", "scatter": "failed", "test lib": "failed", "test py": "failed"}
-
-
-def test_one_of_several_that_would_do_is_enough() -> None:
-    run = Run()
-    run.add("scatter", needs=(("gone", "cluster"),))
-    run.add("cluster")
-    run.go()
-    assert run.ended() == {"scatter": "built", "cluster": "built"}

@@ -94,8 +94,8 @@ def test_what_is_no_file_is_not_followed_nor_waited_for(tmp_path: Path, how: str
 
 def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
     pid, began = ended_process()
-    found = read_run_state(put(tmp_path, a_state(pid=pid, process_began=began)))
-    assert found.standing == "died"
+    found = read_run_state(put(tmp_path, a_state(pid=pid, process_began=began, log="/etc/passwd")))
+    assert (found.standing, found.log) == ("died", tmp_path / "logs" / "passwd")
     lines = run_lines(found, 80, time.time())
     assert re.search(r" 148 \w+ 1,614 \(libtorch: compile\)", lines[0])
     assert "same command" in lines[-1]
@@ -126,12 +126,6 @@ def test_a_run_that_ended_between_two_looks_did_not_die(
 
     monkeypatch.setattr(reading, "is_running", is_running)
     assert read_run_state(tmp_path).standing == "ended"
-
-
-def test_the_log_is_looked_for_beside_the_state_and_nowhere_else(tmp_path: Path) -> None:
-    pid, began = ended_process()
-    found = read_run_state(put(tmp_path, a_state(pid=pid, process_began=began, log="/etc/passwd")))
-    assert found.log == tmp_path / "logs" / "passwd"
 
 
 def test_names_mean_a_config_with_its_rehearsals(tmp_path: Path) -> None:

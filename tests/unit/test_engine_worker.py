@@ -12,14 +12,12 @@ from megabuild.engine import worker
 from megabuild.engine.job import Outcome
 
 
-@pytest.mark.parametrize("variable", ["RATTLER_CACHE_DIR", "XDG_CACHE_HOME"])
 @pytest.mark.parametrize(("content", "stays"), [("own", True), ("another", False), (None, False)])
 def test_a_former_build_of_the_same_name_is_forgotten_before_a_test(
-    variable: str, content: str | None, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: str | None, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("RATTLER_CACHE_DIR", raising=False)
-    monkeypatch.setenv(variable, str(tmp_path))
-    packages = (tmp_path if variable == "RATTLER_CACHE_DIR" else tmp_path / "rattler" / "cache") / "pkgs"
+    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path))
+    packages = tmp_path / "pkgs"
     package = tmp_path / "a-1-h0_0.conda"
     package.write_text("own")
     for name in ("a-1-h0_0", "a-1-h0_1"):

@@ -77,10 +77,8 @@ def forget_former_build(package: Path) -> None:
     earlier build's tests. A lock file next to the folder has eight bytes and the package's SHA-256
     (``CacheMetadataFile``). An identical package stays, because a build may be linking from it.
     """
-    home = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
-    default = Path(os.environ.get("XDG_CACHE_HOME") or home) / "rattler" / "cache"
     name = package.name.removesuffix(".conda")
-    unpacked = Path(os.environ.get("RATTLER_CACHE_DIR") or default) / "pkgs" / name
+    unpacked = Path(os.environ["RATTLER_CACHE_DIR"]) / "pkgs" / name  # each job sets it
     aside = unpacked.with_name(f".removed-{os.getpid()}-{name}")
     try:
         with package.open("rb") as file:

@@ -121,10 +121,14 @@ class Driver:
                 self._failed[task.name] = BuildError(task.reason)
             else:
                 works.append(extension_work(run, budget, task))
-        Graph(
+        graph = Graph(
             works, done=done, failed=self._failed, status=status, publish=self._publish, inbox=self._inbox,
             keep_going=plan.options.keep_going, on_tick=self._tick,
-        ).run()  # fmt: skip
+        )  # fmt: skip
+        try:
+            graph.run()
+        finally:
+            self._shelf.drop_rejected()
         # not reached after a failed test: the failed package stays in this folder
         files.remove(plan.options.state / TESTS)
 

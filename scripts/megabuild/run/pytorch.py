@@ -60,7 +60,7 @@ class PyTorchBuild:
         options, state = plan.options, plan.options.state
         if not plan.missing:
             return TaskResult(seconds={})
-        with self._shelf.building(), Attempt(self._run, NAME, state, jobs=jobs, stop=stop) as attempt:
+        with Attempt(self._run, NAME, state, jobs=jobs, stop=stop) as attempt:
             self.parser = attempt.parser
             build = PackageBuild(attempt, plan, plan.items, self._seconds, shelf=self._shelf)
             sandbox = make_place(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from groundwork import channel_folder, files
@@ -21,7 +19,6 @@ class Shelf:
         self._inbox = inbox
         self._out, self._broken = state / "out", state / TESTS / BROKEN
         self._lock = threading.Lock()
-        self._building = False
         self._seconds: dict[Path, float] = {}  # by copy; only complete ones
         self._rejected: set[str] = set()
 
@@ -39,26 +36,13 @@ class Shelf:
             return dict(self._seconds)
 
     def reject(self, copy: Path) -> None:
-        """Put a package aside that failed its test, so that the next run rebuilds it."""
+        """Put a package aside that failed its test; :meth:`drop_rejected` has the next run rebuild it."""
         files.link(copy, self._broken / copy.name)  # not moved: other tests use it
         with self._lock:
             self._rejected.add(copy.name)
-            if not self._building:
-                self._drop_rejected()
 
-    @contextmanager
-    def building(self) -> Iterator[None]:
-        """Keep rejected packages in the build's folder meanwhile: packages being built may need them."""
-        with self._lock:
-            self._building = True
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._building = False
-                self._drop_rejected()
-
-    def _drop_rejected(self) -> None:
+    def drop_rejected(self) -> None:
+        """Remove rejected packages from the build's folder, once no package being built may need them."""
         for path in channel_folder.package_files(self._out):
             if path.name in self._rejected:
                 files.remove(path)

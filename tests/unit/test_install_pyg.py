@@ -93,7 +93,7 @@ TORCH = {
     "archs": ["sm_90", "sm_120", "compute_120", "sm_100a"],
 }  # fmt: skip
 FACTS: dict[str, Any] = {
-    "prefix": "/e", "site": "/e/lib", "implementation": "cpython", "python": "3.14", "free_threaded": True,
+    "prefix": "/e", "site": "/e/lib", "python": "3.14", "free_threaded": True,
     "platform": "linux-x86_64", "glibc": "2.36", "managed": False, "distributions": {}, "torch": TORCH,
     "torch_problem": "",
 }  # fmt: skip
@@ -110,7 +110,7 @@ def test_an_environment_s_own_python_describes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"implementation": "pypy"}, {"platform": "win-amd64"}, {"torch": None}, {"torch": None, "torch_problem": "x"},
+        {"torch": None}, {"torch": None, "torch_problem": "x"},
         {"torch": {**TORCH, "hip": "6.4"}},
     ],
 )  # fmt: skip
@@ -143,7 +143,7 @@ def test_a_place_that_is_full_or_closed_is_told_from_an_index(
     python = fake_python(tmp_path, f'echo "{said}" >&2; exit 1')
     user = environment(interpreter=python, distributions={"pip": "25"})
     with pytest.raises(kind):
-        run_pip(user, "install", "x", what="pip does not install x")
+        run_pip(user, "install", "x", what="pip does not install x", links=None, temporary=tmp_path)
 
 
 def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(
@@ -216,7 +216,7 @@ def test_build_tools_that_are_missing_or_too_old_are_installed_aside(
         (python.parent / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(python.parent))
     user = environment(interpreter=python, distributions={"pip": "25", **has})
-    builder(user, tmp_path).prepare(find(extension), partial(run_pip, user))
+    builder(user, tmp_path).prepare(find(extension), partial(run_pip, user, links=None, temporary=tmp_path))
     asked = (tmp_path / "asked").read_text().split() if missing else []
     assert [re.split(r"[<>=]", word)[0] for word in asked if re.search(r"\w[<>]=", word)] == missing
     assert (f"{tmp_path}/tools" in asked) == bool(missing)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import sys
 import sysconfig
@@ -67,10 +68,9 @@ def _main() -> None:
         problem = f"{type(error).__name__}: {error}"
     facts = {
         "prefix": sys.prefix,
-        "implementation": sys.implementation.name,
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-        "platform": sysconfig.get_platform(),
+        "platform": f"{sys.platform}-{platform.machine()}",
         "glibc": _glibc(),
         "site": sysconfig.get_path("platlib"),
         # the system's own Python, into which pip must not install (PEP 668)

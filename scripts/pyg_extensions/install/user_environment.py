@@ -20,7 +20,7 @@ from typing import Any
 from groundwork.errors import BuildError, OutOfSpaceError, PreflightError, ProviderError, UsageError
 from groundwork.files import writable
 from groundwork.machine import lacked_space
-from groundwork.process import TIMED_OUT, run
+from groundwork.process import TIMED_OUT, describe_end, run
 from groundwork.user_folders import expanded
 from pyg_extensions.pyg_index import WheelTarget
 from pyg_extensions.table import Extension
@@ -46,8 +46,6 @@ compiled = "%d.%d" % (found // 1000, found % 1000 // 10)
 if wanted is not None and compiled.split(".")[0] != wanted.split(".")[0]:
     sys.exit("it was compiled for CUDA %s, PyTorch for CUDA %s" % (compiled, wanted))
 """
-_PLATFORM = re.compile(r"(?P<system>linux|macosx)(?:[-_][\d.]+)?[-_](?P<machine>\w+)")
-_SYSTEMS = {"linux": "linux", "macosx": "osx"}
 _HARMFUL = ("PYTHONPATH", "PYTHONHOME", "LANGUAGE")
 _REFUSED = re.compile(r"Permission denied|Read-only file system|\[Errno (?:13|30)\]")
 #: pip reports an index's failure in a warning, not in its error.
@@ -120,10 +118,13 @@ def look(python: Path) -> UserEnvironment:
 
     Raises PreflightError: It has no PyTorch that works, or extensions do not support its Python, PyTorch or platform.
     """
-    facts = _query(python)
+    done = _run(python, str(_SCRIPT), what=f"{python}: `import torch`")
+    try:
+        facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        reason = f"{python}: it does not run, or `import torch` ends it: {_last_line(done)}"
+        raise PreflightError(reason, _OTHER) from error
     torch, problem = facts["torch"], facts["torch_problem"]
-    if facts["implementation"] != "cpython":
-        raise PreflightError(f"{python} is {facts['implementation']}, but PyTorch needs CPython", _OTHER)
     if torch is None and (problem or "torch" in facts["distributions"]):
         raise PreflightError(
             f"{python}: `import torch` fails: {problem or 'its files are missing'}",
@@ -137,18 +138,12 @@ def look(python: Path) -> UserEnvironment:
     if torch["hip"]:
         remedy = f"build the extensions from source by hand, or {_OTHER}"
         raise PreflightError(f"{python}: PyTorch for ROCm is not supported", remedy)
-    platform = _PLATFORM.fullmatch(facts["platform"])
-    if platform is None:
-        raise PreflightError(
-            f"{facts['platform']}: no wheels are known for this platform", "use Linux or macOS"
-        )
-    machine = platform["machine"].replace("x86_64", "64")
     return UserEnvironment(
         interpreter=python,
         prefix=Path(facts["prefix"]),
         site=Path(facts["site"]),
         python=facts["python"] + ("t" if facts["free_threaded"] else ""),
-        platform=f"{_SYSTEMS[platform['system']]}-{machine}",
+        platform=facts["platform"].replace("darwin", "osx").replace("x86_64", "64"),
         glibc=facts["glibc"],
         torch_version=torch["version"],
         cuda_version=torch["cuda"],
@@ -157,16 +152,6 @@ def look(python: Path) -> UserEnvironment:
         distributions=facts["distributions"],
         managed=facts["managed"],
     )
-
-
-def _query(python: Path) -> dict[str, Any]:
-    done = _run(python, str(_SCRIPT), what=f"{python}: `import torch`")
-    try:
-        facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    except (ValueError, IndexError) as error:
-        reason = f"{python}: it does not run, or `import torch` ends it: {_last_line(done)}"
-        raise PreflightError(reason, _OTHER) from error
-    return facts
 
 
 def parse_arch_flags(flags: list[str]) -> tuple[str, ...]:
@@ -216,10 +201,7 @@ def _run(python: Path, *arguments: str, what: str) -> subprocess.CompletedProces
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    status = f"exit status {done.returncode}"
-    if done.returncode < 0:
-        status = f"killed by {signal.Signals(-done.returncode).name}"
-    return (done.stderr.strip().splitlines() or [status])[-1]
+    return (done.stderr.strip().splitlines() or [describe_end(done.returncode)])[-1]
 
 
 def run_pip(
@@ -227,8 +209,8 @@ def run_pip(
     command: str,
     *arguments: str,
     what: str,
-    links: Path | None = None,
-    temporary: Path | None = None,
+    links: Path | None,
+    temporary: Path,
 ) -> None:
     """Install or uninstall packages with the environment's pip, or that of the running Python if it has none.
 
@@ -248,14 +230,13 @@ def run_pip(
     argv += [command, "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1"]
     argv += ["--no-cache-dir", *arguments]
     argv += ["--find-links", str(links)] if links and command != "uninstall" else []
-    environ = clean(os.environ) | ({"TMPDIR": str(temporary)} if temporary else {})
-    done = run(argv, timeout=_PIP_SECONDS, environ=environ)
+    done = run(argv, timeout=_PIP_SECONDS, environ=clean(os.environ) | {"TMPDIR": str(temporary)})
     if done.returncode == 0:
         return
     text, site = done.stdout + done.stderr, environment.site
     message = f"{what}: {extract_errors(text)}"
     if lacked_space(text):
-        raise OutOfSpaceError(message, f"free disk space in {site} and {temporary or 'TMPDIR'}")
+        raise OutOfSpaceError(message, f"free disk space in {site} and {temporary}")
     if _REFUSED.search(text):
         raise PreflightError(message, f"check the permissions of {site}")
     raise ProviderError(

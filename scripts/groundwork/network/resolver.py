@@ -43,11 +43,11 @@ class Target:
 
     version: str  #: ``3.12.1``
     executable: Path | None = None  #: None if it is not installed here
-    free_threaded: bool = False
+    free_threaded: bool = False  #: built without the global interpreter lock
 
     @property
     def python(self) -> str:
-        """X.Y, with a "t" for free-threaded builds."""
+        """X.Y, with a "t" for free-threaded builds: ``3.12``, ``3.13t``."""
         return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
 
 

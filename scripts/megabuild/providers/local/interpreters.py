@@ -12,6 +12,7 @@ from pathlib import Path
 
 from groundwork.debian_packages import install_command
 from groundwork.errors import ProviderError
+from groundwork.network.resolver import Target
 from groundwork.process import run
 from groundwork.progress import Notes
 from groundwork.user_folders import home_folder
@@ -37,11 +38,10 @@ print(json.dumps({
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interpreter:
-    """A Python and the facts that it reported."""
+class Interpreter(Target):
+    """An installed Python and the facts that it reported."""
 
     executable: Path  #: The program that reported them.
-    version: str  #: Such as "3.12.1".
     soabi: str  #: Part of the file name of extension modules, such as "cpython-312-x86_64-linux-gnu".
     #: Folders of its files.
     prefix: Path
@@ -49,12 +49,6 @@ class Interpreter:
     include: Path
     library_folder: Path
     multiarch: str  #: Such as "x86_64-linux-gnu".
-    free_threaded: bool  #: Built without the global interpreter lock.
-
-    @property
-    def python(self) -> str:
-        """X.Y, with a "t" for free-threaded builds: "3.12", "3.13t"."""
-        return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
 
     @property
     def sort_key(self) -> tuple[int, ...]:

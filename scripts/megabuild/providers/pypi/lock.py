@@ -19,7 +19,7 @@ from groundwork.network import index as pip_indexes
 from groundwork.network import resolver
 from groundwork.network.client import NetworkError, NotFound
 from groundwork.network.index import File, best_first
-from groundwork.network.resolver import Target, marker_environment
+from groundwork.network.resolver import marker_environment
 from groundwork.network.wheel_contents import Content, Contents
 from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.command import each
@@ -100,13 +100,8 @@ def resolve(
     if known := files.read_record(path, _LOCKS):
         return known
     where = pip_indexes.places(more, index)
-    target = Target(
-        version=interpreter.version,
-        executable=interpreter.executable,
-        free_threaded=interpreter.free_threaded,
-    )
-    contents = Contents(where, folder)
-    chosen = resolver.resolve(requirements, target, where, dependencies=dependencies, cache=folder / "uv")
+    contents, cache = Contents(where, folder), folder / "uv"
+    chosen = resolver.resolve(requirements, interpreter, where, dependencies=dependencies, cache=cache)
     lock = Lock(
         python=interpreter.python,
         environment=marker_environment(interpreter.version),

@@ -13,13 +13,20 @@ from functools import partial
 from groundwork.errors import ProviderError
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot, remake_hint
-from megabuild.providers.local.compilers import activating
+from megabuild.providers.local.compilers import nvcc
 from megabuild.providers.local.package import LocalPackage
 
 #: The nvcc binary, not the script /usr/bin/nvcc, whose content is the same for every version: object caches hash it.
 NVCC = "usr/lib/nvidia-cuda-toolkit/bin/nvcc"
 #: The newest g++ that this nvcc accepts.
 HOST_COMPILER = "/usr/bin/g++-13"
+_VARIABLES = {
+    "CUDACXX": f"/{NVCC}",
+    "CUDAHOSTCXX": HOST_COMPILER,
+    "CUDA_HOME": "/usr",
+    # appended, to override PyTorch's cpp_extension, whose -ccbin names a C compiler too new for this nvcc
+    "NVCC_APPEND_FLAGS": f"-ccbin={HOST_COMPILER}",
+}
 
 
 def packages(
@@ -44,7 +51,7 @@ def packages(
     home = {soname: owner_of[owner] for soname, (_, owner) in contents.available.items() if owner in owner_of}
     version = upstream_version(toolkit.version)
     described = [
-        _compiler(root, version, cuda, platform),
+        nvcc(version, cuda, platform, _VARIABLES, root=root.fingerprint),
         _metadata_package("cuda-profiler-api", version, platform, f"cuda-version {cuda}.*"),
     ]
     for conda, (dev, *debs) in table.items():
@@ -76,26 +83,6 @@ def packages(
         exported = f"{conda} >={version},<{int(version.split('.')[0]) + 1}.0a0"
         described.append(_metadata_package(dev, version, platform, f"{conda} =={version}", exported))
     return described
-
-
-def _compiler(root: DebianRoot, version: str, cuda: str, platform: str) -> LocalPackage:
-    variables = {
-        "CUDACXX": f"/{NVCC}",
-        "CUDAHOSTCXX": HOST_COMPILER,
-        "CUDA_HOME": "/usr",
-        # appended, to override PyTorch's cpp_extension, whose -ccbin names a C compiler too new for this nvcc
-        "NVCC_APPEND_FLAGS": f"-ccbin={HOST_COMPILER}",
-    }
-    compiler = LocalPackage(
-        name=f"cuda-nvcc_{platform}",
-        version=version,
-        platform=platform,
-        depends=(f"cuda-version {cuda}.*", f"gxx_{platform}"),
-        run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
-        inputs={"root": root.fingerprint},
-        summary=f"Activates Debian's nvcc {version}",
-    )
-    return activating(compiler, variables, order="~")
 
 
 def _metadata_package(name: str, version: str, platform: str, depends: str, *exported: str) -> LocalPackage:

@@ -183,6 +183,32 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
     return described
 
 
+def nvcc(
+    version: str,
+    cuda: str,
+    platform: str,
+    variables: Mapping[str, str],
+    *,
+    depends: Sequence[str] = (),
+    root: str = "",
+) -> LocalPackage:
+    """Describe the compiler package of nvcc ``version``, whose host compiler is the environment's g++.
+
+    ``root``: fingerprint of the Debian root, if nvcc is in one.
+    """
+    compiler = LocalPackage(
+        name=f"cuda-nvcc_{platform}",
+        version=version,
+        platform=platform,
+        depends=(*depends, f"cuda-version {cuda}.*", f"gxx_{platform}"),
+        run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
+        inputs={"root": root},
+        summary=f"Activates nvcc {version}",
+    )
+    # "~" sorts the script after the C++ compiler's, which sets CXX
+    return activating(compiler, variables, order="~")
+
+
 def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
     tools = {name: toolchain.programs[name] for name in ("AR", "RANLIB") if name in toolchain.programs}
     return {

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from groundwork.network.wheel_contents import noted
 from megabuild.providers.catalogue import NvidiaWheel
-from megabuild.providers.local.compilers import activating
+from megabuild.providers.local.compilers import nvcc
 from megabuild.providers.local.package import LocalPackage, alias
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.pypi.unpack import members
@@ -27,6 +27,8 @@ _FOLDERS = ("bin", "include", "lib", "nvvm")
 _LIBRARY = re.compile(r"(lib.+?\.so)\.\d[\d.]*$")
 #: Marks a library's linker symlink in a list of members: wheels cannot contain symlinks.
 _LINK = "link:"
+_NVCC_NEEDS = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
+_NVCC_FLAGS = "${NVCC_PREPEND_FLAGS:+$NVCC_PREPEND_FLAGS }-ccbin=${CXX}"
 
 
 def packages(
@@ -66,7 +68,11 @@ def packages(
         described += _of_wheel(wheel, path, everything, table[project], needs, platform)
     versions = {package.name: package.version for package in described}
     if "cuda-nvcc-tools" in versions:
-        described += _compiler(versions, cuda, platform)
+        # as on conda-forge: nvcc, its dependencies, and as host compiler the environment's
+        version = versions["cuda-nvcc-tools"]
+        depends = [f"{need} =={versions[need]}" for need in _NVCC_NEEDS]
+        compiler = nvcc(version, cuda, platform, {"NVCC_PREPEND_FLAGS": _NVCC_FLAGS}, depends=depends)
+        described += [compiler, alias("cuda-nvcc", compiler.name, version, platform)]
     return described
 
 
@@ -145,25 +151,3 @@ def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) 
         (prefix / "targets" / target).mkdir(parents=True)
         for name in ("include", "lib"):
             (prefix / "targets" / target / name).symlink_to(f"../../{name}")
-
-
-def _compiler(versions: Mapping[str, str], cuda: str, platform: str) -> list[LocalPackage]:
-    """Describe cuda-nvcc as on conda-forge: nvcc, its dependencies, and as host compiler the environment's."""
-    version = versions["cuda-nvcc-tools"]
-    needs = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
-    flags = "${NVCC_PREPEND_FLAGS:+$NVCC_PREPEND_FLAGS }-ccbin=${CXX}"
-    compiler = LocalPackage(
-        name=f"cuda-nvcc_{platform}",
-        version=version,
-        platform=platform,
-        depends=(
-            *(f"{need} =={versions[need]}" for need in needs),
-            f"cuda-version {cuda}.*",
-            f"gxx_{platform}",
-        ),
-        run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
-        summary=f"Activates nvcc {version} with the system's GCC",
-    )
-    # "~" sorts the script after the C++ compiler's, which sets CXX
-    compiler = activating(compiler, {"NVCC_PREPEND_FLAGS": flags}, order="~")
-    return [compiler, alias("cuda-nvcc", compiler.name, version, platform)]

@@ -165,13 +165,9 @@ def of_system(error: OSError) -> MegabuildError | None:
             f"{subject}{error.strerror}",
             f"free some space, raise the limit (ulimit -f) or {other_disk}, and run again; finished work is kept",
         )
-    if error.errno in _OUTSIDE:
-        remedy = (
-            f"check the disk (dmesg) and the limits of processes and files (ulimit -u -n), or {other_disk}"
-        )
-        return PreflightError(f"{subject}{error.strerror}", remedy)
+    checks = "the disk (dmesg) and the limits of processes and files (ulimit -u -n)"
     if error.errno in _REFUSED and error.filename:
-        return PreflightError(
-            f"{subject}{error.strerror}", f"check the path and its permissions, or {other_disk}"
-        )
-    return None
+        checks = "the path and its permissions"
+    elif error.errno not in _OUTSIDE:
+        return None
+    return PreflightError(f"{subject}{error.strerror}", f"check {checks}, or {other_disk}")

@@ -116,9 +116,7 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             os.replace(temporary, entry)
         finally:
             _delete(temporary)
-    if root := _read(entry):
-        return root
-    raise ProviderError(f"{entry}: Debian root is incomplete", remake_hint(entry))
+    return DebianRoot(path=entry / "root", **record)
 
 
 def remake_hint(entry: Path) -> str:

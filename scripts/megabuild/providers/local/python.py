@@ -151,13 +151,8 @@ def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
 
 def _strip(prefix: Path) -> None:
     """Drop debug symbols, which are most of the size, if binutils is installed."""
-    strip = shutil.which("strip")
-    binaries = []
-    for path in prefix.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            with path.open("rb") as stream:
-                if stream.read(4) == b"\x7fELF":
-                    path.chmod(path.stat().st_mode | 0o200)
-                    binaries.append(str(path))
-    if strip and binaries:
-        process.run([strip, "--strip-debug", *binaries], timeout=None)
+    binaries = [*prefix.rglob("*.so*"), *prefix.glob("bin/python*")]
+    own = [path for path in binaries if path.is_file() and not path.is_symlink()]
+    for path in own:
+        path.chmod(path.stat().st_mode | 0o200)
+    process.run(["strip", "--strip-debug", *own], timeout=None)

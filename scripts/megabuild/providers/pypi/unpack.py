@@ -42,7 +42,10 @@ def library(wheel: Path, prefix: Path, site_packages: str) -> None:
             _merge(kind, target)
         data.rmdir()
     for script in _files(prefix / "bin"):
-        _fix_shebang(script)
+        first, _, body = script.read_bytes().partition(b"\n")
+        if first.startswith(b"#!python"):  # the placeholder in a wheel's scripts
+            script.write_bytes(_LAUNCHER.encode() + body)
+        script.chmod(0o755)
     for metadata in modules.glob("*.dist-info"):
         _write_entry_points(metadata, prefix / "bin")
         (metadata / "INSTALLER").write_text("conda\n")
@@ -99,15 +102,6 @@ def _merge(source: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
     shutil.rmtree(source)
-
-
-def _fix_shebang(script: Path) -> None:
-    """Replace "#!python", the placeholder in a wheel's scripts, by a launcher, and make the script executable."""
-    content = script.read_bytes()
-    first, _, body = content.partition(b"\n")
-    if first.startswith(b"#!python"):
-        script.write_bytes(_LAUNCHER.encode() + body)
-    script.chmod(0o755)
 
 
 def _write_entry_points(metadata: Path, folder: Path) -> None:

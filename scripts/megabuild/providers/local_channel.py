@@ -145,7 +145,8 @@ def _describe_wheels(
     resolve = partial(lock.resolve, projects, folder=folder / "locks", more=more)
     locks = list(each(resolve, interpreters, _RESOLVERS)) if projects else []
     all_wheels = lock.wheels_of(locks)
-    opened = [wheel for wheel in all_wheels if wheel_to_conda.needs_content(wheel)]
+    # pybind11-abi's version is in a header
+    opened = [wheel for wheel in all_wheels if wheel.name == "pybind11"]
     download.download(opened, folder, request.report, more=more)
     described = wheel_to_conda.packages(locks, folder, catalogue, request.config.platform)
     described += wheel_to_conda.other_names(described, wheels, catalogue, request.config.platform)

@@ -30,7 +30,17 @@ def packages(locks: Sequence[Lock], folder: Path, catalogue: Catalogue, platform
         needs = {lock.python: _depends(wheel, lock, catalogue) for lock in users}
         tags = parse_wheel_filename(wheel.file_name)[3]
         if catalogue.conda_name(wheel.name) in catalogue.tools:
-            described.append(_tool(wheel, path, platform))
+            described.append(
+                LocalPackage(
+                    name=wheel.name.lower(),
+                    version=wheel.version,
+                    platform=platform,
+                    inputs={"wheel": wheel.sha256},
+                    size=wheel.size,
+                    fill=partial(unpack.tool, path),
+                    summary=f"The program from PyPI's {wheel.file_name}",
+                )
+            )
         elif len(set(needs.values())) == 1 and all(
             (tag.abi, tag.platform) == ("none", "any") for tag in tags
         ):
@@ -55,27 +65,10 @@ def other_names(
     ]
 
 
-def needs_content(wheel: Wheel) -> bool:
-    """Whether the wheel must be downloaded to describe its package."""
-    return wheel.name == "pybind11"
-
-
 def _depends(wheel: Wheel, lock: Lock, catalogue: Catalogue) -> tuple[str, ...]:
     needs = wheel.needs(lock.environment)
     specs = {f"{catalogue.conda_name(need.name)} {conda_version(need.specifier)}".strip() for need in needs}
     return tuple(sorted(specs))
-
-
-def _tool(wheel: Wheel, path: Path, platform: str) -> LocalPackage:
-    return LocalPackage(
-        name=wheel.name.lower(),
-        version=wheel.version,
-        platform=platform,
-        inputs={"wheel": wheel.sha256},
-        size=wheel.size,
-        fill=partial(unpack.tool, path),
-        summary=f"The program from PyPI's {wheel.file_name}",
-    )
 
 
 def _library(

@@ -36,14 +36,6 @@ def _torch() -> dict[str, Any]:
     return facts
 
 
-def _glibc() -> str:
-    """Return the version of the C library, or an empty string if it is not glibc."""
-    try:
-        return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")[2]
-    except (OSError, ValueError):  # musl, macOS
-        return ""
-
-
 def _distributions() -> dict[str, str]:
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
@@ -66,12 +58,13 @@ def _main() -> None:
         problem = "" if error.name == "torch" else f"{type(error).__name__}: {error}"
     except BaseException as error:  # also SystemExit
         problem = f"{type(error).__name__}: {error}"
+    library, version = platform.libc_ver()
     facts = {
         "prefix": sys.prefix,
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
         "platform": f"{sys.platform}-{platform.machine()}",
-        "glibc": _glibc(),
+        "glibc": version if library == "glibc" else "",
         "site": sysconfig.get_path("platlib"),
         # the system's own Python, into which pip must not install (PEP 668)
         "managed": sys.prefix == sys.base_prefix

@@ -92,14 +92,12 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
     folder = next((environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)), "")
     for word in [named] if named else [folder] if folder else ["python3", "python"]:
         path = expanded(word)
-        try:
-            for python in (path / "bin/python", path / "bin/python3"):
-                if path.is_dir() and python.is_file():
-                    return python
-            if named and path.is_file() and os.access(path, os.X_OK):
-                return path  # not resolved: the link's own folder makes it a virtual environment's Python
-        except OSError as error:
-            raise UsageError(f"{error.filename or word}: {error.strerror}", _OTHER) from error
+        # unlike Path.is_file, os.path.isfile raises no error for a folder that may not be read
+        for python in (path / "bin/python", path / "bin/python3"):
+            if os.path.isfile(python):
+                return python
+        if named and os.path.isfile(path) and os.access(path, os.X_OK):
+            return path  # not resolved: the link's own folder makes it a virtual environment's Python
         if os.sep not in word and (on_path := shutil.which(word, path=environ.get("PATH"))):
             return Path(on_path)
     if named or folder:

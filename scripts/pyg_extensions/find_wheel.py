@@ -80,8 +80,6 @@ def offers(wanted: WheelRequirements, version: str, index: PygIndex) -> tuple[li
         offered = index.wheels(target.torch_version, target.tag)
     except ProviderError as error:
         return [], error.message
-    if not offered:
-        return [], f"the index has no page for torch {target.torch_minor} {target.tag}"
     return fitting(wanted.extension.name, offered, target, version or None)
 
 
@@ -164,8 +162,6 @@ def find_fault(path: Path, wanted: WheelRequirements) -> str:
     wrong = [library for library in mine if not (library.ok or library.unknown)]
     if not wrong:
         return ""
-    if target.cuda_version and not any(library.archs or library.ptx for library in mine):
-        return f"claims {target.tag} but has no kernels ({Path(wrong[0].path).name}: {wrong[0].reason})"
     return f"does not fit ({Path(wrong[0].path).name}: {wrong[0].reason})"
 
 

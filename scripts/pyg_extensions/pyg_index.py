@@ -26,9 +26,8 @@ from groundwork.user_folders import expanded
 
 _TIMEOUTS = Timeouts(read=20.0, total=20.0)
 _BUILT_FOR = re.compile(r"pt(?P<major>\d)(?P<minor>\d+)(?P<tag>cpu|cu\d{2,4})")
-#: The oldest glibc of a manylinux tag, per machine (PEP 600); names of the older scheme (PEP 599 and before).
-_OLDEST_GLIBC = {"x86_64": 5}
-_LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
+#: The minor version of the oldest glibc in wheels for today's PyTorch, whose tag may have the older name manylinux2014.
+_OLDEST_GLIBC = 17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +131,7 @@ def fitting(
         return [wheel for *_, wheel in sorted(fits, key=lambda fit: fit[:3], reverse=True)], ""
     if not mine:
         return [], f"the index has no {name} for torch {target.torch_minor} {target.tag}"
-    subject = "the index's wheel" if len(mine) == 1 else "no wheel of the index fits; the closest"
-    return [], f"{subject} {min(misfits)[1]}"
+    return [], f"no wheel of the index fits; the closest {min(misfits)[1]}"
 
 
 def _misfit(
@@ -158,10 +156,10 @@ def _platforms(platform: str, glibc: str) -> Iterator[str]:
     machine = "x86_64" if word == "64" else word
     if system == "linux":
         newest = int(glibc.split(".")[1]) if glibc else 0
-        for minor in range(newest, _OLDEST_GLIBC.get(machine, 17) - 1, -1):
+        for minor in range(newest, _OLDEST_GLIBC - 1, -1):
             yield f"manylinux_2_{minor}_{machine}"
-            if minor in _LEGACY:
-                yield f"{_LEGACY[minor]}_{machine}"
+        if newest >= _OLDEST_GLIBC:
+            yield f"manylinux2014_{machine}"
         yield f"linux_{machine}"
     elif system == "osx":
         yield from mac_platforms((15, 0), machine)

@@ -103,9 +103,6 @@ def _stand_in(
 
 
 def _fill(name: str, version: str, toolchain: Toolchain, prefix: Path) -> None:
-    folder = prefix / "share" / "megabuild" / "stand-ins"
-    folder.mkdir(parents=True)
-    (folder / name).write_text(f"Rehearsal stand-in for {name}; a real build takes the real package.\n")
     if name == "libmagma-devel":
         numbers = [int(part) for part in version.split(".") if part.isdigit()]
         major, minor, micro = [*numbers, 0, 0, 0][:3]

@@ -14,7 +14,7 @@ from groundwork.errors import ProviderError
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot, remake_hint
 from megabuild.providers.local.compilers import nvcc
-from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local.package import LocalPackage, alias
 
 #: The nvcc binary, not the script /usr/bin/nvcc, whose content is the same for every version: object caches hash it.
 NVCC = "usr/lib/nvidia-cuda-toolkit/bin/nvcc"
@@ -52,7 +52,7 @@ def packages(
     version = upstream_version(toolkit.version)
     described = [
         nvcc(version, cuda, platform, _VARIABLES, root=root.fingerprint),
-        _metadata_package("cuda-profiler-api", version, platform, f"cuda-version {cuda}.*"),
+        alias("cuda-profiler-api", "cuda-version", cuda, platform),
     ]
     for conda, (dev, *debs) in table.items():
         own = {soname for soname, package in home.items() if package == conda}
@@ -81,19 +81,8 @@ def packages(
             )
         )
         exported = f"{conda} >={version},<{int(version.split('.')[0]) + 1}.0a0"
-        described.append(_metadata_package(dev, version, platform, f"{conda} =={version}", exported))
+        described.append(alias(dev, conda, version, platform, exported))
     return described
-
-
-def _metadata_package(name: str, version: str, platform: str, depends: str, *exported: str) -> LocalPackage:
-    return LocalPackage(
-        name=name,
-        version=version,
-        platform=platform,
-        depends=(depends,),
-        run_exports={"weak": exported} if exported else {},
-        summary="The root's own headers",
-    )
 
 
 def upstream_version(debian: str) -> str:

@@ -13,7 +13,7 @@ from groundwork.debian_packages import install_command
 from groundwork.errors import ProviderError
 from groundwork.files import sha256
 from megabuild.providers.command import run
-from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local.package import LocalPackage, alias
 
 #: Machine part of conda-forge's GNU triplets, by platform.
 MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
@@ -167,9 +167,7 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
                 variables,
             )
         )
-    for name, target in (("c-compiler", gcc), ("cxx-compiler", gxx)):
-        summary = f"The system's GCC {version}"
-        described.append(here(name=name, depends=(f"{target} {version}.*",), summary=summary))
+    described += [alias("c-compiler", gcc, version, platform), alias("cxx-compiler", gxx, version, platform)]
     for name, path in toolchain.libraries.items():
         described.append(
             here(

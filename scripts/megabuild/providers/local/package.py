@@ -95,13 +95,14 @@ class LocalPackage:
         return "noarch" if self.noarch else self.platform
 
 
-def alias(name: str, target: str, version: str, platform: str) -> LocalPackage:
-    """Describe an empty package `name` that depends on the same version of `target`."""
+def alias(name: str, target: str, version: str, platform: str, *exported: str) -> LocalPackage:
+    """Describe an empty package `name` that depends on the same version of `target`, with weak run_exports."""
     return LocalPackage(
         name=name,
         version=version,
         platform=platform,
         depends=(f"{target} =={version}",),
+        run_exports={"weak": exported} if exported else {},
         summary=f"Another name for {target}",
     )
 

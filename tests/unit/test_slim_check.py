@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from calling import exit_code as call
+from calling import call
 from slim_world import SITE, install, tree, venv
 
 from command_line.run_command import Invocation
@@ -22,35 +22,25 @@ FRAGILE = "import pathlib\npathlib.Path(__file__).with_name('libx.a').read_bytes
 def env(tmp_path: Path) -> Path:
     """Return an environment of which a step would take what a package reads as it is imported."""
     env = venv(tmp_path / "env")
-    install(
-        env,
-        "sound",
-        {
-            "sound.py": "import os\n",
-            "spaced/deep/__init__.py": "import sound\n",
-            "libsound.a": b"!<arch>\n" * 9000,
-        },
-    )
+    modules = {"sound.py": "import os\n", "spaced/deep/__init__.py": "import sound\n"}
+    install(env, "sound", {**modules, "libsound.a": b"!<arch>\n" * 9000})
     install(env, "fragile", {"fragile/__init__.py": FRAGILE, "fragile/libx.a": b"!<arch>\n" * 9000})
     return env
 
 
-def test_what_breaks_is_named_and_undone(
-    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_breaks_is_named_and_undone(env: Path, invocation: Invocation) -> None:
     before = tree(env)
-    assert call(invocation, "slim", str(env), "--apply") == VerdictError.exit_code
-    said = " ".join(capsys.readouterr().err.split())
-    assert "`import fragile`" in said
-    assert "libx.a" in said
-    assert "restored" in said
+    done = call(invocation, "slim", str(env), "--apply")
+    assert done.exit_code == VerdictError.exit_code
+    told = [words in " ".join(done.stderr.split()) for words in ("`import fragile`", "libx.a", "restored")]
+    assert told == [True] * 3
     assert tree(env) == before
-    assert call(invocation, "slim", str(env), "--apply", "--no-check") == 0
+    assert call(invocation, "slim", str(env), "--apply", "--no-check").exit_code == 0
     assert not (env / SITE / "fragile/libx.a").exists()
 
 
 def test_modules_that_fail_before_are_nobody_s_fault(
-    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    env: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One raises, one exits, one ends the process, one takes too long, one needs the others not to be there."""
     monkeypatch.setattr(checking, "_TIMEOUT", 1.5)
@@ -65,32 +55,30 @@ def test_modules_that_fail_before_are_nobody_s_fault(
     install(env, "bad", bad)
     install(env, "shy", {"zshy/__init__.py": "import sys\nassert 'sound' not in sys.modules\n"})
     before = tree(env)
-    assert call(invocation, "slim", str(env), "--apply", "--json") == 0
-    checked = json.loads(capsys.readouterr().out)["checked"]
+    done = call(invocation, "slim", str(env), "--apply", "--json")
+    assert done.exit_code == 0
+    checked = json.loads(done.stdout)["checked"]
     assert checked["modules"] == 3  # sound, spaced.deep, zshy
     assert checked["failed_before"] == ["aborting", "leaving", "raising", "sleeping", "talking"]
     assert not [*env.rglob("__pycache__")]
-    assert call(invocation, "slim", str(env), "--undo") == 0
+    assert call(invocation, "slim", str(env), "--undo").exit_code == 0
     assert tree(env) == before
 
 
-def test_a_command_is_checked_as_well(
-    env: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_is_checked_as_well(env: Path, invocation: Invocation) -> None:
     shutil.rmtree(env / SITE / "fragile")
     before = tree(env)
     there = f"python -c 'import sound' && test -e {env}/{SITE}/libsound.a"
-    code = call(invocation, "slim", str(env), "--apply", "--check", "true", "--check", there)
-    assert code == VerdictError.exit_code
-    assert "libsound.a` failed" in "".join(capsys.readouterr().err.split("\n  "))
-    assert tree(env) == before
-    assert (
-        call(invocation, "slim", str(env), "--apply", "--check", "echo lost; exit 3") == UsageError.exit_code
-    )
-    assert "code 3: lost" in " ".join(capsys.readouterr().err.split())
-    assert tree(env) == before
-    assert call(invocation, "slim", str(env), "--apply", "--check", "true") == 0
-    assert "1 command" in capsys.readouterr().out
+    for commands, code, told in (
+        (["true", there], VerdictError.exit_code, "libsound.a` failed"),
+        (["echo lost; exit 3"], UsageError.exit_code, "code 3: lost"),
+    ):
+        words = [word for command in commands for word in ("--check", command)]
+        done = call(invocation, "slim", str(env), "--apply", *words)
+        assert (done.exit_code, told in done.stderr.replace("\n  ", "")) == (code, True), done.stderr
+        assert tree(env) == before
+    done = call(invocation, "slim", str(env), "--apply", "--check", "true")
+    assert (done.exit_code, "1 command" in done.stdout) == (0, True)
 
 
 def test_it_runs_away_from_the_user_s_files(env: Path, invocation: Invocation, tmp_path: Path) -> None:
@@ -105,7 +93,7 @@ def test_it_runs_away_from_the_user_s_files(env: Path, invocation: Invocation, t
     home, before = Path.home(), os.getcwd()
     os.chdir(folder)
     try:
-        assert call(invocation, "slim", str(env), "--apply") == 0
+        assert call(invocation, "slim", str(env), "--apply").exit_code == 0
     finally:
         os.chdir(before)
     assert [*folder.iterdir()] == []

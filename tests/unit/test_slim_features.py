@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import exit_code as call
+from calling import call
 from gpu_library import MACHINE_CODE, PTX, build, entry, fatbin
 from slim_world import SITE, install, library, tree, venv
 
@@ -103,15 +103,6 @@ TORCH = {"torch/__init__.py": "", "torch/_inductor/a.py": "import triton\n", "to
 KERNEL = "import torch\nimport triton\nimport triton.language as tl\n"
 
 
-@pytest.fixture
-def with_triton(tmp_path: Path) -> Path:
-    env = venv(tmp_path / "env")
-    install(env, "torch", TORCH, requires=["triton==3.7.1; platform_system == 'Linux'"])
-    install(env, "triton", {"triton/__init__.py": "import triton.a\n", "triton/_C/libproton.so": b"x" * 99})
-    install(env, "nvidia-cuda-runtime", HEADER)
-    return env
-
-
 @pytest.mark.parametrize(
     ("requires", "text", "step", "stays"),
     [
@@ -129,37 +120,30 @@ def with_triton(tmp_path: Path) -> Path:
     ],
 )
 def test_files_stay_with_a_package_that_is_of_no_use_without(
-    requires: list[str],
-    text: str,
-    step: str,
-    stays: bool,
-    with_triton: Path,
-    invocation: Invocation,
-    capsys: pytest.CaptureFixture[str],
+    requires: list[str], text: str, step: str, stays: bool, tmp_path: Path, invocation: Invocation
 ) -> None:
     """flash-linear-attention can be imported without Triton, and none of its layers."""
+    env = venv(tmp_path / "env")
+    install(env, "torch", TORCH, requires=["triton==3.7.1; platform_system == 'Linux'"])
+    install(env, "triton", {"triton/__init__.py": "import triton.a\n", "triton/_C/libproton.so": b"x" * 99})
+    install(env, "nvidia-cuda-runtime", HEADER)
     taken = {"triton": {"triton/__init__.py"}, "headers-torch": {"torch/include/torch.h", *HEADER}}[step]
-    assert taken <= gone(with_triton)
+    assert taken <= gone(env)
     others = "from typing import TYPE_CHECKING\nfrom . import triton\nif TYPE_CHECKING:\n    import torch\n"
-    install(
-        with_triton,
-        "pk",
-        {"pk/ops.py": text, "pk/tests/test_ops.py": KERNEL, "pk/other.py": others},
-        requires=requires,
-    )
-    found = plan(with_triton)
-    assert taken & gone(with_triton) == (set() if stays else taken)
+    files = {"pk/ops.py": text, "pk/tests/test_ops.py": KERNEL, "pk/other.py": others}
+    install(env, "pk", files, requires=requires)
+    found = plan(env)
+    assert taken & gone(env) == (set() if stays else taken)
     assert f"{SITE}/triton/_C/libproton.so" in found.gone
     assert found.spared.get(step) == ("pk" if stays else None)
     assert found.to_json()["lost_for"].get(step) == (None if stays else ["pk"])
-    assert call(invocation, "slim", str(with_triton)) == 0
-    assert bool(re.search(r"functions of pk .*(Triton|torch)", capsys.readouterr().out)) != stays
+    done = call(invocation, "slim", str(env))
+    told = re.search(r"functions of pk .*(Triton|torch)", done.stdout)
+    assert (done.exit_code, told is None) == (0, stays)
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
-def test_what_nobody_here_knows_is_called_unknown(
-    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_nobody_here_knows_is_called_unknown(tmp_path: Path, invocation: Invocation) -> None:
     env = venv(tmp_path / "env")
     install(env, "asking", {"asking.py": ""}, requires=["nvidia-cublas-cu12; extra == 'cuda'"])
     install(env, "torchvision", {"tv.py": ""}, requires=["nvidia-nvjpeg"])
@@ -167,17 +151,13 @@ def test_what_nobody_here_knows_is_called_unknown(
     install(env, "holding", {"holding/lib.so": code})
     install(env, "pure", {"pure.py": ""})
     assert plan(env, "sm_90").unknown == ("asking", "holding")
-    assert call(invocation, "slim", str(env), "--arch-list", "9.0") == 0
-    said = capsys.readouterr().out
-    assert "asking, holding " in said
-    assert "--check" in said
+    done = call(invocation, "slim", str(env), "--arch-list", "9.0")
+    assert (done.exit_code, "asking, holding " in done.stdout, "--check" in done.stdout) == (0, True, True)
 
 
-@pytest.fixture
-def gpus(tmp_path: Path) -> Path:
-    """Return an environment with two libraries: of one for 9.0 there is PTX only, of the other nothing."""
-    if not shutil.which("gcc"):
-        pytest.skip("needs gcc")
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+def test_a_plan_says_what_there_is_for_each_gpu(tmp_path: Path, invocation: Invocation) -> None:
+    """Of two libraries one has only PTX for 9.0, the other nothing; a GPU without code in either is refused."""
     env = venv(tmp_path / "env")
     first = build(tmp_path, [fatbin(entry(MACHINE_CODE, 80), entry(PTX, 80))]).read_bytes()
     (tmp_path / "second").mkdir()
@@ -185,37 +165,25 @@ def gpus(tmp_path: Path) -> Path:
         tmp_path / "second", [fatbin(entry(MACHINE_CODE, 80), entry(MACHINE_CODE, 120))]
     ).read_bytes()
     install(env, "two", {"two/first.so": first, "two/second.so": second, "two/none.so": b"no library"})
-    return env
-
-
-def test_a_plan_says_what_there_is_for_each_gpu(
-    gpus: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(invocation, "slim", str(gpus), "--arch-list", "9.0,6.1") == 0
-    said = capsys.readouterr().out
-    assert [line for line in said.splitlines() if " 9.0" in line and line.endswith("(second.so)")]
-    assert [line for line in said.splitlines() if " 6.1" in line and "--apply" in line]
-    assert call(invocation, "slim", str(gpus), "--arch-list", "8.6,9.0,6.1", "--json") == 0
-    first, second = f"{SITE}/two/first.so", f"{SITE}/two/second.so"
-    assert json.loads(capsys.readouterr().out)["gpu_code"] == {
-        "sm_86": {"native": [first, second], "PTX-only": [], "missing": []},
-        "sm_90": {"native": [], "PTX-only": [first], "missing": [second]},
-        "sm_61": {"native": [], "PTX-only": [], "missing": [first, second]},
+    before = tree(env)
+    done = call(invocation, "slim", str(env), "--arch-list", "9.0,6.1")
+    assert done.exit_code == 0
+    shown = done.stdout.splitlines()
+    assert [line for line in shown if " 9.0" in line and line.endswith("(second.so)")]
+    assert [line for line in shown if " 6.1" in line and "--apply" in line]
+    done = call(invocation, "slim", str(env), "--arch-list", "8.6,9.0,6.1", "--json")
+    one, other = f"{SITE}/two/first.so", f"{SITE}/two/second.so"
+    assert json.loads(done.stdout)["gpu_code"] == {
+        "sm_86": {"native": [one, other], "PTX-only": [], "missing": []},
+        "sm_90": {"native": [], "PTX-only": [one], "missing": [other]},
+        "sm_61": {"native": [], "PTX-only": [], "missing": [one, other]},
     }
+    refused = call(invocation, "slim", str(env), "--arch-list", "9.0,6.1", "--apply")
+    assert (refused.exit_code, "GPU 6.1" in " ".join(refused.stderr.split())) == (UsageError.exit_code, True)
+    assert tree(env) == before
 
 
-def test_a_gpu_that_nothing_supports_is_refused(
-    gpus: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = tree(gpus)
-    assert call(invocation, "slim", str(gpus), "--arch-list", "9.0,6.1", "--apply") == UsageError.exit_code
-    assert "GPU 6.1" in " ".join(capsys.readouterr().err.split())
-    assert tree(gpus) == before
-
-
-def test_links_are_named_and_left(
-    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_links_are_named_and_left(tmp_path: Path, invocation: Invocation) -> None:
     """As uv installs with --link-mode symlink."""
     env, cache = venv(tmp_path / "env"), tmp_path / "cache"
     install(env, "torch", {"torch/__init__.py": "", "torch/include/torch.h": "//\n" * 99})
@@ -223,36 +191,34 @@ def test_links_are_named_and_left(
     (env / SITE / "torch/include/torch.h").rename(cache / "torch.h")
     (env / SITE / "torch/include/torch.h").symlink_to(cache / "torch.h")
     before = tree(env)
-    assert call(invocation, "slim", str(env)) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert re.search(f"1 link .*{cache}.*--link-mode", said)
+    done = call(invocation, "slim", str(env))
+    assert re.search(f"1 link .*{cache}.*--link-mode", " ".join(done.stdout.split()))
     for forget in ([], ["--forget"]):
-        assert call(invocation, "slim", str(env), "--apply", *forget) == 0
-        assert "originals" not in capsys.readouterr().out
+        done = call(invocation, "slim", str(env), "--apply", *forget)
+        assert (done.exit_code, "originals" in done.stdout) == (0, False)
         assert tree(env) == before
     assert (cache / "torch.h").exists()
 
 
 @pytest.mark.parametrize("text", ["{cut off", "[1]", "{}", '{"name": "pk", "files": null}', "\xff", ""])
-def test_damaged_metadata_are_named(
-    text: str, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_metadata_are_named(text: str, tmp_path: Path, invocation: Invocation) -> None:
     """As a full disk leaves them."""
     env = venv(tmp_path / "env")
     record = install(env, "pk", {"pk/__init__.py": ""})
     record.with_name("METADATA").write_bytes("Name: pk\nVersion: 1\nAuthor: Ren\u00e9\n".encode("latin-1"))
-    assert call(invocation, "slim", str(env)) == 0
+    assert call(invocation, "slim", str(env)).exit_code == 0
     (env / "conda-meta").mkdir()
     (env / "conda-meta/pk-1-0.json").write_bytes(text.encode("latin-1"))
-    assert call(invocation, "slim", str(env)) == IntegrityError.exit_code
-    assert "conda-meta/pk-1-0.json" in "".join(capsys.readouterr().err.split())
+    done = call(invocation, "slim", str(env))
+    assert done.exit_code == IntegrityError.exit_code
+    assert "conda-meta/pk-1-0.json" in "".join(done.stderr.split())
 
 
 def test_a_record_keeps_the_ends_of_its_lines(tmp_path: Path, invocation: Invocation) -> None:
     env = venv(tmp_path / "env")
     crlf = install(env, "pk", {"pk/__init__.py": "", "pk/libx.a": b"!<arch>\n" * 99}, ending="\r\n")
     before = crlf.read_bytes()
-    assert call(invocation, "slim", str(env), "--apply") == 0
+    assert call(invocation, "slim", str(env), "--apply").exit_code == 0
     lines = before.splitlines(keepends=True)
     assert crlf.read_bytes() == b"".join(line for line in lines if b"libx.a" not in line)
     assert os.fsencode("\r\n") in crlf.read_bytes()

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from calling import exit_code as call
+from calling import call
 from gpu_library import MACHINE_CODE, build, entry, fatbin
 from rattler.package import IndexJson, PathsJson
 from rattler.package_streaming import extract
@@ -33,14 +33,11 @@ def made_wheel(tmp_path: Path) -> Path:
     return make_wheel(tmp_path, "torch_mine-1.0-cp312-cp312-linux_x86_64.whl", files)
 
 
-def test_a_wheel_gets_a_build_tag(
-    made_wheel: Path, tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wheel_gets_a_build_tag(made_wheel: Path, tmp_path: Path, invocation: Invocation) -> None:
     out = tmp_path / "out"
-    assert (
-        call(invocation, "slim", str(made_wheel), "--arch-list", "9.0", "--output", str(out), "--json") == 0
-    )
-    document = json.loads(capsys.readouterr().out)
+    done = call(invocation, "slim", str(made_wheel), "--arch-list", "9.0", "--output", str(out), "--json")
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
     (file,) = out.glob("*")
     assert file.name == "torch_mine-1.0-1slim-cp312-cp312-linux_x86_64.whl"
     assert str(file) == document["output"]
@@ -57,16 +54,14 @@ def test_a_wheel_gets_a_build_tag(
 
 
 def test_nvidia_s_libraries_are_not_put_into_a_package_for_others(
-    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, invocation: Invocation
 ) -> None:
     content = library(tmp_path / "libcudnn.so.9", "cudnn").read_bytes()
-    package = make_wheel(
-        tmp_path, "nvidia_cudnn_cu13-9.0-py3-none-linux_x86_64.whl", {"nvidia/lib/libcudnn.so.9": content}
-    )
-    out = tmp_path / "out"
-    assert call(invocation, "slim", str(package)) == 0
-    assert call(invocation, "slim", str(package), "--output", str(out)) == UsageError.exit_code
-    assert f"{package.name}: nothing" in capsys.readouterr().err
+    name, out = "nvidia_cudnn_cu13-9.0-py3-none-linux_x86_64.whl", tmp_path / "out"
+    package = make_wheel(tmp_path, name, {"nvidia/lib/libcudnn.so.9": content})
+    assert call(invocation, "slim", str(package)).exit_code == 0
+    done = call(invocation, "slim", str(package), "--output", str(out))
+    assert (done.exit_code, f"{name}: nothing" in done.stderr) == (UsageError.exit_code, True)
     assert list(out.glob("*")) == []
 
 
@@ -80,7 +75,8 @@ def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: I
     code = fatbin(*(entry(MACHINE_CODE, arch) for arch in (80, 86, 90, 120)))
     package = make_conda(tmp_path, build(tmp_path, [code]).read_bytes())
     out = tmp_path / "out"
-    assert call(invocation, "slim", str(package), "--arch-list", "8.6,12.0", "--output", str(out)) == 0
+    done = call(invocation, "slim", str(package), "--arch-list", "8.6,12.0", "--output", str(out))
+    assert done.exit_code == 0, done.output
     (file,) = out.glob("*")
     assert file.name == "libtorch-2.6.0-h1_0_slim_sm86_sm120.conda"
     after = measure(file)
@@ -108,34 +104,27 @@ def test_a_conda_environment_s_lists_are_corrected(tmp_path: Path, invocation: I
     paths = [{"_path": path, "sha256": sha256(env / path), "sha256_in_prefix": sha256(env / path),
               "size_in_bytes": (env / path).stat().st_size} for path in files]  # fmt: skip
     listing = env / "conda-meta" / "libtorch-2.6.0-h1_0.json"
-    record = {
-        "name": "libtorch",
-        "version": "2.6.0",
-        "depends": [],
-        "files": files,
-        "paths_data": {"paths": paths},
-    }
-    listing.write_text(json.dumps(record))
+    record = {"name": "libtorch", "version": "2.6.0", "depends": [], "files": files}
+    listing.write_text(json.dumps({**record, "paths_data": {"paths": paths}}))
     before = tree(env)
-    assert call(invocation, "slim", str(env), "--apply") == 0
+    assert call(invocation, "slim", str(env), "--apply").exit_code == 0
     after = json.loads(listing.read_text())
     assert after["files"] == ["lib/libtorch.so"]
     (entry,) = after["paths_data"]["paths"]
     assert entry["sha256_in_prefix"] == sha256(env / "lib/libtorch.so") != paths[0]["sha256"]
     assert entry["size_in_bytes"] == os.path.getsize(env / "lib/libtorch.so")
-    assert call(invocation, "slim", str(env), "--undo") == 0
+    assert call(invocation, "slim", str(env), "--undo").exit_code == 0
     assert tree(env) == before
 
 
 def test_what_is_no_package_or_damaged_is_told(
-    tmp_path: Path, invocation: Invocation, made_wheel: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, invocation: Invocation, made_wheel: Path
 ) -> None:
-    cut = tmp_path / "torch_cut-1.0-py3-none-any.whl"
+    cut, text, folder = (tmp_path / name for name in ("torch_cut-1.0-py3-none-any.whl", "x.txt", "folder"))
     cut.write_bytes(made_wheel.read_bytes()[:-400])
-    assert call(invocation, "slim", str(cut)) == IntegrityError.exit_code
-    (tmp_path / "x.txt").write_text("no package")
-    assert call(invocation, "slim", str(tmp_path / "x.txt")) == UsageError.exit_code
-    (tmp_path / "folder").mkdir()
-    assert call(invocation, "slim", str(tmp_path / "folder")) == UsageError.exit_code
-    assert call(invocation, "slim", str(made_wheel), "--apply") == UsageError.exit_code
-    assert "Traceback" not in capsys.readouterr().err
+    text.write_text("no package")
+    folder.mkdir()
+    done = [call(invocation, "slim", str(path)) for path in (cut, text, folder)]
+    done.append(call(invocation, "slim", str(made_wheel), "--apply"))
+    assert [one.exit_code for one in done] == [IntegrityError.exit_code, *[UsageError.exit_code] * 3]
+    assert not any("Traceback" in one.stderr for one in done)

@@ -37,8 +37,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_CHANNEL_SECONDS", 1.0)
-    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def values(outcome: SourceOutcome) -> list[tuple[str, str, str]]:
@@ -102,7 +100,6 @@ def test_a_misbehaving_channel_ends_in_bounded_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | Answer
 ) -> None:
     monkeypatch.setattr(channel_source, "_SECONDS", 1.0)
-    monkeypatch.setattr(client, "_CHANNEL_SECONDS", 1.0)
     broken = {
         f"/conda-forge/linux-64/{file}": answer
         for file in ("repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json.bz2", "repodata.json")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from audit_samples import asks, pinned, row, vendors
+from calling import call
 from msgspec import structs
 
-from command_line.main import megabuild
-from command_line.run_command import Invocation, outcome
+from command_line.run_command import Invocation
 from groundwork.errors import AuditError, UsageError
 from megabuild.configs.config import Config
 from pin_audit import feedstock
@@ -166,22 +165,15 @@ def test_a_broken_config_is_a_sentence(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "meta.yaml"])
 def test_without_arguments_the_repository_around_is_audited(
-    name: str,
-    tmp_path: Path,
-    invocation: Invocation,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = make(tmp_path / "feedstock", META if name == "meta.yaml" else V1, name)
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(root / "recipe")
-    call: Callable[[], object] = lambda: megabuild.main(  # noqa: E731
-        ["audit", "--offline"], standalone_mode=False, obj=invocation
-    )
-    assert outcome(call, invocation) == 0
-    text = capsys.readouterr().out
-    assert text.startswith("## thing-lib 1.2.3" if name == "meta.yaml" else "## thing-split 2.0")
-    assert ("libfoo" in text) == (name == "meta.yaml")
+    done = call(invocation, "audit", "--offline")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("## thing-lib 1.2.3" if name == "meta.yaml" else "## thing-split 2.0")
+    assert ("libfoo" in done.stdout) == (name == "meta.yaml")
 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "meta.yaml"])

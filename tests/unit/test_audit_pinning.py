@@ -61,8 +61,6 @@ NAMES = ("libfoo", "c-stdlib-version", "cuda_compiler_version", "other-pin")
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
-    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def ask(given: Services, pinning: Path | None = None, names: tuple[str, ...] = NAMES) -> SourceOutcome:
@@ -158,15 +156,9 @@ def test_a_selector_is_not_executed(tmp_path: Path) -> None:
 def channels(tmp_path: Path) -> Path:
     """Return a folder with a channel that has conda-forge-pinning."""
     files = {"conda_build_config.yaml": PINS, "share/conda-forge/migrations/foo20.yaml": MIGRATION}
-    root = tmp_path / "channels"
-    add(
-        root / "conda-forge",
-        "noarch",
-        "conda-forge-pinning",
-        "2026.01.01",
-        {"conda_build_config.yaml": "old: [1]"},
-    )
-    add(root / "conda-forge", "noarch", "conda-forge-pinning", "2026.11.20", files, extra={"sha": "a" * 40})
+    root, name = tmp_path / "channels", "conda-forge-pinning"
+    add(root / "conda-forge", "noarch", name, "2026.01.01", {"conda_build_config.yaml": "old: [1]"})
+    add(root / "conda-forge", "noarch", name, "2026.11.20", files, extra={"sha": "a" * 40})
     index(root / "conda-forge")
     return root
 
@@ -195,12 +187,8 @@ def test_a_package_that_is_not_what_the_channel_says_is_refused(
         shutil.copy(package.with_name("conda-forge-pinning-2026.01.01-h0_0.tar.bz2"), package)
     else:
         package.write_bytes(b"garbage")
-        said = package.with_name("repodata.json")
-        said.write_text(
-            re.sub(
-                '"sha256": ?"[0-9a-f]{64}"', f'"sha256":"{sha256(b"garbage").hexdigest()}"', said.read_text()
-            )
-        )
+        said, digest = package.with_name("repodata.json"), sha256(b"garbage").hexdigest()
+        said.write_text(re.sub('"sha256": ?"[0-9a-f]{64}"', f'"sha256":"{digest}"', said.read_text()))
         for file in package.parent.glob("*.zst"):
             file.unlink()
     with serving({}, folder=channels) as site:

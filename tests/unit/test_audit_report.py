@@ -15,11 +15,12 @@ from typing import Any, get_args
 import psutil
 import pytest
 from audit_samples import MADE, asks, build, has, pinned, report, vendors, wheel
+from calling import call
+from click.testing import Result
 from msgspec import structs
 
 from command_line.audit import fit_tables
-from command_line.main import megabuild
-from command_line.run_command import Invocation, outcome
+from command_line.run_command import Invocation
 from groundwork.errors import UnknownError, UsageError, VerdictError
 from pin_audit.audit_report import BEGIN, END, insert, markdown, table, to_document
 from pin_audit.cells import cells
@@ -50,24 +51,14 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def call(invocation: Invocation) -> Callable[..., int]:
-    def run(*arguments: str) -> int:
-        words = ["audit", *arguments]
-        invocation.json = "--json" in words
-        return outcome(lambda: megabuild.main(words, standalone_mode=False, obj=invocation), invocation)
-
-    return run
-
-
-@pytest.fixture
-def of(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def of(invocation: Invocation, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Audit some facts instead of what sources say."""
 
-    def run(facts: Sequence[AnyFact], *arguments: str) -> int:
+    def run(facts: Sequence[AnyFact], *arguments: str) -> Result:
         made = replace(report(*facts), warnings=("a stale copy",))
         with monkeypatch.context() as patch:
             patch.setattr("pin_audit.command.make", lambda *_, **__: made)
-            return call(*arguments)
+            return call(invocation, "audit", *arguments)
 
     return run
 
@@ -92,13 +83,10 @@ def test_markdown_has_what_to_do_and_nothing_that_breaks_a_page() -> None:
     assert "\x1b" not in made
 
 
-def test_json_has_the_origin_of_every_value(
-    of: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert of(FINDINGS, "--json") == 0
-    shown = capsys.readouterr()
-    assert "a stale copy" in shown.err
-    document = json.loads(shown.out)
+def test_json_has_the_origin_of_every_value(of: Callable[..., Result]) -> None:
+    done = of(FINDINGS, "--json")
+    assert (done.exit_code, "a stale copy" in done.stderr) == (0, True)
+    document = json.loads(done.stdout)
     assert (document["format"], document["format_version"], document["made"]) == ("megabuild/audit", 4, MADE)
     package = document["packages"][0]
     sources = {source["source"]: source.get("facts", []) for source in package["sources"]}
@@ -136,33 +124,28 @@ def test_only_what_is_between_the_markers_changes(tmp_path: Path, line_end: str)
 
 
 def test_gates_have_exit_codes_of_their_own(
-    of: Callable[..., int], call: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    of: Callable[..., Result], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert of(CONFLICT) == 0
-    assert of(CONFLICT, "--fail-on", "conflict") == VerdictError.exit_code
-    assert of(CONFLICT, "--fail-on", "recipe-newer") == 0
-    assert of(CONFLICT, "--fail-on", "confict") == 2
+    assert of(CONFLICT).exit_code == 0
+    codes = [of(CONFLICT, "--fail-on", word).exit_code for word in ("conflict", "recipe-newer", "confict")]
+    assert codes == [VerdictError.exit_code, 0, 2]
     silent = {name: lambda _, name=name: SourceOutcome(source=name, trouble="no answer") for name in SOURCES}
     monkeypatch.setattr("pin_audit.command.READERS", silent)
-    assert call("--fail-on", "conflict") == UnknownError.exit_code
+    assert call(invocation, "audit", "--fail-on", "conflict").exit_code == UnknownError.exit_code
 
 
 @pytest.mark.parametrize(("words", "reason"), [
     (("--package", "pytorch_scater"), "pytorch_scatter"), (("--package", "all", "--release", "2.0"), "--release"),
     (("--release", "v2.0"), "not a version"),
 ])  # fmt: skip
-def test_a_mistake_is_explained(
-    call: Callable[..., int], capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str
-) -> None:
-    assert call("--offline", *words) == 2
-    assert reason in capsys.readouterr().err
+def test_a_mistake_is_explained(invocation: Invocation, words: tuple[str, ...], reason: str) -> None:
+    done = call(invocation, "audit", "--offline", *words)
+    assert (done.exit_code, reason in done.stderr) == (2, True)
 
 
-def test_help_names_the_statuses(call: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--help") == 0
-    text = capsys.readouterr().out
-    for status in Status:
-        assert status.value.replace(" ", "-") in text
+def test_help_names_the_statuses(invocation: Invocation) -> None:
+    text = call(invocation, "audit", "--help").stdout
+    assert not [status for status in Status if status.value.replace(" ", "-") not in text]
 
 
 def test_names_of_the_mapping() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import exit_code as call
+from calling import call
 from package_files import rot
+from small_files import program
 from tiny import make_package
 from wheel_files import make_wheel
 
@@ -32,14 +33,12 @@ def wheel(tmp_path: Path) -> Path:
     return make_wheel(tmp_path, "torch_spline_conv-1.2.2+pt213cu130-cp312-cp312-linux_x86_64.whl", files)
 
 
-def test_a_failing_verdict_has_an_exit_code_of_its_own(
-    wheel: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(invocation, "verify", str(wheel)) == 14
-    shown = capsys.readouterr().out
-    assert "no device code" in shown
-    assert call(invocation, "verify", "--json", str(wheel), str(wheel)) == 14
-    first, second = json.loads(capsys.readouterr().out)["subjects"]
+def test_a_failing_verdict_has_an_exit_code_of_its_own(wheel: Path, invocation: Invocation) -> None:
+    done = call(invocation, "verify", str(wheel))
+    assert (done.exit_code, "no device code" in done.stdout) == (14, True)
+    done = call(invocation, "verify", "--json", str(wheel), str(wheel))
+    assert done.exit_code == 14
+    first, second = json.loads(done.stdout)["subjects"]
     assert first == second
     assert (first["subject"], first["ok"]) == (wheel.name, False)
     assert [one["path"] for one in first["libraries"] if "weighting" in one["reason"]]
@@ -47,25 +46,21 @@ def test_a_failing_verdict_has_an_exit_code_of_its_own(
     assert (library["torch"], library["module"], library["ok"]) == ("2.13", "torch_spline_conv", False)
 
 
-def test_a_published_package_that_rotted_is_refused(
-    invocation: Invocation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_published_package_that_rotted_is_refused(invocation: Invocation, tmp_path: Path) -> None:
     made = archive.read(make_package(tmp_path / "linux-64", "one", "1", "0"))
     channel, fingerprints = tmp_path / "packages", {made.path.name: "f"}
     published.publish(channel, [made], platform="linux-64", fingerprints=fingerprints, seconds={})
     path = channel / "linux-64" / made.path.name
-    assert call(invocation, "verify", str(path)) != 6
+    assert call(invocation, "verify", str(path)).exit_code != 6
     rot(path)
-    assert call(invocation, "verify", str(path)) == 6
-    assert path.name in capsys.readouterr().err
+    done = call(invocation, "verify", str(path))
+    assert (done.exit_code, path.name in done.stderr) == (6, True)
 
 
-def test_a_package_without_libraries_is_not_called_good(
-    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_package_without_libraries_is_not_called_good(tmp_path: Path, invocation: Invocation) -> None:
     path = make_wheel(tmp_path, "of_somebody-2.1.2-py3-none-any.whl", {"of_somebody/__init__.py": b""})
-    assert call(invocation, "verify", str(path)) == 14
-    assert "no libraries" in capsys.readouterr().out
+    done = call(invocation, "verify", str(path))
+    assert (done.exit_code, "no libraries" in done.stdout) == (14, True)
 
 
 def on_h200(**more: Any) -> dict[str, Any]:
@@ -145,21 +140,18 @@ def test_what_is_wrong_with_driver_and_torch_is_said(answer: dict[str, Any], fau
 
 
 @pytest.mark.skipif(bool(gpu_probe.driver().get("count")), reason="this machine has a GPU")
-def test_without_a_gpu_it_says_so_with_a_code_of_its_own(
-    tmp_path: Path, invocation: Invocation, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_gpu_it_says_so_with_a_code_of_its_own(tmp_path: Path, invocation: Invocation) -> None:
     folder = tmp_path / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    assert call(invocation, "verify-gpu", str(folder)) == 14  # it has no torch
-    assert "No module named" in capsys.readouterr().out
+    done = call(invocation, "verify-gpu", str(folder))  # it has no torch
+    assert (done.exit_code, "No module named" in done.stdout) == (14, True)
     torch = "__version__ = '2.13.0'\nclass version: cuda = '13.0'\nclass cuda: is_available = staticmethod(bool)\n"
     (find_python(folder).folder / "torch.py").write_text(torch)
-    assert call(invocation, "verify-gpu", str(folder)) == 19
-    shown = capsys.readouterr()
-    assert "GPU: none" in shown.out
-    assert shown.out.count("no NVIDIA") == 1
-    assert call(invocation, "verify-gpu", "--json", str(folder)) == 19
-    answer = json.loads(capsys.readouterr().out)
+    shown = call(invocation, "verify-gpu", str(folder))
+    assert (shown.exit_code, "GPU: none" in shown.stdout, shown.stdout.count("no NVIDIA")) == (19, True, 1)
+    done = call(invocation, "verify-gpu", "--json", str(folder))
+    assert done.exit_code == 19
+    answer = json.loads(done.stdout)
     assert (answer["ok"], answer["devices"], answer["operations"]) == (False, [], [])
 
 
@@ -169,15 +161,12 @@ def test_without_a_gpu_it_says_so_with_a_code_of_its_own(
         ("echo broken >&2; exit 3", "exit code 3: broken"),
         (
             f"echo '{gpu_probe.STEP}importing torch'; kill -BUS $$",
-            "killed by signal 7 (SIGBUS) while importing torch",
+            "by signal 7 (SIGBUS) while importing torch",
         ),
     ],
 )
 def test_an_environment_whose_python_breaks_is_reported(script: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "lib/python3.12/site-packages").mkdir(parents=True)
-    (tmp_path / "bin").mkdir()
-    python = tmp_path / "bin/python"
-    python.write_text(f"#!/bin/sh\n{script}\n")
-    python.chmod(0o755)
+    program(tmp_path / "bin/python", script)
     (fault,) = gpu.examine(tmp_path)["faults"]
-    assert fault.endswith(f": {said}")
+    assert fault.endswith(said)

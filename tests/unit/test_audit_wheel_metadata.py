@@ -154,7 +154,7 @@ def test_what_is_not_the_metadata_is_neither_believed_nor_kept(
         ),
         (b"\x00\xff\xfe" * 1000, "not a page of a package index"),
         (b"", "not a page of a package index"),
-        (b'{"meta": {"api-version": "1.1"}, "files": []}', "JSON only"),
+        (b'{"meta": {"api-version": "1.1"}, "files": []}', "not a page of a package index"),
         (hang, "no answer in time"),
         (die, "closed|incomplete"),
         (endless, "longer than|no answer in time"),

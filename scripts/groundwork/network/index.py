@@ -176,9 +176,7 @@ def listed(address: str, fetch: Pages) -> Iterator[File]:
         answer = fetch(address)
         files = links(answer.body.decode("utf-8", errors="replace"), answer.url, address)
         if not files:
-            in_json = answer.body[:1] == b"{"
-            kind = "answers in JSON only (PEP 691)" if in_json else "not a page of a package index"
-            raise NetworkError(f"{redact.address(address)}: {kind}", _REMEDY)
+            raise NetworkError(f"{redact.address(address)}: not a page of a package index in HTML", _REMEDY)
         # a page from the network must not lead to files of this machine
         yield from (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
 

@@ -87,11 +87,11 @@ def plain_lines(text: str) -> str:
     return "\n".join(map(plain, text.split("\n")))
 
 
-def suggest(word: str, names: Iterable[str], *, otherwise: str = "") -> str:
-    """Return a hint for an unknown word: ``did you mean scatter?``, else ``otherwise``, or the list of names."""
+def suggest(word: str, names: Iterable[str]) -> str:
+    """Return a hint for an unknown word: ``did you mean scatter?``, else the list of names."""
     known = list(names)
     close = get_close_matches(word.lower(), known, n=2)
-    return f"did you mean {' or '.join(close)}?" if close else otherwise or f"choose from {', '.join(known)}"
+    return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(known)}"
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:

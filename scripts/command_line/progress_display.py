@@ -17,7 +17,7 @@ from megabuild.status.record import RunRecord
 from megabuild.status.show import record_lines
 from megabuild.status.status import PHASE, Status, logger, script_lines
 
-_QUIET_SECONDS, _NOTE_SECONDS = 60.0, 10.0
+_QUIET_SECONDS, _NOTE_SECONDS = 60.0, 30.0
 
 
 def moving_lines(console: Console) -> Live:

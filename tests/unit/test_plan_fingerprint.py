@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,15 @@ from tiny import ROOT
 
 from groundwork.errors import ConfigError, IntegrityError, PreflightError
 from groundwork.files import sha256
+from megabuild.configs.config import load
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import output_folder
-from megabuild.plan import fingerprint, tree_reuse
+from megabuild.isolation.base import Host
+from megabuild.plan import fingerprint, solving, tree_reuse
 from megabuild.plan.fingerprint import Fingerprint, differences
+from megabuild.plan.options import Options
 from megabuild.plan.recipe_parts import parts
+from megabuild.providers.environment import Environment
 
 CORE = Fingerprint(dependency={"package libprotobuf": "6.31.1 h0 aa", "variant torch_optimization": "2"},
                    source={"source tree": "1"})  # fmt: skip
@@ -30,14 +35,28 @@ def recipe(tmp_path: Path) -> Path:
     return tmp_path / "recipe" / "recipe.yaml"
 
 
-def facts(recipe: Path, **changes: object) -> Fingerprint:
+PLAIN = PlannedPackage(
+    name="a", version="1", build_string="0", build_number=0, file_name="a-1-0.conda", subdir="linux-64",
+    python=None, build=(), host=(), run=(), constraints=(), test=(),
+)  # fmt: skip
+INHERITING = replace(PLAIN, staging_host=("libprotobuf",))
+
+
+def facts(
+    recipe: Path,
+    *,
+    variant: Mapping[str, tuple[str, ...]] | None = None,
+    root: Path | None = None,
+    output: str = "/x",
+) -> Fingerprint:
     part, _ = parts(recipe)
-    assert part is not None
-    values: dict[str, object] = {
-        "variant": {"torch_source": ("model",), "provider": ("debian",)}, "build": {}, "host": {}, "source": None,
-        "root": None, "place": "host:/x", **changes,
-    }  # fmt: skip
-    return fingerprint.staging(part, recipe=recipe, top=recipe.parent, **values)  # type: ignore[arg-type]
+    variant = variant or {"torch_source": ("model",), "provider": ("debian",)}
+    config = replace(load(ROOT.parents[2], "linux_64_cpu"), name="a", variant=variant, zip_keys=())
+    options = Options(config=config, root=recipe.parent.parent, output=Path(output), cache=Path("/cache"))
+    environment = Environment(channels=("none",), pythons=(), root=root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solving, "environment", lambda *_: {})
+        return fingerprint.staging(part, options, [INHERITING], environment, Host())
 
 
 def test_another_version_of_a_system_package_is_another_dependency(recipe: Path, tmp_path: Path) -> None:
@@ -139,15 +158,10 @@ def test_narrowing_to_one_python_does_not_recompile(recipe: Path) -> None:
 
 
 def test_another_place_takes_the_tree_away_and_another_staging_its_packages(recipe: Path) -> None:
-    here, there = facts(recipe), facts(recipe, place="host:/y")
+    here, there = facts(recipe), facts(recipe, output="/y")
     (moved,) = differences(here.dependency, there.dependency)
-    assert moved.endswith(" host:/x -> host:/y")
-    plain = PlannedPackage(
-        name="a", version="1", build_string="0", build_number=0, file_name="a-1-0.conda", subdir="linux-64",
-        python=None, build=(), host=(), run=(), constraints=(), test=(),
-    )  # fmt: skip
-    inheriting = replace(plain, staging_host=("libprotobuf",))
-    for planned, is_other in ((plain, False), (inheriting, True)):
+    assert moved.endswith(" host:/x/a -> host:/y/a")
+    for planned, is_other in ((PLAIN, False), (INHERITING, True)):
         digests = {fingerprint.package(planned, None, staged) for staged in (here, there)}
         assert (len(digests) == 2) == is_other
 

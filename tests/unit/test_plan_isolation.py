@@ -81,7 +81,7 @@ def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
 ) -> None:
     made = provider("https://channel.invalid", pythons=config().pythons)
     monkeypatch.setattr(planning, "choose_provider", made)
-    monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
+    monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *args: Fingerprint())
     monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
     plan = planning.make_plan(options, print)
     with pytest.raises(IsolationError, match=r"docker: .*podman: ") as none:

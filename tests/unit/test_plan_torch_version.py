@@ -78,7 +78,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[[Options], Plan]:
     def make(options: Options) -> Plan:
         made = provider("https://channel.invalid", pythons=options.config.pythons)
         monkeypatch.setattr(planning, "choose_provider", made)
-        monkeypatch.setattr(planning, "_staging", lambda *args: Fingerprint())
+        monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *args: Fingerprint())
         return planning.make_plan(options, silent, only_plan=True)
 
     return make

@@ -15,7 +15,6 @@ from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageE
 from megabuild.configs.config import PROVIDERS as matrix_providers
 from megabuild.configs.config import Config, load
 from megabuild.configs.render import PlannedPackage
-from megabuild.plan import planning
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.planning import make_plan
@@ -135,7 +134,7 @@ def test_a_class_and_a_line_make_a_provider(
     options = Options(
         config=toy, own=True, root=repository, output=tmp_path / "out", cache=tmp_path / "cache", pyg="none"
     )
-    monkeypatch.setattr(planning, "_staging", lambda *_: Fingerprint())
+    monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *_: Fingerprint())
     plan = make_plan(options, lambda _: None, only_plan=True)
     assert plan.environment.channels == ("https://toy.invalid",)
     assert not plan.compiles_torch

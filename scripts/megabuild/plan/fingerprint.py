@@ -15,10 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from groundwork.errors import PreflightError
+from groundwork.errors import IsolationError, PreflightError
 from groundwork.files import sha256
+from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
+from megabuild.isolation.base import Isolation
+from megabuild.plan import solving
+from megabuild.plan.options import Options
 from megabuild.plan.recipe_parts import Part
+from megabuild.providers.environment import Environment
 
 #: Keys that no object depends on: the path of the sources, and the Pythons, since staging has its own Python.
 _NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min", "further_python"})
@@ -45,33 +50,31 @@ def digest(value: object) -> str:
 
 
 def staging(
-    part: Part,
-    *,
-    recipe: Path,
-    top: Path,
-    variant: Mapping[str, Sequence[str]],
-    build: Mapping[str, str],
-    host: Mapping[str, str],
-    source: Path | Mapping[str, str] | None,
-    root: Path | None,
-    place: str,
+    part: Part | None,
+    options: Options,
+    packages: Sequence[PlannedPackage],
+    environment: Environment,
+    isolation: Isolation | IsolationError,
 ) -> Fingerprint:
-    """Collect the facts of a compile.
-
-    `recipe`, `top`: The recipe file, and the folder that contains all files it uses.
-    `build`, `host`: Version, build string and sha256 of each package, by name.
-    `source`: Source tree, or its files with their sha256; None if the variant has a tarball's hash.
-    `place`: Isolation, and path of the state folder in it: objects contain paths.
-    """
-    dependency = {"place": place}
-    for key in part.variant_keys(variant, top):
+    """Collect the facts that libtorch's compile depends on; none if no package is built from it."""
+    first = next((package for package in packages if inherits(package)), None)
+    if part is None or first is None or not environment.channels:
+        return Fingerprint()
+    variant, dependency = chosen(options.config, environment.overrides).variant, {"place": "unknown"}
+    if not isinstance(isolation, IsolationError):  # objects contain paths
+        place = f"{isolation.name}:{options.state_inside(isolation)} {getattr(isolation, 'image', '')}"
+        dependency["place"] = place.strip()
+    for key in part.variant_keys(variant, options.recipes):
         if key not in _NO_FACTS:
             dependency[f"variant {key}"] = ", ".join(variant[key])
-    dependency |= {f"package {name} (build)": value for name, value in build.items()}
-    dependency |= {f"package {name}": value for name, value in host.items()}
-    if root is not None:
-        dependency["system packages"] = _system_packages(root)[:16]
-    patches = recipe.parent / "patches"
+    for kind, suffix, specs in (("build", " (build)", first.staging_build), ("host", "", first.staging_host)):
+        solved = solving.environment(
+            specs, environment, options.config.platform, f"staging: {kind} environment"
+        )
+        dependency |= {f"package {name}{suffix}": value for name, value in solved.items()}
+    if environment.root is not None:
+        dependency["system packages"] = _system_packages(environment.root)[:16]
+    patches = options.recipe.parent / "patches"
     kind = next(iter(variant.get("torch_source", ())), "*")
     # their effect on objects is visible to ninja as a command line, or is a package or variant above
     facts = {"recipe": digest(part.text)[:16]}
@@ -81,6 +84,9 @@ def staging(
         for path in sorted(patches.glob("*.patch")) + sorted(patches.glob(f"{kind}/*"))
         if path.is_file()
     }
+    source = environment.staging_source or environment.source  # none if the variant has a tarball's hash
+    if options.rehearse and options.torch_source is None:
+        source = options.root / "rehearsal" / "model"
     if source is not None:
         facts["source tree"] = (tree(source) if isinstance(source, Path) else tree_of(source))[:16]
     return Fingerprint(dependency=dependency, source=facts)

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from groundwork import files, in_use
-from groundwork.errors import IsolationError, ProviderError, UsageError
+from groundwork.errors import ProviderError, UsageError
 from groundwork.progress import Notes
-from megabuild.configs.overrides import arch_list, chosen, python_pins
+from megabuild.configs.overrides import arch_list, python_pins
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, solving, store_lookup, tree_reuse
 from megabuild.plan.choose_isolation import isolation_of, unreachable
 from megabuild.plan.estimate import estimate, find_shared_objects, read_last_run
@@ -19,7 +18,7 @@ from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.options import Options, check_path
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
-from megabuild.plan.recipe_parts import Part, part_of, parts
+from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_version import read_release
 from megabuild.providers.conda_forge.provider import ChannelError
@@ -73,7 +72,7 @@ def make_plan(
     isolation = isolation_of(options, environment)
     packages = [package for package in render_recipe(options, environment.overrides) if not package.skipped]
     part, package_parts = parts(options.recipe, options.recipes, own=options.own)
-    staged = _staging(part, options, packages, environment, isolation)
+    staged = fingerprint.staging(part, options, packages, environment, isolation)
     items = tuple(
         PlanItem(
             package=package,
@@ -187,38 +186,3 @@ def _leave_out(
 def render_recipe(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
     """Render the recipe's packages, including those that it skips."""
     return render(options.config, options.recipe, overrides=overrides)
-
-
-def _staging(
-    part: Part | None,
-    options: Options,
-    packages: Sequence[PlannedPackage],
-    environment: Environment,
-    isolation: Isolation | IsolationError,
-) -> fingerprint.Fingerprint:
-    """Return the facts that libtorch's compile depends on; no facts if no package is built from it."""
-    first = next((package for package in packages if fingerprint.inherits(package)), None)
-    if part is None or first is None or not environment.channels:
-        return fingerprint.Fingerprint()
-    build, host = (
-        solving.environment(specs, environment, options.config.platform, f"staging: {kind} environment")
-        for kind, specs in (("build", first.staging_build), ("host", first.staging_host))
-    )
-    place = "unknown"
-    if not isinstance(isolation, IsolationError):  # objects contain paths
-        place = (
-            f"{isolation.name}:{options.state_inside(isolation)} {getattr(isolation, 'image', '')}".strip()
-        )
-    own = options.rehearse and options.torch_source is None
-    model = options.root / "rehearsal" / "model" if own else None
-    return fingerprint.staging(
-        part,
-        recipe=options.recipe,
-        top=options.recipes,
-        variant=chosen(options.config, environment.overrides).variant,
-        build=build,
-        host=host,
-        source=model or environment.staging_source or environment.source,
-        root=environment.root,
-        place=place,
-    )

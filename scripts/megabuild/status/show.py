@@ -54,11 +54,9 @@ def _packages(record: RunRecord) -> str:
 
 
 def record_lines(record: RunRecord, now: float) -> list[str]:
-    """Return the lines of a run in progress: the run, its activities, its :func:`figures`."""
+    """Return the lines of a run in progress: the run, its first activities, its :func:`figures`."""
     rate = record.seconds_left is None
     rows = [activity_line(row, now, rate=rate) for row in record.activities[:_MOST_ROWS]]
-    more = len(record.activities) - len(rows)
-    rows += [f"and {more} more"] if more > 0 else []
     return [run_line(record, now), *rows, figures(record)]
 
 

@@ -57,7 +57,7 @@ def test_scripts_are_told_apart_and_timed(monkeypatch: pytest.MonkeyPatch) -> No
     )
     assert found == [
         BuildStep(kind="phase", phase="staging"),
-        BuildStep(kind="package", package="pytorch", python="3.12", label="pytorch 1 py3.12"),
+        BuildStep(kind="package", package="pytorch", python="3.12"),
     ]
 
 

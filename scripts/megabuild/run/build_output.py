@@ -29,7 +29,6 @@ class BuildStep:
     kind: str  #: ``phase``, ``count`` (ninja's), ``package`` (its build script began) or ``test`` (its test began)
     package: str = ""  #: package being built; empty for staging
     python: str = ""
-    label: str = ""  #: package name and version
     phase: str = ""
     done: int = 0
     total: int = 0
@@ -57,7 +56,7 @@ class Parser:
             if line.kind == "test":
                 yield BuildStep(kind="test", package=package)
             elif package:
-                yield BuildStep(kind="package", package=package, python=python, label=line.package.label)
+                yield BuildStep(kind="package", package=package, python=python)
             else:
                 yield BuildStep(kind="phase", phase=STAGING)
         if step := self._phases.feed(line.text):

@@ -91,7 +91,7 @@ class PackageBuild:
             row.phase(label)
         elif step.kind == "package":
             output_folder.seal_stagings(self._out)  # before packages are made from a finished staging
-            row.phase(f"{step.label}: build script", level=logging.DEBUG)
+            row.phase(title(step.package, step.python, "build script"), level=logging.DEBUG)
         else:  # a test names its package without the build string
             row.phase(f"testing {attempt.name}")
             tested = [package.id.label for package in self.missing.values() if package.name == step.package]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import bz2
 import io
 import json
 import tarfile
@@ -32,31 +31,23 @@ def add(
         "timestamp": 1_780_000_000_000,
         **({"noarch": "generic"} if platform == "noarch" else {}),
     }
-    paths = {"paths": [], "paths_version": 1}
     content = {
         "info/index.json": json.dumps(entry),
         "info/about.json": json.dumps(about),
-        "info/paths.json": json.dumps(paths),
-        "info/files": "\n".join(files or {}),
+        "info/paths.json": '{"paths": [], "paths_version": 1}',
         **(files or {}),
     }
     path = channel / platform / f"{name}-{version}-h0_0.tar.bz2"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bz2.compress(_tar(content)))
-    return path
-
-
-def _tar(content: Mapping[str, str]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
+    with tarfile.open(path, "w:bz2") as archive:
         for member, text in content.items():
             info = tarfile.TarInfo(member)
             info.size = len(text.encode())
             archive.addfile(info, io.BytesIO(text.encode()))
-    return stream.getvalue()
+    return path
 
 
-def index(channel: Path, *, shards: bool = True) -> None:
+def index(channel: Path) -> None:
     """Write the channel's repodata."""
     (channel / "noarch").mkdir(parents=True, exist_ok=True)
-    asyncio.run(index_fs(channel, write_zst=True, write_shards=shards))
+    asyncio.run(index_fs(channel, write_zst=True, write_shards=True))

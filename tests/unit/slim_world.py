@@ -7,10 +7,11 @@ import csv
 import hashlib
 import os
 import stat
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from small_files import shared_library
 
 SITE = f"lib/python3.{sys.version_info.minor}/site-packages"
 #: Names that a RECORD and a manifest must stand: a line's end, a quote, and bytes that are no UTF-8.
@@ -56,17 +57,14 @@ def install(
 
 def library(path: Path, name: str, *, names: Iterable[str] = (), linked: Iterable[Path] = ()) -> Path:
     """Compile a library that has symbol tables and names others in its strings."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     functions = "".join(f"static int quiet_{name}_{n}(void) {{ return {n}; }}\n" for n in range(120))
     calls = " + ".join(f"(quiet_{name}_{n}() - {n})" for n in range(120))
     strings = "".join(f'"{one}\\0"' for one in names) or '""'
     opened = f"const char *volatile opened_{name} = {strings};\n"
     source = f"{functions}{opened}int {name}(void) {{ return 42 + {calls}; }}\n"
-    command = ["cc", "-g", "-O0", "-shared", "-fPIC", f"-Wl,-soname,{path.name}", "-Wl,--no-as-needed"]
-    command += ["-x", "c", "-", "-x", "none", *map(str, linked), "-o", str(path)]
-    command += ["-Wl,-rpath,$ORIGIN:$ORIGIN/../../nvidia/cu13/lib"]
-    subprocess.run(command, input=source, text=True, check=True)
-    return path
+    places = "-Wl,-rpath,$ORIGIN:$ORIGIN/../../nvidia/cu13/lib"
+    words = ["-g", "-O0", f"-Wl,-soname,{path.name}", "-Wl,--no-as-needed", *map(str, linked), places]
+    return shared_library(path, source, *words)
 
 
 def environment(root: Path) -> Path:

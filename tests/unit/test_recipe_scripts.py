@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_files import program, write
+from small_files import program, shared_library, write
 from wheel_files import make_wheel
 
 SIX = "third_party/NNPACK/cmake/DownloadSix.cmake"
@@ -120,10 +120,7 @@ def test_libtorch_that_names_a_folder_of_the_build_or_cannot_be_executed_is_refu
 def test_a_linalg_library_that_lacks_a_symbol_or_is_the_other_flavour_is_refused(
     repository: Path, tmp_path: Path, flavour: str, has_magma: bool, code: str, ends: int
 ) -> None:
-    library = tmp_path / "torch" / "lib" / "libtorch_cuda_linalg.so"
-    library.parent.mkdir(parents=True)
-    command = ["gcc", "-shared", "-fPIC", "-xc", "-", "-o", str(library)]
-    subprocess.run(command, input=code, text=True, check=True)
+    shared_library(tmp_path / "torch" / "lib" / "libtorch_cuda_linalg.so", code)
     (tmp_path / "torch" / "__init__.py").write_text(f"class cuda:\n    has_magma = {has_magma}\n")
     script = repository / "recipe" / "tests" / "linalg_flavour.py"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

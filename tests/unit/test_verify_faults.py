@@ -5,13 +5,13 @@ from __future__ import annotations
 import _ctypes
 import re
 import struct
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from calling import call
 from gpu_library import MACHINE_CODE, PTX, entry, fatbin
+from small_files import shared_library
 from tiny import make_package
 from wheel_files import make_wheel
 
@@ -52,24 +52,10 @@ def cpu(content: bytes = GOOD) -> dict[str, bytes]:
 def linked(folder: Path, *libraries: str, code: bytes = b"") -> bytes:
     """Link a library against others, of which there is nothing but the name."""
     for name in libraries:
-        subprocess.run(
-            ["cc", "-shared", "-x", "c", "/dev/null", f"-Wl,-soname,{name}", "-o", folder / name], check=True
-        )
-    source = (
-        f'__asm__(".section .nv_fatbin,\\"a\\"\\n.byte {",".join(map(str, code))}\\n.previous\\n");\n'
-        if code
-        else ""
-    )
-    words = ["cc", "-shared", "-fPIC", "-Wl,--no-as-needed", "-x", "c", "-", "-x", "none", f"-L{folder}"]
-    words += [f"-l:{name}" for name in libraries]
-    subprocess.run([*words, "-o", str(folder / "made.so")], input=source, text=True, check=True)
-    return (folder / "made.so").read_bytes()
-
-
-def compiled(path: Path, source: str) -> bytes:
-    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
-    subprocess.run(command, input=source, text=True, check=True)
-    return path.read_bytes()
+        shared_library(folder / name, "", f"-Wl,-soname,{name}")
+    section = f'.section .nv_fatbin,\\"a\\"\\n.byte {",".join(map(str, code))}\\n.previous\\n'
+    links = ["-Wl,--no-as-needed", f"-L{folder}", *(f"-l:{name}" for name in libraries)]
+    return shared_library(folder / "made.so", f'__asm__("{section}");\n' if code else "", *links).read_bytes()
 
 
 def environment(folder: Path) -> Path:
@@ -285,8 +271,7 @@ def test_only_a_library_of_the_stable_abi_goes_with_every_later_torch(
     stable: bool, verify: Verify, tmp_path: Path
 ) -> None:
     planted = "" if stable else CALL.format("_ZN3c106detail14torchCheckFailEPKcS2_jS2_")
-    (tmp_path / "pyg_lib").mkdir()
-    library = compiled(tmp_path / "pyg_lib/libpyg.so", STABLE + planted)
+    library = shared_library(tmp_path / "pyg_lib/libpyg.so", STABLE + planted).read_bytes()
     fault = "not for every later torch: needs c10::detail::torchCheckFail"
     files = {"lib/python3.12/site-packages/pyg_lib/libpyg.so": library}
     for number, (pin, ok) in enumerate((("", stable), (",<2.14.0a0", True))):
@@ -299,7 +284,7 @@ def test_only_a_library_of_the_stable_abi_goes_with_every_later_torch(
         assert [fault in line for line in faults] == ([] if ok else [True])
     torch = environment(tmp_path / "later") / "torch"
     (torch / "version.py").write_text(VERSION_FILE.replace("2.13.0", "2.14.1"))
-    compiled(torch / "lib/libtorch_cpu.so", "void aoti_torch_new_tensor_handle(void) {}")
+    shared_library(torch / "lib/libtorch_cpu.so", "void aoti_torch_new_tensor_handle(void) {}")
     own = make_wheel(tmp_path, "own_ops-1.0+pt213-cp310-abi3-linux_x86_64.whl", {"own_ops/ops.so": library})
     code, shown = verify(own, "--beside", tmp_path / "later")
     assert (code, "for torch 2.13" in shown) == ((0, False) if stable else (14, True)), shown
@@ -333,10 +318,10 @@ def test_of_two_torches_the_one_that_python_loads_counts(verify: Verify, tmp_pat
     site = environment(tmp_path)
     own, shared = site / "torch/lib/libtorch_cpu.so", tmp_path / "lib/libtorch_cpu.so"
     for path, function in ((own, "_ZN2at3newEv"), (shared, "_ZN2at3oldEv")):
-        compiled(path, f"void {function}(void) {{}}")
+        shared_library(path, f"void {function}(void) {{}}")
     for symbol, expected in (("new", 0), ("old", 14)):
         source = f"void _ZN2at3{symbol}Ev(void); void f(void) {{ _ZN2at3{symbol}Ev(); }}"
-        compiled(site / "torch_spline_conv/_basis_cpu.so", source)
+        shared_library(site / "torch_spline_conv/_basis_cpu.so", source)
         code, shown = verify(tmp_path)
         assert (code, "two PyTorches" in shown) == (expected, True), shown
     own.unlink()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_files import program
+from small_files import program, shared_library
 
 from gpu_tools.verify import gpu
 from groundwork.errors import UnknownError
@@ -18,8 +18,7 @@ from groundwork.errors import UnknownError
 def probed(folder: Path, code: str, *, libcuda: str = "", torch: str = "") -> str:
     """Run some code of the probe beside a libcuda.so.1 and a torch of one's own; return what it prints."""
     if libcuda:
-        words = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(folder / "libcuda.so.1")]
-        subprocess.run(words, input=libcuda, text=True, check=True)
+        shared_library(folder / "libcuda.so.1", libcuda)
     if torch:
         (folder / "torch.py").write_text(torch)
     path = os.pathsep.join([str(folder), *sys.path])

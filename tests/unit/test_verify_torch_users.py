@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from small_files import shared_library
 
 from gpu_tools.site_packages import find_import_folders
 from gpu_tools.verify.check import LibraryVerdict, verify
@@ -19,10 +19,8 @@ FINDER = "MAPPING: dict[str, str] = {'torch_scatter': '%s/torch_scatter', 'a.b':
 
 
 def library(path: Path, source: str, *needed: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    links = [word for file in needed for word in ("-L", str(file.parent), f"-l:{file.name}")]
-    command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", *links, "-o", str(path)]
-    subprocess.run(command, input=source, text=True, check=True)
+    links = [word for file in needed for word in (f"-L{file.parent}", f"-l:{file.name}")]
+    shared_library(path, source, *links, compiler="g++")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from groundwork import files
 SHARED = "cache"
 _FOLDER, _MARK = "in-use", ".megabuild"
 #: Entries that a folder may have before it is marked; `clean` never removes them.
-_HARMLESS = frozenset({_FOLDER, "audit", "install-pyg", "logs", "others", "tmp", "lock", "lock.pid"})
+_HARMLESS = frozenset({_FOLDER, "audit", "install-pyg", "logs", "others", "tmp", "lock"})
 
 
 @contextlib.contextmanager

@@ -85,7 +85,7 @@ def write_sums(output: Path) -> Path:
     lines = []
     for channel in sorted((output / "packages").glob("*")):
         for record in records(channel).values():
-            if is_whole(channel, record):
+            if is_published(channel, record, record.fingerprint):
                 lines.append(f"{record.sha256}  packages/{channel.name}/{record.path}\n")
     files.write(output / "SHA256SUMS", "".join(sorted(lines, key=lambda line: line[64:])), mode=0o644)
     return output / "SHA256SUMS"
@@ -93,11 +93,9 @@ def write_sums(output: Path) -> Path:
 
 def is_published(channel: Path, record: PublishedPackage | None, fingerprint: str) -> bool:
     """Return whether a package exists, unchanged since it was published, and was made from the same inputs."""
-    return record is not None and record.fingerprint == fingerprint and is_whole(channel, record)
-
-
-def is_whole(channel: Path, record: PublishedPackage) -> bool:
-    """Return whether a record's file exists and is unchanged; it is hashed only if its mtime has changed."""
+    if record is None or record.fingerprint != fingerprint:
+        return False
+    # hashed only if its mtime has changed
     return files.intact(channel / record.path, digest=record.sha256, size=record.size, when=record.modified)
 
 
@@ -110,11 +108,7 @@ def check(path: Path) -> None:
     """
     channel = path.absolute().parent.parent
     record = records(channel).get(path.name)
-    if (
-        record
-        and record.path == f"{path.absolute().parent.name}/{path.name}"
-        and not _is_sound(channel, record)
-    ):
+    if record and channel / record.path == path.absolute() and not _is_sound(channel, record):
         reason = "damaged since it was published" if path.exists() else "missing, although it was published"
         raise IntegrityError(f"{path}: {reason}", "run the build again to replace it")
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_files import program
 
 from groundwork.jobs import Budget
 from megabuild.run.launcher import COMPILER_LAUNCHER, HEAVY_GATE, write_launcher
@@ -33,12 +34,6 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CCACHE_MAXSIZE", "7G")
     return write(tmp_path)
-
-
-def program(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 def compiled(launcher: Path, *folders: Path) -> str:

@@ -63,15 +63,13 @@ def test_a_config_that_knows_nothing_of_pytorch_is_one_too(feedstock: Path) -> N
     ]
 
 
-def test_one_of_which_nobody_knows_the_platform_is_refused(feedstock: Path) -> None:
+def test_a_platform_is_needed_and_numbers_stay(feedstock: Path) -> None:
     with pytest.raises(ConfigError, match="platform") as caught:
         config(feedstock, "python_min:\n- '3.10'\n", "whatever")
     assert "conda-smithy" in caught.value.remedy
-
-
-def test_numbers_stay_as_they_are_written(feedstock: Path) -> None:
     made = config(feedstock, "c_stdlib_version:\n- 2.10\npython_min: [3.10]\ntarget_platform: [osx-64]\n")
-    assert (made.variant["c_stdlib_version"], made.variant["python_min"]) == (("2.10",), ("3.10",))
+    numbers = (made.variant["c_stdlib_version"], made.variant["python_min"])
+    assert numbers == (("2.10",), ("3.10",)), "as they are written"
 
 
 def test_true_is_no_text_to_the_engine(feedstock: Path) -> None:

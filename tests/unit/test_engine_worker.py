@@ -1,13 +1,15 @@
-"""What the worker does around the engine's calls."""
+"""What the worker does around the engine's calls, and how its end is read from a folder that builds write, too."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from groundwork.errors import IntegrityError
 from megabuild.engine import worker
 from megabuild.engine.job import Outcome
 
@@ -82,3 +84,19 @@ def test_packages_are_tested_after_a_build_and_a_broken_one_is_put_aside(
     assert (outcome.ok, outcome.kind, status) == (not kind, kind, int(bool(kind)))
     assert list(outcome.passed) == passed
     assert [path.name for path in tmp_path.glob("broken/*")] == planned[1:] * bool(tested)
+
+
+@pytest.mark.parametrize(
+    "kind", ["link", "pipe", "[]", "{}", "no JSON", '{"ok": 1, "kind": 1, "message": 1, "passed": 1}']
+)
+def test_what_no_worker_writes_is_not_believed(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "outcome.json"
+    assert Outcome.read(path, -9).kind == "killed", "without a file"
+    if kind == "link":
+        path.symlink_to(tmp_path / "private")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text(kind)
+    with pytest.raises(IntegrityError):
+        Outcome.read(path, 0)

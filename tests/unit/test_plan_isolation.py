@@ -10,7 +10,7 @@ import pytest
 from small_files import program
 from tiny import provider
 
-from groundwork.errors import IsolationError, ProviderError
+from groundwork.errors import IsolationError, PreflightError, ProviderError
 from megabuild.configs.config import Config, load
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
@@ -52,6 +52,15 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def options(repository: Path, tmp_path: Path) -> Options:
     return Options(config=config(), root=repository, output=tmp_path, cache=tmp_path / "cache", pyg="none")
+
+
+@pytest.mark.parametrize("name", ["my builds", "50%", "builds-für-mich", "x" * 160])
+def test_a_path_that_compilers_cannot_handle_is_refused_by_the_plan(
+    name: str, options: Options, tmp_path: Path
+) -> None:
+    with pytest.raises(PreflightError, match=f"{name}/"):
+        planning.make_plan(replace(options, output=tmp_path / name), print, only_plan=True)
+    assert not list(tmp_path.iterdir())
 
 
 def fake(folder: Path, name: str, answer: str, code: int = 0) -> None:

@@ -26,11 +26,7 @@ def test_configs_of_one_toolchain_are_neighbours_in_the_best_order(repository: P
     )
     chosen = sort_for_sharing(repository, available(repository))
     assert tuple(name for name in chosen if name in CONDA_FORGE) == CONDA_FORGE
-
-
-def test_a_config_that_cannot_be_read_comes_last(repository: Path, tmp_path: Path) -> None:
-    (tmp_path / ".ci_support").symlink_to(repository / ".ci_support")
-    assert sort_for_sharing(tmp_path, ["linux_64_nowhere", "linux_64_cpu"])[-1] == "linux_64_nowhere"
+    assert sort_for_sharing(repository, ["unreadable", "linux_64_cpu"]) == ("linux_64_cpu", "unreadable")
 
 
 @pytest.mark.parametrize(

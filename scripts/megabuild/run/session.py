@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 
 from filelock import Timeout
 
@@ -73,18 +72,15 @@ def execute(plan: Plan, status: Status) -> Summary:
     return summary
 
 
-@contextlib.contextmanager
-def locked(options: Options) -> Iterator[None]:
-    """Hold the config's lock; raise BusyError if another process has it."""
+def locked(options: Options) -> contextlib.AbstractContextManager[object]:
+    """Take the config's lock, which ends with a context; raise BusyError if another process has it."""
     try:
-        lock = FileLock(options.state / "lock", timeout=0).acquire()
+        return FileLock(options.state / "lock", timeout=0).acquire()
     except Timeout:
         raise BusyError(
             f"{options.run_name} is already being built in {options.state}",
             "wait for it (python3 scripts/megabuild status --follow), or pass another --output",
         ) from None
-    with lock:
-        yield
 
 
 def remove_trees(options: Options) -> int:

@@ -35,13 +35,6 @@ def kind_of(message: str) -> str:
     return next((kind for text, kind in _KINDS if text in message), "other")
 
 
-def write_outcome(path: Path, outcome: dict[str, Any]) -> None:
-    """Write the outcome file atomically."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(json.dumps(outcome, indent=1))
-    os.replace(temporary, path)
-
-
 def build(job: dict[str, Any]) -> None:
     """Build the recipe of a job, except packages that exist in the output folder."""
     from rattler_build.cli_api import build_recipes
@@ -151,7 +144,10 @@ def main(arguments: list[str]) -> int:
             passed, problem = test_all(packages(job), [output.as_uri(), *job["channels"]], output / "broken")
             message = message or problem
     kind = kind_of(message) if message else ""
-    write_outcome(Path(arguments[1]), {"ok": not message, "kind": kind, "message": message, "passed": passed})
+    outcome = {"ok": not message, "kind": kind, "message": message, "passed": passed}
+    temporary = Path(f"{arguments[1]}.new")
+    temporary.write_text(json.dumps(outcome, indent=1))
+    os.replace(temporary, arguments[1])  # atomically
     return 1 if message else 0
 
 

@@ -178,7 +178,9 @@ def test_the_network_is_nobody_s_mistake(tmp_path: Path, kind: str) -> None:
     assert not isinstance(explained(tmp_path, line, kind="build"), ProviderError), "a script's own download"
 
 
-def test_an_environment_that_was_solved_and_not_made_is_no_conflict(tmp_path: Path) -> None:
+def test_an_environment_that_was_solved_and_not_made_is_no_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = ("╭────────┬──────╮", "│ Package ┆ Version │", "│ ninja   ┆ 1.13.2  │", "╰────────┴──────╯", "")
     wrong = "PyRattlerBuildError: failed to setup test environment"
     made = explained(tmp_path, *table, wrong, kind="solve", message=wrong, short=False)
@@ -187,14 +189,8 @@ def test_an_environment_that_was_solved_and_not_made_is_no_conflict(tmp_path: Pa
         tmp_path, *table, *["another line"] * 9, wrong, kind="solve", message=wrong, short=False
     )
     assert (type(conflict), (conflict.failure or {})["kind"]) == (PreflightError, "solve")
-
-
-def test_an_environment_that_had_no_room_is_a_matter_of_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine says as much of it as of any other that it could not make."""
-    wrong = "PyRattlerBuildError: failed to setup test environment"
+    # without room, the engine says the same
     monkeypatch.setattr("megabuild.run.failure.disk_free", lambda folder: 120_000_000)
-    error = explained(tmp_path, "╰────────┴──────╯", "", wrong, kind="solve", message=wrong, short=False)
+    error = explained(tmp_path, *table, wrong, kind="solve", message=wrong, short=False)
     assert isinstance(error, OutOfSpaceError)
     assert not isinstance(explained(tmp_path, "x.cpp:1: error: no", short=False), OutOfSpaceError)

@@ -121,11 +121,15 @@ def test_zipped_keys_of_different_length_are_named(copy: Path, old: str, new: st
         matrix.generate(copy)
 
 
-def test_a_key_without_a_row_for_a_provider_is_named(copy: Path) -> None:
-    path = copy / matrix.MATRIX_FILE
-    path.write_text(re.sub(r"(?m)^  - 2\.6\.0 .*debian.*\n", "", path.read_text()))
-    with pytest.raises(ConfigError, match=r"torch_version .*debian"):
+@pytest.mark.parametrize(
+    ("lost", "says"), [(r"(?m)^  - 2\.6\.0 .*debian.*\n", r"torch_version .*debian"), (r"(?s).*", "no row")]
+)
+def test_a_matrix_without_a_row_is_named_and_deletes_no_config(copy: Path, lost: str, says: str) -> None:
+    before, path = available(copy), copy / matrix.MATRIX_FILE
+    path.write_text(re.sub(lost, "", path.read_text()))
+    with pytest.raises(ConfigError, match=says):
         matrix.write(copy)
+    assert available(copy) == before
     assert load(copy, "linux_64_cpu_debian").torch_version == "2.6.0"
 
 
@@ -140,17 +144,14 @@ def test_a_config_is_typed(repository: Path) -> None:
     assert load(repository, "linux_64_cpu_debian").pythons == ("3.10", "3.11", "3.12", "3.13")
 
 
-def test_broken_yaml_is_located(copy: Path) -> None:
-    path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
-    path.write_text("blas_impl:\n- mkl\n  c: [unclosed\n")  # as whoever made it left it
-    with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml: .*\b3:\d+"):
-        load(copy, "linux_64_cpu")
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("provider: [debian]\n", "'target_platform' has no value"),
+        (
+            "blas_impl:\n- mkl\n  c: [unclosed\n",
+            r"linux_64_cpu\.yaml: .*\b5:\d+",
+        ),  # below the two lines of the header
         (f"a: ['{'x' * 10_000_001}']\n", "not a file of at most"),
         *(
             (text, "cannot be read for linux-64")
@@ -173,11 +174,3 @@ def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: s
     (copy / CONFIG_FOLDER / "linux_64_cpu.yaml").write_text(stamped(text))
     with pytest.raises(ConfigError, match=complaint):
         load(copy, "linux_64_cpu")
-
-
-def test_an_empty_matrix_deletes_no_config(copy: Path) -> None:
-    before = available(copy)
-    (copy / matrix.MATRIX_FILE).write_text("")
-    with pytest.raises(ConfigError, match="no row"):
-        matrix.write(copy)
-    assert available(copy) == before

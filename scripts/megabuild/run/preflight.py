@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from groundwork.errors import OutOfMemoryError, OutOfSpaceError, PreflightError
+import re
+
+from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
 from groundwork.machine import disk_free, disk_of, forbids_programs, measure
 from groundwork.text import counted
 from megabuild.cleaning import size_of
@@ -26,6 +28,15 @@ def check(plan: Plan, isolation: Isolation) -> None:
         )
     jobs = f"{counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"
     logger.info("checked memory: %.1f GB free, %s", machine.memory_free / GB, jobs)
+    config, kind = plan.config, plan.config.variant.get("torch_source", ("",))[0]
+    if kind == "official" and plan.options.torch_source is None:
+        digest = config.variant.get("torch_sha256", ("",))[0]
+        # rattler-build takes a source with an empty sha256 unverified
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise IntegrityError(
+                f"{config.name}: no torch_sha256 for the source of PyTorch {config.torch_version}",
+                "add torch_sha256 to conda_build_config.yaml",
+            )
     isolation.check()
     # without packages that the run itself makes
     packages = [item.package for item in plan.items]

@@ -21,7 +21,7 @@ from command_line.run_command import Invocation
 from gpu_tools.sizes.measure import measure
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import sha256
-from groundwork.network.index import parsed
+from groundwork.network.index import linked
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 
@@ -41,9 +41,9 @@ def test_a_wheel_gets_a_build_tag(made_wheel: Path, tmp_path: Path, invocation: 
     (file,) = out.glob("*")
     assert file.name == "torch_mine-1.0-1slim-cp312-cp312-linux_x86_64.whl"
     assert str(file) == document["output"]
-    found = parsed(file.name)
+    found = linked(file.as_uri(), {})
     assert found is not None
-    assert str(found[1]) == "1.0"
+    assert str(found.version) == "1.0"
     assert measure(file).installed < measure(made_wheel).installed - 4096
     with zipfile.ZipFile(file) as archive:
         assert "Build: 1slim" in archive.read("torch_mine-1.0.dist-info/WHEEL").decode()

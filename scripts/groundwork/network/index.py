@@ -216,8 +216,12 @@ def linked(link: str, attributes: Mapping[str, str | None]) -> File | None:
     """Return the wheel or source archive of a link with these attributes, or None."""
     url, fragment = urldefrag(link)
     name = unquote(urlsplit(url).path).rpartition("/")[2]
-    parts = parsed(name)
-    if parts is None:
+    try:
+        if name.endswith(".whl"):
+            project, version, _, tags = parse_wheel_filename(name)
+        else:
+            (project, version), tags = parse_sdist_filename(name), frozenset()
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
         return None
     # PEP 714's name, then PEP 658's, which some indexes still use
     keys = (key for key in ("data-core-metadata", "data-dist-info-metadata") if key in attributes)
@@ -225,26 +229,15 @@ def linked(link: str, attributes: Mapping[str, str | None]) -> File | None:
     own, of_metadata = _HASH.search(fragment), _HASH.search(metadata)
     return File(
         name=name,
-        project=parts[0],
-        version=parts[1],
-        tags=parts[2],
+        project=project,
+        version=version,
+        tags=tags,
         url=url,
         sha256=own[1].lower() if own else "",
         metadata=metadata != "false",
         metadata_sha256=of_metadata[1].lower() if of_metadata else "",
         yanked="data-yanked" in attributes,
     )
-
-
-def parsed(name: str) -> tuple[str, Version, frozenset[Tag]] | None:
-    """Return project, version and tags of a file name; no tags for a source archive, None for any other file."""
-    try:
-        if name.endswith(".whl"):
-            project, version, _, tags = parse_wheel_filename(name)
-            return project, version, tags
-        return *parse_sdist_filename(name), frozenset()
-    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
-        return None
 
 
 def best_first(files: Iterable[File], python: str) -> list[File]:

@@ -38,7 +38,7 @@ def problem(call: Any) -> MegabuildError:
 # ---- compilers -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
-    [("CXX", "g++ -include /nowhere.h", "fatal error: /nowhere.h"), ("CC", "gcc-99 -pipe", "not found")],
+    [("CXX", "g++ -include /nowhere.h", "fatal error: /nowhere.h"), ("CC", "gcc-99 -pipe", "No such file")],
 )
 def test_a_compiler_that_does_not_run_is_named(variable: str, value: str, said: str, tmp_path: Path) -> None:
     check_cpp(os.environ, tmp_path)

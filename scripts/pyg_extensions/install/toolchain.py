@@ -48,9 +48,6 @@ def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
         install = "install a C++ compiler (Debian: apt-get install g++), or set CXX"
         remedy = f"correct or unset {variable}" if value else install
         words = shlex.split(value or default)
-        if shutil.which(words[0], path=environ.get("PATH")) is None:
-            named = f"{variable}={value}: program not found"
-            raise PreflightError(named if value else "c++ (the C++ compiler) is not installed", remedy)
         flags = ["-shared", "-fPIC", "-x", "c++", str(source), *more, "-o", str(folder / "trial.so")]
         if problem := _problem([*words, *flags], environ, folder):
             raise PreflightError(f"{value or default} does not compile two lines of C++: {problem}", remedy)

@@ -86,16 +86,8 @@ def resolve(
 
     Raises ProviderError: No network, no such version, or a requirement without a wheel.
     """
-    question = [
-        _FORMAT,
-        sorted(requirements),
-        interpreter.version,
-        interpreter.soabi,
-        interpreter.free_threaded,
-        dependencies,
-        more,
-        index,
-    ]
+    python = f"{interpreter.version} {interpreter.soabi}"
+    question = [_FORMAT, sorted(requirements), python, dependencies, more, index]
     path = folder / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
     if known := files.read_record(path, _LOCKS):
         return known

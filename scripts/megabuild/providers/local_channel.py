@@ -79,13 +79,8 @@ def make(
     for name in sorted(catalogue.programs.intersection(asked)):
         if program := shutil.which(name, path=_PATH):
             own.append(_launcher_package(name, program, platform))
-    provided = {
-        *catalogue.wheels,
-        *catalogue.tools,
-        *catalogue.companions,
-        *(package.name for package in own),
-    }
-    missing = asked.keys() - provided
+    missing = asked.keys() - {package.name for package in own}
+    missing -= {*catalogue.wheels, *catalogue.tools, *catalogue.companions}
     by_name = lock.with_wheels(missing, catalogue, interpreters.values(), more) if any_wheel else ()
     catalogue = catalogue.with_wheels(by_name)
     missing -= {*by_name}

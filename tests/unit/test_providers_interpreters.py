@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from small_files import program, write
 
-from groundwork.errors import ProviderError
 from megabuild.providers.local import interpreters
 from megabuild.providers.local import python as python_package
 from megabuild.providers.local.interpreters import Interpreter
@@ -63,18 +62,6 @@ def test_prereleases_old_pythons_broken_programs_and_those_without_headers_are_l
     broken = program(tmp_path / "broken" / "bin" / "python3.12", "exit 1")
     paths = [_fake(tmp_path / "rc", "3.14.0", level="candidate"), _fake(tmp_path / "old", "3.9.1"), broken]
     assert interpreters.find(lambda _: None, paths) == {}
-
-
-def test_the_hint_names_the_newest_python_that_debian_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(interpreters, "candidates", lambda *_: [_fake(tmp_path, "3.13.2", headers=False)])
-    program(tmp_path / "apt-cache", '[ "$*" = "show python3.11-dev" ] || [ "$*" = "show python3.13-dev" ]')
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(ProviderError) as caught:
-        interpreters.some_of(["3.11", "3.13", "3.14"], lambda _: None)
-    assert "python3.13-dev" in caught.value.remedy
-    assert "uv python install 3.14" in caught.value.remedy
 
 
 def test_pyenv_and_uv_folders_are_searched_and_closed_ones_passed_over(tmp_path: Path) -> None:

@@ -108,7 +108,6 @@ def test_without_any_python_it_says_what_to_install(
     repository: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interpreters, "candidates", lambda environ, home: ())
-    monkeypatch.setattr(interpreters, "_has_apt", lambda python: False)
     with pytest.raises(ProviderError, match=r"Python 3\..*: ") as caught:
         _ask(load(repository, name), tmp_path, rehearsal=name == "linux_64_cpu")
     assert "uv python install 3." in str(caught.value.remedy)

@@ -115,19 +115,12 @@ def some_of(pythons: Sequence[str], report: Notes) -> dict[str, Interpreter]:
     installed = find(report)
     chosen = {python: installed[python] for python in pythons if python in installed}
     if not chosen:
-        newest = next(filter(_has_apt, reversed(pythons)), "")
-        another = f"uv python install {pythons[-1]}"
         raise ProviderError(
             f"Python {', '.join(pythons)}: not found with headers on this machine "
             f"(found: {', '.join(installed) or 'none'})",
-            f"run: {install_command(f'python{newest}-dev')}; or: {another}" if newest else f"run: {another}",
+            f"run: uv python install {pythons[-1]}; or, for Debian's own Python: {install_command('python3-dev')}",
         )
     return chosen
-
-
-def _has_apt(python: str) -> bool:
-    """Return whether this machine's apt has a Python X.Y with headers; False without apt or its lists."""
-    return run(["apt-cache", "show", f"python{python}-dev"], timeout=20).returncode == 0
 
 
 def ask(executable: Path) -> Interpreter | None:

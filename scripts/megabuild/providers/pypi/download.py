@@ -50,15 +50,14 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
     client = where.client(_HOURS)
     listed, troubles = offered(wheel.name, where, client.page)
     # other builds can have the same file name, for example in a folder of locally built wheels
-    named = [file for file in listed if file.name == wheel.file_name]
-    same = [file for file in named if file.sha256 in ("", wheel.sha256)]
-    resolve_again = f"run: rm -r {final.parents[1] / 'locks'}, then run again"
+    hashes = ("", wheel.sha256)
+    same = [file for file in listed if file.name == wheel.file_name and file.sha256 in hashes]
+    resolve_again = (
+        f"check pip's indexes (pip config list); or run: rm -r {final.parents[1] / 'locks'}, then run again"
+    )
     if not same:
-        problem = "its hash in the index is not the lock's" if named else "not in any index"
-        raise ProviderError(
-            "; ".join([f"{wheel.file_name}: {problem}", *troubles]),
-            resolve_again if named else "check the network and pip's configuration (pip config list)",
-        )
+        problem = f"{wheel.file_name}: no index has it with the hash of its lock"
+        raise ProviderError("; ".join([problem, *troubles]), resolve_again)
     partial = temporary / wheel.sha256
     if same[0].url.startswith("file:"):
         shutil.copyfile(local_path(same[0].url), partial)

@@ -58,12 +58,6 @@ class WheelTarget:
         return tuple(cpython_tags(version, abis=[abi], platforms=list(_platforms(self.platform, self.glibc))))
 
 
-def parse_local_version(wheel: File) -> tuple[str, str] | None:
-    """Return the PyTorch and the accelerator that a wheel's version names, ``("2.13", "cu130")``, if it names any."""
-    match = _BUILT_FOR.fullmatch(wheel.version.local or "")
-    return (f"{match['major']}.{match['minor']}", match["tag"]) if match else None
-
-
 class PygIndex:
     """An index at a URL, or a local folder with the same content; each page is read once.
 
@@ -140,9 +134,10 @@ def _misfit(
     """Return why a wheel does not fit, after a number that is lower the closer it is; None if it fits."""
     if name in KERNELS and all(tag.platform == "any" for tag in wheel.tags):
         return 0, f"({wheel.version}) has {empty(name).reason}"
-    its = parse_local_version(wheel)
-    if its is not None and its != (target.torch_minor, target.tag):
-        return 3, f"is for torch {its[0]} {its[1]}"
+    match = _BUILT_FOR.fullmatch(wheel.version.local or "")
+    its = match and f"{match['major']}.{match['minor']} {match['tag']}"
+    if its and its != f"{target.torch_minor} {target.tag}":
+        return 3, f"is for torch {its}"
     if version is not None and wheel.version.public != Version(version).public:
         return 2, f"is version {wheel.version.public}, not {version}"
     if not tagged:

@@ -57,22 +57,14 @@ def of_vendored(tree: Path, records: Mapping[str, CondaRecord], root: Path | Non
         for name, record in records.items()
     }
     texts = of_records(records, (name for name, libraries in owned.items() if libraries))
+    missing = names.difference(*owned.values())
     if root:
-        texts |= _of_debian(root, names.difference(*owned.values()))
+        for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
+            package = listing.name.removesuffix(".list").partition(":")[0]
+            if not missing.isdisjoint(path.rpartition("/")[2] for path in listing.read_text().splitlines()):
+                texts[f"system/{package}/copyright"] = root / "usr/share/doc" / package / "copyright"
     for listing in tree.glob("*.dist-info/sboms/*.json"):
         for component in json.loads(listing.read_text())["components"]:
             notice = _SYSTEMS / component["name"] / "copyright"
-            if notice.is_file():
-                texts[f"system/{component['name']}/copyright"] = notice
-    return texts
-
-
-def _of_debian(root: Path, names: set[str]) -> dict[str, Path]:
-    """Return the licence texts of those Debian packages in a root that contain libraries with these names."""
-    texts = {}
-    for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
-        package = listing.name.removesuffix(".list").partition(":")[0]
-        notice = root / "usr/share/doc" / package / "copyright"
-        if not names.isdisjoint(path.rpartition("/")[2] for path in listing.read_text().splitlines()):
-            texts[f"system/{package}/copyright"] = notice
+            texts.setdefault(f"system/{component['name']}/copyright", notice)
     return {name: notice for name, notice in texts.items() if notice.is_file()}

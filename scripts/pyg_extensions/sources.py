@@ -87,15 +87,13 @@ class _Search:
         if reason and not self._url:
             try:
                 found.overrides[BASE] = (download(list(wanted.values()), cache).as_uri(),)
+                found.notes.update(dict.fromkeys(wanted, "source archives come from pip's index"))
+                return
             except (ProviderError, IntegrityError) as error:
                 reason = f"{reason}; {error.message}"
-            else:
-                note = "source archives come from pip's configured index"
-                found.notes.update(dict.fromkeys(wanted, note))
-                return
         if reason:
-            for name in wanted:
-                found.left_out[name] = f"its source archive cannot be reached ({reason}): {_REMEDY}"
+            reason = f"its source archive cannot be reached ({reason}): {_REMEDY}"
+            found.left_out.update(dict.fromkeys(wanted, reason))
 
     def commit(self, extension: Extension) -> None:
         """Use the commit that an archive was made from if the archive cannot be reached."""

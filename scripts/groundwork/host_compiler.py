@@ -13,6 +13,8 @@ from groundwork.process import run
 _OLDEST, _SECONDS = 9, 30.0
 #: In ``crt/host_config.h`` of a toolkit: ``#if __GNUC__ > 15``.
 _LIMIT = re.compile(r"^\s*#\s*if\s+__GNUC__\s*>\s*(\d+)", re.MULTILINE)
+#: In the output of ``g++ --version``: ``g++ (Debian 14.2.0-19) 14.2.0``, then the owner of the copyright.
+_GCC = re.compile(r"\) (\d+)\.\d.*\n.*Free Software Foundation")
 
 
 def read_newest_gcc(include: Path) -> int | None:
@@ -47,7 +49,5 @@ def find_gcc_suffix(newest: int, path: str, *, compiler: str = "g++") -> str:
 def _gcc_version(compiler: str, path: str) -> int | None:
     program = shutil.which(compiler, path=path)
     shown = run([program, "--version"], timeout=_SECONDS).stdout if program else ""
-    if program is None or "Free Software Foundation" not in shown:
-        return None
-    major = run([program, "-dumpversion"], timeout=_SECONDS).stdout.partition(".")[0].strip()
-    return int(major) if major.isdecimal() else None
+    match = _GCC.search(shown)
+    return int(match[1]) if match else None

@@ -12,7 +12,7 @@ from groundwork.errors import PreflightError
 from groundwork.host_compiler import find_gcc_suffix, read_newest_gcc
 from megabuild.providers.local.compilers import probe
 
-GCC = "case $1 in --version) echo 'g++ {0} Free Software Foundation';; *) echo {0};; esac"
+GCC = "echo 'g++ (Debian 9.3-1) {0}\nCopyright (C) 2026 Free Software Foundation, Inc.'"
 
 
 @pytest.fixture

@@ -84,20 +84,14 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
             "the conda packages: python3 scripts/megabuild env create",
         )
     fitting = [package for package in candidates if package.python in (None, *pythons) or not pythons]
-    if not fitting:
-        built = sorted({package.python for package in candidates if package.python}, key=_number)
-        raise UsageError(
-            f"{channel.name} has nothing for Python {', '.join(pythons)}",
-            f"choose from its Pythons: {', '.join(built)}",
-        )
-    requested = {canonicalize_name(_PROJECTS.get(name, name)) for name in names}
-    projects = {canonicalize_name(package.project) for package in candidates}
-    if unknown := requested - projects:
-        reason = f"{channel.name} has no {', '.join(sorted(unknown))}"
-        raise UsageError(reason, f"choose from its packages: {', '.join(sorted(projects))}")
-    return tuple(
-        package for package in fitting if canonicalize_name(package.project) in requested or not names
-    )
+    projects = {canonicalize_name(package.project) for package in fitting}
+    requested = {canonicalize_name(_PROJECTS.get(name, name)) for name in names} or projects
+    if not projects or requested - projects:
+        lacking = ", ".join(sorted(requested - projects)) or "package"
+        wanted = f" for Python {', '.join(pythons)}" if pythons else ""
+        there = sorted(projects) or dict.fromkeys(package.python for package in candidates if package.python)
+        raise UsageError(f"{channel.name} has no {lacking}{wanted}", f"choose from {', '.join(there)}")
+    return tuple(package for package in fitting if canonicalize_name(package.project) in requested)
 
 
 def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,9 @@ from megabuild.providers.pypi import unpack
 from megabuild.providers.pypi.lock import Lock, Wheel, wheels_of
 from megabuild.providers.specs import conda_version
 
+#: Describes a package made from a wheel; takes the fields that differ between the packages of one wheel.
+_Described = Callable[..., LocalPackage]
+
 
 def packages(locks: Sequence[Lock], folder: Path, catalogue: Catalogue, platform: str) -> list[LocalPackage]:
     """Describe one package for each wheel, or one for each Python if the packages would differ.
@@ -29,25 +32,23 @@ def packages(locks: Sequence[Lock], folder: Path, catalogue: Catalogue, platform
         path, users = wheel.path(folder), [lock for lock in locks if wheel in lock.wheels]
         needs = {lock.python: _depends(wheel, lock, catalogue) for lock in users}
         tags = parse_wheel_filename(wheel.file_name)[3]
+        made = partial(
+            LocalPackage,
+            version=wheel.version,
+            platform=platform,
+            inputs={"wheel": wheel.sha256},
+            size=wheel.size,
+        )
         if catalogue.conda_name(wheel.name) in catalogue.tools:
-            described.append(
-                LocalPackage(
-                    name=wheel.name.lower(),
-                    version=wheel.version,
-                    platform=platform,
-                    inputs={"wheel": wheel.sha256},
-                    size=wheel.size,
-                    fill=partial(unpack.tool, path),
-                    summary=f"The program from PyPI's {wheel.file_name}",
-                )
-            )
+            summary = f"The program from PyPI's {wheel.file_name}"
+            described.append(made(name=wheel.name.lower(), fill=partial(unpack.tool, path), summary=summary))
         elif len(set(needs.values())) == 1 and all(
             (tag.abi, tag.platform) == ("none", "any") for tag in tags
         ):
-            described += _library(wheel, "", next(iter(needs.values())), path, catalogue, platform)
+            described += _library(made, wheel, "", next(iter(needs.values())), path, catalogue)
         else:
             for python, depends in needs.items():
-                described += _library(wheel, python, depends, path, catalogue, platform)
+                described += _library(made, wheel, python, depends, path, catalogue)
     return described
 
 
@@ -72,11 +73,11 @@ def _depends(wheel: Wheel, lock: Lock, catalogue: Catalogue) -> tuple[str, ...]:
 
 
 def _library(
-    wheel: Wheel, python: str, needs: Sequence[str], path: Path, catalogue: Catalogue, platform: str
+    made: _Described, wheel: Wheel, python: str, needs: Sequence[str], path: Path, catalogue: Catalogue
 ) -> list[LocalPackage]:
     """Describe a wheel's packages for one Python, or for all if ``python`` is empty."""
     name = catalogue.conda_name(wheel.name)
-    companions = _pybind11_companions(wheel, path, platform) if name == "pybind11" else []
+    companions = _pybind11_companions(made, path) if name == "pybind11" else []
     depends = [*needs, *(f"{companion.name} =={companion.version}" for companion in companions)]
     exports = catalogue.wheels[name].run_exports if name in catalogue.wheels else ""
     if python:
@@ -86,16 +87,12 @@ def _library(
     else:
         build, site_packages = "pyh{hash}_0", "site-packages"
         depends.append(f"python {conda_version(SpecifierSet(wheel.requires_python))}".strip())
-    package = LocalPackage(
+    package = made(
         name=name,
-        version=wheel.version,
         build=build,
-        platform=platform,
         noarch=None if python else "python",
         depends=tuple(sorted(depends)),
         run_exports={"weak": (exports,)} if exports else {},
-        inputs={"wheel": wheel.sha256},
-        size=wheel.size,
         fill=partial(unpack.library, path, site_packages=site_packages),
         summary=f"Python package from PyPI's {wheel.file_name}",
         python=python,
@@ -103,7 +100,7 @@ def _library(
     return [package, *companions]
 
 
-def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[LocalPackage]:
+def _pybind11_companions(made: _Described, path: Path) -> list[LocalPackage]:
     """Describe conda-forge's pybind11-global (headers and CMake files in the prefix) and pybind11-abi."""
     with zipfile.ZipFile(path) as archive:
         headers = [name for name in archive.namelist() if re.search(r"detail/(internals|common)\.h$", name)]
@@ -111,20 +108,15 @@ def _pybind11_companions(wheel: Wheel, path: Path, platform: str) -> list[LocalP
     # the values differ by compiler and Python; conda-forge's version is the lowest
     abi = min(map(int, re.findall(r"define\s+PYBIND11_INTERNALS_VERSION\s+(\d+)", text)))
     return [
-        LocalPackage(
+        made(
             name="pybind11-global",
-            version=wheel.version,
-            platform=platform,
             noarch="generic",
-            inputs={"wheel": wheel.sha256},
-            size=wheel.size,
             fill=partial(_fill_pybind11_global, path),
             summary="pybind11's headers and CMake files, for use without Python",
         ),
-        LocalPackage(
+        made(
             name="pybind11-abi",
             version=str(abi),
-            platform=platform,
             noarch="generic",
             summary="Version of pybind11's internals",
         ),

@@ -148,18 +148,6 @@ def test_a_failure_is_reported_and_does_not_stop_the_others(
     assert (tmp_path / "out" / "SHA256SUMS").is_file()
 
 
-def test_what_cannot_be_built_is_a_row_and_an_entry(runs: Runs, invocation: Invocation) -> None:
-    runs.plans["linux_64_cuda130"] = fail(ProviderError("no mirror", "add one"))
-    runs.plans["linux_64_cuda129"] = fail(ZeroDivisionError("by zero"))
-    result = build(invocation, *NAMES, "linux_64_cpu_wheel", "--torch-source", "pytorch", "--json")
-    assert runs.names() == ["linux_64_cpu"]
-    _, second, third, wheel = json.loads(result.stdout)["configs"]
-    assert (second["exit_code"], second["log"]) == (5, None)
-    assert second["result"]["error"]["message"] == "no mirror"
-    assert (third["exit_code"], third["result"]["error"]["kind"]) == (70, "ZeroDivisionError")
-    assert (wheel["exit_code"], wheel["result"]["error"]["remedy"]) == (2, "omit --torch-source")
-
-
 def test_the_overview_has_a_row_per_config_their_sum_and_each_reason(tiny: Tiny) -> None:
     plan = tiny.plan()
     gigabyte = Estimate(disk=10**9, hours=1.5)
@@ -188,14 +176,19 @@ def test_a_signal_stops_the_run_and_the_table_is_printed(runs: Runs, invocation:
 def test_with_json_there_is_one_document_for_all(runs: Runs, invocation: Invocation) -> None:
     acts = iter((lambda: None, fail(BuildError("no such header"))))  # the second plan fails
     runs.plans["linux_64_cuda130"] = lambda: next(acts)()
-    result = build(invocation, *NAMES, "--json")
+    runs.plans["linux_64_cuda129"] = fail(ZeroDivisionError("by zero"))
+    result = build(invocation, *NAMES, "linux_64_cpu_wheel", "--torch-source", "pytorch", "--json")
     document = json.loads(result.stdout)
-    first, second, third = document["configs"]
+    first, second, third, wheel = document["configs"]
     assert (document["format"], document["exit_code"]) == ("megabuild/run", 8)
     assert (first["config"], first["exit_code"], first["log"]) == (NAMES[0], 0, "/state/linux_64_cpu/run.log")
-    assert third["result"]["packages"][0]["status"] == "built"
-    assert (second["result"]["error"]["kind"], second["log"]) == ("BuildError", None)
-    assert "plan of" in result.stderr, "progress for people"
+    assert first["result"]["packages"][0]["status"] == "built"
+    error = second["result"]["error"]
+    assert (second["exit_code"], second["log"], error["kind"]) == (8, None, "BuildError")
+    assert error["message"] == "no such header"
+    assert (third["exit_code"], third["result"]["error"]["kind"]) == (70, "ZeroDivisionError")
+    assert (wheel["exit_code"], wheel["result"]["error"]["remedy"]) == (2, "omit --torch-source")
+    assert (runs.names(), "plan of" in result.stderr) == ([NAMES[0]], True), "progress for people"
 
 
 def test_only_trees_of_complete_configs_are_removed(

@@ -71,13 +71,8 @@ def test_metadata_beside_the_wheel_is_read(
     first = outcome.facts[0]
     assert isinstance(first, Requirement)
     assert first.where.file == f"{LINUX}/thing-1.2.dist-info/METADATA"
-    # where pip looks is not told
-    assert (first.where.url, first.where.index, first.where.package, first.where.version) == (
-        "",
-        "pip's",
-        "thing",
-        "1.2",
-    )
+    where = first.where  # the address that pip's configuration names is not in it
+    assert (where.url, where.index, where.package, where.version) == ("", "pip's", "thing", "1.2")
 
 
 @pytest.mark.parametrize("entries", [3, 3000], ids=["short directory", "directory longer than one read"])
@@ -88,6 +83,8 @@ def test_without_separate_metadata_the_end_of_the_wheel_is_read(
     with index(pip, page(LINUX, attributes=""), **{LINUX: content}) as site:
         assert values(read(request(services(tmp_path)))) == EXPECTED
         assert all(asked for path, asked in site.asked if path.endswith(".whl")), "read without Range"
+        site.ranges = False
+        assert "range requests" in read(request(services(tmp_path / "other"))).trouble
 
 
 def test_the_wheel_for_linux_64_is_read(pip: SimpleNamespace, tmp_path: Path) -> None:
@@ -148,10 +145,7 @@ def test_what_is_not_the_metadata_is_neither_believed_nor_kept(
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (
-            b"<html><body>Welcome to this hotel. <a href='/login'>Log in</a></body></html>",
-            "not a page of a package index",
-        ),
+        (b"<html><body>Welcome to this hotel. <a href='/login'>Log in</a></body></html>", "not a page"),
         (b"\x00\xff\xfe" * 1000, "not a page of a package index"),
         (b"", "not a page of a package index"),
         (b'{"meta": {"api-version": "1.1"}, "files": []}', "not a page of a package index"),
@@ -164,11 +158,9 @@ def test_what_is_not_the_metadata_is_neither_believed_nor_kept(
 def test_an_index_that_answers_nonsense_is_told_in_bounded_time(
     pip: SimpleNamespace, tmp_path: Path, answer: bytes | Answer, told: str
 ) -> None:
-    start = time.monotonic()
+    start, timeouts = time.monotonic(), IMPATIENT if answer in (hang, endless) else PATIENT
     with index(pip, answer):
-        outcome = read(
-            request(services(tmp_path, timeouts=IMPATIENT if answer in (hang, endless) else PATIENT))
-        )
+        outcome = read(request(services(tmp_path, timeouts=timeouts)))
     assert not outcome.facts
     assert re.search(told, outcome.trouble)
     assert time.monotonic() - start < 10.0
@@ -249,18 +241,8 @@ def test_a_folder_of_wheels_and_an_index_of_files_serve(pip: SimpleNamespace, tm
     assert values(read(request(services(tmp_path / "cache", offline=True)))) == EXPECTED
 
 
-def test_a_server_that_ignores_ranges_is_told_and_not_downloaded_from(
-    pip: SimpleNamespace, tmp_path: Path
-) -> None:
-    with index(pip, page(LINUX, attributes=""), **{LINUX: wheel(metadata(*REQUIRES))}) as site:
-        site.ranges = False
-        assert "range requests" in read(request(services(tmp_path))).trouble
-
-
 def test_metadata_with_a_wrong_hash_is_not_papered_over(pip: SimpleNamespace, tmp_path: Path) -> None:
     wrong = page(LINUX, attributes=f'data-core-metadata="sha256={"0" * 64}"')
     with index(pip, wrong, **{f"{LINUX}.metadata": metadata(*REQUIRES)}):
         outcome = read(request(services(tmp_path)))
-    assert not outcome.facts
-    assert "sha256" in outcome.trouble
-    assert "000000000000" in outcome.trouble
+    assert (outcome.facts, "sha256" in outcome.trouble, "0" * 12 in outcome.trouble) == ((), True, True)

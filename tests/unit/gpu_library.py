@@ -79,22 +79,11 @@ def build(
     (folder / "resources.bin").write_bytes(resources)
     for number, content in enumerate(own):
         (folder / f"{number}.bin").write_bytes(content)
-    (folder / "code.s").write_text(
-        _ASSEMBLER
-        % {
-            "own": "\n".join(
-                f'.globl fat{n}\n.hidden fat{n}\nfat{n}: .incbin "{n}.bin"' for n in range(len(own))
-            )
-        }
-    )
-    (folder / "code.c").write_text(
-        _SOURCE
-        % {
-            "declared": "\n".join(f"WRAPPED({number})" for number in numbers),
-            "wrappers": ", ".join(f"{{0x466243b1, 1, fat{number}, 0}}" for number in numbers),
-            "more": more,
-        }
-    )
+    symbols = (f'.globl fat{n}\n.hidden fat{n}\nfat{n}: .incbin "{n}.bin"' for n in range(len(own)))
+    (folder / "code.s").write_text(_ASSEMBLER % {"own": "\n".join(symbols)})
+    declared = "\n".join(f"WRAPPED({number})" for number in numbers)
+    wrappers = ", ".join(f"{{0x466243b1, 1, fat{number}, 0}}" for number in numbers)
+    (folder / "code.c").write_text(_SOURCE % {"declared": declared, "wrappers": wrappers, "more": more})
     command = ["gcc", "-shared", "-fPIC", "-g", "-o", "library.so", "code.c", "code.s", *flags]
     subprocess.run(command, cwd=folder, check=True)
     return folder / "library.so"

@@ -21,12 +21,8 @@ from groundwork.errors import UsageError
 
 def truth(folder: Path) -> int:
     """Return what find says that regular files take, hard links once."""
-    listed = subprocess.run(
-        ["find", str(folder), "-type", "f", "-printf", "%D:%i %s\n"],
-        capture_output=True,
-        check=True,
-        text=True,
-    ).stdout
+    command = ["find", str(folder), "-type", "f", "-printf", "%D:%i %s\n"]
+    listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     return sum(int(line.split()[1]) for line in set(listed.splitlines()))
 
 
@@ -38,23 +34,15 @@ def named(sizes: Sizes, name: str) -> Package:
 def venv(tmp_path: Path) -> Path:
     prefix = tmp_path / "venv"
     write(prefix / "pyvenv.cfg", b"home = /usr/bin\n")
-    install(
-        prefix,
-        "torch",
-        {
-            "torch/__init__.py": b"import this\n",
-            "torch/lib/libtorch_cuda.so": elf([(".text", b"t" * 5000), (".nv_fatbin", GPU_CODE)]),
-            "../../../bin/torchrun": b"#!/bin/sh\n",
-        },
-        requires=(
-            f"Some.Kernels[cuda]==1.0; python_version == '3.{sys.version_info.minor}'",
-            "absent",
-            "numpy; python_version < '3'",
-        ),
-    )
-    install(
-        prefix, "some_kernels", {"kernels.py": b"k" * 90}, requires=("blas; extra == 'cuda'", "not !! one")
-    )
+    torch = {
+        "torch/__init__.py": b"import this\n",
+        "torch/lib/libtorch_cuda.so": elf([(".text", b"t" * 5000), (".nv_fatbin", GPU_CODE)]),
+        "../../../bin/torchrun": b"#!/bin/sh\n",
+    }
+    kernels = f"Some.Kernels[cuda]==1.0; python_version == '3.{sys.version_info.minor}'"
+    install(prefix, "torch", torch, requires=(kernels, "absent", "numpy; python_version < '3'"))
+    requires = ("blas; extra == 'cuda'", "not !! one")
+    install(prefix, "some_kernels", {"kernels.py": b"k" * 90}, requires=requires)
     install(prefix, "blas", {"blas.py": b"b" * 70})
     return prefix
 
@@ -77,27 +65,19 @@ def test_the_sum_is_what_the_disk_says_and_every_file_has_its_owner(venv: Path) 
     assert {"bin/torchrun", f"{SITE}/torch/__pycache__/__init__.cpython-312.pyc"} <= torch.files.keys()
     assert named(sizes, NO_PACKAGE).files.keys() == {"pyvenv.cfg", f"{SITE}/left_behind.bin"}
     assert sizes.unattributed >= 33
-
-
-def test_who_requires_whom_is_read_with_markers_and_extras(venv: Path) -> None:
-    sizes = measure(venv)
     by = {package.name: package.required_by for package in sizes.packages}
     assert by == {"torch": (), "some-kernels": ("torch",), "blas": ("some-kernels",), NO_PACKAGE: ()}
 
 
-def test_what_pip_could_not_delete_belongs_to_no_package(venv: Path) -> None:
+def test_neither_leftovers_of_pip_nor_a_hostile_record_belong_to_a_package(venv: Path) -> None:
     write(venv / SITE / "~las/x.bin", b"x" * 500)
     write(venv / SITE / "~las-0.9.dist-info/METADATA", b"Name: blas\nVersion: 0.9\n")
     write(venv / SITE / "~las-0.9.dist-info/RECORD", b"~las/x.bin,,\n")
-    sizes = measure(venv)
-    assert named(sizes, "blas").version == "1"
-    assert f"{SITE}/~las/x.bin" in named(sizes, NO_PACKAGE).files
-
-
-def test_a_record_that_leads_out_of_the_environment_leads_nowhere(venv: Path) -> None:
     outside = write(venv.parent / "secret", b"s" * 999)
     install(venv, "evil", {}, more=("../../../../secret", "/etc/passwd", "", "a\0b", "../" * 40))
     sizes = measure(venv)
+    assert named(sizes, "blas").version == "1"
+    assert f"{SITE}/~las/x.bin" in named(sizes, NO_PACKAGE).files
     assert sizes.installed == truth(venv)
     assert not any(outside.name in path for package in sizes.packages for path in package.files)
 

@@ -84,19 +84,15 @@ def test_config_names_are_completed() -> None:
     assert names == ["osx_64_cpu", "osx_64_cpu_generic", "osx_arm64_cpu"]
 
 
-def test_the_only_config_is_the_default() -> None:
+def test_the_only_config_is_the_default_and_each_named_one_is_chosen_once() -> None:
     assert choose(NAMES[2:], ()) == ("osx_64_cpu",)
     with pytest.raises(UsageError) as caught:
         choose(NAMES, ())
     assert "linux_64_cpu" in caught.value.remedy
     assert "megabuild configs" in caught.value.remedy
-
-
-def test_each_named_config_is_chosen_once_and_exact_names_win() -> None:
     assert choose(NAMES, ["linux_64_cuda130.yaml"]) == ("linux_64_cuda130",)
-    assert choose(NAMES, ["unknown"]) == (
-        "unknown",
-    )  # refused later, with suggestions, when its file is read
+    # refused later, with suggestions, when its file is read
+    assert choose(NAMES, ["unknown"]) == ("unknown",)
     chosen = ("linux_64_cpu", "osx_64_cpu", "linux_64_cuda130")
     assert choose(NAMES, ["*_cpu", "linux_64_cpu", "linux_64_c*"]) == chosen
     with pytest.raises(UsageError, match=r"'windows_\*'"):

@@ -8,6 +8,7 @@ import pytest
 from audit_samples import asks, pinned, row, vendors
 from calling import call
 from msgspec import structs
+from small_files import write
 
 from command_line.run_command import Invocation
 from groundwork.errors import AuditError, UsageError
@@ -95,12 +96,10 @@ about:
 
 
 def make(folder: Path, text: str, name: str = "meta.yaml") -> Path:
-    (folder / "recipe").mkdir(parents=True)
-    (folder / "recipe" / name).write_text(text, encoding="utf-8")
-    (folder / ".ci_support").mkdir()
+    write(folder / "recipe" / name, text)
     for platform, cuda in (("linux-64", "None"), ("linux-64", "12.9"), ("osx-arm64", "None")):
         path = folder / ".ci_support" / f"{platform.replace('-', '_')}_cuda_compiler_version{cuda}.yaml"
-        path.write_text(VARIANT.format(platform=platform, cuda=cuda), encoding="utf-8")
+        write(path, VARIANT.format(platform=platform, cuda=cuda))
     return folder
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from audit_channel import add, index
 from audit_site import config, heard, request, services, serving
+from small_files import write
 
 from pin_audit.facts import GlobalPin, Migration, SourceOutcome
 from pin_audit.services import Services
@@ -87,8 +88,7 @@ MIGRATING = [("libfoo", "2.0", "linux-64", 8), ("python", "3.14.* *_cp314", "", 
 
 def lay_out(folder: Path, config_file: str, migrations: str) -> Path:
     for path, text in ((config_file, PINS), (f"{migrations}/foo20.yaml", MIGRATION)):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
+        write(folder / path, text)
     return folder
 
 

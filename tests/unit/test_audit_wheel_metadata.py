@@ -36,6 +36,7 @@ from audit_wheels import (
     values,
     wheel,
 )
+from small_files import write
 
 from pin_audit.facts import Requirement, SourceOutcome
 from pin_audit.request import AuditRequest
@@ -230,13 +231,10 @@ def test_extensions_are_looked_for_on_the_index_of_pyg(
 
 
 def test_a_folder_of_wheels_and_an_index_of_files_serve(pip: SimpleNamespace, tmp_path: Path) -> None:
-    (tmp_path / "links").mkdir()
-    (tmp_path / "links" / LINUX).write_bytes(wheel(metadata(*REQUIRES)))
+    write(tmp_path / "links" / LINUX, wheel(metadata(*REQUIRES)))
     pip.text = f"global.no-index='1'\nglobal.find-links='{tmp_path / 'links'}'\n"
     assert values(read(request(services(tmp_path / "cache")))) == EXPECTED
-    local = tmp_path / "simple" / "thing" / "index.html"
-    local.parent.mkdir(parents=True)
-    local.write_bytes(html({LINUX: ""}, base="../../links/"))
+    write(tmp_path / "simple" / "thing" / "index.html", html({LINUX: ""}, base="../../links/"))
     pip.text = f"global.index-url='{(tmp_path / 'simple').as_uri()}'\n"
     assert values(read(request(services(tmp_path / "cache", offline=True)))) == EXPECTED
 

@@ -13,6 +13,7 @@ from audit_site import request, services, serving
 from audit_wheels import configured_by_the_test, html
 from calling import call
 from click.testing import Result
+from small_files import write
 
 from command_line.run_command import Invocation
 from groundwork.network.client import Answer
@@ -109,8 +110,7 @@ def test_this_repository_by_its_snapshots(changes: Callable[..., Any], repositor
 @pytest.mark.parametrize(("name", "text"), [("meta.yaml", META), ("recipe.yaml", V1)])
 def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp_path: Path) -> None:
     root = tmp_path / "feedstock"
-    (root / "recipe").mkdir(parents=True)
-    (root / "recipe" / name).write_text(text, encoding="utf-8")
+    write(root / "recipe" / name, text)
     found = changes("--root", str(root), "--bump", "2.14.1")
     expected = {"version": "2.14.1", "build number": "0", "triton": "3.8.0" if name == "recipe.yaml" else "~=3.8.0",
                 "sha256": "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"}  # fmt: skip
@@ -199,10 +199,9 @@ def test_a_package_that_only_one_wheel_requires(tmp_path: Path) -> None:
     ],
 )
 def test_every_source_has_a_row(address: str, changes: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "feedstock" / "recipe").mkdir(parents=True)
     digest = "3aa24a3cb68a2d096e1ec2ed543cbc50b3cf68c2f84b9116f0aa3a3978cfa3de"
     text = V1 + f"  - source:\n      - url: {address}\n        sha256: {digest}\n"
-    (tmp_path / "feedstock" / "recipe" / "recipe.yaml").write_text(text, encoding="utf-8")
+    write(tmp_path / "feedstock" / "recipe" / "recipe.yaml", text)
     rows = changes("--root", str(tmp_path / "feedstock"), "--bump", "2.14.1")["sha256"]
     assert [row["kind"] for row in rows] == ["certain", "for a person"]
     assert rows[1]["old"] == digest
@@ -213,8 +212,7 @@ def test_newest_is_the_version_on_the_index(
     invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "feedstock"
-    (root / "recipe").mkdir(parents=True)
-    (root / "recipe" / "recipe.yaml").write_text(V1, encoding="utf-8")
+    write(root / "recipe" / "recipe.yaml", V1)
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
     pip = configured_by_the_test(monkeypatch)
     wheels = {f"torch-{version}-cp312-none-any.whl": "" for version in ("2.13.0", "2.12.1", "2.14.0rc1")}

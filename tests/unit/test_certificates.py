@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_files import write
 
 from groundwork.network import certificates
 
@@ -85,12 +86,10 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(company: Path) -> Iterator[str]:
     """An index, channel and store with a certificate of the company's authority."""
     site = company / "site"
-    (site / "channel" / "noarch").mkdir(parents=True)
-    (site / "channel" / "noarch" / "repodata.json").write_text(_EMPTY_CHANNEL)
+    write(site / "channel" / "noarch" / "repodata.json", _EMPTY_CHANNEL)
     index = site / "simple" / "demo"
-    index.mkdir(parents=True)
-    (index / f"{_WHEEL}.metadata").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
-    (index / "index.html").write_text(_INDEX)
+    write(index / f"{_WHEEL}.metadata", "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+    write(index / "index.html", _INDEX)
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
     listening = http.server.ThreadingHTTPServer(("localhost", 0), handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -17,10 +17,8 @@ LONG_AGO = 1_000_000_000_000_000_000
 @pytest.fixture
 def build_dir(tmp_path: Path) -> Path:
     """A build folder whose cmake is a script beside it."""
-    folder = tmp_path / "build"
-    folder.mkdir()
-    (folder / "CMakeCache.txt").write_text(f"CMAKE_COMMAND:INTERNAL={tmp_path}/cmake\n")
-    return folder
+    cache = tmp_path / "build" / "CMakeCache.txt"
+    return write(cache, f"CMAKE_COMMAND:INTERNAL={tmp_path}/cmake\n").parent
 
 
 def cmake(build_dir: Path, body: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from small_files import write
 from tiny import wait_for
 
 from groundwork import files
@@ -113,10 +114,8 @@ def test_links_are_not_followed_and_pipes_do_not_block(tmp_path: Path, kind: str
 
 
 def test_a_link_among_the_folders_of_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "state" / "out").mkdir(parents=True)
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "log").write_text("private")
-    (tmp_path / "state" / "out" / "log").write_text("a build's")
+    write(tmp_path / "elsewhere" / "log", "private")
+    write(tmp_path / "state" / "out" / "log", "a build's")
     (tmp_path / "state" / "bld").symlink_to(tmp_path / "elsewhere")
     with files.open_regular(tmp_path / "state" / "out" / "log", below=tmp_path / "state") as file:
         assert file.read() == b"a build's"
@@ -129,8 +128,7 @@ def test_a_link_among_the_folders_of_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_linked_file_replaces_the_former_one_in_one_step(tmp_path: Path) -> None:
     source, target = tmp_path / "torch-1-0.conda", tmp_path / "channel" / "torch-1-0.conda"
     source.write_text("new")
-    target.parent.mkdir()
-    target.write_text("old")
+    write(target, "old")
     for _ in range(2):  # the second time, both are the same file
         files.link(source, target)
         assert target.samefile(source)

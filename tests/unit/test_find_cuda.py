@@ -40,8 +40,7 @@ def test_cuda_is_found(repository: Path, tmp_path: Path, inside: str) -> None:
     for name in ("include/cuda_runtime.h", "lib/libcudart.so"):
         write(home / inside / name)
     program(home / "bin/nvcc", NVCC.format(top=home))
-    (modules / "upstream/FindCUDA").mkdir(parents=True)
-    (modules / "upstream/FindCUDA/select_compute_arch.cmake").write_text(SELECT)
+    write(modules / "upstream/FindCUDA/select_compute_arch.cmake", SELECT)
     shutil.copy(repository / "recipe/FindCUDA.cmake", modules)
     (tmp_path / "project/CMakeLists.txt").write_text(PROJECT)
     build = tmp_path / "build"

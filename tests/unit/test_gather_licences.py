@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from small_files import write
+
 import gather_licences
 
 
@@ -17,10 +19,8 @@ def test_texts_at_any_depth_and_nothing_of_such_a_name(tmp_path: Path) -> None:
         "setup.py",
     }
     for name in texts | others:
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text(name)
-    target.mkdir()
-    (target / "of-a-former-run").touch()
+        write(tree / name, name)
+    write(target / "of-a-former-run")
     assert gather_licences.main([str(target), str(tmp_path / "out")]) == 1, "no licence"
     assert gather_licences.main([str(tree), str(target)]) == 0
     assert {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()} == texts

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from small_files import program
+from small_files import program, write
 
 from groundwork.errors import PreflightError
 from groundwork.host_compiler import find_gcc_suffix, read_newest_gcc
@@ -55,8 +55,7 @@ def test_the_package_to_install_is_named(programs: Path) -> None:
 )
 def test_the_toolkits_own_header_has_the_limit(tmp_path: Path, text: str | None, newest: int | None) -> None:
     if text is not None:
-        (tmp_path / "crt").mkdir()
-        (tmp_path / "crt" / "host_config.h").write_text(text)
+        write(tmp_path / "crt" / "host_config.h", text)
     assert read_newest_gcc(tmp_path) == newest
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_files import write
 
 from groundwork.errors import UsageError
 from groundwork.jobs import compile_jobs
@@ -31,8 +32,7 @@ def test_limits_of_the_own_group_and_its_ancestors_apply(tmp_path: Path) -> None
     own = tmp_path / "own"
     own.write_text("4:memory:/other\n0::/user.slice/job_1/step_0\n")
     job = tmp_path / "user.slice" / "job_1"
-    job.mkdir(parents=True)
-    (job / "memory.max").write_text("1000000000\n")
+    write(job / "memory.max", "1000000000\n")
     (job / "memory.current").write_text("900000000\n")
     (job.parent / "memory.max").write_text("max\n")
     (job.parent / "cpu.max").write_text("100000 100000\n")
@@ -81,8 +81,7 @@ def machine(free: float) -> Machine:
 def test_counters_of_the_kernel_and_of_control_groups_are_read(tmp_path: Path) -> None:
     (tmp_path / "own").write_text("0::/user/me\n")
     for name in ("user/me/memory.events", "user/memory.events"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("oom 9\noom_kill 2\noom_group_kill 0\n")
+        write(tmp_path / name, "oom 9\noom_kill 2\noom_group_kill 0\n")
     (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 7\n")
     assert kernel_kills(tmp_path / "vmstat", tmp_path, tmp_path / "own") == 11
     assert kernel_kills(tmp_path / "none", tmp_path / "none", tmp_path / "none") is None

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from small_files import write
 
 import split_wheel
 import wheel_parts
@@ -191,10 +192,8 @@ def test_build_id_and_local_symbols_make_no_other_library_and_other_code_does(tm
 def test_cmake_files_are_as_those_of_a_compiled_libtorch(tmp_path: Path, repository: Path) -> None:
     folder = tmp_path / "cmake"
     find_cuda, aten = folder / "Caffe2/Modules_CUDA_fix/FindCUDA.cmake", folder / "ATen/ATenConfig.cmake"
-    for path in (find_cuda, aten):
-        path.parent.mkdir(parents=True)
-    find_cuda.write_text("upstream's")
-    aten.write_text('set(ATEN_FOUND 1)\nset(ATEN_INCLUDE_DIR "/__w/pytorch/torch/include")\n')
+    write(find_cuda, "upstream's")
+    write(aten, 'set(ATEN_FOUND 1)\nset(ATEN_INCLUDE_DIR "/__w/pytorch/torch/include")\n')
     split_wheel.settle_cmake(folder)
     assert find_cuda.read_bytes() == (repository / "recipe/FindCUDA.cmake").read_bytes()
     assert aten.read_text() == (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from calling import call
 from gpu_library import MACHINE_CODE, PTX, entry, fatbin
-from small_files import shared_library
+from small_files import shared_library, write
 from tiny import make_package
 from wheel_files import make_wheel
 
@@ -61,15 +61,12 @@ def linked(folder: Path, *libraries: str, code: bytes = b"") -> bytes:
 def environment(folder: Path) -> Path:
     """An environment with a torch and a torch_spline_conv for the CPU; returns its site-packages."""
     site = folder / "lib/python3.12/site-packages"
-    for name in ("torch/lib", "torch_spline_conv", "torch_spline_conv-1.2.2.dist-info"):
-        (site / name).mkdir(parents=True)
-    (folder / "conda-meta").mkdir()
-    (site / "torch/version.py").write_text(VERSION_FILE)
-    (site / "torch_spline_conv-1.2.2.dist-info/METADATA").write_text(
-        "Name: torch_spline_conv\nVersion: 1.2.2\n"
-    )
+    for path in (folder / "conda-meta", site / "torch/lib"):
+        path.mkdir(parents=True)
+    write(site / "torch/version.py", VERSION_FILE)
+    write(site / "torch_spline_conv-1.2.2.dist-info/METADATA", "Name: torch_spline_conv\nVersion: 1.2.2\n")
     for name, content in cpu().items():
-        (site / "torch_spline_conv" / name).write_bytes(content)
+        write(site / "torch_spline_conv" / name, content)
     return site
 
 

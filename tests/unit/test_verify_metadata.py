@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from small_files import write
 
 from cuda_code.torch_abi import c_symbols, cpp_symbols
 from gpu_tools.verify.build_target import fits_torch, read_conda_index, read_wheel_metadata
@@ -28,8 +29,7 @@ inline void check(int x) {
 def torch(tmp_path: Path) -> InstalledTorch:
     """An installed torch of three files."""
     package = tmp_path / "lib/python3.12/site-packages/torch"
-    (package / "include/c10/util").mkdir(parents=True)
-    (package / "include/c10/util/check.h").write_text(HEADER)
+    write(package / "include/c10/util/check.h", HEADER)
     return parse_torch(package, tmp_path, "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n")
 
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from small_files import shared_library
+from small_files import shared_library, write
 
 from gpu_tools.site_packages import find_import_folders
 from gpu_tools.verify.check import LibraryVerdict, verify
@@ -36,9 +36,8 @@ def site(tmp_path: Path) -> Path:
 
 
 def distribution(site: Path, name: str) -> None:
-    information = site / f"{name}-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+    write(site / f"{name}-1.0.dist-info" / "METADATA", text)
 
 
 def install(site: Path, name: str, version: str, file: str, source: str = STAYS, *needed: Path) -> None:

@@ -13,6 +13,7 @@ from small_files import program
 
 from cmake_python_swap.ninja_dry_run import Graph, NinjaError, Step, dry_run, reasons
 
+needs_ninja = pytest.mark.skipif(shutil.which("ninja") is None, reason="ninja is not installed")
 RULES = """
 rule C_COMPILER__core_unscanned_Release
   depfile = $DEP_FILE
@@ -68,14 +69,6 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def ninja() -> str:
-    path = shutil.which("ninja")
-    if path is None:
-        pytest.skip("ninja is not installed")
-    return path
-
-
 def fake_ninja(folder: Path, stdout: str = "", stderr: str = "", code: int = 0) -> str:
     """A program that says what a ninja of some version said once."""
     (folder / "stdout").write_text(stdout)
@@ -98,10 +91,9 @@ def test_statements_are_read_and_commands_expanded_as_ninja_does(tree: Path) -> 
     assert graph.description(blank) == "Building C object 'core.dir/with blank@2.o'"
 
 
-def test_a_real_ninja_is_asked_and_its_steps_are_traced_to_targets_and_reasons(
-    tree: Path, ninja: str
-) -> None:
-    steps = dry_run(tree, ninja=ninja)
+@needs_ninja
+def test_a_real_ninja_is_asked_and_its_steps_are_traced_to_targets_and_reasons(tree: Path) -> None:
+    steps = dry_run(tree)
     assert {step.outputs[0]: (step.target, step.binary) for step in steps} == {
         "made.h": ("", False),
         "core.dir/a.o": ("core", True),
@@ -111,30 +103,31 @@ def test_a_real_ninja_is_asked_and_its_steps_are_traced_to_targets_and_reasons(
         "kernel.cu.o": ("", True),
     }
     assert {step.reason for step in steps if step.outputs[0] == "made.h"} == {"it does not exist"}
-    subprocess.run([ninja, "-C", tree], check=True, capture_output=True, env={**os.environ, "LAUNCHER": ""})
+    subprocess.run(["ninja", "-C", tree], check=True, capture_output=True, env={**os.environ, "LAUNCHER": ""})
     for name in ("core.dir/a.gcno", "libcore.imp"):
         (tree / name).touch()
-    assert dry_run(tree, ninja=ninja) == ()
+    assert dry_run(tree) == ()
     (tree / "build.ninja").write_text(BUILD.replace("-O2 -I", "-O3 -I"))
     time.sleep(0.02)
     (tree / "a.c").touch()
-    why = {step.outputs[0]: step.reason for step in dry_run(tree, ninja=ninja)}
+    why = {step.outputs[0]: step.reason for step in dry_run(tree)}
     assert "a.c" in why["core.dir/a.o"] or "command line" in why["core.dir/a.o"]
     assert why["core.dir/with blank@2.o"] == "a.c is newer"
     assert why["libcore.so"] == ""
 
 
-def test_a_header_that_is_gone_is_the_reason_for_the_object(tmp_path: Path, ninja: str) -> None:
+@needs_ninja
+def test_a_header_that_is_gone_is_the_reason_for_the_object(tmp_path: Path) -> None:
     (tmp_path / "build.ninja").write_text(
         "rule cc\n  command = touch $out && echo $out: $in kept.h gone.h > $out.d\n  description = Building $out\n"
         "  deps = gcc\n  depfile = $out.d\nbuild a.o: cc a.c\n"
     )
     for name in ("a.c", "kept.h", "gone.h"):
         (tmp_path / name).touch()
-    subprocess.run([ninja, "-C", tmp_path], check=True, capture_output=True)
-    assert dry_run(tmp_path, ninja=ninja) == ()
+    subprocess.run(["ninja", "-C", tmp_path], check=True, capture_output=True)
+    assert dry_run(tmp_path) == ()
     (tmp_path / "gone.h").unlink()
-    (step,) = dry_run(tmp_path, ninja=ninja)
+    (step,) = dry_run(tmp_path)
     assert (step.outputs, step.reason.split()[::2]) == (("a.o",), ["gone.h", "missing"])
 
 

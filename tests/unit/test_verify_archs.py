@@ -14,10 +14,8 @@ from gpu_library import FOR_FAMILY, FOR_ONE, MACHINE_CODE, PTX, entry, fatbin
 from cuda_code.cuda_archs import fatbins, runs_on
 from cuda_code.elf_file import opened
 
-
-def a_library() -> Path:
-    """Return some shared library of this Python's."""
-    return Path(_ctypes.__file__)
+#: Some shared library of this Python's.
+LIBRARY = Path(_ctypes.__file__)
 
 
 def test_units_are_kept_apart_and_their_code_by_kind_and_letter() -> None:
@@ -68,7 +66,7 @@ def test_what_runs_on_a_gpu(device: str, sm: list[str], ptx: list[str], answer: 
 
 
 def test_the_elf_reader_agrees_with_pyelftools() -> None:
-    with a_library().open("rb") as stream:
+    with LIBRARY.open("rb") as stream:
         other = ELFFile(stream)
         symbols, dynamic = other.get_section_by_name(".dynsym"), other.get_section_by_name(".dynamic")
         assert isinstance(symbols, SymbolTableSection)
@@ -87,7 +85,7 @@ def test_the_elf_reader_agrees_with_pyelftools() -> None:
         assert section is not None
         constants = section.data()
     assert undefined
-    with opened(a_library()) as library:
+    with opened(LIBRARY) as library:
         assert library.exported() == exported
         assert library.undefined() == undefined
         assert library.needed() == needed

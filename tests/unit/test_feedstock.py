@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from calling import call
+from small_files import write
 from tiny import provider
 
 from command_line.run_command import Invocation
@@ -41,14 +42,13 @@ Make = Callable[..., Path]
 def make(tmp_path: Path) -> Make:
     """Write a feedstock of these files."""
 
-    def write(recipe: str = RECIPE, **files: str) -> Path:
+    def make(recipe: str = RECIPE, **files: str) -> Path:
         root = tmp_path / "small-feedstock"
         for name, text in {"recipe/recipe.yaml": recipe, **files}.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
+            write(root / name, text)
         return root
 
-    return write
+    return make
 
 
 def options(root: Path, name: str = SINGLE, **given: Any) -> Options:

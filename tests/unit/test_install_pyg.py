@@ -110,7 +110,7 @@ def test_an_environment_s_own_python_describes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"torch": None}, {"torch": None, "torch_problem": "x"},
+        {"torch": None, "torch_problem": "x"},
         {"torch": {**TORCH, "hip": "6.4"}},
     ],
 )  # fmt: skip

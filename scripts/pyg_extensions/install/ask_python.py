@@ -54,8 +54,6 @@ def _main() -> None:
     problem = ""
     try:
         torch = _torch()
-    except ModuleNotFoundError as error:
-        problem = "" if error.name == "torch" else f"{type(error).__name__}: {error}"
     except BaseException as error:  # also SystemExit
         problem = f"{type(error).__name__}: {error}"
     library, version = platform.libc_ver()

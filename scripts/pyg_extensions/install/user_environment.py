@@ -122,16 +122,11 @@ def look(python: Path) -> UserEnvironment:
     except (ValueError, IndexError) as error:
         reason = f"{python}: it does not run, or `import torch` ends it: {_last_line(done)}"
         raise PreflightError(reason, _OTHER) from error
-    torch, problem = facts["torch"], facts["torch_problem"]
-    if torch is None and (problem or "torch" in facts["distributions"]):
-        raise PreflightError(
-            f"{python}: `import torch` fails: {problem or 'its files are missing'}",
-            f"repair PyTorch ({python} -m pip install --force-reinstall torch), or {_OTHER}",
-        )
+    torch = facts["torch"]
     if torch is None:
         raise PreflightError(
-            f"{python}: PyTorch is not installed in this environment",
-            f"install it there (a PyTorch in ~/.local or on PYTHONPATH does not count), or {_OTHER}",
+            f"{python}: `import torch` fails in this environment: {facts['torch_problem']}",
+            f"install PyTorch there: {python} -m pip install --force-reinstall torch; or {_OTHER}",
         )
     if torch["hip"]:
         remedy = f"build the extensions from source by hand, or {_OTHER}"

@@ -24,7 +24,7 @@ from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
 
 #: Raise this number when the same packages give different wheels.
-_FORMAT = "4"
+_FORMAT = "5"
 #: This machine's glibc may be older than the packages need: no program of the environment with their libraries is run.
 _NEWER_GLIBC = "2.99"
 #: Libraries that a process has loaded once it has imported PyTorch; wheels of extensions do not vendor them.

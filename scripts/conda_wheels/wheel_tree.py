@@ -124,16 +124,9 @@ def _origin(path: Path, folder: Path) -> str:
 
 def set_vendored_rpaths(tree: Path, beside: Sequence[str] = ()) -> None:
     """Make vendored libraries search PyTorch's own folder (for OpenMP) and other wheels (MAGMA needs CUDA)."""
-    pytorch_libraries = {path.name for path in (tree / LIBRARIES).glob("*")}
     for path in tree.glob("*.libs/*"):
-        with opened(path) as elf:
-            needs_more = bool(beside) or not pytorch_libraries.isdisjoint(elf.needed())
-        if needs_more:
-            folders = [
-                "$ORIGIN",
-                *(_origin(path, tree / folder) for folder in (LIBRARIES, *map(Path, beside))),
-            ]
-            tools.patchelf(path, ["--force-rpath", "--set-rpath", ":".join(folders)])
+        others = [_origin(path, tree / folder) for folder in (LIBRARIES, *map(Path, beside))]
+        tools.patchelf(path, ["--force-rpath", "--set-rpath", ":".join(["$ORIGIN", *others])])
 
 
 def tag(tree: Path, subdir: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from importlib.resources import files
 
 import msgspec
@@ -44,14 +43,10 @@ class Catalogue:
     debian_cuda: Mapping[str, tuple[str, ...]]
     debian_cudnn: str
 
-    @cached_property
-    def _conda_names(self) -> dict[str, str]:
-        return {canonicalize_name(self.pypi_name(conda)): conda for conda in self.wheels}
-
     def conda_name(self, pypi: str) -> str:
         """Return the conda name of a PyPI project: the same name, unless catalogue.yaml lists another."""
         normal = canonicalize_name(pypi)
-        return self._conda_names.get(normal, normal)
+        return {canonicalize_name(self.pypi_name(conda)): conda for conda in self.wheels}.get(normal, normal)
 
     def pypi_name(self, conda: str) -> str:
         """Return the PyPI name of a conda package."""

@@ -211,8 +211,4 @@ def requirements(planned: Iterable[PlannedPackage]) -> list[str]:
     for package in chosen:
         needs.update(package.staging_build, package.staging_host)
         needs.update(package.build, package.host, package.run, package.test)
-    return sorted(need for need in needs if _name(need) not in own)
-
-
-def _name(need: str) -> str:
-    return re.split(r"[\s=<>!~\[]", need.strip(), maxsplit=1)[0]
+    return sorted(need for need in needs if re.split(r"[\s=<>!~\[]", need.strip())[0] not in own)

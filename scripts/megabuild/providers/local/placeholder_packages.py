@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from packaging.version import Version
 from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
@@ -22,9 +23,9 @@ _MAGMA_HEADER = """\
 /* Rehearsal stand-in: enough of MAGMA's header for a build to find out its version. */
 #ifndef MAGMA_H
 #define MAGMA_H
-#define MAGMA_VERSION_MAJOR {major}
-#define MAGMA_VERSION_MINOR {minor}
-#define MAGMA_VERSION_MICRO {micro}
+#define MAGMA_VERSION_MAJOR {version.major}
+#define MAGMA_VERSION_MINOR {version.minor}
+#define MAGMA_VERSION_MICRO {version.micro}
 #endif
 """
 
@@ -104,12 +105,8 @@ def _stand_in(
 
 def _fill(name: str, version: str, toolchain: Toolchain, prefix: Path) -> None:
     if name == "libmagma-devel":
-        numbers = [int(part) for part in version.split(".") if part.isdigit()]
-        major, minor, micro = [*numbers, 0, 0, 0][:3]
         (prefix / "include").mkdir()
-        (prefix / "include" / "magma.h").write_text(
-            _MAGMA_HEADER.format(major=major, minor=minor, micro=micro)
-        )
+        (prefix / "include" / "magma.h").write_text(_MAGMA_HEADER.format(version=Version(version)))
     if name == "libmagma":  # an empty library to link against and to load
         (prefix / "lib").mkdir()
         library = prefix / "lib" / "libmagma.so"

@@ -69,10 +69,8 @@ def _pip_clause(clause: str) -> str:
 
 def conda_version(specifier: SpecifierSet) -> str:
     """Return pip's version specifier in conda's syntax: "==1.*" becomes "1.*", "===1" becomes "==1"."""
-    clauses = (
-        clause.removeprefix("=") if clause.startswith("===") else clause for clause in map(str, specifier)
-    )
-    return ",".join(
-        clause.removeprefix("==") if clause.endswith(".*") and clause.startswith("==") else clause
-        for clause in sorted(clauses)
-    )
+    clauses = []
+    for clause in sorted(map(str, specifier)):
+        surplus = "==" if clause.endswith(".*") else "=" if clause.startswith("===") else ""
+        clauses.append(clause.removeprefix(surplus))
+    return ",".join(clauses)

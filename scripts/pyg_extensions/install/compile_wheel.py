@@ -182,9 +182,8 @@ def _plain_names(home: Path, work: Path) -> Path:
     folder = work / "cuda-links"
     folder.mkdir(parents=True, exist_ok=True)
     for library in (home / "lib").glob("*.so.*"):
-        plain = folder / library.name.partition(".so.")[0]
         with contextlib.suppress(FileExistsError):
-            plain.with_name(plain.name + ".so").symlink_to(library)
+            (folder / f"{library.name.partition('.so.')[0]}.so").symlink_to(library)
     return folder
 
 

@@ -51,7 +51,7 @@ def packages(
     home = {soname: owner_of[owner] for soname, (_, owner) in contents.available.items() if owner in owner_of}
     version = upstream_version(toolkit.version)
     described = [
-        nvcc(version, cuda, platform, _VARIABLES, root=root.fingerprint),
+        nvcc(version, cuda, platform, _VARIABLES, (), root.fingerprint),
         alias("cuda-profiler-api", "cuda-version", cuda, platform),
     ]
     for conda, (dev, *debs) in table.items():

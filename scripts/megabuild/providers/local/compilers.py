@@ -182,23 +182,17 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
 
 
 def nvcc(
-    version: str,
-    cuda: str,
-    platform: str,
-    variables: Mapping[str, str],
-    *,
-    depends: Sequence[str] = (),
-    root: str = "",
+    version: str, cuda: str, platform: str, variables: Mapping[str, str], needs: Sequence[str], root: str
 ) -> LocalPackage:
     """Describe the compiler package of nvcc ``version``, whose host compiler is the environment's g++.
 
-    ``root``: fingerprint of the Debian root, if nvcc is in one.
+    ``needs``: its dependencies besides g++; ``root``: fingerprint of the Debian root that nvcc is in, or empty.
     """
     compiler = LocalPackage(
         name=f"cuda-nvcc_{platform}",
         version=version,
         platform=platform,
-        depends=(*depends, f"cuda-version {cuda}.*", f"gxx_{platform}"),
+        depends=(*needs, f"cuda-version {cuda}.*", f"gxx_{platform}"),
         run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
         inputs={"root": root},
         summary=f"Activates nvcc {version}",

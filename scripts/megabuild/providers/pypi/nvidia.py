@@ -70,8 +70,8 @@ def packages(
     if "cuda-nvcc-tools" in versions:
         # as on conda-forge: nvcc, its dependencies, and as host compiler the environment's
         version = versions["cuda-nvcc-tools"]
-        depends = [f"{need} =={versions[need]}" for need in _NVCC_NEEDS]
-        compiler = nvcc(version, cuda, platform, {"NVCC_PREPEND_FLAGS": _NVCC_FLAGS}, depends=depends)
+        exact = [f"{need} =={versions[need]}" for need in _NVCC_NEEDS]
+        compiler = nvcc(version, cuda, platform, {"NVCC_PREPEND_FLAGS": _NVCC_FLAGS}, exact, "")
         described += [compiler, alias("cuda-nvcc", compiler.name, version, platform)]
     return described
 

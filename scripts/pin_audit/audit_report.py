@@ -19,7 +19,7 @@ from pin_audit.facts import Column
 from pin_audit.rows import AuditRow, Status
 from pin_audit.table import Audit
 
-FORMAT, FORMAT_VERSION = "audit", 4
+FORMAT, FORMAT_VERSION = "audit", 5
 BEGIN, END = "<!-- audit:begin -->", "<!-- audit:end -->"
 _BETWEEN = re.compile(rf"(?<={BEGIN}\n)(?:.*\n)*?(?={END}$)", re.MULTILINE)
 

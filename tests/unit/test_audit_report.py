@@ -87,7 +87,7 @@ def test_json_has_the_origin_of_every_value(of: Callable[..., Result]) -> None:
     done = of(FINDINGS, "--json")
     assert (done.exit_code, "a stale copy" in done.stderr) == (0, True)
     document = json.loads(done.stdout)
-    assert (document["format"], document["format_version"], document["made"]) == ("megabuild/audit", 4, MADE)
+    assert (document["format"], document["format_version"], document["made"]) == ("megabuild/audit", 5, MADE)
     package = document["packages"][0]
     sources = {source["source"]: source.get("facts", []) for source in package["sources"]}
     assert {(fact["where"]["file"], fact["where"]["line"]) for fact in sources["wheel_metadata"]} == {

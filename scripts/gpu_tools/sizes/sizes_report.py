@@ -15,14 +15,16 @@ _SMALL = 0.01
 
 def report_sizes(sizes: Sizes, *, everything: bool) -> Result:
     """Return the command's result; the rows add up at every level."""
-    return Result(format="sizes", document=sizes.to_json(), lines=list(_lines(sizes, everything)))
+    return Result(
+        format="sizes", format_version=2, document=sizes.to_json(), lines=list(_lines(sizes, everything))
+    )
 
 
 def report_requirements(measured: Sequence[Sizes], python: str, *, everything: bool) -> Result:
     """Return the command's result for requirements: kinds of content are left out, as only names are known."""
     lines = [line for sizes in measured for line in ("", *_lines(sizes, everything, python))]
     document = {"python": python, "subjects": [sizes.to_json() for sizes in measured]}
-    return Result(format="sizes", document=document, lines=lines[1:])
+    return Result(format="sizes", format_version=2, document=document, lines=lines[1:])
 
 
 def _lines(sizes: Sizes, everything: bool, python: str = "") -> Iterator[str]:

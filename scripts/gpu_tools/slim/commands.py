@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gpu_tools.contents import BACKUP, scan
@@ -138,7 +138,7 @@ def undo(root: Path) -> Result:
     lines = wrapped(f"{root}: restored {counted(restored.count, 'original file')}")
     if restored.gone:
         lines += wrapped(_dropped(restored))
-    return Result(format="slim", document={"state": "undone", "restored": restored.count}, lines=lines)
+    return _slim_result({"state": "undone", "restored": restored.count}, lines)
 
 
 def _put_back(backup: Backup, root: Path) -> Restored:
@@ -172,7 +172,7 @@ def forget(root: Path) -> Result:
     with hold_backup(root) as backup:
         freed = backup.forget()
     lines = [f"deleted the originals: {size(freed)} freed; slimming can no longer be undone"]
-    return Result(format="slim", document={"state": "forgotten", "freed": freed}, lines=lines)
+    return _slim_result({"state": "forgotten", "freed": freed}, lines)
 
 
 def _require_backup(root: Path) -> None:
@@ -183,8 +183,9 @@ def _require_backup(root: Path) -> None:
 
 
 def _result(state: str, steps: SlimPlan, lines: Iterable[str], **more: object) -> Result:
-    return Result(
-        format="slim",
-        document={"state": state, **steps.to_json(), **more},
-        lines=[*plan_lines(steps, done=state != "planned"), "", *lines],
-    )
+    shown = [*plan_lines(steps, done=state != "planned"), "", *lines]
+    return _slim_result({"state": state, **steps.to_json(), **more}, shown)
+
+
+def _slim_result(document: Mapping[str, object], lines: Sequence[str]) -> Result:
+    return Result(format="slim", format_version=2, document=document, lines=lines)

@@ -64,7 +64,9 @@ def gpu_result(report: dict[str, Any]) -> Result:
     code = 0 if report["ok"] else VerdictError.exit_code
     if not report["present"] and not report["faults"]:
         code = UnknownError.exit_code
-    return Result(format="verify-gpu", document=report, lines=[*gpu_lines(report)], exit_code=code)
+    return Result(
+        format="verify-gpu", format_version=2, document=report, lines=[*gpu_lines(report)], exit_code=code
+    )
 
 
 def gpu_lines(report: dict[str, Any]) -> Iterator[str]:

@@ -23,7 +23,7 @@ _PACKAGE = "name version build_string build_number subdir file_name python"
 
 def plan_result(plan: Plan) -> Result:
     """Return the result of ``--plan``."""
-    return Result(format="plan", document=plan_document(plan), lines=plan_lines(plan))
+    return Result(format="plan", format_version=2, document=plan_document(plan), lines=plan_lines(plan))
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -95,6 +95,7 @@ class Summary:
         lines += ["", f"{self.config}: {end} {duration(self.seconds)}"]
         return Result(
             format="run",
+            format_version=2,
             document=self.to_dict(),
             lines=[*lines, *package_lines(self.packages)],
             exit_code=0 if self.ok else BuildError.exit_code,

@@ -125,7 +125,7 @@ def test_a_torch_that_cannot_be_imported_is_told_from_none(code: str, said: str,
     assert "`import torch`" in error.message
     assert said in error.message
     shutil.rmtree(package)
-    assert "missing" in problem(lambda: look(venv / "bin" / "python")).message
+    assert "No module named 'torch'" in problem(lambda: look(venv / "bin" / "python")).message
 
 
 def test_sources_that_are_read_only_are_copied_to_be_written_to(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from groundwork.jobs import Budget
 from megabuild.engine.archive import Archive
 from megabuild.run import graph
 from megabuild.run.graph import Graph, Inbox, Stopped, TaskResult, Work
+from megabuild.run.shelf import Shelf
 from megabuild.status.status import Status
 
 
@@ -240,3 +241,17 @@ def test_a_run_that_keeps_going_publishes_nothing_without_what_it_needs() -> Non
         run.go()
     assert run.published == ["test other", "build", "cluster"]
     assert run.ended() == {"cluster": "built", "scatter": "failed", "test lib": "failed", "test py": "failed"}
+
+
+def test_a_rejected_package_is_put_aside_and_leaves_the_build_s_folder(tmp_path: Path) -> None:
+    package = tmp_path / "out" / "linux-64" / "broken-1-0.conda"
+    package.parent.mkdir(parents=True)
+    package.write_bytes(b"a package")
+    shelf = Shelf(tmp_path, queue.SimpleQueue())
+    shelf.add(package, 2.0)
+    (copy,) = shelf.copies()
+    shelf.reject(copy)
+    assert package.exists(), "packages that are being built may need it"
+    shelf.drop_rejected()
+    assert not package.exists()
+    assert [path.read_bytes() for path in tmp_path.glob("tests/**/broken-1-0.conda")] == [b"a package"] * 2

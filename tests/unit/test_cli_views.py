@@ -129,6 +129,14 @@ def test_without_a_terminal_lines_are_few_and_plain(tmp_path: Path, verbose: boo
     assert lines[-1].endswith("libtorch: compile 1374/1374")
 
 
+def test_a_terminal_shows_the_run_and_its_phases(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    with Screen(Console(file=stream, force_terminal=True, width=100)) as screen:
+        a_run(screen, tmp_path)
+    assert "linux_64_cpu: " in stream.getvalue()
+    assert "libtorch: compile, 0 s" in stream.getvalue()
+
+
 @pytest.mark.parametrize("width", [40, 120])
 def test_the_redrawn_lines_fit_the_terminal(width: int) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=width)

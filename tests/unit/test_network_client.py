@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ from audit_site import (
 )
 
 from groundwork import redact
-from groundwork.network import client
+from groundwork.network import client, index
 from groundwork.network.client import Client, NetworkError
 
 
@@ -148,3 +149,23 @@ def test_names_are_below_the_alias_and_addresses_unchanged(monkeypatch: pytest.M
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://mirror.example/conda/")
     assert client.channel_url("conda-forge") == "http://mirror.example/conda/conda-forge"
     assert client.channel_url("file:///srv/channel/") == "file:///srv/channel"
+
+
+@pytest.mark.parametrize(
+    ("listed", "indexes"),
+    [
+        ("", ("https://default.invalid/simple",)),
+        ("global.index-url='https://own.invalid/simple/'\n", ("https://own.invalid/simple",)),
+        ("global.no-index='1'\n", ()),
+    ],
+)
+def test_pip_s_own_index_is_the_one_that_pip_names_unless_another_is_configured(
+    listed: str, indexes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ASKED_FOR", listed)  # answers are kept by environment
+    help_text = "  -i, --index-url <url>  Base URL (default\n    https://default.invalid/simple)."
+    answers = {"config": listed, "download": help_text}
+    monkeypatch.setattr(index, "_run_pip", lambda environment, command, *_: answers[command])
+    assert index.configured().indexes == indexes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -59,10 +60,11 @@ def test_every_line_has_its_time_and_source_and_latest_points_to_the_last_log(tm
     with LogFile(tmp_path, "linux_64_cpu", Mask({})) as first:
         assert first.write("staging", "[1/2 1s] x") == "[1/2 1s] x"
     with LogFile(tmp_path, "linux_64_cpu", Mask({})) as second:
-        second.write("driver", "again")
+        second.emit(logging.makeLogRecord({"msg": "checked %s", "args": ("disk",)}))
         second.become_latest()
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z staging +\[1/2 1s\] x\n", first.path.read_text()
     )
+    assert re.search(r"Z driver +checked disk\n$", second.path.read_text())
     assert (tmp_path / "latest.log").resolve() == second.path
     assert first.path.name.startswith("linux_64_cpu-")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from audit_site import (
     trickle,
 )
 
-from groundwork import redact
+from groundwork import process, redact
+from groundwork.errors import ProviderError
 from groundwork.network import client, index
 from groundwork.network.client import Client, NetworkError
 
@@ -169,3 +171,11 @@ def test_pip_s_own_index_is_the_one_that_pip_names_unless_another_is_configured(
     answers = {"config": listed, "download": help_text}
     monkeypatch.setattr(index, "_run_pip", lambda environment, command, *_: answers[command])
     assert index.configured().indexes == indexes
+
+
+def test_a_pip_that_does_not_answer_is_an_error_and_no_missing_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = subprocess.CompletedProcess[str]([], process.TIMED_OUT, "", "not finished after 60 s")
+    monkeypatch.setattr(process, "run", lambda *_, **__: done)
+    monkeypatch.setenv("ASKED_FOR", "nothing yet")
+    with pytest.raises(ProviderError, match="not finished"):
+        index.configured()

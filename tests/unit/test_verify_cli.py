@@ -142,6 +142,8 @@ def test_what_is_wrong_with_driver_and_torch_is_said(answer: dict[str, Any], fau
 @pytest.mark.skipif(bool(gpu_probe.driver().get("count")), reason="this machine has a GPU")
 def test_without_a_gpu_it_says_so_with_a_code_of_its_own(tmp_path: Path, invocation: Invocation) -> None:
     folder = tmp_path / "env"
+    folder.mkdir()
+    assert call(invocation, "verify-gpu", str(folder)).exit_code == 2, "a folder without Python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     done = call(invocation, "verify-gpu", str(folder))  # it has no torch
     assert (done.exit_code, "No module named" in done.stdout) == (14, True)

@@ -53,10 +53,7 @@ class Screen:
         elif command == "K":
             self.lines[self.row] = [] if argument == "2" else self.lines[self.row][: self.column]
         elif command == "m":
-            codes = (
-                ["32"] if argument.startswith("38;") else argument.split(";")
-            )  # a progress bar's colour becomes green
-            classes = [_CLASSES[code] for code in codes if code in _CLASSES]
+            classes = [_CLASSES[code] for code in argument.split(";") if code in _CLASSES]
             kept = [] if argument in ("", "0") else self.style.split()
             self.style = " ".join(dict.fromkeys([*kept, *classes]))
 

@@ -142,7 +142,7 @@ def _fetch(command: list[str]) -> None:
 
 
 def _compiled(name: str, source: Path, texts: Sequence[str], *command: str, more: Sequence[str] = ()) -> Path:
-    """Compile a source, once for its content and these texts, and return what was made."""
+    """Compile a source, once for its content and these texts, and return the compiled file."""
     made = _cached(name, source, texts)
     if not made.exists():
         part = made.with_name(f"part-{made.name}")

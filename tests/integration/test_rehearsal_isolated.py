@@ -1,8 +1,8 @@
 """Rehearsals in podman, docker, bubblewrap and on the host give the same packages, also after a kill of the driver.
 
-Images are made of this system's own packages. Byte for byte, packages are the same where the build sees the same path:
-in bubblewrap it does whatever the folder outside. On the host a path is part of what is made (build IDs, byte code), so
-there the output folder is the same and emptied in between, without an object cache.
+The tests make images of this system's own packages. Two builds give the same bytes if they see the same path. In
+bubblewrap they see the same one from any folder. On the host, build IDs and byte code contain the path: there the test
+uses one output folder twice, empties it in between, and has no object cache.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def test_requirements_are_those_of_the_config(config: Config, packages: tuple[Pl
     cuda = [spec for spec in libtorch.staging_build if spec.startswith("cuda-nvcc")]
     compiled = config.cuda_version and config.provider != "wheel"
     assert cuda == ([f"cuda-nvcc_{config.platform} {config.cuda_version}.*"] if compiled else [])
-    # what has CUDA on ARM says for which kind of machine
+    # packages with CUDA on ARM name their kind of machine
     (kind,) = config.variant.get("arm_variant_type", ("",))
     arm = {f"arm-variant * {kind}"} if compiled and config.platform == "linux-aarch64" else set()
     for package in packages:

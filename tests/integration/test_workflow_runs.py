@@ -60,7 +60,7 @@ class Context(dict[str, Any]):
 
 @dataclass(frozen=True, kw_only=True)
 class Runners:
-    """Machines of a workflow's jobs, and what is kept between these."""
+    """The machines that run a workflow's jobs, and the files that jobs pass on."""
 
     repository: Path
     folder: Path

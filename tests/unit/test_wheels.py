@@ -138,6 +138,15 @@ def test_nothing_is_made_twice_and_former_wheels_stay(own: Path) -> None:
     assert why_broken(wheel(own, SPLINE)) == ""
 
 
+def test_torch_is_made_again_after_its_libraries(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rebuilt = {
+        name: replace(record, sha256="0" * 64) if name.startswith("libtorch") else record
+        for name, record in published.records(own / "packages" / world.CONFIG).items()
+    }
+    monkeypatch.setattr(published, "records", lambda channel: rebuilt)
+    assert [(row.wheel.project, row.kept) for row in made(own).made] == [("torch", False), (SPLINE, True)]
+
+
 def test_a_second_process_makes_no_wheels(own: Path) -> None:
     with FileLock(own / "wheels" / world.CONFIG / ".lock"), pytest.raises(BusyError):
         made(own)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ from engines import client
 from tiny import make_channel, make_package, publish
 
 from megabuild.plan import published
+from megabuild.plan.choose_isolation import rehearsal_image
 
 CONFIG = "linux_64_cuda132_wheel"
-BASE = "localhost/megabuild-rehearsal:bookworm"
 
 
 @pytest.mark.parametrize(
@@ -37,17 +36,10 @@ def test_without_what_only_a_user_knows_it_ends_before_anything_is_fetched(
     assert f"\nerror: {question}" in done.stdout
 
 
-@pytest.fixture
-def image() -> Iterator[str]:
-    """A name for an image, which is removed in the end."""
-    if not shutil.which("podman") or client("podman", {}, "image", "exists", BASE).returncode != 0:
-        pytest.skip("needs podman, and the image of rehearsal/image/make-image.sh podman")
-    yield "megabuild-test:built"
-    assert client("podman", {}, "rmi", "--force", "megabuild-test:built").returncode == 0
-
-
 @pytest.mark.long
-def test_packages_that_were_built_become_an_image(image: str, repository: Path, tmp_path: Path) -> None:
+def test_packages_that_were_built_become_an_image(
+    podman_image: Mapping[str, str], repository: Path, tmp_path: Path
+) -> None:
     """Needs the network: what Debian's archive and PyPI have is fetched."""
     beside = make_channel(tmp_path / "beside", (("python", "3.12.1", "0"), ("tool", "1.0", "0")))
     content = {"bin/hello": "#!/bin/sh\necho hello from $GREETER\n"}
@@ -60,17 +52,17 @@ def test_packages_that_were_built_become_an_image(image: str, repository: Path, 
     channel = tmp_path / "packages" / CONFIG
     publish(channel, made)
     published.note_channels(channel, (beside,))
-    certificates = os.environ.get("PIP_CERT")
+    image, certificates = "megabuild-test:built", os.environ.get("PIP_CERT")
     more = (
         ["-v", f"{certificates}:/certs.pem:ro", "--build-arg", "PIP_CERT=/certs.pem"] if certificates else []
     )
     done = client(
-        "podman", {}, "build", "--network=host", "--layers=false", *more, "-t", image,
+        "podman", podman_image, "build", "--network=host", "--layers=false", *more, "-t", image,
         "-f", str(repository / "containers" / "built-packages.Containerfile"),
-        "--build-arg", f"BASE={BASE}", "--build-arg", f"CONFIG={CONFIG}", "--build-arg", "CUDA=13.2",
+        "--build-arg", f"BASE={rehearsal_image()}", "--build-arg", f"CONFIG={CONFIG}", "--build-arg", "CUDA=13.2",
         "--build-arg", "PACKAGES=greeting for_gpu",
         "--build-context", f"built={channel}", "--build-context", f"beside={beside}", str(repository),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
-    shown = client("podman", {}, "run", "--rm", "--network=none", image, "sh", "/opt/env/bin/hello")
+    shown = client("podman", podman_image, "run", "--rm", "--network=none", image, "sh", "/opt/env/bin/hello")
     assert shown.stdout == "hello from me\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -72,6 +74,11 @@ def fake_python(folder: Path, answer: str) -> Path:
 
 
 # ---- the environment ---------------------------------------------------------------------------------------------
+def test_a_python_says_what_is_installed_for_it() -> None:
+    done = subprocess.run([sys.executable, "-I", ask_python], check=True, capture_output=True)
+    assert json.loads(done.stdout)["distributions"]["pytest"] == pytest.__version__
+
+
 def test_an_environment_is_named_or_the_active_one(tmp_path: Path) -> None:
     python = fake_python(tmp_path / "venv", "exit 0")
     conda = fake_python(tmp_path / "conda", "exit 0")

@@ -69,7 +69,8 @@ def test_the_driver_tells_which_gpus_there_are(tmp_path: Path) -> None:
 
 
 def test_native_means_this_machines_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = program(tmp_path / "python", """echo '::gpu-probe::{"driver": {"archs": ["8.6", "9.0"]}}'""")
+    only_driver = """test "$3" = driver && echo '::gpu-probe::{"driver": {"archs": ["8.6", "9.0"]}}'"""
+    answer = program(tmp_path / "python", only_driver)
     monkeypatch.setattr(sys, "executable", str(answer))
     assert gpu.replace_native("7.5; native,12.0+PTX") == "7.5; 8.6;9.0,12.0+PTX"
     monkeypatch.setattr(sys, "executable", "/nonexistent")

@@ -95,6 +95,11 @@ def test_a_conda_package_says_torch_cuda_and_python_in_its_dependencies(
     assert (found.torch, found.later, found.cuda, found.python) == expected
 
 
+def test_a_package_of_pytorch_is_for_its_own_version() -> None:
+    found = read_conda_index({"name": "libtorch", "version": "2.13.0", "build": "cpu_mkl_h1_0"})
+    assert (found.torch, found.later, found.cuda) == ("2.13.0", False, "cpu")
+
+
 @pytest.mark.parametrize(
     ("said", "installed", "later", "fits"),
     [

@@ -87,6 +87,7 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
     assert sorted(asked)[0].startswith("torch_cluster-")
     assert len(asked) == 4
     assert found.overrides["pyg_source_base"] == (tmp_path.as_uri(),)
+    assert len(found.notes) == 4, "the plan says where they come from"
     assert set(found.left_out) == {"pyg-lib"}
 
 

@@ -19,7 +19,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 
 ANVIL = "quay.io/condaforge/linux-anvil-x86_64:alma10"
-OWN = f"{os.getuid()}:{os.getgid()}"
+OWN = f"1007:{os.getgid()}"
 MACHINE = Bubblewrap(root=Path("/"))
 PODMAN = Container(name="podman", image="i")
 
@@ -79,14 +79,22 @@ def test_a_container_has_a_name_an_init_no_terminal_and_no_secret_in_its_argumen
         ("docker", "28.0.1 [name=seccomp name=rootless]", "image", "0:0", False, None),
         ("podman", "5.2.0 rootless=true", "image", OWN, True, None),
         ("podman", "5.2.0 rootless=false", "image", OWN, False, None),
-        ("docker", "28.0.1 []", ANVIL, "0:0", False, str(os.getuid())),
+        ("docker", "28.0.1 []", ANVIL, "0:0", False, "1007"),
         ("docker", "28.0.1 [name=rootless]", ANVIL, "0:0", False, "0"),
-        ("podman", "5.2.0 rootless=true", ANVIL, "0:0", True, str(os.getuid())),
+        ("podman", "5.2.0 rootless=true", ANVIL, "0:0", True, "1007"),
     ],
 )
 def test_files_belong_to_the_caller_with_every_kind_of_engine(
-    name: str, info: str, image: str, user: str, keeps: bool, told: str | None, programs: Path
+    name: str,
+    info: str,
+    image: str,
+    user: str,
+    keeps: bool,
+    told: str | None,
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1007)
     install(programs, name, f"echo '{info}'")
     container = Container(name=name, image=image)
     command = run_command(container)

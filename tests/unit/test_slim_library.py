@@ -205,6 +205,11 @@ def _cut(data: bytearray) -> None:
     del data[len(data) // 2 :]
 
 
+def _unload(data: bytearray) -> None:
+    for at in range(64, 64 + 56 * data[56], 56):
+        data[at] = 0
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -214,6 +219,7 @@ def _cut(data: bytearray) -> None:
         (_patched(40, bytes(8)), "no section headers"),
         (_patched(32, struct.pack("<Q", 1 << 50)), "program headers beyond the end"),
         (_patched(54, b"\x20\0"), "unknown form"),
+        (_unload, "no segment is mapped"),
         (_patched(64 + 32, struct.pack("<Q", 1 << 40)), "beyond the end"),
         (lambda data: data.extend(b"appended" * 2000), "data after the last section"),
         (lambda data: data.clear(), "empty"),

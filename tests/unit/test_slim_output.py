@@ -18,6 +18,7 @@ from tiny import make_package
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
+from gpu_tools.contents import scan
 from gpu_tools.sizes.measure import measure
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import sha256
@@ -107,6 +108,7 @@ def test_a_conda_environment_s_lists_are_corrected(tmp_path: Path, invocation: I
     record = {"name": "libtorch", "version": "2.6.0", "depends": [], "files": files}
     listing.write_text(json.dumps({**record, "paths_data": {"paths": paths}}))
     before = tree(env)
+    assert not [path for path in scan(env, name="env").every if path.startswith("pkgs")]
     assert call(invocation, "slim", str(env), "--apply").exit_code == 0
     after = json.loads(listing.read_text())
     assert after["files"] == ["lib/libtorch.so"]

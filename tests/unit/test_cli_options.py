@@ -143,7 +143,7 @@ def describe(name: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command)
     examples, _, notes = getattr(command, "examples", "").strip().partition("\n\n")
     yield from (f"## {name}", f"`{' '.join([program, *command.collect_usage_pieces(context)])}`", "")
-    for paragraph in filter(None, f"{command.help}\n\n{notes}".split("\n\n")):
+    for paragraph in filter(str.strip, f"{command.help}\n\n{notes}".split("\n\n")):
         yield from (*textwrap.wrap(escape(paragraph), 120), "")
     yield from ("| option | effect |", "|---|---|")
     group = ""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+from small_files import shared_library
 
+from cuda_code.elf_file import opened
 from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.providers.debian import cuda, libraries, root
@@ -25,6 +28,16 @@ def test_a_build_dependency_stands_for_the_library_of_its_own_version() -> None:
     installed = {name: libraries.InstalledPackage("1", "optional", text) for name, text in depends.items()}
     control = "Source: x\nBuild-Depends: cmake,\n  libonnx-dev (>= 1),\n  libabsent-dev,\n\nPackage: y\n"
     assert libraries.runtime_packages(control, installed) == {"libonnx1t64", "libopenblas0-pthread"}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
+def test_libraries_of_one_package_find_each_other(tmp_path: Path) -> None:
+    library = shared_library(tmp_path / "libone.so", "int one;")
+    (tmp_path / "prefix").mkdir()
+    debian = root.DebianRoot(path=tmp_path, fingerprint="", release="13")
+    libraries.fill(debian, {"libone.so.1": (library, "libone1")}, "one", tmp_path / "prefix")
+    with opened(tmp_path / "prefix/lib/libone.so.1") as copied:
+        assert [*copied.rpath()] == ["$ORIGIN"]
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,12 @@ def test_a_compile_ends_with_its_wheel_or_its_cause(
         assert (made, lines) == (tmp_path / "wheels" / wheel.name, ["one"])
 
 
+def test_a_setup_that_fails_ends_before_the_compile(tmp_path: Path) -> None:
+    python = fake_python(tmp_path, 'echo "error: no $1"; exit 1')
+    with pytest.raises(BuildError, match=r"no setup\.py"):
+        builder(environment(interpreter=python), tmp_path).check_setup(tmp_path, tmp_path / "log", os.environ)
+
+
 @pytest.mark.parametrize(
     ("programs", "has", "extension", "missing"),
     [

@@ -85,15 +85,9 @@ def test_a_container_has_a_name_an_init_no_terminal_and_no_secret_in_its_argumen
     ],
 )
 def test_files_belong_to_the_caller_with_every_kind_of_engine(
-    name: str,
-    info: str,
-    image: str,
-    user: str,
-    keeps: bool,
-    told: str | None,
-    programs: Path,
+    name: str, info: str, image: str, user: str, keeps: bool, told: str | None, programs: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.setattr(os, "getuid", lambda: 1007)
     install(programs, name, f"echo '{info}'")
     container = Container(name=name, image=image)

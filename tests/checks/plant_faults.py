@@ -151,18 +151,7 @@ def _importers(modules: Iterable[Path], files: Iterable[Path]) -> set[Path]:
 
 def is_found(copy: Path, tests: Sequence[str], jobs: int) -> str:
     """Return the first test that fails in a copy of the project, or an empty string."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "--tb=no",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not long",
-    ]
+    command = [sys.executable, "-m", "pytest", "-xq", "--tb=no", "-p", "no:cacheprovider", "-m", "not long"]
     command += ["-n", str(jobs) if jobs > 1 else "0", *tests]
     try:
         done = subprocess.run(

@@ -89,11 +89,7 @@ def test_the_end_of_a_run_has_its_duration(tmp_path: Path, status: Status) -> No
 def test_the_time_left_is_that_of_the_last_run(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(status_module, "monotonic", clock)
-    for expected, passed, left in (
-        (0.0, 30.0, None),
-        (100.0, 25.0, 75.0),
-        (100.0, 300.0, 1.0),
-    ):
+    for expected, passed, left in ((0.0, 30.0, None), (100.0, 25.0, 75.0), (100.0, 300.0, None)):
         status.plan({"pytorch": False}, expected)
         clock.now += passed
         status.publish(at_once=True)

@@ -80,7 +80,7 @@ def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]
     compiled = []
     for name in available(options.root):
         other = replace(options, config=replace(options.config, name=name))
-        if name in options.earlier or (full and _last_run_file(other).is_file()):
+        if name in options.earlier or (full and _last_run_file(other).parent.is_dir()):
             with suppress(ConfigError):  # an unreadable config has an error of its own
                 compiled.append(load(options.root, name))
     return find_sharing(options.config, compiled, overrides)
@@ -99,4 +99,5 @@ def keep_last_run(options: Options, seconds: float) -> None:
 
 
 def _last_run_file(options: Options) -> Path:
-    return options.cache / "last-run" / options.key
+    parts = [*options.pythons, options.engine or "", options.pyg, *options.extensions]
+    return options.cache / "last-run" / options.key / "-".join(parts)

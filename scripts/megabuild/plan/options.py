@@ -75,8 +75,8 @@ class Options:
 
     @property
     def key(self) -> str:
-        """File name of a run's durations, by all options that change time or memory; checkouts share the file."""
-        how = [self.pythons, self.optimization, self.arch_list, str(self.torch_source or ""), self.engine]
+        """Folder name of runs' durations, by all options that change objects; checkouts share the folder."""
+        how = [self.optimization, self.arch_list, str(self.torch_source or "")]
         return f"{self.cache_name}-{hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"
 
     @property

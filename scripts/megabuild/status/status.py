@@ -151,7 +151,7 @@ class Status:
             now = self.record
             now.updated, now.memory = time.time(), tree_memory(os.getpid())
             now.disk_free = disk_free(self._folder)
-            now.seconds_left = max(1.0, self._expected - self.seconds) if self._expected else None
+            now.seconds_left = left if (left := self._expected - self.seconds) > 0 else None
             self._write()
         self.watch()
 

@@ -9,7 +9,8 @@ import pytest
 
 from groundwork.errors import ProviderError
 from megabuild.configs.config import load
-from megabuild.plan.extensions import why_not
+from megabuild.plan.extensions import ExtensionPlanner, why_not
+from megabuild.plan.options import Options
 from pyg_extensions import sources
 from pyg_extensions.table import EXTENSIONS, ExtensionRelease, recipes
 
@@ -126,3 +127,11 @@ def test_a_config_that_builds_none_says_why(repository: Path, config: str, says:
     why = why_not(load(repository, config), pyg="auto", rehearse=False)
     assert says in why
     assert bool(says) == bool(why)
+
+
+def test_an_extension_is_built_with_those_that_it_needs(repository: Path) -> None:
+    options = Options(config=load(repository, "linux_64_cpu"), root=repository, output=NONE, cache=NONE)
+    planner = ExtensionPlanner(options=options, reason="", wanted=("pytorch_sparse",),
+                               recipes=recipes(repository), sources=sources.Sources())  # fmt: skip
+    names = {package.name for package in planner.packages({"python": ("3.12.* *_cpython",)})}
+    assert names == {"pytorch_scatter", "pytorch_sparse"}

@@ -72,13 +72,13 @@ def test_another_version_of_a_system_package_is_another_dependency(recipe: Path,
 
 
 def test_a_package_is_used_and_tested_with_its_own_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(solving, "environment", lambda specs, *_: asked.append(specs) or {})
+    asked: dict[tuple[str, ...], dict[str, str]] = {}
+    monkeypatch.setattr(solving, "environment", lambda specs, *_: asked.setdefault(specs, {}))
     own = "python 3.12.*"
     package = replace(PLAIN, build=("cmake",), host=(own,), run=("python", "numpy"), test=("pytest",))
     given = Environment(channels=("none",), pythons=())
     solving.Solver(given, "linux-64", own=()).built_with(package)
-    assert asked == [("cmake",), (own,), ("python", "numpy", own), ("pytest", own)]
+    assert [*asked] == [("cmake",), (own,), ("python", "numpy", own), ("pytest", own)]
 
 
 def test_a_script_that_staging_uses_through_another_one_counts(recipe: Path) -> None:

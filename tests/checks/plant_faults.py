@@ -154,9 +154,7 @@ def is_found(copy: Path, tests: Sequence[str], jobs: int) -> str:
     command = [sys.executable, "-m", "pytest", "-xq", "--tb=no", "-p", "no:cacheprovider", "-m", "not long"]
     command += ["-n", str(jobs) if jobs > 1 else "0", *tests]
     try:
-        done = subprocess.run(
-            command, cwd=copy, capture_output=True, text=True, timeout=_LONGEST, check=False
-        )
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=_LONGEST)
     except subprocess.TimeoutExpired:
         return "does not end"
     if done.returncode == 0:

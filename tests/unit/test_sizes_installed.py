@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from sizes_files import GPU_CODE, elf
@@ -14,6 +15,7 @@ from slim_world import SITE, install
 from small_files import write
 
 from gpu_tools.contents import BACKUP
+from gpu_tools.sizes import installed
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import NO_PACKAGE, Package, Sizes
 from groundwork.errors import UsageError
@@ -85,10 +87,8 @@ def test_neither_leftovers_of_pip_nor_a_hostile_record_belong_to_a_package(venv:
 def test_metadata_that_cannot_be_read_are_a_remark(venv: Path) -> None:
     write(venv / SITE / "odd-1.0.dist-info/METADATA", b"\xff\xfe\x00")
     write(venv / SITE / "nameless-1.0.dist-info/METADATA", b"Version: 1\n")
-    write(
-        venv / SITE / "listed-1.0.dist-info/METADATA",
-        b"Name: listed\nVersion: 1.0\nRequires-Dist: \xc3\xa9;;\n",
-    )
+    metadata = b"Name: listed\nVersion: 1.0\nRequires-Dist: \xc3\xa9;;\n"
+    write(venv / SITE / "listed-1.0.dist-info/METADATA", metadata)
     write(venv / SITE / "listed-1.0.dist-info/RECORD", b'"never ends,\n' * 3)
     write(venv / SITE / "endless-1.0.dist-info/RECORD", b"x" * 200_000)
     write(venv / "conda-meta/broken.json", b"{")
@@ -97,6 +97,13 @@ def test_metadata_that_cannot_be_read_are_a_remark(venv: Path) -> None:
     assert sizes.installed == truth(venv)
     for file in ("endless-1.0.dist-info/RECORD", "conda-meta/broken.json", "conda-meta/list.json"):
         assert any(file in remark for remark in sizes.remarks)
+
+
+def test_files_that_cannot_be_read_are_a_remark(venv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "read_parts", Mock(side_effect=OSError(5, "Input/output error")))
+    sizes = measure(venv)
+    assert sizes.installed == truth(venv)
+    assert any("unreadable files: [Errno 5]" in remark for remark in sizes.remarks)
 
 
 def test_condas_records_say_owner_and_dependencies(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.plan.extensions import ExtensionPlanner, why_not
 from megabuild.plan.options import Options
+from megabuild.providers.environment import Environment
 from pyg_extensions import sources
 from pyg_extensions.table import EXTENSIONS, ExtensionRelease, recipes
 
@@ -129,9 +130,10 @@ def test_a_config_that_builds_none_says_why(repository: Path, config: str, says:
     assert bool(says) == bool(why)
 
 
-def test_an_extension_is_built_with_those_that_it_needs(repository: Path) -> None:
-    options = Options(config=load(repository, "linux_64_cpu"), root=repository, output=NONE, cache=NONE)
-    planner = ExtensionPlanner(options=options, reason="", wanted=("pytorch_sparse",),
-                               recipes=recipes(repository), sources=sources.Sources())  # fmt: skip
-    names = {package.name for package in planner.packages({"python": ("3.12.* *_cpython",)})}
-    assert names == {"pytorch_scatter", "pytorch_sparse"}
+def test_an_extension_is_built_with_those_that_it_needs(repository: Path, folder: Path) -> None:
+    options = Options(config=load(repository, "linux_64_cpu"), root=repository, output=folder, cache=folder,
+                      extensions=("sparse",), pyg_index=str(folder), pyg_sources=str(folder))  # fmt: skip
+    environment = Environment(channels=(), pythons=(), overrides={"python": ("3.12.* *_cpython",)})
+    planned = ExtensionPlanner.find(options, print).plan(environment, (), print)
+    compiled = {task.extension for task in planned if task.how == "compile"}
+    assert compiled == {"pytorch_scatter", "pytorch_sparse"}

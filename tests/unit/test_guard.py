@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TypeAlias
 
 import psutil
 import pytest
@@ -15,6 +16,8 @@ from tiny import wait_for
 
 from groundwork import guard
 
+#: The guard's process, and those below it.
+Family: TypeAlias = "tuple[subprocess.Popen[str], list[psutil.Process]]"
 #: A child, a grandchild in its own session, and a process that ignores SIGTERM.
 FAMILY = """
 import subprocess, sys, time
@@ -27,7 +30,7 @@ time.sleep(60)
 
 
 @pytest.fixture
-def family() -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+def family() -> Iterator[Family]:
     process = subprocess.Popen(
         [sys.executable, guard.__file__, sys.executable, "-c", FAMILY],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
@@ -45,9 +48,7 @@ def family() -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_all_processes_end_after_a_signal_or_when_standard_input_closes(
-    family: tuple[subprocess.Popen[str], list[psutil.Process]], asked: bool
-) -> None:
+def test_all_processes_end_after_a_signal_or_when_standard_input_closes(family: Family, asked: bool) -> None:
     process, below = family
     assert process.stdin is not None
     process.terminate() if asked else process.stdin.close()
@@ -55,9 +56,7 @@ def test_all_processes_end_after_a_signal_or_when_standard_input_closes(
     assert not [one for one in below if one.is_running()]
 
 
-def test_the_engine_ends_with_a_killed_guard(
-    family: tuple[subprocess.Popen[str], list[psutil.Process]],
-) -> None:
+def test_the_engine_ends_with_a_killed_guard(family: Family) -> None:
     process, (engine, *others) = family
     process.kill()
     with suppress(psutil.NoSuchProcess):
@@ -75,9 +74,7 @@ def test_the_exit_code_is_the_command_s(script: str, code: int) -> None:
 
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed")
-def test_without_proc_the_processes_come_from_ps(
-    family: tuple[subprocess.Popen[str], list[psutil.Process]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_proc_the_processes_come_from_ps(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     process, below = family
     here = guard._processes()
     monkeypatch.setattr("os.path.isdir", lambda path: False)

@@ -157,7 +157,8 @@ def test_a_followed_run_is_shown_until_it_ends(
     shown: list[list[str]] = []
     folder = put(tmp_path / "linux_64_cpu", a_state())
     monkeypatch.setattr(status, "redraw", lambda _, rows: shown.append([row.split(":")[0] for row in rows]))
-    monkeypatch.setattr("time.sleep", lambda _: put(folder, a_state(status="failed", exit_code=8)))
+    ended = a_state(status="failed", exit_code=8)  # other threads sleep for less
+    monkeypatch.setattr("time.sleep", lambda seconds: put(folder, ended) if seconds == 1 else None)
     assert call(invocation, "status", "--follow", "-o", str(tmp_path)).exit_code == 8
     assert (len(shown), shown[0][0], shown[1]) == (2, "linux_64_cpu", [])
 

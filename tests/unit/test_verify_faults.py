@@ -94,7 +94,7 @@ def test_one_library_for_another_processor_among_others_is_refused(verify: Verif
     assert verify(tmp_path)[0] == 0
     (site / "torch_spline_conv/_basis_cpu.so").write_bytes(AARCH64)
     code, shown = verify(tmp_path)
-    assert (code, re.findall(r"(\S+): .*aarch64.* x86_64", shown)) == (14, ["_basis_cpu.so"]), shown
+    assert (code, re.findall(r"(\S+): built for aarch64", shown)) == (14, ["_basis_cpu.so"]), shown
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def works(env: Path, feature: str, cache: Path) -> bool:
 
 @pytest.mark.parametrize(
     ("keep", "at_most"),
-    [("compile-cpu,extensions", 2.3), ("", 2.2), ("compile,extensions,distributed,profiler", 2.7)],
+    [("compile-cpu,extensions", 2.1), ("", 2.0), ("compile,extensions,distributed,profiler", 2.5)],
     ids=["compile-cpu", "least", "most"],
 )
 def test_what_is_said_to_work_does(

@@ -16,11 +16,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.plan import choose_isolation as choosing
 from megabuild.plan import planning, solving
-from megabuild.plan.choose_isolation import (
-    choose_isolation,
-    rehearsal_image,
-    unreachable,
-)
+from megabuild.plan.choose_isolation import choose_isolation, rehearsal_image, unreachable
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.providers.environment import Environment

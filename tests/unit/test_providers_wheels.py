@@ -43,16 +43,13 @@ def prefix(tmp_path: Path) -> Path:
 
 
 def test_entry_points_and_scripts_start_the_python_beside_them(tmp_path: Path, prefix: Path) -> None:
-    wheel = _wheel_file(
-        tmp_path / "hello-1-py3-none-any.whl",
-        {
-            "hello.py": "class Greeter:\n    @staticmethod\n    def main():\n        print('hello')\n",
-            "hello-1.dist-info/entry_points.txt": "[console_scripts]\nhello = hello:Greeter.main\n[other]\nx = y\n",
-            "hello-1.data/scripts/plain": "#!python\nprint('plain')\n",
-            "hello-1.data/data/share/hello.txt": "data",
-        },
-    )
-    unpack.library(wheel, prefix, "site-packages")
+    files = {
+        "hello.py": "class Greeter:\n    @staticmethod\n    def main():\n        print('hello')\n",
+        "hello-1.dist-info/entry_points.txt": "[console_scripts]\nhello = hello:Greeter.main\n[other]\nx = y\n",
+        "hello-1.data/scripts/plain": "#!python\nprint('plain')\n",
+        "hello-1.data/data/share/hello.txt": "data",
+    }
+    unpack.library(_wheel_file(tmp_path / "hello-1-py3-none-any.whl", files), prefix, "site-packages")
     environment = {"PYTHONPATH": str(prefix / "site-packages"), "PATH": "/usr/bin:/bin"}
     for name in ("hello", "plain"):
         assert subprocess.check_output([prefix / "bin" / name], env=environment, text=True) == f"{name}\n"
@@ -61,16 +58,9 @@ def test_entry_points_and_scripts_start_the_python_beside_them(tmp_path: Path, p
 
 
 def test_a_tool_leaves_its_python_wrapper_behind(tmp_path: Path, prefix: Path) -> None:
-    wheel = _wheel_file(
-        tmp_path / "cmake-1-py3-none-linux_x86_64.whl",
-        {
-            "cmake/__init__.py": "",
-            "cmake/data/bin/cmake": "#!/bin/sh\necho 1\n",
-            "cmake/data/share/x": "",
-            "cmake/data/doc/y": "",
-        },
-    )
-    unpack.tool(wheel, prefix)
+    files = {"cmake/data/bin/cmake": "#!/bin/sh\necho 1\n"}
+    files |= dict.fromkeys(("cmake/__init__.py", "cmake/data/share/x", "cmake/data/doc/y"), "")
+    unpack.tool(_wheel_file(tmp_path / "cmake-1-py3-none-linux_x86_64.whl", files), prefix)
     assert subprocess.check_output([prefix / "bin" / "cmake"], text=True) == "1\n"
     assert sorted(path.name for path in prefix.iterdir()) == ["bin", "share"]
 

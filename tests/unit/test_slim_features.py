@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import re
@@ -48,14 +49,8 @@ def gone(env: Path, **request: Any) -> set[str]:
 def test_only_libraries_known_to_be_unused_go_though_nothing_names_the_others(tmp_path: Path) -> None:
     """TensorFlow puts the names of those that it opens together as it runs."""
     env = venv(tmp_path / "env")
-    cuda(
-        env,
-        "libcublas.so.12",
-        "libcudnn.so.9",
-        "libcusolverMg.so.11",
-        "libnvrtc.alt.so.12",
-        "libnvblas.so.12",
-    )
+    names = "libcublas.so.12 libcudnn.so.9 libcusolverMg.so.11 libnvrtc.alt.so.12 libnvblas.so.12"
+    cuda(env, *names.split())
     install(
         env, "tensorflow", {"tensorflow/__init__.py": ""}, requires=["nvidia-cublas; extra == 'and-cuda'"]
     )
@@ -65,6 +60,24 @@ def test_only_libraries_known_to_be_unused_go_though_nothing_names_the_others(tm
     assert {path for path in gone(env) if ".so" in path} == taken
     install(env, "user", {"user.py": "ctypes.CDLL('libcusolverMg.so.11')\n"})
     assert {path for path in gone(env) if ".so" in path} == taken - {"nvidia/cu13/lib/libcusolverMg.so.11"}
+
+
+def test_tests_documents_and_byte_code_go_and_come_back(tmp_path: Path, invocation: Invocation) -> None:
+    """Other modules of a tests folder, licences and byte code without its source stay."""
+    env, share = venv(tmp_path / "env"), "../../../share"
+    stays = ("pk/old.pyc", "pk/tests/tools.py", "pk/test_not.py", f"{share}/doc/pk/COPYING.txt")
+    goes = f"pk/tests/test_a.py pk/tests/more/conftest.py {share}/doc/pk/a.html {share}/man/man1/pk.1".split()
+    install(env, "pk", dict.fromkeys([*goes, *stays], "a = 1\n"))
+    compileall.compile_dir(env / SITE, quiet=1)
+    before, byte_code = tree(env), [*env.rglob("__pycache__/*")]
+    assert len(byte_code) == 4
+    assert call(invocation, "slim", str(env), "--apply").exit_code == 0
+    left = {path.name for folder in ("share", f"{SITE}/pk") for path in (env / folder).rglob("*.*")}
+    assert left == {*map(os.path.basename, stays)}
+    byte_code[0].parent.mkdir(parents=True)
+    byte_code[0].write_bytes(b"Python wrote it again, with other bytes")
+    assert call(invocation, "slim", str(env), "--undo").exit_code == 0
+    assert tree(env) == before
 
 
 def test_a_verdict_names_what_is_there(tmp_path: Path) -> None:

@@ -51,9 +51,7 @@ def plan(subject: Path, request: SlimRequest, note: Notes) -> Result:
     else:
         with unpack_package(subject) as (root, kind):
             steps = make_plan(scan(root, name=str(subject), kind=kind), request, note)
-    return _result(
-        "planned", steps, ["nothing was changed; continue with --apply (a package: with --output DIR)"]
-    )
+    return _result("planned", steps, ["nothing was changed; continue with --apply (packages: --output DIR)"])
 
 
 def apply(

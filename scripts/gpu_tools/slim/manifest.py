@@ -36,9 +36,8 @@ class TouchedFile:
             return True
         except NotADirectoryError:  # a parent folder has become a file
             return False
-        if status.st_size != self.size or not stat.S_ISREG(status.st_mode):
-            return False
-        return status.st_mtime_ns == self.when or sha256(target) == self.digest
+        is_like = stat.S_ISREG(status.st_mode) and status.st_size == self.size
+        return is_like and (status.st_mtime_ns == self.when or sha256(target) == self.digest)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,9 +141,7 @@ def make_plan(contents: Contents, request: SlimRequest, note: Notes, into: Path 
         spared=spared,
         lost_for={row.step.name: sorted(users[row.step.name]) for row in rows if users.get(row.step.name)},
         unknown=find_unknown(contents, with_code),
-        new={}
-        if into is None
-        else _write_lists(contents, gone, {path: into / path for path in smaller}, into),
+        new=_write_lists(contents, gone, {path: into / path for path in smaller}, into) if into else {},
     )
 
 

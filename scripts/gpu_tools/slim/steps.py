@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cuda_code.cuda_archs import number
 from gpu_tools.contents import Contents
+from gpu_tools.file_lists import source_of
 from gpu_tools.sizes.inside import classify_path
 from gpu_tools.sizes.tree import Kind
 from gpu_tools.slim.features import FEATURES, is_nvidia
@@ -58,9 +60,7 @@ def parse_gpus(arch_lists: Iterable[str]) -> tuple[str, ...]:
     gpus = []
     for arch in cuda_archs(replace_native(";".join(arch_lists))):
         if arch.endswith(("+PTX", "a", "f")):
-            raise UsageError(
-                f"--arch-list: {arch}: not a GPU", "pass a GPU's compute capability, such as 9.0 or 12.0"
-            )
+            raise UsageError(f"--arch-list: {arch}: not a GPU", "pass a compute capability, such as 12.0")
         gpus.append(f"sm_{arch.replace('.', '')}")
     return tuple(gpus)
 
@@ -94,6 +94,12 @@ def select_steps(
 
 _TORCH = ("torch", "pytorch", "libtorch")
 _TRITON_TOOLS = ("/bin/cuobjdump", "/bin/nvdisasm", "/libproton.so")
+#: Steps by the pattern of their files' paths. Packages import other modules of their tests folders; licences stay.
+_NAMED = {
+    "tests": re.compile(r"(.*/)?tests?/(.*/)?(test_[^/]*|conftest)\.py"),
+    "documentation": re.compile(r"(.*/)?share/(doc|info|man)/(?!.*(cop(y|ie)|licen[cs]|notice)).*", re.IGNORECASE),
+    "nvshmem-device": re.compile(r"(.*/)?libnvshmem_device\.bc"),
+}  # fmt: skip
 
 
 def find_files(contents: Contents, request: SlimRequest) -> Mapping[str, Sequence[str]]:
@@ -105,15 +111,15 @@ def find_files(contents: Contents, request: SlimRequest) -> Mapping[str, Sequenc
             files["triton"].append(path)
             if "/nvidia/lib/cupti/" in path or path.endswith(_TRITON_TOOLS):
                 files["triton-profiler"].append(path)
-        if os.path.basename(path) == "libnvshmem_device.bc":
-            files["nvshmem-device"].append(path)
+        for name in (name for name, named in _NAMED.items() if named.fullmatch(source_of(path) or path)):
+            files[name].append(path)
+        if source_of(path) in contents.every and contents.kind == "environment":
+            files["byte-code"].append(path)
         # other files than archives of objects may have the same suffix, e.g. circuit models
         if kind == Kind.STATIC and contents.begins_with(path, b"!<"):
             files["static"].append(path)
-        if kind == Kind.HEADERS and owner in _TORCH:
-            files["headers-torch"].append(path)
-        if kind == Kind.HEADERS and is_nvidia(owner):
-            files["headers-nvidia"].append(path)
+        if kind == Kind.HEADERS and (owner in _TORCH or is_nvidia(owner)):
+            files["headers-torch" if owner in _TORCH else "headers-nvidia"].append(path)
     # Triton has an assembler for sm_100 and later, and one for older GPUs
     later = {number(gpu) >= 100 for gpu in request.gpus}
     unused = {"ptxas-blackwell"} if later == {False} else {"ptxas"} if later == {True} else set()
@@ -149,6 +155,9 @@ STEPS = (
     SlimStep(name="static", loses="static libraries", costs=(*_COMPILING, "kernels")),
     SlimStep(name="headers-torch", loses="torch headers", costs=_COMPILING),
     SlimStep(name="headers-nvidia", loses="CUDA headers", costs=("compile-gpu", "extensions", "startup", "kernels")),
+    SlimStep(name="tests", loses="packages' own tests"),
+    SlimStep(name="documentation", loses="manual pages, documents"),
+    SlimStep(name="byte-code", loses="byte code; Python writes it again"),
     # these two shrink libraries
     SlimStep(name="gpu-code", loses="code for other GPUs"),
     SlimStep(name="symbols", loses="function names in debuggers and native traces"),

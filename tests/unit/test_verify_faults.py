@@ -341,6 +341,8 @@ def test_an_environments_torch_is_asked_too(
     (torch / "version.py").write_text(VERSION_FILE.replace("None", cuda))
     code, shown = verify(tmp_path, "--accelerator", question)
     assert (code, said in shown) == (14, True), shown
+    (torch / "lib/libtorch_python.so").rename(torch / "lib/libtorch_cpu.so")  # without libtorch_cuda.so
+    assert ("built without CUDA" in verify(tmp_path, "--accelerator", question)[1]) == (question != "cpu")
 
 
 @pytest.mark.parametrize(

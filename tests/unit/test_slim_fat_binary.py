@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from gpu_library import MACHINE_CODE, entry, fatbin
 
-from cuda_code.cuda_archs import Member
-from gpu_tools.slim.fat_binary import find_needed
+from cuda_code.cuda_archs import Member, anywhere
+from gpu_tools.slim.fat_binary import find_needed, find_stand_in
 
 KINDS = {"sm": 2, "compute": 1, "lto": 8, "new": 64}
 USUAL = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
@@ -42,3 +43,10 @@ def test_what_stays(there: str, gpus: str, stays: str) -> None:
     positions = find_needed(members, gpus.split())
     kept = " ".join(members[at].name.replace("kind64", "new") for at in sorted(positions))
     assert kept == stays
+
+
+def test_a_stand_in_is_the_smallest_code_of_another_generation() -> None:
+    codes = [entry(MACHINE_CODE, arch, size=size) for arch, size in ((120, 400), (90, 800), (80, 1600))]
+    data = fatbin(*codes)
+    start, end = find_stand_in(data, anywhere(data), ["sm_121"]) or (0, 0)
+    assert data[start:end] == codes[1]

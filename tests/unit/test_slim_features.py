@@ -22,10 +22,8 @@ from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import IntegrityError, UsageError
 
-HEADER, STATIC = (
-    {"nvidia/cu13/include/cuda_fp16.h": "//\n" * 99},
-    {"nvidia/cu13/lib/libcudadevrt.a": b"!<arch>\n" * 99},
-)
+HEADER = {"nvidia/cu13/include/cuda_fp16.h": "//\n" * 99}
+STATIC = {"nvidia/cu13/lib/libcudadevrt.a": b"!<arch>\n" * 99}
 
 
 def cuda(env: Path, *names: str, package: str = "nvidia-cublas") -> None:
@@ -51,12 +49,8 @@ def test_only_libraries_known_to_be_unused_go_though_nothing_names_the_others(tm
     env = venv(tmp_path / "env")
     names = "libcublas.so.12 libcudnn.so.9 libcusolverMg.so.11 libnvrtc.alt.so.12 libnvblas.so.12"
     cuda(env, *names.split())
-    install(
-        env, "tensorflow", {"tensorflow/__init__.py": ""}, requires=["nvidia-cublas; extra == 'and-cuda'"]
-    )
-    taken = {
-        f"nvidia/cu13/lib/{one}" for one in ("libcusolverMg.so.11", "libnvrtc.alt.so.12", "libnvblas.so.12")
-    }
+    install(env, "tensorflow", {"tf.py": ""}, requires=["nvidia-cublas; extra == 'and-cuda'"])
+    taken = {f"nvidia/cu13/lib/{name}" for name in names.split()[2:]}
     assert {path for path in gone(env) if ".so" in path} == taken
     install(env, "user", {"user.py": "ctypes.CDLL('libcusolverMg.so.11')\n"})
     assert {path for path in gone(env) if ".so" in path} == taken - {"nvidia/cu13/lib/libcusolverMg.so.11"}
@@ -174,9 +168,8 @@ def test_a_plan_says_what_there_is_for_each_gpu(tmp_path: Path, invocation: Invo
     env = venv(tmp_path / "env")
     first = build(tmp_path, [fatbin(entry(MACHINE_CODE, 80), entry(PTX, 80))]).read_bytes()
     (tmp_path / "second").mkdir()
-    second = build(
-        tmp_path / "second", [fatbin(entry(MACHINE_CODE, 80), entry(MACHINE_CODE, 120))]
-    ).read_bytes()
+    code = fatbin(entry(MACHINE_CODE, 80), entry(MACHINE_CODE, 120))
+    second = build(tmp_path / "second", [code]).read_bytes()
     install(env, "two", {"two/first.so": first, "two/second.so": second, "two/none.so": b"no library"})
     before = tree(env)
     done = call(invocation, "slim", str(env), "--arch-list", "9.0,6.1")

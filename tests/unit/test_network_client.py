@@ -95,11 +95,12 @@ def test_credentials_are_sent_and_never_shown(tmp_path: Path) -> None:
         with pytest.raises(NetworkError) as caught:
             given.client.get(f"{address}/bad?token=s3cret")
         given.report(f"asking {address}/page?token=s3cret, {address}/t/s3cret/channel")
+    with pytest.raises(NetworkError, match=r"none\.pem"):
+        Client(trusted=tmp_path / "none.pem").get("https://127.0.0.1:9/")
     with pytest.raises(NetworkError, match=r"^127\.0\.0\.1:9: ") as silent:
         Client(timeouts=IMPATIENT).get("http://user:s3cret@127.0.0.1:9/simple?token=s3cret")
     assert "s3cret" not in "".join(f"{error.value} {error.value.remedy}" for error in (caught, silent))
-    assert "s3cret" not in "".join(told)
-    assert "user" not in "".join(told)
+    assert [word for word in ("s3cret", "user") if word in "".join(told)] == []
 
 
 def test_a_redirect_from_https_to_http_is_refused() -> None:

@@ -277,9 +277,8 @@ class Tree:
         return program(self.build.parent / name, body)
 
     def ninja(self, steps: list[str], why: Mapping[str, str]) -> Path:
-        said = [f"ninja explain: {line}" for line in why.values()] + [
-            f"::step::Building CXX object {s}" for s in steps
-        ]
+        said = [f"ninja explain: {line}" for line in why.values()]
+        said += [f"::step::Building CXX object {step}" for step in steps]
         return self.program("ninja", "cat <<'EOF'\n" + "\n".join(said) + "\nEOF")
 
     def swap(self, **environment: str) -> python_swap.Report:

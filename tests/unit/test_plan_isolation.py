@@ -97,10 +97,13 @@ def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
     assert planning.make_plan(options, print).usable_isolation().name == "podman"
 
 
-def test_debian_is_built_in_its_root(tmp_path: Path) -> None:
+def test_debian_is_built_in_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = environment(tmp_path, root=tmp_path, overrides={"torch_source": ("debian",)})
     found = choose_isolation(None, config(provider="debian"), made)
     assert found == Bubblewrap(root=tmp_path, network=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(IsolationError, match="bubblewrap: not installed"):
+        found.check()
 
 
 def test_a_container_rehearsal_uses_the_image_made_here_without_a_network(programs: Path) -> None:

@@ -40,16 +40,9 @@ def test_libraries_of_one_package_find_each_other(tmp_path: Path) -> None:
         assert [*copied.rpath()] == ["$ORIGIN"]
 
 
-@pytest.mark.parametrize(
-    ("debian", "upstream"),
-    [
-        ("12.4.5.8~12.4.1-2", "12.4.5.8"),
-        ("11.1.1+~10.3.5.147~12.4.1-2", "10.3.5.147"),
-        ("2.9.0+ds-2", "2.9.0"),
-    ],
-)
-def test_a_library_of_cuda_has_nvidias_version(debian: str, upstream: str) -> None:
-    assert cuda.upstream_version(debian) == upstream
+def test_a_library_of_cuda_has_nvidias_version() -> None:
+    of = {"12.4.5.8~12.4.1-2": "12.4.5.8", "11.1.1+~10.3.5.147~12.4.1-2": "10.3.5.147", "2.9.0+ds-2": "2.9.0"}
+    assert {debian: cuda.upstream_version(debian) for debian in of} == of
 
 
 @pytest.mark.parametrize("version", [None, "12.2.140~12.2.2-1", "12.40.1-1"])

@@ -322,7 +322,9 @@ def test_of_two_torches_the_one_that_python_loads_counts(verify: Verify, tmp_pat
     cached.parent.mkdir()
     (site / "torch_spline_conv/_basis_cpu.so").rename(cached)
     (site / "torch_spline_conv/_basis_cpu.so").symlink_to(cached)
-    assert "torch_spline_conv" in {library.module for library in check.verify(tmp_path).libraries}
+    assert ("torch_spline_conv", "cpu") in {
+        (one.module, one.cuda) for one in check.verify(tmp_path).libraries
+    }
 
 
 @pytest.mark.parametrize(

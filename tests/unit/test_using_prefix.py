@@ -35,7 +35,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, depends, content in (
             ("greeting", ["python", "tool"], {"bin/hello": HELLO, **ACTIVATION}),
             ("for_gpu", ["__cuda"], {"share/gpu": "x"}),
-            ("for_glibc", ["__glibc >=9"], {"share/glibc": "x"}),
+            ("for-glibc", ["__glibc >=9"], {"share/glibc": "x"}),
         )
     ]
     publish(folder / "output" / "packages" / NAME, made)
@@ -143,9 +143,9 @@ def test_an_edit_in_one_environment_or_in_the_cache_changes_no_other(output: Pat
 @pytest.mark.parametrize(
     ("spec", "reason", "remedy"),
     [
-        ("elsewhere", "elsewhere", "for_glibc, for_gpu, greeting"),
+        ("elsewhere", "elsewhere", "for-glibc, for_gpu, greeting"),
         ("for_gpu", "__cuda", "CONDA_OVERRIDE_CUDA=13.2"),
-        ("for_glibc", "__glibc", "CONDA_OVERRIDE_GLIBC=9"),
+        ("for-glibc", "__glibc", "CONDA_OVERRIDE_GLIBC=9"),
     ],
 )
 def test_an_unavailable_package_has_a_reason(

@@ -143,10 +143,11 @@ def _system_packages(root: Path) -> str:
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return phrases on the first six differences of two sets of facts."""
+    """Return phrases on the first six differences of two sets of facts, and on how many more there are."""
     keys = [key for key in dict.fromkeys((*new, *old)) if old.get(key) != new.get(key)]
     reasons = list(dict.fromkeys(_difference(key, old.get(key), new.get(key)) for key in keys))
-    return reasons[:_MOST_REASONS]
+    more = len(reasons) - _MOST_REASONS
+    return [*reasons[:_MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
 
 
 def _difference(key: str, old: str | None, new: str | None) -> str:

@@ -18,6 +18,7 @@ import pytest
 from package_files import published, rot
 from tiny import ROOT, Tiny, build_with, driver, make_channel, wait_for
 
+from groundwork.files import sha256
 from megabuild.engine.supervisor import strays
 from megabuild.run.launcher import LAUNCHER_FILES
 
@@ -94,6 +95,18 @@ DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
     *((f"{STATE}/{name}", how) for name in ("run.json", "job.json") for how in (cut, empty)),
     *((f"{STATE}/{name}", lose) for name in ("lock", "variant.yaml", *LAUNCHER_FILES, "logs")),
 ]
+
+
+def test_a_package_that_was_half_unpacked_is_unpacked_again(tiny: Tiny, undisturbed: Contents) -> None:
+    """As a kill left it: the lock names the new content, and of the former one the libraries are gone."""
+    (package,) = (tiny.options().packages / "linux-64").glob("tinylib-*")
+    folder = tiny.output / "cache" / "rattler" / STATE / "pkgs" / package.stem
+    shutil.copytree(folder, folder.with_name(f".{folder.name}a1B2c3"))
+    shutil.rmtree(folder / "lib")
+    folder.with_name(f"{folder.name}.lock").write_bytes(bytes(8) + bytes.fromhex(sha256(package)))
+    changed(tiny)
+    assert tiny.run().ok
+    assert published(tiny.options().packages) == undisturbed
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -158,3 +159,18 @@ def test_an_archive_that_is_a_pipe_or_a_link_is_not_read(out: Path, tmp_path: Pa
     for name in ("pipe.conda", "link.conda"):
         with pytest.raises(IntegrityError, match=name):
             archive.read(tmp_path / name)
+
+
+def test_former_builds_and_half_unpacked_packages_are_unpacked_again(tmp_path: Path) -> None:
+    cache, link = tmp_path / "pkgs", tmp_path / "link"
+    for name in ("a-1-0", "b-1-0", "c-1-0", ".c-1-0aB3dE6", "other-1-0"):
+        write(cache / name / "info", "")
+    published = {"a-1-0.conda": False, "b-1-0.conda": True, "c-1-0.conda": True}
+    link.symlink_to(cache)
+    with write(cache / ".cache.lock", "").open() as held:
+        output_folder.drop_unpacked(link, published)
+        fcntl.flock(held, fcntl.LOCK_EX)  # as another run that unpacks
+        output_folder.drop_unpacked(cache, published)
+    assert len([*cache.iterdir()]) == 6
+    output_folder.drop_unpacked(cache, published)
+    assert {path.name for path in cache.iterdir()} == {"b-1-0", "other-1-0", ".cache.lock"}

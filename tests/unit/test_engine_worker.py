@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -12,25 +11,6 @@ import pytest
 from groundwork.errors import IntegrityError
 from megabuild.engine import worker
 from megabuild.engine.job import Outcome
-
-
-@pytest.mark.parametrize(("content", "stays"), [("own", True), ("another", False), (None, False)])
-def test_a_former_build_of_the_same_name_is_forgotten_before_a_test(
-    content: str | None, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path))
-    packages = tmp_path / "pkgs"
-    package = tmp_path / "a-1-h0_0.conda"
-    package.write_text("own")
-    for name in ("a-1-h0_0", "a-1-h0_1"):
-        (packages / name / "info").mkdir(parents=True)
-    if content is not None:
-        lock = bytes(8) + hashlib.sha256(content.encode()).digest()
-        (packages / "a-1-h0_0.lock").write_bytes(lock)
-    worker.forget_former_build(package)
-    assert (packages / "a-1-h0_0").exists() == stays
-    assert (packages / "a-1-h0_1").exists()
-    assert not list(packages.glob(".removed-*"))
 
 
 def test_packages_that_lie_there_for_other_runs_are_not_tested(tmp_path: Path) -> None:

@@ -289,9 +289,7 @@ class Tree:
         return command_line.main([command, str(self.build), "--python", str(self.python), *words])
 
     def left_overs(self) -> list[str]:
-        return sorted(
-            path.name for path in self.build.iterdir() if "undo" in path.name or path.name[0] == "."
-        )
+        return sorted(name for name in os.listdir(self.build) if "undo" in name or name[0] == ".")
 
 
 @pytest.fixture

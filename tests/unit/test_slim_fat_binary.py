@@ -41,8 +41,7 @@ def test_what_stays(there: str, gpus: str, stays: str) -> None:
         Member(KINDS[kind], arch, 100) for kind, _, arch in (word.partition("_") for word in there.split())
     ]
     positions = find_needed(members, gpus.split())
-    kept = " ".join(members[at].name.replace("kind64", "new") for at in sorted(positions))
-    assert kept == stays
+    assert " ".join(members[at].name.replace("kind64", "new") for at in sorted(positions)) == stays
 
 
 def test_a_stand_in_is_the_smallest_code_of_another_generation() -> None:

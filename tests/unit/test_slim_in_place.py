@@ -74,11 +74,8 @@ def content(root: Path) -> Mapping[str, tuple[object, ...]]:
 
 def originals(root: Path) -> dict[str, bytes]:
     folder = root / BACKUP / "originals"
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and not path.is_symlink()
-    }
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def loads(library: Path) -> bool:
@@ -98,9 +95,8 @@ def test_what_is_applied_is_what_was_planned_and_everything_comes_back(
     assert slim("--json") == 0
     planned = json.loads(capsys.readouterr().out)
     assert tree(env) == before
-    assert planned["before"] == sum(
-        path.lstat().st_size for path in env.rglob("*") if path.is_file() and not path.is_symlink()
-    )
+    files = (path for path in env.rglob("*") if path.is_file() and not path.is_symlink())
+    assert planned["before"] == sum(path.lstat().st_size for path in files)
     steps = {step["name"]: step for step in planned["steps"]}
     assert planned["before"] - planned["after"] == sum(step["saves"] for step in steps.values())
     assert steps["triton"]["costs"] == ["compile-gpu"]

@@ -322,9 +322,8 @@ def test_of_two_torches_the_one_that_python_loads_counts(verify: Verify, tmp_pat
     cached.parent.mkdir()
     (site / "torch_spline_conv/_basis_cpu.so").rename(cached)
     (site / "torch_spline_conv/_basis_cpu.so").symlink_to(cached)
-    assert ("torch_spline_conv", "cpu") in {
-        (one.module, one.cuda) for one in check.verify(tmp_path).libraries
-    }
+    libraries = check.verify(tmp_path).libraries
+    assert ("torch_spline_conv", "cpu") in {(library.module, library.cuda) for library in libraries}
 
 
 @pytest.mark.parametrize(

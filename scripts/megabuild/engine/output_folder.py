@@ -1,4 +1,4 @@
-"""Prepares rattler-build's output folder for a run: keeps matching packages, removes a killed run's unfinished files.
+"""Prepares rattler-build's folders for a run: keeps matching packages, removes a killed run's unfinished files.
 
 Measured with rattler-build 0.73: if a staging cache has no ``metadata.json``, it rebuilds everything and then fails. A
 package appears by rename before its test has run. Files unpacked for a test stay in the temporary folder.
@@ -9,14 +9,17 @@ permissions: it first removes links and pipes from the folders that it reads.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from groundwork import channel_folder, files
+from groundwork.errors import IntegrityError
 from megabuild.engine import archive
 
 #: Folders that only a running rattler-build needs.
@@ -138,3 +141,24 @@ def drop_stagings(output_dir: Path) -> None:
     for staging in _stagings(output_dir):
         files.remove(staging)
     (output_dir.parent / _SEALS).unlink(missing_ok=True)
+
+
+def drop_unpacked(cache: Path, published: Mapping[str, bool]) -> None:
+    """Remove former builds of packages, and half replaced ones, from rattler-build's cache of unpacked packages.
+
+    rattler-build reads a package's tests from that cache by file name alone. To replace a package it first notes the
+    new SHA-256, then unpacks to a hidden folder, then removes the former one; after a kill in between it takes the rest
+    of the former for the new one, and fails (both measured with 0.73). Its lock is held meanwhile, by any of its runs.
+
+    ``published`` says of each package's file name whether it is published: such a build is no former one.
+    """
+    with (
+        suppress(OSError, IntegrityError),
+        files.open_regular(cache / ".cache.lock", below=cache.parent) as lock,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for name, is_published in published.items():
+            folder = cache / name.removesuffix(".conda")
+            unfinished = [*cache.glob(f".{folder.name}??????")]
+            for path in (folder, *unfinished) if unfinished or not is_published else ():
+                files.remove(path)

@@ -9,7 +9,6 @@ outcome file means that the worker was killed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -63,37 +62,10 @@ def packages(job: dict[str, Any]) -> list[Path]:
     return sorted(path for path in files if path.name in job["planned"])
 
 
-def forget_former_build(package: Path) -> None:
-    """Remove an earlier build with the same file name from rattler-build's cache of unpacked packages.
-
-    rattler-build reads a package's tests from that cache by file name alone (measured with 0.73), so it would run the
-    earlier build's tests. A lock file next to the folder has eight bytes and the package's SHA-256
-    (``CacheMetadataFile``). An identical package stays, because a build may be linking from it.
-    """
-    name = package.name.removesuffix(".conda")
-    unpacked = Path(os.environ["RATTLER_CACHE_DIR"]) / "pkgs" / name  # each job sets it
-    aside = unpacked.with_name(f".removed-{os.getpid()}-{name}")
-    try:
-        with package.open("rb") as file:
-            digest = hashlib.sha256()
-            while block := file.read(1 << 20):
-                digest.update(block)
-        if unpacked.with_name(f"{name}.lock").read_bytes()[8:40] == digest.digest():
-            return
-    except OSError:
-        pass  # unreadable: treat it as an earlier build
-    try:
-        unpacked.rename(aside)  # rename first, so that no process finds half of it
-    except OSError:
-        return  # the usual case: it was never unpacked
-    shutil.rmtree(aside, ignore_errors=True)
-
-
 def test(package: Path, channels: list[str]) -> str:
     """Run a package's own tests; return the error or an empty string, and print a failed test's output."""
     from rattler_build import Package
 
-    forget_former_build(package)
     try:
         results = Package.from_file(package).run_tests(channel=channels)
     except Exception as error:  # rattler-build's exceptions have no useful base class

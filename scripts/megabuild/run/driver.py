@@ -12,6 +12,7 @@ from groundwork.jobs import Budget
 from groundwork.machine import is_full
 from groundwork.text import counted, display
 from megabuild.engine import archive
+from megabuild.engine.output_folder import drop_unpacked
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
 from megabuild.plan import published
@@ -96,6 +97,9 @@ class Driver:
         check(plan, isolation)
         if ended := end_strays(plan.options.state):
             logger.info("ended %s left by a killed run", counted(ended, "process"))
+        unpacked = plan.options.cache / "rattler" / plan.options.cache_name / "pkgs"
+        names = [item.package.file_name for item in plan.all_items]
+        drop_unpacked(unpacked, {name: name in plan.existing for name in names})
         self._run_tasks(isolation)
 
     def _run_tasks(self, isolation: Isolation) -> None:

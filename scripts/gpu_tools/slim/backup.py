@@ -14,7 +14,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gpu_tools.contents import BACKUP
@@ -107,11 +107,13 @@ class Backup:
         touched = []
         for path in (*plan.new, *sorted(plan.gone)):
             record = lists.get(path) or lists.get(source_of(path), "")
-            file = TouchedFile(path=path, record=record)
             if new := plan.new.get(path):
-                status = new.lstat()
-                file = replace(file, size=status.st_size, when=status.st_mtime_ns, digest=sha256(new))
-            touched.append(file)
+                size, when = new.lstat().st_size, new.lstat().st_mtime_ns
+                touched.append(
+                    TouchedFile(path=path, record=record, size=size, when=when, digest=sha256(new))
+                )
+            else:
+                touched.append(TouchedFile(path=path, record=record))
         folders = [
             KeptFolder(path=path, mode=stat.S_IMODE((self._root / path).stat().st_mode))
             for path in sorted({str(parent) for file in touched for parent in Path(file.path).parents})

@@ -15,6 +15,9 @@ from command_line.run_command import Invocation
 if TYPE_CHECKING:
     from tiny import Tiny  # imported by the fixtures: with the engine, it takes a second
 
+#: The places of acceptance tests.
+pytest_plugins = ["places"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare how the page of options is renewed."""

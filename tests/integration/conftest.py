@@ -22,7 +22,7 @@ from megabuild.plan.choose_isolation import rehearsal_image
 
 #: The bare root has caches of its own. One rehearsal fills the cache of packed wheels, for which others would wait
 #: unless unit tests came in between; then the longest, so that no worker is left with one of them at the end.
-_FIRST = ("test_bare_root", "test_rehearsal")
+_FIRST = ("test_bare_debian", "test_first_build", "test_rehearsal")
 _THEN = (
     "test_rehearsal_isolated", "test_malicious_recipe", "test_backend_packages", "test_build_session",
     "test_build_extensions",

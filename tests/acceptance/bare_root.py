@@ -16,14 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from debian_inputs import debian_cache
+from filelock import FileLock
 
-from groundwork.errors import ProviderError
-from groundwork.files import FileLock
-from megabuild.providers.debian import apt
-from megabuild.providers.debian.root import SUITE
-
+#: Debian 13, which Debian configs are built with.
+SUITE = "trixie"
+#: README's packages, and the certificates that every machine with a network has.
 PACKAGES = ("ca-certificates", "python3", "python3-venv", "python3-dev", "g++", "git")
+#: apt's options that say how this machine reaches its mirrors.
+_NETWORK = re.compile(
+    r"^(Acquire::(?:Check-|Retries|ForceIPv|http|https|ftp|Proxy)[^ ]*) (\".+\");$", re.IGNORECASE
+)
 #: A mirror's copy of a release may be older than the release's date of expiry.
 _OPTIONS = ('Acquire::Languages "none";', 'Acquire::Check-Valid-Until "false";')
 HOME = "/home/newcomer"
@@ -122,13 +124,13 @@ def make_root(suite: str = SUITE, more: Sequence[str] = (), architecture: str = 
             pytest.skip(f"{program} is not installed")
     if os.geteuid() != 0:
         pytest.skip("only root can make a root folder and become another user in it")
-    try:
-        lines = apt.debian_lines(suite)[:1]
-    except ProviderError as error:
-        pytest.skip(error.message)
+    mirror = _mirror()
+    if not mirror:
+        pytest.skip("apt has no mirror of Debian here")
+    lines = [f"deb {mirror} {suite} main"]
     packages = (*PACKAGES, *more)
     key = hashlib.sha256(json.dumps([lines, packages, architecture]).encode()).hexdigest()[:16]
-    folder = debian_cache() / "tests" / "bare-root"
+    folder = _cache() / "tests" / "bare-root"
     folder.mkdir(parents=True, exist_ok=True)
     root = folder / key
     with FileLock(folder / "lock"):
@@ -143,7 +145,7 @@ def make_root(suite: str = SUITE, more: Sequence[str] = (), architecture: str = 
                     *("unshare", "--mount", "--pid", "--fork", "--kill-child", "mmdebstrap", "--mode=root"),
                     *("--variant=minbase", f"--include={','.join(packages)}"),
                     *([f"--arch={architecture}"] if architecture else []),
-                    *(f"--aptopt={option}" for option in (*apt.options(), *_OPTIONS)),
+                    *(f"--aptopt={option}" for option in (*_network_options(), *_OPTIONS)),
                     f'--customize-hook=chroot "$1" useradd --uid {_USER} --create-home newcomer',
                     *(suite, str(temporary / "root"), str(temporary / "sources.list")),
                 ],
@@ -162,6 +164,39 @@ def make_root(suite: str = SUITE, more: Sequence[str] = (), architecture: str = 
     if _BUNDLE.is_file():
         shutil.copy(_BUNDLE, root / _BUNDLE.relative_to("/"))
     return root
+
+
+def _cache() -> Path:
+    """Return megabuild's cache: a root takes minutes, and uninstalling removes it with the rest."""
+    return Path(os.environ.get("MEGABUILD_CACHE") or Path.home() / ".cache" / "megabuild")
+
+
+def _mirror() -> str:
+    """Return the address of Debian's archive that apt uses, or an empty string."""
+    given = os.environ.get("MEGABUILD_DEBIAN_MIRROR", "")
+    if given:
+        return given
+    folder = Path("/etc/apt")
+    lists = [
+        folder / "sources.list",
+        *folder.glob("sources.list.d/*.list"),
+        *folder.glob("sources.list.d/*.sources"),
+    ]
+    for path in lists:
+        if not path.is_file():
+            continue
+        for line in path.read_text(encoding="utf-8").splitlines():
+            address = re.match(r"(?:URIs:|deb(?: \[[^]]*\])?) *(https?://\S*/debian/?)(?:\s|$)", line)
+            if address:
+                return address[1]
+    return ""
+
+
+def _network_options() -> list[str]:
+    """Return apt's options for proxies, certificates and repetitions, as lines of apt.conf."""
+    dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True).stdout
+    matches = [_NETWORK.match(line) for line in dump.splitlines()]
+    return [f"{match[1]} {match[2]};" for match in matches if match]
 
 
 def make(

@@ -14,10 +14,7 @@ from pathlib import Path
 
 import bare_root
 import pytest
-from bare_root import HOME, BareRoot, command_of, succeed
-from small_files import program
-
-from megabuild.providers.debian.root import SUITE
+from bare_root import HOME, SUITE, BareRoot, command_of, succeed
 
 FORKY = "forky"
 #: One extension for one architecture, of the commands of the pages.
@@ -55,7 +52,9 @@ def test_wheels_of_pypi_alone_are_enough_for_a_wheel_config(machine: BareRoot) -
 def test_unit_tests_pass_or_are_skipped_behind_broken_shims(machine: BareRoot) -> None:
     shims = machine.home / "shims"
     for name in SHIMS:
-        program(shims / name, "exit 127")
+        shims.mkdir(exist_ok=True)
+        (shims / name).write_text("#!/bin/sh\nexit 127\n")
+        (shims / name).chmod(0o755)
     elsewhere = {"HOME": "/tmp/elsewhere", "PATH": f"{HOME}/shims:/usr/bin:/bin"}
     told = succeed(machine.run("scripts/test", "tests/unit", environment=elsewhere))
     assert re.search(r"\d+ passed", told)

@@ -1,0 +1,95 @@
+"""Places for acceptance tests: a checkout, and the installed program without and with its extra."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pages import REPOSITORY
+from product import BASE_PYTHON, Place, add_program, clone_with_changes, make_place
+
+
+def _shared(factory: pytest.TempPathFactory, name: str) -> Path:
+    """Return a folder that all workers of a test session share."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    folder = base / "acceptance" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def _made_once(folder: Path) -> Iterator[bool]:
+    """Hold the folder's lock; yield whether its content is still to be made."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield not (folder / "complete").exists()
+        (folder / "complete").touch()
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A checkout that was started once. Tests that build or edit in it take one of their own."""
+    folder = _shared(tmp_path_factory, "checkout")
+    place = make_place(folder)
+    with _made_once(folder) as is_new:
+        if is_new:
+            clone_with_changes(REPOSITORY, folder / "megabuild")
+            inside = replace(place, folder=folder / "megabuild")
+            inside.run("python3 scripts/megabuild --help").succeeded()
+    return replace(place, folder=folder / "megabuild")
+
+
+@pytest.fixture
+def own_checkout(checkout: Place, tmp_path: Path) -> Place:
+    """A checkout for one test, with an environment that was set up before."""
+    clone_with_changes(REPOSITORY, tmp_path / "megabuild")
+    shutil.copytree(checkout.folder / ".venv", tmp_path / "megabuild" / ".venv", symlinks=True)
+    return replace(make_place(tmp_path), folder=tmp_path / "megabuild")
+
+
+@pytest.fixture(scope="session")
+def built_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that ``pip install DIR`` makes of a checkout."""
+    folder = _shared(tmp_path_factory, "wheel")
+    with _made_once(folder) as is_new:
+        if is_new:
+            clone_with_changes(REPOSITORY, folder / "megabuild")
+            command = [str(BASE_PYTHON), "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder / "dist")]
+            subprocess.run([*command, str(folder / "megabuild")], check=True)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+def _installed(folder: Path, requirement: str) -> Place:
+    """Install the program into an environment of its own, as pip does; its commands run in an empty folder."""
+    place = make_place(folder)
+    environment, empty = folder / "environment", folder / "empty"
+    with _made_once(folder) as is_new:
+        if is_new:
+            subprocess.run([str(BASE_PYTHON), "-m", "venv", str(environment)], check=True)
+            pip = [str(environment / "bin" / "pip"), "install", "-q", "--disable-pip-version-check"]
+            subprocess.run([*pip, requirement], check=True)
+            add_program(place.programs, "megabuild", environment / "bin" / "megabuild")
+            empty.mkdir()
+    return replace(place, folder=empty)
+
+
+@pytest.fixture(scope="session")
+def plain_install(built_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """``pip install DIR``: without the extra."""
+    return _installed(_shared(tmp_path_factory, "plain"), str(built_wheel))
+
+
+@pytest.fixture(scope="session")
+def conda_install(built_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """``pip install 'DIR[conda]'``."""
+    return _installed(_shared(tmp_path_factory, "conda"), f"{built_wheel}[conda]")

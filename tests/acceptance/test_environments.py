@@ -1,0 +1,90 @@
+"""slim, sizes, verify and verify-gpu on a virtual environment in the user's home, from a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pages import documented
+from product import BASE_PYTHON, Place
+
+
+@pytest.fixture
+def venv(checkout: Place) -> Path:
+    """``~/venv``: a package with compiled modules, tests and documents; no PyTorch."""
+    environment = checkout.home / "venv"
+    checkout.run(f"{BASE_PYTHON} -m venv --clear {environment}").succeeded()
+    checkout.run(f"{environment}/bin/pip install -q zstandard msgpack").succeeded()
+    return environment
+
+
+def content(environment: Path) -> dict[str, int]:
+    """Return the size of each file outside byte code, which Python may write again."""
+    return {
+        str(path): path.stat().st_size
+        for path in environment.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_slim_plans_applies_and_restores(checkout: Place, venv: Path) -> None:
+    before = content(venv)
+    checkout.run(documented("python3 scripts/megabuild slim ~/venv --arch-list 12.0")).succeeded()
+    assert content(venv) == before, "a plan changes nothing"
+    for apply in (
+        documented(
+            "python3 scripts/megabuild slim ~/venv --arch-list 12.0 --keep compile-cpu,extensions --apply"
+        ),
+        documented(
+            "python3 scripts/megabuild slim ~/venv --arch-list 12.0 --keep compile,extensions --apply"
+        ),
+    ):
+        checkout.run(apply).succeeded()
+        smaller = sum(size for path, size in content(venv).items() if ".megabuild-slim" not in path)
+        assert smaller < sum(before.values())
+        checkout.run(documented("python3 scripts/megabuild slim ~/venv --undo")).succeeded()
+        assert content(venv) == before
+
+
+def test_forget_makes_slim_final(checkout: Place, venv: Path) -> None:
+    checkout.run("python3 scripts/megabuild slim ~/venv --arch-list 12.0 --apply").succeeded()
+    checkout.run(documented("python3 scripts/megabuild slim ~/venv --forget")).succeeded()
+    assert not (venv / ".megabuild-slim").exists()
+
+
+def test_sizes_and_verify_read_an_environment(checkout: Place, venv: Path) -> None:
+    assert venv.is_dir()
+    assert "zstandard" in checkout.run(documented("python3 scripts/megabuild sizes ~/venv")).succeeded()
+    verified = checkout.run(documented("python3 scripts/megabuild verify ~/venv"))
+    assert "nothing to verify" in verified.ended_with(14)
+
+
+def test_tools_for_a_gpu_say_that_there_is_none(checkout: Place, venv: Path) -> None:
+    assert venv.is_dir()
+    native = checkout.run(documented("python3 scripts/megabuild slim ~/venv --arch-list native"))
+    native.ended_with(native.exit_code)
+    assert native.exit_code in (0, 19)
+    gpu = checkout.run(documented("python3 scripts/megabuild verify-gpu ~/venv")).ended_with(14)
+    assert "torch cannot be imported" in gpu
+
+
+def test_a_missing_file_is_named(checkout: Place) -> None:
+    for command in (
+        documented("python3 scripts/megabuild sizes torch-2.15.0-cp312-cp312-manylinux_2_28_x86_64.whl"),
+        documented(
+            "python3 scripts/megabuild sizes output/packages/linux_64_cuda132_wheel/linux-64/libtorch-*.conda"
+        ),
+        documented(
+            "python3 scripts/megabuild slim torch_scatter-2.1.2-*.whl --arch-list 9.0 --output wheels"
+        ),
+        documented(
+            "python3 scripts/megabuild slim torch-2.15.0-cp312-cp312-manylinux_2_28_x86_64.whl --arch-list 9.0 --output wheels"
+        ),
+        documented(
+            "python3 scripts/megabuild verify torch_sparse-0.6.18-cp311-cp311-linux_x86_64.whl --beside ~/venv"
+        ),
+        documented(
+            'python3 scripts/megabuild verify output/packages/linux_64_cuda132_wheel/linux-64/pytorch_scatter-*.conda --arch-list "9.0;12.0"'
+        ),
+    ):
+        assert "not found" in checkout.run(command).ended_with(2)

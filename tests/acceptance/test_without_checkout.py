@@ -1,0 +1,108 @@
+"""The program without a checkout: ``pip install DIR`` and ``DIR[conda]``, uvx and pipx (docs/how-it-works.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pages import documented
+from product import BASE_PYTHON, Place
+
+COMMANDS = ("audit", "build", "clean", "configs", "env", "install-pyg", "sizes", "slim", "status", "upload", "verify",
+            "verify-gpu", "wheels")  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["--help", "-h", ""])
+def test_help_lists_every_command_with_what_it_does(plain_install: Place, words: str) -> None:
+    text = plain_install.run(f"megabuild {words}").succeeded()
+    for command in COMMANDS:
+        assert re.search(rf"(?m)^ +{command} +\S.*\S", text), command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_without_the_extra(plain_install: Place, command: str) -> None:
+    text = plain_install.run(f"megabuild {command} --help").succeeded()
+    assert "Usage" in text
+    if command in ("install-pyg", "sizes", "slim", "verify"):
+        assert "Examples" in text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_the_commands(plain_install: Place, shell: str) -> None:
+    source = plain_install.run("megabuild", _MEGABUILD_COMPLETE=f"{shell}_source").succeeded()
+    assert "_MEGABUILD_COMPLETE" in source
+
+
+def test_tab_offers_the_commands_and_nothing_else(plain_install: Place) -> None:
+    answer = plain_install.run(
+        "megabuild", _MEGABUILD_COMPLETE="bash_complete", COMP_WORDS="megabuild ", COMP_CWORD="1"
+    )
+    answer.succeeded()
+    assert answer.errors == ""
+    offered = {line.rpartition(",")[2] for line in answer.output.splitlines()}
+    assert set(COMMANDS) <= offered
+
+
+def test_a_command_that_needs_the_extra_names_it(plain_install: Place) -> None:
+    text = plain_install.run("megabuild wheels linux_64_cpu_debian").ended_with(4)
+    assert "megabuild[conda]" in text
+
+
+def test_a_misspelt_command_gets_its_name(plain_install: Place) -> None:
+    assert "slim" in plain_install.run("megabuild slimm").ended_with(2)
+
+
+def test_sizes_of_requirements_in_a_plain_install(plain_install: Place) -> None:
+    assert re.search(r"six .*kB", plain_install.run("megabuild sizes six").succeeded())
+
+
+def test_the_extra_adds_environments_and_wheels(conda_install: Place, plain_install: Place) -> None:
+    assert documented("pip install 'DIR[conda]'")
+    answer = conda_install.run("megabuild wheels linux_64_cpu_debian")
+    assert answer.exit_code == 3, answer.text
+    assert "no packages" in answer.text
+    assert plain_install.run("megabuild wheels linux_64_cpu_debian").exit_code == 4
+
+
+@pytest.fixture
+def uv(plain_install: Place, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with uv's programs, in an environment of their own."""
+    folder = tmp_path_factory.getbasetemp() / "uv"
+    if not (folder / "bin" / "uvx").exists():
+        plain_install.run(
+            f"{BASE_PYTHON} -m venv {folder} && {folder}/bin/pip install -q uv pipx"
+        ).succeeded()
+    return folder / "bin"
+
+
+def test_uvx_measures_requirements(plain_install: Place, checkout: Place, uv: Path) -> None:
+    answer = plain_install.run(f"{uv}/uvx --from {checkout.folder} megabuild sizes six --json")
+    answer.succeeded()
+    document = json.loads(answer.output)
+    assert "six" in json.dumps(document)
+
+
+def test_uvx_slims_an_environment(plain_install: Place, checkout: Place, uv: Path) -> None:
+    plain_install.run(f"{BASE_PYTHON} -m venv ~/venv && ~/venv/bin/pip install -q zstandard").succeeded()
+    command = documented("uvx --from DIR megabuild slim ~/venv --arch-list 12.0", {"DIR": checkout.folder})
+    plain_install.run(f"{uv}/{command}").succeeded()
+
+
+def test_uvx_installs_pyg(plain_install: Place, checkout: Place, uv: Path) -> None:
+    plain_install.run(f"{BASE_PYTHON} -m venv ~/no-torch").succeeded()
+    command = (
+        f"{uv}/uvx --from {checkout.folder} megabuild install-pyg --python ~/no-torch torch_cluster --plan"
+    )
+    text = plain_install.run(command).ended_with(4)
+    assert "PyTorch" in text
+    assert "index" not in text
+
+
+def test_pipx_installs_it(plain_install: Place, checkout: Place, uv: Path, tmp_path: Path) -> None:
+    command = documented("pipx install DIR", {"DIR": checkout.folder})
+    plain_install.run(
+        f"{uv}/{command}", PIPX_HOME=tmp_path / "pipx", PIPX_BIN_DIR=tmp_path / "bin"
+    ).succeeded()
+    assert "slim" in plain_install.run(f"{tmp_path}/bin/megabuild --help").succeeded()

@@ -59,7 +59,9 @@ def test_sizes_of_requirements_in_a_plain_install(plain_install: Place) -> None:
 
 
 def test_the_extra_adds_environments_and_wheels(conda_install: Place, plain_install: Place) -> None:
+    # the fixtures install the wheel that these commands make of DIR
     assert documented("pip install 'DIR[conda]'")
+    assert documented("pip install DIR")
     answer = conda_install.run("megabuild wheels linux_64_cpu_debian")
     assert answer.exit_code == 3, answer.text
     assert "no packages" in answer.text

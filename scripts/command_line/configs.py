@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import click
 from click.shell_completion import CompletionItem
 
-from command_line.options import json_option
+from command_line.options import GroupedCommand, json_option, option
 from command_line.root import feedstock, repository
+from command_line.run_command import print_lines
 from groundwork.errors import UsageError
 from groundwork.machine import machine_platform
 from groundwork.result import Result
 from megabuild.configs.config import LIST_CONFIGS, available, list_configs, select
 
+EXAMPLES = """
+{prog}           list the configs
+{prog} --write   after a change of conda_build_config.yaml
+"""
+CHANGE = "Change"
 
-@click.command()
+
+@click.command(cls=GroupedCommand, examples=EXAMPLES)
+@option(CHANGE, "--write", "action", flag_value="write",
+        help="Regenerate .ci_support from conda_build_config.yaml.")  # fmt: skip
+@option(CHANGE, "--check", "action", flag_value="check",
+        help="Exit with 3 if .ci_support is out of step.")  # fmt: skip
 @json_option
-@click.option(
-    "--write", "action", flag_value="write", help="Regenerate .ci_support from conda_build_config.yaml."
-)
-@click.option(
-    "--check",
-    "action",
-    flag_value="check",
-    help="Exit with 3 if .ci_support is out of step.",
-)
 def configs(action: str | None) -> Result:
     """List the configs, or regenerate them from conda_build_config.yaml."""
     if action is None:
@@ -50,7 +53,7 @@ def choose(names: Sequence[str], words: Sequence[str], *, list_all: str = LIST_C
     if chosen:
         return tuple(chosen)
     if len(names) == 1:
-        click.echo(f"building {names[0]}, the only config", err=True)
+        print_lines([f"building {names[0]}, the only config"], sys.stderr)
         return tuple(names)
     own = f"{machine_platform().replace('-', '_')}_"
     here = [name for name in names if name.startswith(own)] or names

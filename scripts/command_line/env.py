@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from command_line.options import GroupedCommand, option, output_option
+from command_line.options import CommandGroup, GroupedCommand, option, output_option
 from command_line.root import output_folder
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, size
@@ -21,7 +21,7 @@ EXAMPLES = """
 WHAT = "Contents"
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def env() -> None:
     """Make environments from built packages, without conda."""
 
@@ -67,7 +67,7 @@ def create(
         screen.note(f"{count}, {size(solution.size)} of files")
         environments.create(folder, solution, cache=cache, report=screen.note)
     path = shlex.quote(display(folder.absolute()))
-    lines = [f"{Sign.done} {count}", f"activate:  . {path}/{environments.ACTIVATE}"]
+    lines = [f"{Sign.done} {count}", f"to activate it, run: . {path}/{environments.ACTIVATE}"]
     if (folder / "bin" / "python").exists():  # libtorch needs no Python
-        lines.append(f"or run:  {path}/bin/python")
+        lines.append(f"or run: {path}/bin/python")
     return Result(lines=lines)

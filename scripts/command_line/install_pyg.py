@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
 
 from command_line.options import GroupedCommand, json_option, option, version_option
 from command_line.progress_display import Screen
-from command_line.run_command import Invocation, run
+from command_line.run_command import Invocation, print_lines, run
 from groundwork import in_use
 from groundwork.errors import UnknownError
 from groundwork.files import cache_folder
@@ -86,7 +87,7 @@ def install_pyg(
     per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
     fitting = compile_jobs(measure(), bytes_per_job=per_job, requested=jobs, environ=os.environ)
     lines = environment_lines(environment, environment.archs(archs), fitting)
-    click.echo("\n".join(lines), err=True)
+    print_lines(lines, sys.stderr)
     with Screen() as shown:
         options = InstallOptions(
             environment=environment,

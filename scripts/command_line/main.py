@@ -6,7 +6,7 @@ from importlib import import_module
 
 import click
 
-from command_line.options import SETTINGS, version_option
+from command_line.options import CommandGroup, version_option
 from command_line.run_command import run
 
 #: Each command's module has its name.
@@ -27,7 +27,7 @@ COMMANDS = (
 )
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """Imports a command when its name or help text is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -38,11 +38,6 @@ class LazyGroup(click.Group):
         """Import a command."""
         return load(cmd_name) if cmd_name in COMMANDS else None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands with whole sentences, which click would cut off."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, load(name).get_short_help_str(200)) for name in COMMANDS])
-
 
 def load(name: str) -> click.Command:
     """Import a command."""
@@ -52,7 +47,7 @@ def load(name: str) -> click.Command:
     return command
 
 
-@click.group(cls=LazyGroup, context_settings=SETTINGS)
+@click.group(cls=LazyGroup)
 @version_option
 def megabuild() -> None:
     """Build PyTorch for conda: libtorch once, pytorch for every Python."""

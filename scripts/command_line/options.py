@@ -1,18 +1,64 @@
-"""Click commands with options in named groups, and with examples at the end of the help text."""
+"""Click commands with options in named groups, with examples at the end of the help text, and groups of commands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import textwrap
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
+from click.exceptions import NoSuchCommand
+
+from groundwork.folding import fold
 
 _OTHERS = "Other options"
 #: The same as in pyproject.toml: a checkout has no installed metadata to read it from.
 VERSION = "0.1.0"
 #: Help texts are as wide as the terminal, up to 112 columns; click's own limit is 80.
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 112}
+WIDEST = 112
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDEST}
+#: Between an example's command and its remark.
+_REMARK = re.compile(r" {2,}")
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class WholeWords(click.HelpFormatter):
+    """Breaks help texts at blanks only: names of options and features have hyphens."""
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write terms and their texts in two columns; the text of a long term begins below it."""
+        terms = list(rows)
+        widest = min(col_max, self.width // 3 + 4)
+        fitting = [len(term) for term, _ in terms if len(term) <= widest]
+        indent = " " * (self.current_indent + max(fitting, default=widest) + col_spacing)
+        for term, text in terms:
+            start = " " * self.current_indent + term
+            if len(term) > widest:
+                self.write(f"{start}\n")
+                start = ""
+            self._write_folded(text, first=start.ljust(len(indent)), rest=indent)
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs."""
+        indent = " " * self.current_indent
+        paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text)]
+        for number, paragraph in enumerate(paragraphs):
+            self.write("\n" if number else "")
+            self._write_folded(paragraph, first=indent, rest=indent)
+
+    def _write_folded(self, text: str, *, first: str, rest: str) -> None:
+        lines = textwrap.wrap(
+            text, self.width, initial_indent=first, subsequent_indent=rest,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+        self.write("".join(f"{line}\n" for line in lines or [first.rstrip()]))
+
+
+class HelpContext(click.Context):
+    """A context whose help texts keep words whole."""
+
+    formatter_class = WholeWords
 
 
 class GroupedOption(click.Option):
@@ -24,7 +70,9 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """Shows options group by group, in the order of declaration, then examples verbatim."""
+    """Shows options group by group, in the order of declaration, then examples."""
+
+    context_class = HelpContext
 
     def __init__(self, *, examples: str = "", **kwargs: Any) -> None:
         super().__init__(context_settings=SETTINGS, **kwargs)
@@ -37,18 +85,54 @@ class GroupedCommand(click.Command):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
                 groups.setdefault(getattr(parameter, "group", _OTHERS), []).append(record)
-        groups[_OTHERS] = groups.pop(_OTHERS, [])  # last
+        others = groups.pop(_OTHERS, [])
+        groups[_OTHERS if groups else "Options"] = others  # last
         for title, rows in groups.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples verbatim."""
+        """Write the examples: each command whole, its remark to the right of it or, without room there, below."""
         super().format_epilog(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
                 for line in self.examples.strip().splitlines():
-                    formatter.write(f"  {line.format(prog=ctx.command_path)}\n")
+                    example = f"  {line.format(prog=ctx.command_path)}"
+                    formatter.write("".join(f"{row}\n" for row in _example_rows(example, formatter.width)))
+
+
+def _example_rows(example: str, width: int) -> list[str]:
+    """Return the lines of an example: ``  COMMAND   REMARK``."""
+    if len(example) <= width:
+        return [example]
+    command, *remark = _REMARK.split(example.strip(), maxsplit=1)
+    return [f"  {command}", *(row for text in remark for row in fold(f"      {text}", width))]
+
+
+class CommandGroup(click.Group):
+    """Lists its commands with whole sentences, which click would cut off, and suggests one for an unknown name."""
+
+    context_class = HelpContext
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, context_settings=SETTINGS, **kwargs)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        sentences = [(name, found.get_short_help_str(200)) for name, found in commands.items() if found]
+        with formatter.section("Commands"):
+            formatter.write_dl(sentences)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is named first; the error for an unknown one has the names to guess from."""
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as unknown:
+            names = self.list_commands(ctx)
+            raise NoSuchCommand(unknown.command_name, possibilities=names, ctx=ctx) from None
 
 
 def option(group: str, *names: str, **attributes: Any) -> Callable[[Decorated], Decorated]:

@@ -19,6 +19,7 @@ from typing import IO, Any, NoReturn, TextIO, cast
 
 import click
 
+from command_line.options import WIDEST
 from command_line.root import lacking_extra, log_folder, typed
 from groundwork import interrupts
 from groundwork.bootstrap import open_streams
@@ -31,6 +32,7 @@ from groundwork.errors import (
     of_system,
     of_text,
 )
+from groundwork.folding import folded, terminal_width
 from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
@@ -80,7 +82,14 @@ def run(command: click.Command, *, name: str, invocation: Invocation | None = No
     sys.stderr = cast(TextIO, Output(sys.stderr, mask))
     # before click reads the options: an error in them must be a JSON document, too
     invocation.json = "--json" in sys.argv[1:]
-    action = partial(command.main, prog_name=name, standalone_mode=False, obj=invocation)
+    width = terminal_width(sys.stdout, os.environ)
+    action = partial(
+        command.main,
+        prog_name=name,
+        standalone_mode=False,
+        obj=invocation,
+        terminal_width=min(width, WIDEST) - 1 if width else None,  # else click's 80
+    )
     code = outcome(action, invocation)
     if "rattler" not in sys.modules and threading.active_count() == 1:
         sys.exit(code)
@@ -211,8 +220,8 @@ def _give(document: Mapping[str, object], invocation: Invocation) -> None:
 
 
 def print_lines(lines: Sequence[str], stream: IO[str]) -> None:
-    """Print lines for people, with the signs that the stream can show."""
-    click.echo(printable("\n".join(lines), stream), file=stream)
+    """Print lines for people, folded for a terminal, with the signs that the stream can show."""
+    click.echo(folded(printable("\n".join(lines), stream), stream), file=stream)
 
 
 class Output:

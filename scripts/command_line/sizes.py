@@ -7,17 +7,24 @@ from pathlib import Path
 
 import click
 
-from command_line.options import json_option
+from command_line.options import GroupedCommand, json_option, option
 from command_line.progress_display import Screen
 from groundwork.errors import UsageError
 from groundwork.result import Result
 
+EXAMPLES = """
+{prog} ~/venv                          packages and GPU code of an environment
+{prog} torch-2.13.0-*.whl --all        every row of a package
+{prog} torch==2.13.0 onnxruntime-gpu   before installing; downloads no packages
+"""
+WHAT = "Select"
 
-@click.command()
+
+@click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("subjects", nargs=-1, required=True, metavar="ENVIRONMENT | PACKAGE | REQUIREMENT...")
-@click.option("--all", "everything", is_flag=True, help="Show every row.  [default: rows from 1 %]")
-@click.option("--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", metavar="X.Y",
-              help="Python for which requirements are resolved.  [default: the one that runs this]")  # fmt: skip
+@option(WHAT, "--all", "everything", is_flag=True, help="Show every row.  [default: rows from 1 %]")
+@option(WHAT, "--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", metavar="X.Y",
+        help="Python for which requirements are resolved.  [default: the one that runs this]")  # fmt: skip
 @json_option
 def sizes(subjects: tuple[str, ...], everything: bool, python: str) -> Result:
     """List the sizes of packages, and of GPU code, symbols, headers and tests in them.

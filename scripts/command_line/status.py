@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,8 +48,7 @@ def status(
     parent = output_folder(output)
     folders = [parent / name for name in run_names(parent, configs)]
     runs = _follow(folders, configs, invocation) if follow else [read_run_state(path) for path in folders]
-    width = max(40, shutil.get_terminal_size().columns)
-    return status_result(runs, width, time.time(), followed=follow)
+    return status_result(runs, time.time(), followed=follow)
 
 
 def _follow(folders: Sequence[Path], configs: Sequence[str], invocation: Invocation) -> list[RunState]:

@@ -6,23 +6,32 @@ from pathlib import Path
 
 import click
 
-from command_line.options import json_option
+from command_line.options import GroupedCommand, json_option, option
 from groundwork.errors import UsageError
 from groundwork.names import cuda_archs
 from groundwork.result import Result
 
+EXAMPLES = """
+{prog} ~/venv                      every library of an environment
+{prog} ~/venv --arch-list native   fail if a library lacks code for the GPUs here
+{prog} torch_scatter-2.1.2-*.whl --beside ~/venv
+"""
+GPU_EXAMPLES = """
+{prog} ~/venv
+"""
+EXPECTED = "Expect"
 
-@click.command()
+
+@click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument(
     "subjects", nargs=-1, required=True, metavar="PACKAGE... | ENVIRONMENT", type=click.Path(path_type=Path)
 )
-@click.option("--beside", metavar="ENVIRONMENT", type=click.Path(path_type=Path),
-              help="Environment whose torch the libraries must fit.")  # fmt: skip
-@click.option(
-    "--accelerator", default="", metavar="cpu|cudaNNN", help="Accelerator the libraries must be built for."
-)
-@click.option("--arch-list", "archs", default="", metavar="LIST",
-              help='GPUs that must run the libraries: "9.0;12.0", sm_120, native; "12.0+PTX" with PTX.')  # fmt: skip
+@option(EXPECTED, "--beside", metavar="ENVIRONMENT", type=click.Path(path_type=Path),
+        help="Environment whose torch the libraries must fit.")  # fmt: skip
+@option(EXPECTED, "--accelerator", default="", metavar="cpu|cudaNNN",
+        help="Accelerator the libraries must be built for.")  # fmt: skip
+@option(EXPECTED, "--arch-list", "archs", default="", metavar="LIST",
+        help='GPUs that must run the libraries: "9.0;12.0", sm_120, native; "12.0+PTX" with PTX.')  # fmt: skip
 @json_option
 def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, archs: str) -> Result:
     """Inspect packages, wheels or an environment, without a GPU.
@@ -48,7 +57,7 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, ar
     )
 
 
-@click.command("verify-gpu")
+@click.command("verify-gpu", cls=GroupedCommand, examples=GPU_EXAMPLES)
 @click.argument("environment", type=click.Path(path_type=Path))
 @json_option
 def verify_gpu(environment: Path) -> Result:

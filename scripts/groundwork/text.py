@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any
 
-_WIDTH = 80
 #: Control characters (C0, DEL, C1), line and paragraph separators, characters that change the direction of writing,
 #: and undecodable bytes.
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
@@ -92,14 +90,6 @@ def suggest(word: str, names: Iterable[str]) -> str:
     known = list(names)
     close = get_close_matches(word.lower(), known, n=2)
     return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(known)}"
-
-
-def wrapped(text: str, *, first: str = "", rest: str = "  ") -> list[str]:
-    """Break a text into lines of 80 columns; ``first`` and ``rest`` are indents of the first and the other lines."""
-    return textwrap.wrap(
-        text, _WIDTH, initial_indent=first, subsequent_indent=rest,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
 
 
 def to_dict(value: object, names: str) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def test_another_user_sees_it_and_writes_nothing(tiny: Tiny) -> None:
         os.chdir(tiny.options().state)  # the folders above it are pytest's, for nobody else to enter
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-        lines = run_lines(read_run_state(Path()), 80, time.time())
+        lines = run_lines(read_run_state(Path()), time.time())
         os._exit(0 if "done after" in lines[0] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert sorted(path.name for path in tiny.options().state.iterdir()) == before

@@ -60,6 +60,38 @@ def test_the_list_of_commands_has_whole_sentences() -> None:
     assert not [name for name in COMMANDS if f" {name} {load(name).get_short_help_str(200)}" not in shown]
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+@pytest.mark.parametrize("words", [(), ("env",), ("env", "create"), *((name,) for name in COMMANDS)])
+def test_narrow_help_texts_have_the_same_words_and_whole_commands(words: tuple[str, ...], width: int) -> None:
+    def shown(columns: int) -> str:
+        done = CliRunner().invoke(megabuild, [*words, "--help"], terminal_width=columns)
+        assert done.exit_code == 0
+        return done.output
+
+    wide, narrow = shown(300), shown(width)
+    assert narrow.split() == wide.split()
+    examples = [line.strip() for line in wide.partition("Examples:\n")[2].splitlines()]
+    commands = [re.split(r" {2,}", example)[0] for example in examples]
+    lines = narrow.splitlines()
+    assert all(any(command in line for line in lines) for command in commands)
+    too_wide = [line.strip() for line in lines if len(line) > width and " " in line.strip()]
+    assert not [line for line in too_wide if line not in commands and line not in _terms(wide)]
+
+
+def _terms(help_text: str) -> list[str]:
+    """Return the options and usages of a wide help text, which stay whole: ``-o, --output DIR``."""
+    return [re.split(r" {2,}", line.strip())[0] for line in help_text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "guess"),
+    [(["slimm"], "slim"), (["stats"], "status"), (["env", "creat"], "create"), (["veryfi"], "verify")],
+)
+def test_a_mistyped_command_is_guessed(words: list[str], guess: str, invocation: Invocation) -> None:
+    done = call(invocation, *words)
+    assert (done.exit_code, f"hint: did you mean {guess}?" in done.stderr) == (UsageError.exit_code, True)
+
+
 @pytest.mark.parametrize("name", ["slim", "sizes", "verify"])
 def test_a_command_for_any_environment_loads_nothing_of_the_driver(name: str) -> None:
     code = f"""import sys

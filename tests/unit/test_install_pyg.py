@@ -343,7 +343,7 @@ def test_results_are_a_table_and_a_document() -> None:
     for only_plan in (True, False):
         result = install_result(environment(), items, only_plan=only_plan)
         assert result.exit_code == BuildError.exit_code
-        assert max(map(len, result.lines)) <= 80
+        assert max(len(line) for line in result.lines if "  " in line.strip()) <= 80  # tables
         rows: Any = result.to_json()["extensions"]
         assert [(row["how"], row["version"]) for row in rows] == [
             ("prebuilt", "2.1.2+pt213cu130"), ("source", "1"), ("there", "1.2.2"), (None, None),

@@ -23,7 +23,7 @@ def wheel(tmp_path: Path) -> Path:
 
 def test_the_table_fits_a_terminal_and_json_adds_up(wheel: Path, invocation: Invocation) -> None:
     lines = call(invocation, "sizes", str(wheel)).stdout.splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(len(line) for line in lines if "  " in line.strip()) <= 80  # tables
     assert any(line.startswith("torch 2.0") and line.endswith("kB") for line in lines)
     assert any(line.startswith("    sm_90a") for line in lines)
     document = json.loads(call(invocation, "sizes", "--json", str(wheel)).stdout)

@@ -75,7 +75,7 @@ def test_what_is_no_state_is_refused_with_a_reason(tmp_path: Path, content: byte
         state_file.read(tmp_path)
     found = read_run_state(tmp_path)
     assert found.standing == "unreadable"
-    result = status_result([found], 80, time.time())
+    result = status_result([found], time.time())
     assert says in "\n".join(result.lines)
     assert result.exit_code == IntegrityError.exit_code
 
@@ -96,11 +96,11 @@ def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
     pid, began = ended_process()
     found = read_run_state(put(tmp_path, a_state(pid=pid, process_began=began, log="/etc/passwd")))
     assert (found.standing, found.log) == ("died", tmp_path / "logs" / "passwd")
-    lines = run_lines(found, 80, time.time())
+    lines = run_lines(found, time.time())
     assert re.search(r" 148 \w+ 1,614 \(libtorch: compile\)", lines[0])
     assert "same command" in lines[-1]
-    assert status_result([found], 80, time.time()).exit_code == 0
-    assert status_result([found], 80, time.time(), followed=True).exit_code == 8
+    assert status_result([found], time.time()).exit_code == 0
+    assert status_result([found], time.time(), followed=True).exit_code == 8
 
 
 def test_another_process_with_the_same_id_is_not_the_driver(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_on_another_machine_only_the_time_of_its_last_word_tells(tmp_path: Path)
     assert read_run_state(put(tmp_path, there)).standing == "running"
     silent = read_run_state(put(tmp_path, structs.replace(there, updated=time.time() - 4000)))
     assert silent.standing == "unknown"
-    assert "node7" in run_lines(silent, 80, time.time())[0]
+    assert "node7" in run_lines(silent, time.time())[0]
 
 
 def test_a_run_that_ended_between_two_looks_did_not_die(
@@ -142,7 +142,7 @@ def test_names_mean_a_config_with_its_rehearsals(tmp_path: Path) -> None:
 
 def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
     result = status_result(
-        [read_run_state(put(tmp_path, a_state(status="failed", exit_code=8)))], 80, time.time()
+        [read_run_state(put(tmp_path, a_state(status="failed", exit_code=8)))], time.time()
     )
     document = json.loads(json.dumps(result.to_json()))
     (run,) = document["runs"]
@@ -163,17 +163,16 @@ def test_a_followed_run_is_shown_until_it_ends(
     assert (len(shown), shown[0][0], shown[1]) == (2, "linux_64_cpu", [])
 
 
-def test_no_line_of_a_run_is_wider_than_the_terminal_nor_steers_it(tmp_path: Path) -> None:
+def test_no_line_of_a_run_steers_the_terminal(tmp_path: Path) -> None:
     evil = Activity(task="x", what="a\x1b[2J\u202e" * 40, since=time.time(), done=1, total=2)
     run = read_run_state(put(tmp_path, a_state(activities=[evil] * 20, seconds_left=7800.0)))
-    lines = run_lines(run, 80, time.time())
-    assert max(map(len, lines[:-1])) <= 80
+    lines = run_lines(run, time.time())
     assert len(lines) < 15
     assert not {"\x1b", "\u202e"} & set("".join(lines))
     assert [line.count(" left") for line in lines[1:4]] == [1, 0, 0], "the run's own estimate"
     assert "2:10 h left" in lines[1]
     run = read_run_state(put(tmp_path, a_state(activities=[COMPILING])))
-    assert [line.count(" left") for line in run_lines(run, 80, time.time())[1:3]] == [0, 1], (
+    assert [line.count(" left") for line in run_lines(run, time.time())[1:3]] == [0, 1], (
         "at the row's own rate"
     )
 
@@ -187,6 +186,6 @@ def test_the_lines_of_an_error_stay_lines_that_can_be_copied(tmp_path: Path) -> 
     command = f"/a/{'very-long/' * 9}failed-again"
     error = f"staging: x.cpp:8: error: #error\n    8 | #error on purpose\n      |  ^~~~~\nto repeat it:\n  {command}"
     ended = a_state(status="failed", exit_code=8, error=f"{error}\nlog: /elsewhere/logs/run.log")
-    lines = run_lines(read_run_state(put(tmp_path, ended)), 60, time.time())
+    lines = run_lines(read_run_state(put(tmp_path, ended)), time.time())
     assert [line[2:] for line in lines[1:-1] if line.startswith("  ")][:5] == error.split("\n")
     assert sum("run.log" in line for line in lines) == 1

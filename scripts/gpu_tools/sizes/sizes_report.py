@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpu_tools.sizes.tree import ContentPart, Package, Sizes
 from groundwork.result import Result
-from groundwork.text import Sign, counted, plain, size, table, wrapped
+from groundwork.text import Sign, counted, plain, size, table
 
 _NAME_WIDTH, _BY_WIDTH = 31, 18
 #: Rows below this share of the whole are added up in one row.
@@ -32,7 +32,7 @@ def _lines(sizes: Sizes, everything: bool, python: str = "") -> Iterator[str]:
     least = 0.0 if everything else _SMALL * whole
     of = f", Python {python}" if python else ""
     download = "" if sizes.download is None else f", {size(sizes.download)} to download"
-    yield from wrapped(f"{sizes.subject}{of}: {size(whole)} installed{download}")
+    yield f"{sizes.subject}{of}: {size(whole)} installed{download}"
     rows: list[tuple[str, ...]] = []
     large = [package for package in sizes.packages if package.installed >= least]
     for package in large:
@@ -49,7 +49,7 @@ def _lines(sizes: Sizes, everything: bool, python: str = "") -> Iterator[str]:
     if not python:
         yield from ("", f"not attributed: {size(sizes.unattributed)}")
     for remark in sizes.remarks:
-        yield from wrapped(f"{Sign.warning} {remark}")
+        yield f"{Sign.warning} {remark}"
 
 
 def _package_row(name: str, packages: Sequence[Package], whole: int) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from gpu_tools.unpacked_package import unpack_package
 from groundwork.errors import OutOfSpaceError, UsageError, VerdictError, of_system
 from groundwork.progress import Notes
 from groundwork.result import Result
-from groundwork.text import counted, size, wrapped
+from groundwork.text import counted, size
 
 
 def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
@@ -103,11 +103,11 @@ def apply(
     command += f" {shlex.quote(str(root))}"
     lines = check_lines(check) if check and changes else []
     if not changes:
-        lines = wrapped(f"{root}: nothing to remove; no file was changed")
+        lines = [f"{root}: nothing to remove; no file was changed"]
     elif not keep_originals:
         lines += ["The originals are deleted; slimming cannot be undone."]
     else:
-        lines += wrapped(f"The originals are in {root / BACKUP}. Restore or delete them:")
+        lines += [f"The originals are in {root / BACKUP}. Restore or delete them:"]
         lines += [
             f"  {command} --undo",
             f"  {command} --forget",
@@ -133,9 +133,9 @@ def undo(root: Path) -> Result:
     _require_backup(root)
     with hold_backup(root) as backup:
         restored = _put_back(backup, root)
-    lines = wrapped(f"{root}: restored {counted(restored.count, 'original file')}")
+    lines = [f"{root}: restored {counted(restored.count, 'original file')}"]
     if restored.gone:
-        lines += wrapped(_dropped(restored))
+        lines.append(_dropped(restored))
     return _slim_result({"state": "undone", "restored": restored.count}, lines)
 
 

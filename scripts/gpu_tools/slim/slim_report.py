@@ -1,14 +1,14 @@
-"""The report of `megabuild slim`: savings and costs in lines of 80 columns."""
+"""The report of `megabuild slim`: savings and costs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpu_tools.slim.check import Check
 from gpu_tools.slim.features import FEATURES
 from gpu_tools.slim.plan import SlimPlan, lacks_all_code
-from groundwork.text import Sign, counted, size, table, wrapped
+from groundwork.text import Sign, counted, size, table
 
 _HEADS = ("step", "saves", "removes [breaks]")
 
@@ -16,7 +16,7 @@ _HEADS = ("step", "saves", "removes [breaks]")
 def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
     """Return the table of steps, the features unaffected or broken, and GPU code; ``done``: after slimming."""
     now = f"before, {size(plan.after)} now" if done else f"now, would be {size(plan.after)}"
-    yield from wrapped(f"{plan.contents.name}: {size(plan.before)} {now}")
+    yield f"{plan.contents.name}: {size(plan.before)} {now}"
     yield ""
     rows = []
     for row in plan.rows:
@@ -39,15 +39,15 @@ def plan_lines(plan: SlimPlan, *, done: bool) -> Iterator[str]:
         ("unknown:", [unknown] if plan.unknown else []),
     ):
         if texts:
-            yield from wrapped(f"{title:12} {', '.join(texts)}", rest=" " * 13)
+            yield f"{title:12} {', '.join(texts)}"
     yield from _gpu_lines(plan)
     if plan.left_alone:
         path, why = next(iter(plan.left_alone.items()))
         count = counted(len(plan.left_alone), "file")
-        yield from wrapped(f"{Sign.warning} {count} not slimmed, the first: {path}: {why}")
+        yield f"{Sign.warning} {count} not slimmed, the first: {path}: {why}"
     if targets := [*plan.contents.outside.values()]:
         to = os.path.commonpath([os.path.dirname(target) for target in targets])
-        yield from wrapped(
+        yield (
             f"{Sign.warning} {counted(len(targets), 'link')} of packages to {to}: the files there are not slimmed; "
             "reinstall with copies (uv: --link-mode copy)"
         )
@@ -58,23 +58,27 @@ def check_lines(check: Check) -> list[str]:
     if not check.modules:
         return ["not checked: no module can be imported"]
     also = f", and {counted(len(check.commands), 'command')} succeeds" if check.commands else ""
-    return wrapped(f"checked: {counted(len(check.modules), 'module')} can be imported as before{also}")
+    return [f"checked: {counted(len(check.modules), 'module')} can be imported as before{also}"]
 
 
 def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
     if not plan.gpu_code:
-        yield from wrapped(
-            "GPU code is kept; to remove code for other GPUs, pass --arch-list 12.0 or --arch-list native"
-        )
+        yield "GPU code is kept; to remove code for other GPUs, pass --arch-list 12.0 or --arch-list native"
     for gpu, libraries in plan.gpu_code.items():
-        own, ptx, none = (libraries[kind] for kind in ("native", "PTX-only", "missing"))
         line = f"GPU {int(gpu.removeprefix('sm_')) / 10:.1f}:"
         if lacks_all_code(libraries):
-            yield from wrapped(f"{Sign.warning} {line} no library has code for it; --apply would fail")
-        elif own or ptx:
-            names = [*map(os.path.basename, none[:3]), *("…" for _ in none[3:4])]
-            lacking = f" ({', '.join(names)})" if names else ""
-            counts = (
-                f"native code in {counted(len(own), 'file')}, only PTX in {len(ptx)}, neither in {len(none)}"
-            )
-            yield from wrapped(f"{line} {counts}{lacking}")
+            yield f"{Sign.warning} {line} no library has code for it; --apply would fail"
+        elif libraries["native"] or libraries["PTX-only"]:
+            yield f"{line} {_code_sentence(libraries)}"
+
+
+def _code_sentence(libraries: Mapping[str, Sequence[str]]) -> str:
+    """Return how many files have code for a GPU: ``3 files with code for it, 1 without code for it (a.so)``."""
+    native, ptx, lacking = (libraries[kind] for kind in ("native", "PTX-only", "missing"))
+    parts = [f"{counted(len(native), 'file')} with code for it"]
+    if ptx:
+        parts.append(f"{len(ptx)} with PTX only, which the driver compiles at the first use")
+    if lacking:
+        names = [*map(os.path.basename, lacking[:3]), *("…" for _ in lacking[3:4])]
+        parts.append(f"{len(lacking)} without code for it ({', '.join(names)})")
+    return ", ".join(parts)

@@ -9,7 +9,7 @@ from typing import Any
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from groundwork.errors import UnknownError, VerdictError
 from groundwork.result import Result
-from groundwork.text import Sign, table, wrapped
+from groundwork.text import Sign, table
 
 _NAME_WIDTH = 27
 _CODE_WIDTH = 22
@@ -51,12 +51,12 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     if count := len(verdict.libraries) - len(shown):
         yield f"{'and ' * bool(shown)}{count} of torch's libraries, without device code"
     for (sign, reason, remedy), names in reasons.items():
-        yield from ("", *wrapped(f"{sign} {', '.join(names)}: {reason}"))
-        yield from wrapped(f"  {remedy}") if remedy else ()
+        yield from ("", f"{sign} {', '.join(names)}: {reason}")
+        yield from [f"  {remedy}"] if remedy else ()
     if not verdict.libraries:
         yield f"{Sign.failed} no libraries: nothing to verify"
     for note in verdict.notes:
-        yield from ("", *wrapped(f"{Sign.warning} {note}"))
+        yield from ("", f"{Sign.warning} {note}")
 
 
 def gpu_result(report: dict[str, Any]) -> Result:
@@ -93,7 +93,7 @@ def gpu_lines(report: dict[str, Any]) -> Iterator[str]:
     if not report["present"] and report["no_gpu"] not in wrong:
         wrong.append(f"no GPU tested: {report['no_gpu']}")
     for text in wrong:
-        yield from ("", *wrapped(f"{Sign.failed} {text}"))
+        yield from ("", f"{Sign.failed} {text}")
 
 
 def shorten_code(archs: Sequence[str], ptx: Sequence[str]) -> str:

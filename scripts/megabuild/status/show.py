@@ -9,7 +9,7 @@ import msgspec
 
 from groundwork.errors import BuildError, IntegrityError
 from groundwork.result import Result
-from groundwork.text import Sign, counted, display, duration, plain, plain_lines, size
+from groundwork.text import counted, display, duration, plain, plain_lines, size
 from megabuild.status.reading import RunState
 from megabuild.status.record import Activity, RunRecord
 
@@ -68,8 +68,8 @@ def progress_of(record: RunRecord) -> str:
     return f"at {plain(record.activities[0].what)}" if record.activities else f"while {plain(record.status)}"
 
 
-def run_lines(run: RunState, width: int, now: float) -> list[str]:
-    """Return the lines on one run, for a terminal of ``width`` columns."""
+def run_lines(run: RunState, now: float) -> list[str]:
+    """Return the lines on one run."""
     record, name = run.record, plain(run.name)
     if record is None:
         return [f"{name}: {run.trouble}"]
@@ -88,16 +88,15 @@ def run_lines(run: RunState, width: int, now: float) -> list[str]:
     if run.standing == "unknown":
         head = f"no update from {plain(record.host)} since {clock(record.updated, now)}; the run may still be active"
     rows = [_INDENT + line for line in record_lines(record, now)]
-    rows = [row if len(row) <= width else row[: width - 1] + Sign.cut for row in rows]
     return [f"{name}: {head}", *rows, *log]
 
 
-def status_result(runs: Sequence[RunState], width: int, now: float, *, followed: bool = False) -> Result:
+def status_result(runs: Sequence[RunState], now: float, *, followed: bool = False) -> Result:
     """Return the command's result; ``followed``: its exit code is that of the first run that failed.
 
     Otherwise the exit code is 0, even if runs failed, unless a record cannot be read.
     """
-    lines = [line for run in runs for line in ["", *run_lines(run, width, now)]]
+    lines = [line for run in runs for line in ["", *run_lines(run, now)]]
     codes, rows = [], []
     for run in runs:
         record = run.record

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from groundwork.jobs import Jobs
 from groundwork.result import Result
-from groundwork.text import Sign, counted, display, duration, table, to_dict, wrapped
+from groundwork.text import Sign, counted, display, duration, table, to_dict
 from pyg_extensions.install.installation import Installation
 from pyg_extensions.install.user_environment import UserEnvironment
 
@@ -22,7 +22,7 @@ def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: 
     ]
     if archs:
         gpus = "GPUs: " + ", ".join(environment.devices) if environment.devices else "no GPU on this machine"
-        lines += wrapped(f"compiling for {' '.join(archs)} ({gpus})", rest="")
+        lines.append(f"compiling for {' '.join(archs)} ({gpus})")
     return [*lines, f"{counted(jobs.count, 'compile job')} ({jobs.reason})"]
 
 
@@ -85,8 +85,9 @@ def _explained(installations: Sequence[Installation], *, only_plan: bool) -> lis
         texts += [item.error.message, item.error.remedy] if item.error else []
         for text in dict.fromkeys(filter(None, texts)):
             names.setdefault(text, []).append(item.name)
-    return [
-        line
-        for text, extensions in names.items()
-        for line in wrapped(f"{', '.join(extensions)}: {text}", first="  ", rest="    ")
-    ]
+    lines: list[str] = []
+    for text, extensions in names.items():
+        first, *rest = text.splitlines()
+        lines.append(f"  {', '.join(extensions)}: {first}")
+        lines += [f"    {line}" for line in rest]
+    return lines

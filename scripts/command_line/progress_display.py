@@ -1,23 +1,29 @@
-"""Show progress: redrawn lines on a terminal, occasional lines elsewhere."""
+"""Show progress: lines on a terminal that are redrawn every second, occasional lines elsewhere."""
 
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from groundwork.folding import fold, folded, terminal_width
 from groundwork.progress import WARNING, Preparing
 from groundwork.text import plain, plain_lines, printable
-from megabuild.status.record import RunRecord
-from megabuild.status.show import record_lines
+from megabuild.status.record import Activity, RunRecord
+from megabuild.status.show import activity_line, record_lines
 from megabuild.status.status import PHASE, Status, logger, script_lines
 
-_QUIET_SECONDS, _NOTE_SECONDS = 60.0, 30.0
+_TICK_SECONDS, _QUIET_SECONDS, _NOTE_SECONDS = 1.0, 60.0, 30.0
+#: Shown before the first report of a slow step, and between two of them.
+_UNNAMED = "working"
 
 
 def moving_lines(console: Console) -> Live:
@@ -28,8 +34,10 @@ def moving_lines(console: Console) -> Live:
 
 
 def redraw(lines: Live, rows: Iterable[str]) -> None:
-    """Replace the lines of a display; a terminal cuts them at its width."""
-    lines.update(Text("\n".join(rows), no_wrap=True, overflow="ellipsis"), refresh=True)
+    """Replace the lines of a display, folded to the terminal's width."""
+    width = terminal_width(lines.console.file, os.environ) or lines.console.width
+    parts = [part for row in rows for part in fold(row, width)]
+    lines.update(Text("\n".join(parts), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def named_lines(record: RunRecord, now: float) -> list[str]:
@@ -39,10 +47,11 @@ def named_lines(record: RunRecord, now: float) -> list[str]:
 
 
 class Screen(logging.Handler):
-    """Shows messages of ``logging`` and the status of a run.
+    """Shows messages of ``logging``, and the status of a run or the slow step that was reported last.
 
-    A terminal shows the status below the messages and redraws it. Elsewhere each message and phase is a line with the
-    time since the start; after a minute without a line, the status is printed as one.
+    A terminal shows the status below the messages; a thread redraws it every second, whatever the program waits for.
+    Elsewhere each message and phase is a line with the time since the start; after a minute without a line, the status
+    is printed as one.
     """
 
     def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
@@ -53,6 +62,9 @@ class Screen(logging.Handler):
         self._status: Status | None = None
         self._started = self._told = time.monotonic()
         self._noted = -_NOTE_SECONDS
+        self._step = Activity(task="", what=_UNNAMED, since=time.time())
+        self._ended = threading.Event()
+        self._clock = threading.Thread(target=self._keep_time, name="display", daemon=True)
 
     def __enter__(self) -> Screen:
         logger.addHandler(self)
@@ -60,51 +72,92 @@ class Screen(logging.Handler):
             script_lines.addHandler(self)
             script_lines.setLevel(logging.INFO)
         self._lines.start()
+        self._clock.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         logger.removeHandler(self)
         script_lines.removeHandler(self)
         script_lines.setLevel(logging.CRITICAL)
+        self._ended.set()
+        self._clock.join()
         self._lines.stop()
 
     def follow(self, status: Status) -> None:
         """Show the status of a run from now on."""
         self._status = status
-        status.watch = self._show_status
+        status.watch = self._show
 
     def emit(self, record: logging.LogRecord) -> None:
         text, warns = record.getMessage(), record.levelno == logging.WARNING
-        self.tell(f"{WARNING}{text}" if warns else text)
+        if record.name == script_lines.name:
+            self._print(self._stamped(text))  # output of programs, whose lines stay as they are
+        else:
+            self.tell(f"{WARNING}{text}" if warns else text)
 
     def note(self, what: str | Preparing) -> None:
         """Show a report of a slow step: every warning, but few of many reports in quick succession."""
         text = plain_lines(str(what))
-        if isinstance(what, Preparing) and what.done:
-            return
         if text.startswith(WARNING):
             self.tell(text)
-        elif self._moving:
-            redraw(self._lines, [plain(text)])
+            return
+        if isinstance(what, Preparing) and what.done:
+            self._advance(text, what)
+            return
+        self._step = Activity(task="", what=text, since=time.time())
+        if self._moving:
+            self._show()
         elif time.monotonic() - self._noted >= _NOTE_SECONDS:
             self._noted = time.monotonic()
             self.tell(text)
 
+    def _advance(self, text: str, progress: Preparing) -> None:
+        """Set the progress of the step shown; a finished one gives way to the next, not named yet."""
+        if text != self._step.what:
+            return
+        if progress.done >= progress.total:
+            self._step = Activity(task="", what=_UNNAMED, since=time.time())
+        else:
+            self._step.done, self._step.total, self._step.unit = progress.done, progress.total, progress.unit
+
     def tell(self, text: str) -> None:
-        """Print a permanent line."""
-        self._told = time.monotonic()
+        """Print a permanent line, folded on a terminal."""
+        self._print(folded(self._stamped(text), self._console.file))
+
+    def _stamped(self, text: str) -> str:
+        """Return a line with the signs that the stream can show; without moving lines, after the time."""
         text = printable(text, self._console.file)
+        clock = timedelta(seconds=int(time.monotonic() - self._started))
+        return text if self._moving else f"[{clock}] {text}"
+
+    def _print(self, text: str) -> None:
+        self._told = time.monotonic()
         if self._moving:
             style = "yellow" if text.startswith(WARNING) else "green" if text.startswith("✓") else ""
             self._console.print(Text(text, style=style))
         else:
-            clock = timedelta(seconds=int(self._told - self._started))
-            self._console.out(f"[{clock}] {text}", highlight=False)
+            self._console.out(text, highlight=False)
 
-    def _show_status(self) -> None:
-        assert self._status is not None
-        with self._status.lock:
-            if self._moving:
-                redraw(self._lines, named_lines(self._status.record, time.time()))
-            elif time.monotonic() - self._told >= _QUIET_SECONDS:
-                self.tell("; ".join(record_lines(self._status.record, time.time())))
+    def _keep_time(self) -> None:
+        """Show the status every second, until the display ends or its reader is gone."""
+        with suppress(OSError):  # the thread that waits meets the closed pipe at its next line
+            while not self._ended.wait(_TICK_SECONDS):
+                if self._status is not None:
+                    self._status.beat()
+                self._show()
+
+    def _show(self) -> None:
+        """Redraw the lines of a terminal; elsewhere print a line after a minute without one."""
+        is_due = time.monotonic() - self._told >= _QUIET_SECONDS
+        if not self._moving and not is_due:
+            return
+        now = time.time()
+        if self._status is None:
+            rows = [activity_line(self._step, now)]
+        else:
+            with self._status.lock:
+                rows = (named_lines if self._moving else record_lines)(self._status.record, now)
+        if self._moving:
+            redraw(self._lines, rows)
+        else:
+            self.tell("; ".join(rows))

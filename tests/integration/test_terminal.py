@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import pty
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import termios
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from terminal import run_on_terminal, terminal_environ
 from tiny import ROOT
 
 from megabuild.status import record as state_file
@@ -34,32 +29,25 @@ def command(folder: Path, channel: Path, *more: str) -> list[str]:
 
 
 def environ(folder: Path, **more: str) -> dict[str, str]:
-    left_out = {"COLUMNS", "LINES", "NO_COLOR", "GITHUB_ACTIONS", "CPU_COUNT", "MAX_JOBS", "TORCH_CCACHE"}
-    kept = {name: value for name, value in os.environ.items() if name not in left_out}
-    own = {"TERM": "xterm-256color", "MEGABUILD_CACHE": str(folder / "cache"), "TINY_SECONDS": "0.6"}
-    return {**kept, **own, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
-
-
-def run_on_terminal(command: Sequence[str], *, width: int, environ: Mapping[str, str]) -> tuple[int, str]:
-    """Run a program on a terminal that is so wide; return its exit code, and everything that it wrote."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, start_new_session=True
+    kept = terminal_environ(
+        MEGABUILD_CACHE=str(folder / "cache"),
+        TINY_SECONDS="0.6",
+        PYTHONPATH=os.pathsep.join(filter(None, sys.path)),
     )
-    os.close(theirs)
-    raw = b""
-    with contextlib.suppress(OSError):  # the other side is closed
-        while block := os.read(ours, 65536):
-            raw += block
-    os.close(ours)
-    return process.wait(60), raw.decode()
+    for name in ("CPU_COUNT", "MAX_JOBS", "TORCH_CCACHE"):
+        kept.pop(name, None)
+    return {**kept, **more}
 
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_a_first_build_on_a_terminal(tmp_path: Path, channel: Path, width: int) -> None:
-    code, raw = run_on_terminal(command(tmp_path, channel), width=width, environ=environ(tmp_path))
-    assert code == 0, raw
+    seen = run_on_terminal(
+        command(tmp_path, channel),
+        columns=width,
+        environ=environ(tmp_path, TINY_PACKING_SECONDS="3.2"),
+    )
+    raw = seen.raw
+    assert seen.exit_code == 0, raw
 
     # nothing draws but us, though a package was packed with an engine that has bars of its own
     assert (tmp_path / "cache" / "channel" / "store").is_dir()
@@ -72,10 +60,17 @@ def test_a_first_build_on_a_terminal(tmp_path: Path, channel: Path, width: int) 
         assert re.search(expected, raw), expected
     assert "✓ tinylib 1.0: built" in raw
 
-    # no line that moved is left behind
-    last = raw.rpartition("\x1b[2K")[2]
-    assert re.search(r": done in \d+ s", last)
-    assert "so far" not in last
+    # the seconds of a step that reports nothing move
+    ticks = {
+        text for _, shown in seen.moments for text in re.findall(r"packing wheels(?: 0/1)?, (\d) s", shown)
+    }
+    assert ticks >= {"1", "2", "3"}
+
+    # no line that moved is left behind; no word is broken, and the command is one line
+    assert re.search(r": done in \d+ s", seen.text)
+    assert "so far" not in seen.text
+    wide = [line for line in seen.written if len(line) > width and " " in line.strip()]
+    assert [line.split()[1:4] for line in wide] == [["scripts/megabuild", "env", "create"]]
 
 
 def test_a_second_run_prepares_nothing_and_a_run_without_a_terminal_says_it_in_lines(

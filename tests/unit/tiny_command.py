@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,8 @@ DOWNLOAD = int(os.environ.get("TINY_DOWNLOAD", SIZE))
 
 
 def fill(prefix: Path) -> None:
-    """Write something that takes a moment to compress."""
+    """Write something that takes a moment to compress, after as many seconds as a test asks for."""
+    time.sleep(float(os.environ.get("TINY_PACKING_SECONDS", "0")))
     (prefix / "share").mkdir()
     (prefix / "share" / "noise").write_bytes(os.urandom(SIZE))
 

@@ -84,6 +84,7 @@ class Status:
         self.watch: Callable[[], None] = lambda: None  #: called whenever the record is published
         self.keeps_file = False  #: a run with nothing to do leaves the record of the last run in its file
         self._folder, self._next = folder, 0.0
+        self._is_published = False  # a run that waits for its lock must not replace another run's record
         self._expected, self._began = 0.0, monotonic()
         self._preparing: dict[str, Task] = {}
         self.record = RunRecord(
@@ -145,15 +146,21 @@ class Status:
     def publish(self, *, at_once: bool = False) -> None:
         """Write the record, at most once a second unless ``at_once``."""
         with self.lock:
-            if not at_once and monotonic() < self._next:
+            if self.record.ended or (not at_once and monotonic() < self._next):
                 return
             self._next = monotonic() + _SECONDS
+            self._is_published = True
             now = self.record
             now.updated, now.memory = time.time(), tree_memory(os.getpid())
             now.disk_free = disk_free(self._folder)
             now.seconds_left = left if (left := self._expected - self.seconds) > 0 else None
             self._write()
         self.watch()
+
+    def beat(self) -> None:
+        """Publish the record while the run waits for something; only after the run itself has begun to."""
+        if self._is_published:
+            self.publish()
 
     def end(self, status: str, error: str, exit_code: int, seconds: float) -> None:
         """Write the final record; ``seconds``: the run's duration."""

@@ -43,18 +43,26 @@ def test_scripts_are_told_apart_and_timed(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(build_output, "monotonic", clock)
     parser = Parser()
     package = {"package": "pytorch", "build": "cpu_py312_h0_0", "python": "3.12"}
+    library = PackageId("libtorch", "1", "cpu_h0_0")
+    pytorch, other = PackageId("pytorch", "1", package["build"]), PackageId("pytorch", "1", "cpu_py311_h0_0")
+
+    def seconds_of(one: PackageId) -> float:
+        return parser.seconds_of(one, with_staging=one is library)
+
     found = feed(parser, line("compile"))
     clock.now += 30
+    assert (seconds_of(library), seconds_of(pytorch)) == (30, 0), "libtorch is the compile's package"
     found += feed(parser, line("a", **package))
     clock.now += 5
     found += feed(parser, line("b", **package))
     assert parser.staging_seconds == 30
-    assert parser.seconds() == 5
+    assert (seconds_of(library), seconds_of(pytorch), seconds_of(other)) == (30, 5, 0)
     feed(parser, line("it works", kind="test", package="libtorch"))
     clock.now += 100
-    assert parser.seconds() == 0, (
-        "the next package has no script of its own, and another one's test is not its time"
-    )
+    assert seconds_of(pytorch) == 0, "another package's test is not its time"
+    feed(parser, line("install", package="libtorch", build="cpu_h0_0"))
+    clock.now += 2
+    assert seconds_of(library) == 32
     assert found == [
         BuildStep(kind="phase", phase="staging"),
         BuildStep(kind="package", package="pytorch", python="3.12"),

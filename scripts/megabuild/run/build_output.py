@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
 
+from groundwork.names import PackageId
 from groundwork.progress import MARKER, Phases
 from groundwork.text import counted
 from megabuild.engine.job import Outcome
@@ -18,6 +19,7 @@ from megabuild.status.status import logger
 STAGING = "staging"
 #: The worker itself, in place of a script.
 ENGINE = ("engine", "", "")
+_STAGING_SCRIPT = ("build", "", "")
 #: Many lines, because ninja's other jobs print after the error of a failed one.
 _REMEMBERED_LINES, _LONGEST_LINE = 2000, 100_000
 
@@ -49,8 +51,8 @@ class Parser:
         """Yield the steps of one line."""
         package, python = line.package.name, line.python
         if line.script != self._script and package != UNKNOWN:
-            if self._script == ("build", "", ""):
-                self.staging_seconds = self.seconds()
+            if self._script == _STAGING_SCRIPT:
+                self.staging_seconds = self._elapsed()
             self._script, self._began = line.script, monotonic()
             self._phases = Phases()  # each script announces its own phases
             if line.kind == "test":
@@ -72,10 +74,22 @@ class Parser:
                 counts = f"{counted(steps, 'step')} to run, {counted(core, 'core object')} among them"
                 logger.info("Python %s -> %s: %s", values.get("from", ""), values["to"], counts)
 
-    def seconds(self) -> float:
-        """Return the seconds since the start of the last build script; 0 if the last script was a test."""
-        # a package without a script appears right after another package's test
-        return 0.0 if self._script[0] == "test" else monotonic() - self._began
+    def seconds_of(self, package: PackageId, *, with_staging: bool) -> float:
+        """Return the duration of a new package's build script so far, and of the staging if it counts as its part.
+
+        A package that only takes files of the staging has no script: 0 seconds.
+        """
+        kind, name, build_string = self._script
+        is_own = kind == "build" and name == package.name and build_string in ("", package.build_string)
+        own = self._elapsed() if is_own else 0.0
+        if not with_staging:
+            return own
+        is_staging = self._script == _STAGING_SCRIPT
+        return own + (self._elapsed() if is_staging else self.staging_seconds)
+
+    def _elapsed(self) -> float:
+        """Return the seconds since the start of the last script."""
+        return monotonic() - self._began
 
 
 class Culprit(NamedTuple):

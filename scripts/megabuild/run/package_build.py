@@ -50,6 +50,7 @@ class PackageBuild:
             published=paths(plan.options.packages, [*own, *needs]),
             platform=plan.options.config.platform,
         )
+        self._counted_staging = False
         self._seen = {path.name for path in channel_folder.package_files(self._out)}
         for name in untested:
             self._keep(self._out / name)
@@ -105,13 +106,18 @@ class PackageBuild:
             self._seen.add(path.name)
             if path.name in self.missing:
                 package, status = self.missing[path.name].id, self._attempt.run.status
-                seconds = self._seconds[path.name] = round(self._attempt.parser.seconds(), 1)
-                # a package that only picks files of a compile has no script
+                seconds = self._seconds[path.name] = self._seconds_of(self.missing[path.name])
                 took = f" in {duration(seconds)}" if round(seconds) else ""
                 logger.info("%s %s: built%s", Sign.done, package.label, took)
                 status.set_packages([package.label], "built")
                 self._attempt.row.phase("waiting for rattler-build", level=logging.DEBUG)
                 self._keep(path)
+
+    def _seconds_of(self, package: PlannedPackage) -> float:
+        """Return the duration of a new package's build; the compile counts for the first package without a Python."""
+        is_libtorch = bool(package.staging) and not package.python and not self._counted_staging
+        self._counted_staging = self._counted_staging or is_libtorch
+        return round(self._attempt.parser.seconds_of(package.id, with_staging=is_libtorch), 1)
 
     def _keep(self, package: Path) -> None:
         if self._shelf is not None:

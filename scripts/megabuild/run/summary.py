@@ -14,7 +14,7 @@ from groundwork import files
 from groundwork.errors import BuildError, MegabuildError
 from groundwork.names import PackageId
 from groundwork.result import Result
-from groundwork.text import Sign, display, duration, size, table
+from groundwork.text import Sign, counted, display, duration, size, table
 from megabuild.plan.plan import Plan
 from megabuild.plan.published import is_published, records
 
@@ -91,8 +91,7 @@ class Summary:
         lines += [f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
         lines += ["to install the packages:", f"  {self.use}"] if self.use else []
         lines += ["", _MODEL] if rehearsal else []
-        end = "done in" if self.ok else "incomplete after"
-        lines += ["", f"{self.config}: {end} {duration(self.seconds)}"]
+        lines += ["", f"{self.config}: {self._end()}"]
         return Result(
             format="run",
             format_version=2,
@@ -100,6 +99,20 @@ class Summary:
             lines=[*lines, *package_lines(self.packages)],
             exit_code=0 if self.ok else BuildError.exit_code,
         )
+
+    def _end(self) -> str:
+        """Return how the run ended and how long it took; a run that continued earlier ones names their part."""
+        took = duration(self.seconds)
+        end = f"done in {took}" if self.ok else f"incomplete after {took}"
+        statuses = [row.status for row in self.packages]
+        if "built" not in statuses:
+            return end
+        earlier = []
+        if self.staging == "resume":
+            earlier.append("began the compile")
+        if reused := statuses.count("skipped"):
+            earlier.append(f"built {counted(reused, 'package')}")
+        return f"{end} in this run; earlier ones {' and '.join(earlier)}" if earlier else end
 
 
 def package_lines(packages: Sequence[PackageResult]) -> list[str]:

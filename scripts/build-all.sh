@@ -6,7 +6,8 @@
 #     scripts/build-all.sh linux_64_cpu 'linux_64_cuda*' --keep-going --engine podman
 #     scripts/build-all.sh --plan                             # what would be built
 #
-# CPU_COUNT is the number of compile jobs; unless set, as many as cores and memory allow.
+# At the end, also after a failure or Ctrl-C, output/logs/logs-TIME.zip has the logs of the run. Finished packages are
+# skipped: run it again to resume. CPU_COUNT is the number of compile jobs; unless set, as many as cores and memory allow.
 set -u -o pipefail
 
 configs=()
@@ -15,4 +16,4 @@ while (($#)) && [[ $1 != -* ]]; do
     shift
 done
 [[ ${1:-} != -- ]] || shift
-exec python3 "$(dirname -- "${BASH_SOURCE[0]}")/../build-locally.py" "${configs[@]:---all}" "$@"
+exec python3 "$(dirname -- "${BASH_SOURCE[0]}")/../build-locally.py" "${configs[@]:---all}" --zip-logs "$@"

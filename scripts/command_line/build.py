@@ -75,6 +75,8 @@ PYG = "PyTorch Geometric's extensions"
         help="Stop after this time (5h30m, 90m) with exit code 28; run again to resume.")  # fmt: skip
 @option(HOW, "--remove-trees", is_flag=True,
         help="Delete each config's build tree (4 to 30 GB) after success.")  # fmt: skip
+@option(HOW, "--zip-logs", is_flag=True,
+        help="At the end, also after a failure or Ctrl-C, zip this run's logs: output/logs/logs-TIME.zip.")  # fmt: skip
 @option(HOW, "--output", "-o", metavar="DIR",
         help="Folder for packages, logs and trees.  [default: output/ in the repository or FEEDSTOCK]")  # fmt: skip
 @option(PYG, "--pyg", type=click.Choice(["auto", "source", "prebuilt", "none"]), default="auto", show_default=True,
@@ -92,7 +94,7 @@ def build(
     invocation: Invocation, /, *, configs: tuple[str, ...], every: bool, provider: str | None, root: str | None,
     pythons: tuple[str, ...], torch: str | None, torch_source: Path | None, rehearse: bool, plan_only: bool,
     verbose: bool, engine: str, cpu_count: int | None, optimization: str | None, upstream_tests: bool,
-    keep_going: bool, deadline: str | None, remove_trees: bool, output: str | None, pyg: str,
+    keep_going: bool, deadline: str | None, remove_trees: bool, zip_logs: bool, output: str | None, pyg: str,
     extensions: tuple[str, ...], pyg_index: str | None, pyg_sources: str | None, arch_list: str | None,
     memory: float | None,
 ) -> Result:  # fmt: skip
@@ -153,7 +155,9 @@ def build(
         )
 
     by_config = {name: partial(options_of, name) for name in chosen}
-    return run_configs(by_config, invocation, plan_only=plan_only, remove_trees=remove_trees)
+    return run_configs(
+        by_config, invocation, plan_only=plan_only, remove_trees=remove_trees, zip_logs=zip_logs
+    )
 
 
 def main() -> None:

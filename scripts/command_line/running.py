@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from command_line.progress_display import Screen
 from command_line.run_command import Invocation, outcome, print_lines
 from groundwork import in_use
 from groundwork.errors import Interrupted, MegabuildError
+from groundwork.progress import WARNING
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
 from megabuild.plan import published, store_lookup
@@ -22,8 +23,10 @@ from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.plan import Plan
 from megabuild.plan.plan_report import plan_result
 from megabuild.plan.planning import make_plan
-from megabuild.providers.environment import Pending
+from megabuild.run.log_archive import LogArchive
 from megabuild.status.status import Status
+
+_UNKNOWN = "unknown"
 
 
 def run_configs(
@@ -32,21 +35,23 @@ def run_configs(
     *,
     plan_only: bool,
     remove_trees: bool,
+    zip_logs: bool,
 ) -> Result:
     """Plan or build configs one after the other. If one fails, the next one starts; Ctrl-C ends all.
 
     `options`: by config, functions that raise an error if the config does not support its options.
     """
     console = Console(stderr=invocation.json, soft_wrap=True)
-    if len(options) == 1 and not plan_only:
+    if len(options) == 1 and not plan_only and not zip_logs:
         (only,) = options.values()
         return _build(only(), console, invocation, remove_trees=remove_trees)
     plans = _survey(options, console, plan_only=plan_only)
-    if len(plans) == 1:
+    if len(plans) == 1 and plan_only:
         return _planned_result(*plans.values())
     overview = overview_lines(plans)
     if not plan_only:
         print_lines(overview, console.file)
+    archive = _log_archive(plans) if zip_logs and not plan_only else None
     entries: list[dict[str, object]] = []
     rows, exit_code = [], 0
     for number, (name, plan) in enumerate(plans.items(), 1):
@@ -66,12 +71,32 @@ def run_configs(
         state = f"{Sign.failed} exit code {code}" if code else Sign.done
         rows.append((name, duration(time.monotonic() - began), state))
         exit_code = code if code == Interrupted.exit_code else exit_code or code
+    lines = overview if plan_only else table(("config", "time", "result"), rows)
+    packed = _zip_logs(archive, lines, console) if archive else None
+    document = {"configs": entries, "exit_code": exit_code}
     return Result(
         format="plan" if plan_only else "run",
-        document={"configs": entries, "exit_code": exit_code},
-        lines=["", *(overview if plan_only else table(("config", "time", "result"), rows))],
+        document=document | ({"logs": str(packed) if packed else None} if archive else {}),
+        lines=["", *lines, *(["", f"all logs: {display(packed)}"] if packed else [])],
         exit_code=exit_code,
     )
+
+
+def _log_archive(plans: Mapping[str, Plan | Exception]) -> LogArchive | None:
+    """Return the archive of the logs that are written from now on; None if no config can be built."""
+    options = [plan.options for plan in plans.values() if not isinstance(plan, Exception)]
+    return LogArchive(options[0].output, [each.state for each in options]) if options else None
+
+
+def _zip_logs(archive: LogArchive, lines: Sequence[str], console: Console) -> Path | None:
+    """Zip the logs; a full disk is a warning, so that the exit code stays that of the builds."""
+    with Screen(console) as screen:
+        screen.note("packing the logs")
+        try:
+            return archive.write(lines)
+        except OSError as error:
+            screen.note(f"{WARNING}the logs are not zipped: {error}")
+            return None
 
 
 def _survey(
@@ -96,10 +121,28 @@ def _planned_result(plan: Plan | Exception) -> Result:
     return plan_result(plan)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Need:
+    """Figures of a config that is still to be built; None: unknown."""
+
+    download: int | None = 0
+    disk: int | None = 0  #: bytes at the peak
+    kept: int = 0  #: bytes of these that stay after --remove-trees
+    hours: float | None = 0.0
+
+    def cells(self) -> tuple[str, str, str]:
+        """Return the figures as text."""
+        return (
+            _UNKNOWN if self.download is None else size(self.download),
+            _UNKNOWN if self.disk is None else size(self.disk),
+            _UNKNOWN if self.hours is None else duration(self.hours * 3600),
+        )
+
+
 def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
     """Return a table of configs before they are built, with their sum, and the error of each that cannot be built."""
     rows, errors = [], []
-    downloads, disk, hours = 0, 0, 0.0
+    needs: list[_Need] = []
     for name, plan in plans.items():
         if isinstance(plan, Exception):
             rows.append((name, "cannot be built", "", "", ""))
@@ -107,17 +150,51 @@ def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
             continue
         left = store_lookup.when_fetched(plan)
         count = len(left.missing) + sum(len(task.packages) for task in left.missing_tasks)
-        pending = plan.environment.pending or Pending()
-        needed = plan.estimate.disk + pending.bytes
         work = f"build {counted(count, 'package')}" if count else "nothing: all exist"
-        rows.append((name, work, *_figures(pending.download, needed, plan.estimate.hours)))
-        downloads, disk, hours = downloads + pending.download, disk + needed, hours + plan.estimate.hours
-    rows.append(("all, one after the other", "", *_figures(downloads, disk, hours)))
+        needs.append(_need(plan) if count else _Need())
+        rows.append((name, work, *needs[-1].cells()))
+    whole = _sum(needs)
+    rows.append(("all, one after the other", "", *whole.cells()))
+    if len(needs) > 1:
+        rows.append(("with --remove-trees", "", "", replace(whole, disk=_peak(needs)).cells()[1], ""))
     return [*table(("config", "will", "download", "disk", "time"), rows, right=frozenset({2, 3, 4})), *errors]
 
 
-def _figures(download: int, disk: int, hours: float) -> tuple[str, str, str]:
-    return size(download), size(disk), duration(hours * 3600)
+def _need(plan: Plan) -> _Need:
+    """Return the figures of a plan. Downloads from a channel that is no folder here are known to its server only."""
+    pending, estimate = plan.environment.pending, plan.estimate
+    added = pending.bytes if pending else 0
+    downloads = pending.download if pending else 0
+    is_remote = any(not isinstance(channel, Path) for channel in plan.environment.channels)
+    return _Need(
+        download=None if is_remote else downloads,
+        disk=estimate.disk + added if estimate.basis else None,
+        kept=estimate.packages + added,
+        hours=estimate.hours if estimate.basis else None,
+    )
+
+
+def _sum(needs: Sequence[_Need]) -> _Need:
+    """Return the sums; a sum with an unknown part is unknown."""
+    downloads = [need.download for need in needs if need.download is not None]
+    disks = [need.disk for need in needs if need.disk is not None]
+    hours = [need.hours for need in needs if need.hours is not None]
+    return _Need(
+        download=sum(downloads) if len(downloads) == len(needs) else None,
+        disk=sum(disks) if len(disks) == len(needs) else None,
+        hours=sum(hours) if len(hours) == len(needs) else None,
+    )
+
+
+def _peak(needs: Sequence[_Need]) -> int | None:
+    """Return the largest disk space in use if each config's trees are removed before the next one is built."""
+    peak, kept = 0, 0
+    for need in needs:
+        if need.disk is None:
+            return None
+        peak = max(peak, kept + need.disk)
+        kept += need.kept
+    return peak
 
 
 def _build(options: Options, console: Console, invocation: Invocation, *, remove_trees: bool) -> Result:

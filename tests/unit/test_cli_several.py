@@ -150,7 +150,7 @@ def test_a_failure_is_reported_and_does_not_stop_the_others(
 
 def test_the_overview_has_a_row_per_config_their_sum_and_each_reason(tiny: Tiny) -> None:
     plan = tiny.plan()
-    gigabyte = Estimate(disk=10**9, hours=1.5)
+    gigabyte = Estimate(disk=10**9, packages=10**8, hours=1.5, basis="measured")
     plans: dict[str, Plan | Exception] = {
         "a": replace(plan, estimate=gigabyte),
         "b": replace(plan, estimate=gigabyte),
@@ -162,7 +162,35 @@ def test_the_overview_has_a_row_per_config_their_sum_and_each_reason(tiny: Tiny)
     assert lines[1].split()[-4:] == ["1.0", "GB", "1:30", "h"]
     assert lines[3].split() == ["c", "cannot", "be", "built"]
     assert lines[5].split()[-4:] == ["2.0", "GB", "3:00", "h"]
-    assert lines[6:] == ["", "✗ c: no channel", "", "✗ d: by zero"]
+    assert lines[6].split() == ["with", "--remove-trees", "1.1", "GB"], "the first one's packages stay"
+    assert lines[7:] == ["", "✗ c: no channel", "", "✗ d: by zero"]
+
+
+def test_figures_that_are_not_known_are_called_unknown(tiny: Tiny) -> None:
+    plan = replace(tiny.plan(), estimate=Estimate())
+    remote = replace(plan, environment=replace(plan.environment, channels=("conda-forge",)))
+    done = replace(plan, existing=frozenset(item.package.file_name for item in plan.all_items))
+    rows = [line.split() for line in running.overview_lines({"a": plan, "b": remote, "c": done})]
+    assert rows[1][-4:] == ["0", "B", "unknown", "unknown"]
+    assert rows[2][-3:] == ["unknown"] * 3
+    assert rows[3][-6:] == ["0", "B", "0", "B", "0", "s"]
+    assert rows[4][-3:] == ["unknown"] * 3
+    assert rows[5] == ["with", "--remove-trees", "unknown"]
+
+
+def test_logs_that_cannot_be_zipped_are_a_warning(runs: Runs, invocation: Invocation, tmp_path: Path) -> None:
+    log = tmp_path / "out" / "linux_64_cpu" / "logs" / "new.log"
+
+    def fail_with_a_log() -> None:
+        log.parent.mkdir(parents=True)
+        log.write_text("x")
+        (tmp_path / "out" / "logs").write_text("in the way")
+        raise BuildError("no such header")
+
+    runs.acts["linux_64_cpu"] = fail_with_a_log
+    result = build(invocation, "linux_64_cpu", "--zip-logs")
+    assert (result.exit_code, results(result.stdout)) == (8, {"linux_64_cpu": "8"})
+    assert "! the logs are not zipped: " in result.stdout
 
 
 def test_a_signal_stops_the_run_and_the_table_is_printed(runs: Runs, invocation: Invocation) -> None:
@@ -238,12 +266,12 @@ def test_an_unknown_config_is_refused_before_anything_is_built(runs: Runs, invoc
 @pytest.mark.parametrize(
     ("arguments", "call"),
     [
-        ((), "--all"),
-        (("linux_64_*", "with space"), "linux_64_*|with space"),
-        (("linux_64_cpu", "--", "--rehearse", "-p", "3.12"), "linux_64_cpu|--rehearse|-p|3.12"),
-        (("--", "-k"), "--all|-k"),
-        (("--plan",), "--all|--plan"),
-        (("linux_64_*", "-k", "--jobs", "3"), "linux_64_*|-k|--jobs|3"),
+        ((), "--all|--zip-logs"),
+        (("linux_64_*", "with space"), "linux_64_*|with space|--zip-logs"),
+        (("linux_64_cpu", "--", "--rehearse", "-p", "3.12"), "linux_64_cpu|--zip-logs|--rehearse|-p|3.12"),
+        (("--", "-k"), "--all|--zip-logs|-k"),
+        (("--plan",), "--all|--zip-logs|--plan"),
+        (("linux_64_*", "-k", "--jobs", "3"), "linux_64_*|--zip-logs|-k|--jobs|3"),
     ],
 )
 def test_build_all_passes_its_arguments_on(

@@ -51,9 +51,11 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     )
     if figures is None:
         return Estimate(), jobs, 0
-    pythons, disk = plan.rounds, 0.0
+    pythons = plan.rounds
+    packages, disk = 0.0, 0.0
     if plan.missing:  # one and a half trees while a package is made, the packages, their test environments
-        disk = 1.5 * figures.tree + 3 * (figures.package + pythons * figures.per_python)
+        packages = figures.package + pythons * figures.per_python
+        disk = 1.5 * figures.tree + 3 * packages
     if tasks:  # an environment that all tasks share
         disk += (5.5 if accelerator == "cuda" else 1.0) + 0.2 * min(jobs.count, len(tasks))
     cpu_hours = plan.compiles_staging * figures.hours + pythons * figures.python_hours
@@ -65,8 +67,8 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
         hours, basis = plan.last_run / 3600, "the last run here"
     largest = max(largest if plan.missing else 0, ordinary if tasks else 0)
     total = Estimate(
-        disk=int(disk * GB), memory_per_job=largest, memory_of_ordinary=ordinary, cpu_hours=round(cpu_hours, 3),
-        hours=round(hours, 3), basis=basis,
+        disk=int(disk * GB), packages=int(packages * GB), memory_per_job=largest, memory_of_ordinary=ordinary,
+        cpu_hours=round(cpu_hours, 3), hours=round(hours, 3), basis=basis,
     )  # fmt: skip
     return total, jobs, min(jobs.count, max(1, memory // _HEAVY_BYTES)) if heavy else 0
 

@@ -84,6 +84,7 @@ class Estimate:
     """Rough figures for the remaining work."""
 
     disk: int = 0  #: bytes of disk at the peak, packages included
+    packages: int = 0  #: bytes of these that are packages, which stay when trees are removed
     memory_per_job: int = 0  #: bytes of memory of the largest compile
     memory_of_ordinary: int = 0  #: bytes of memory of every other compile than nvcc's few heavy ones
     cpu_hours: float = 0.0  #: CPU hours, without the object cache

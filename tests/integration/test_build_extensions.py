@@ -175,10 +175,15 @@ def test_the_object_that_failed_is_named_and_can_be_compiled_alone_in_its_enviro
         return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
 
     assert ("bwrap" in Path(again).read_text()) == (engine == "bubblewrap")
-    assert "f1.cc:2:2: error: #error on purpose" in run(again).stderr
+    failed = run(again)
+    assert "f1.cc:2:2: error: #error on purpose" in failed.stderr
+    assert failed.returncode != 0
+    assert "succeeds" not in failed.stdout
     source = next(tiny.options().state.glob("pyg/*/out/bld/*/work/f1.cc"))
     source.write_text("int f1() { return 1; }\n")
-    assert run(again).returncode == 0
+    mended = run(again)
+    assert mended.returncode == 0
+    assert "succeeds now" in mended.stdout
     assert source.with_name("f1.o").is_file()
     inside = run(enter, given="echo name=$PKG_NAME; ls f1.o; exit 7\n")
     assert "name=pytorch_scatter\nf1.o\n" in inside.stdout

@@ -18,6 +18,10 @@ from megabuild.run.build_output import Culprit
 ENTER, AGAIN = "failed-enter", "failed-again"
 _NAMED = re.compile(r"^export PKG_(NAME|BUILD_STRING)='?([^'\n]*)'?$", re.MULTILINE)
 _ENVIRONMENT = "build_env.sh"
+#: Printed by `AGAIN`.
+_SUCCEEDED = (
+    "this step succeeds now. Save your edits as a patch, then run the build again: it discards edits in the tree."
+)
 #: Files that this project's recipes source in each script.
 _OF_RECIPES = ("$RECIPE_DIR/build_env.sh", "$RECIPE_DIR/../common/build_env.sh")
 #: Build files of ninja, relative to the tree or the work folder.
@@ -46,7 +50,8 @@ def write_failure_shell(
         return enter, None
     start += [f'{{ [ ! -f "{path}" ] || source "{path}"; }}' for path in _OF_RECIPES]
     start.append(f"cd {shlex.quote(f'{sandbox.state_inside}/{ninja.relative_to(sandbox.state)}')}")
-    write_program(again, sandbox, [*start, error.command], name="again")
+    success = f"echo {shlex.quote(_SUCCEEDED)}"
+    write_program(again, sandbox, [*start, f"{{ {error.command}\n}}", success], name="again")
     return enter, again
 
 

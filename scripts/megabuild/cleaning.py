@@ -41,7 +41,7 @@ _CACHE = (
     ("objects", ".", "ccache|pyg-compiled"),
     ("downloads", "rattler", r"\w[\w.+-]*"),
     ("downloads", "wheels", f"{_KEY}|locks"),
-    ("downloads", ".", "torch-wheels|sdists|pyg-wheels|torch-source|environments"),
+    ("downloads", ".", "torch-wheels|sdists|pyg-wheels|torch-source|environments|repodata"),
     ("channels", "channel/channels", _KEY),
     ("channels", "channel/planned", _KEY),
     ("channels", "channel/store", "[0-9a-f]{8,64}"),

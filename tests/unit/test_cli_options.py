@@ -96,7 +96,17 @@ def test_build_fills_its_model(
     assert unfilled == {"own"}
     options = [option for option in commands()["build"].params if isinstance(option, click.Option)]
     others = {option.name for option in options if not {*option.opts} & {*words.split()}}
-    known = {"every", "provider", "root", "plan_only", "verbose", "remove_trees", "zip_logs", "json", "version"}
+    known = {
+        "every",
+        "provider",
+        "root",
+        "plan_only",
+        "verbose",
+        "remove_trees",
+        "zip_logs",
+        "json",
+        "version",
+    }
     assert others == known, "add an option that fills a field of Options to the words of this test"
     call(invocation, "build", "linux_64_cpu", "--torch", "2.13.0", "--rehearse")
     call(invocation, "build", "linux_64_cpu", "-k")

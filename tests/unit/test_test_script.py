@@ -14,7 +14,9 @@ def test_missing_tools_are_named_and_nobody_is_asked_to_install_servers(
     (tmp_path / "scripts").mkdir()
     (tmp_path / ".ci").mkdir()
     shutil.copy(repository / "scripts" / "test", tmp_path / "scripts")
-    (tmp_path / ".ci" / "apt-packages.txt").write_text("# program package\nsh dash\nno-such-server a-server\n")
+    (tmp_path / ".ci" / "apt-packages.txt").write_text(
+        "# program package\nsh dash\nno-such-server a-server\n"
+    )
     environ = {name: value for name, value in os.environ.items() if name != "CI"}
     done = subprocess.run(
         [tmp_path / "scripts" / "test"],

@@ -29,7 +29,9 @@ _SECONDS = 600.0
 PAGE_TIMEOUTS = Timeouts(connect=4.0, read=20.0, total=20.0)
 #: uv's variables for trusted certificates; other variables would change the resolution or the indexes.
 _KEPT = ("UV_SYSTEM_CERTS",)
-_SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_NO_WRAP": "1"}
+#: Passwords come from pip's settings: without a folder for its own ones, uv makes none in the user's home.
+_SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_NO_WRAP": "1",
+        "UV_CREDENTIALS_DIR": os.devnull}  # fmt: skip
 _OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=pylock.toml",
             "--only-binary=:all:", "--index-strategy=unsafe-best-match")  # fmt: skip
 #: The start of uv's message for requirements without a solution.

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from rattler import Channel, ChannelPriority, RepoDataRecord, VirtualPackage, solve
+from rattler import Channel, ChannelPriority, Gateway, RepoDataRecord, VirtualPackage, solve
 from rattler.virtual_package.virtual_package import Override, VirtualPackageOverrides
 
+from groundwork import in_use
 from groundwork.errors import PreflightError, of_text
+from groundwork.files import cache_folder
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers.environment import Environment
 from megabuild.providers.local import package_store
+
+#: Folder of the cache with the lists of remote channels' packages; rattler's own is outside of the cache.
+CHANNEL_INDEXES = "repodata"
 
 
 def environment(specs: Sequence[str], given: Environment, platform: str, what: str) -> dict[str, str]:
@@ -46,12 +52,15 @@ def solved(
         overrides.libc = Override.string(virtual["__glibc"])
     if "__cuda" in virtual:
         overrides.cuda = Override.string(virtual["__cuda"])
+    cache = cache_folder(os.environ)
+    in_use.mark(cache)  # while it is empty
     addresses = (name.absolute().as_uri() if isinstance(name, Path) else name for name in channels)
     try:
         return asyncio.run(
             solve(
                 [Channel(address) for address in addresses],
                 list(specs),
+                gateway=Gateway(cache_dir=cache / CHANNEL_INDEXES),
                 platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
                 virtual_packages=VirtualPackage.detect(overrides),
                 channel_priority=ChannelPriority.Strict,

@@ -19,9 +19,7 @@ ENTER, AGAIN = "failed-enter", "failed-again"
 _NAMED = re.compile(r"^export PKG_(NAME|BUILD_STRING)='?([^'\n]*)'?$", re.MULTILINE)
 _ENVIRONMENT = "build_env.sh"
 #: Printed by `AGAIN`.
-_SUCCEEDED = (
-    "this step succeeds now. Save your edits as a patch, then run the build again: it discards edits in the tree."
-)
+_SUCCEEDED = "this step succeeds now. Save your edits as a patch: the next build discards edits in the tree."
 #: Files that this project's recipes source in each script.
 _OF_RECIPES = ("$RECIPE_DIR/build_env.sh", "$RECIPE_DIR/../common/build_env.sh")
 #: Build files of ninja, relative to the tree or the work folder.

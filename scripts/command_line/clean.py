@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from command_line.options import GroupedCommand, option, output_option
+from command_line.progress_display import Screen
 from command_line.root import output_folder
 from groundwork.errors import ConfigError, UsageError
 from groundwork.files import cache_folder
@@ -44,14 +45,17 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
             raise ConfigError(f"{word}: no files in {display(folder)}", "leave out CONFIG to list all files")
     sizes: dict[tuple[str, str], int] = {}
     freed, kept = 0, dict[str, list[Path]]()
-    for item in items:
-        if item.kind in (kinds or COSTS) and (not configs or any(_belongs(item, word) for word in configs)):
-            octets = size_of(item.path)
-            sizes[item.kind, item.run] = sizes.get((item.kind, item.run), 0) + octets
-            if why := remove(item, cache) if apply else item.needed:
-                kept.setdefault(why, []).append(item.path)
-            else:
-                freed += octets
+    with Screen(what="removing files" if apply else "measuring"):
+        for item in items:
+            if item.kind in (kinds or COSTS) and (
+                not configs or any(_belongs(item, word) for word in configs)
+            ):
+                octets = size_of(item.path)
+                sizes[item.kind, item.run] = sizes.get((item.kind, item.run), 0) + octets
+                if why := remove(item, cache) if apply else item.needed:
+                    kept.setdefault(why, []).append(item.path)
+                else:
+                    freed += octets
     rows = [(kind, plain(run), size(octets), COSTS[kind]) for (kind, run), octets in sorted(sizes.items())]
     if not rows:
         return Result(lines=["nothing to remove"])

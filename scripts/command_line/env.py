@@ -60,10 +60,11 @@ def create(
         free_threaded = f" *_cp{python.replace('.', '')}" if python.endswith("t") else ""
         specs.append(f"python {python.removesuffix('t')}.*{free_threaded}")
     more = [Path(name).absolute() if Path(name).is_dir() else channel_url(name) for name in channels]
-    solution = environments.solve(channel, specs, more=more)
     cache = cache_folder(os.environ)
+    with Screen(what="solving the environment"), in_use.shared_lock(cache):
+        solution = environments.solve(channel, specs, more=more)
     count = counted(len(solution.records), "package")
-    with in_use.shared_lock(cache), Screen() as screen:
+    with Screen() as screen, in_use.shared_lock(cache):
         screen.note(f"{count}, {size(solution.size)} of files")
         environments.create(folder, solution, cache=cache, report=screen.note)
     path = shlex.quote(display(folder.absolute()))

@@ -22,8 +22,6 @@ from megabuild.status.show import activity_line, record_lines
 from megabuild.status.status import PHASE, Status, logger, script_lines
 
 _TICK_SECONDS, _QUIET_SECONDS, _NOTE_SECONDS = 1.0, 60.0, 30.0
-#: Shown before the first report of a slow step, and between two of them.
-_UNNAMED = "working"
 
 
 def moving_lines(console: Console) -> Live:
@@ -54,7 +52,10 @@ class Screen(logging.Handler):
     is printed as one.
     """
 
-    def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
+    def __init__(
+        self, console: Console | None = None, *, what: str = "working", verbose: bool = False
+    ) -> None:
+        """``what``: shown before the first report of a slow step, and between two of them."""
         self._console, self._verbose = console or Console(stderr=True, soft_wrap=True), verbose
         self._lines = moving_lines(self._console)
         self._moving = not self._lines.console.quiet
@@ -62,7 +63,8 @@ class Screen(logging.Handler):
         self._status: Status | None = None
         self._started = self._told = time.monotonic()
         self._noted = -_NOTE_SECONDS
-        self._step = Activity(task="", what=_UNNAMED, since=time.time())
+        self._what = what
+        self._step = Activity(task="", what=what, since=time.time())
         self._ended = threading.Event()
         self._clock = threading.Thread(target=self._keep_time, name="display", daemon=True)
 
@@ -116,7 +118,7 @@ class Screen(logging.Handler):
         if text != self._step.what:
             return
         if progress.done >= progress.total:
-            self._step = Activity(task="", what=_UNNAMED, since=time.time())
+            self._step = Activity(task="", what=self._what, since=time.time())
         else:
             self._step.done, self._step.total, self._step.unit = progress.done, progress.total, progress.unit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -104,7 +104,7 @@ def _survey(
 ) -> dict[str, Plan | Exception]:
     """Plan all configs before the first one is built; return the plan or the exception of each."""
     plans: dict[str, Plan | Exception] = {}
-    with Screen(console) as screen:
+    with Screen(console, what="planning") as screen:
         for number, (name, options_of) in enumerate(options.items()):
             if len(options) > 1:
                 screen.note(f"planning {number}/{len(options)}")
@@ -204,8 +204,9 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
 
     sums: Path | None = None
     status = Status(options.run_name, options.state)
-    with in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name)):
-        with Screen(console) as screen:
+    with ExitStack() as held:
+        with Screen(console, what="planning") as screen:
+            held.enter_context(_cache_in_use(options))  # until the end: the plan counts on these files
             plan = _plan(options, screen, plan_only=False)
         in_use.note_output(options.cache, options.output)
         print_lines(plan_result(plan).lines, console.file)
@@ -219,13 +220,15 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
             raise
         finally:
             invocation.log = Path(status.record.log) if status.record.log else None
-            with suppress(OSError, MegabuildError):  # a full disk
+            with Screen(console, what="hashing packages"), suppress(OSError, MegabuildError):  # a full disk
                 sums = published.write_sums(options.output)
         if sums:
             print_lines([f"packages and their hashes: {display(sums)}"], console.file)
         result = summary.result(rehearsal=options.rehearse)
         if remove_trees and result.exit_code == 0:
-            print_lines(["", f"work trees removed: {size(session.remove_trees(options))}"], console.file)
+            with Screen(console, what="removing work trees"):
+                freed = session.remove_trees(options)
+            print_lines(["", f"work trees removed: {size(freed)}"], console.file)
         return result
 
 
@@ -233,5 +236,10 @@ def _plan(options: Options, screen: Screen, *, plan_only: bool) -> Plan:
     """Make the plan, and show the progress of the providers; with ``plan_only``, an unreachable channel is a note."""
     if options.deadline and options.deadline.left <= 0:
         raise options.deadline.error(f"before preparing {options.run_name}")
-    with in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name)):
+    with _cache_in_use(options):
         return make_plan(options, screen.note, only_plan=True, without_channel=plan_only)
+
+
+def _cache_in_use(options: Options) -> AbstractContextManager[None]:
+    """Protect the config's files in the cache; entering it waits while `megabuild clean` is running."""
+    return in_use.shared_lock(options.cache, options.cache_name, objects_lock(options.objects_name))

@@ -37,7 +37,9 @@ def sizes(subjects: tuple[str, ...], everything: bool, python: str) -> Result:
 
     path = Path(subjects[0])
     if len(subjects) == 1 and (path.exists() or path.suffix in (".whl", ".conda", ".bz2") or not subjects[0]):
-        return sizes_report.report_sizes(measure(path), everything=everything)
+        with Screen(what="measuring"):
+            measured_here = measure(path)
+        return sizes_report.report_sizes(measured_here, everything=everything)
     if existing := [subject for subject in subjects if Path(subject).exists()]:
         raise UsageError(
             f"{existing[0]}: measured alone", "pass one environment or package, or only requirements"

@@ -69,9 +69,11 @@ def slim(
     if checks and no_check:
         raise UsageError("--check and --no-check exclude each other", "pass only one of them")
     if undo:
-        return commands.undo(subject)
+        with Screen(what="restoring the originals"):
+            return commands.undo(subject)
     if forget and not apply:
-        return commands.forget(subject)
+        with Screen(what="deleting the originals"):
+            return commands.forget(subject)
     request = SlimRequest(gpus=parse_gpus(gpus), keep=parse_keep(keep))
     with Screen() as shown:
         if output is not None:

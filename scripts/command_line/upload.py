@@ -31,6 +31,7 @@ def upload(config: str, user: str | None, label: str, apply: bool, output: str |
 
     CONFIG is a folder of output/packages. upload takes the newest of several builds of a package.
     """
+    from command_line.progress_display import Screen
     from groundwork.files import cache_folder
     from megabuild import upload as uploading
 
@@ -42,6 +43,7 @@ def upload(config: str, user: str | None, label: str, apply: bool, output: str |
     lines += [f"{counted(len(artifacts), 'package')}, {total}", ""]
     if not apply or not user:
         return Result(lines=[*lines, "upload them with --user CHANNEL --apply"])
-    present = uploading.upload(artifacts, user, label, scratch=cache_folder(os.environ) / "tmp")
+    with Screen(what=f"uploading {total}"):
+        present = uploading.upload(artifacts, user, label, scratch=cache_folder(os.environ) / "tmp")
     lines += [f"{name}: already in the channel, not replaced" for name in present]
     return Result(lines=[*lines, f"{Sign.done} uploaded to {user}, label {label}"])

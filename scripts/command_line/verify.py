@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from command_line.options import GroupedCommand, json_option, option
+from command_line.progress_display import Screen
 from groundwork.errors import UsageError
 from groundwork.names import cuda_archs
 from groundwork.result import Result
@@ -47,14 +48,14 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, ar
     expect = Expectation(accelerator=accelerator, archs=cuda_archs(replace_native(archs)), exact_archs=False)
     if expect.archs and expect.cuda is False:
         raise UsageError("--arch-list needs CUDA, but --accelerator is cpu", "leave out one of them")
-    for subject in subjects:
-        if subject.suffix == ".conda":  # only these have records; imported late, as it takes a moment
-            from megabuild.plan import published
+    with Screen(what="inspecting the libraries"):
+        for subject in subjects:
+            if subject.suffix == ".conda":  # only these have records; imported late, as it takes a moment
+                from megabuild.plan import published
 
-            published.check(subject)
-    return verify_report.verdict_result(
-        [check(subject, beside=beside, expect=expect) for subject in subjects]
-    )
+                published.check(subject)
+        verdicts = [check(subject, beside=beside, expect=expect) for subject in subjects]
+    return verify_report.verdict_result(verdicts)
 
 
 @click.command("verify-gpu", cls=GroupedCommand, examples=GPU_EXAMPLES)
@@ -69,4 +70,6 @@ def verify_gpu(environment: Path) -> Result:
     from gpu_tools.verify import verify_report
     from gpu_tools.verify.gpu import examine
 
-    return verify_report.gpu_result(examine(environment))
+    with Screen(what="trying the GPUs"):
+        report = examine(environment)
+    return verify_report.gpu_result(report)

@@ -43,6 +43,6 @@ def wheels(config: str, packages: tuple[str, ...], pythons: tuple[str, ...], out
     began, folder, cache = time.monotonic(), output_folder(output), cache_folder(os.environ)
     date = source_date(repository() if is_checkout() else folder, os.environ)
     request = Request(output=folder, config=config, pythons=pythons, names=packages, cache=cache, date=date)
-    with in_use.shared_lock(cache), Screen() as screen:
+    with Screen() as screen, in_use.shared_lock(cache):
         index = make(request, screen.note)
     return result(index, time.monotonic() - began)

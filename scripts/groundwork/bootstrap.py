@@ -14,12 +14,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from groundwork.debian_packages import install_command
 from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, of_system
+from groundwork.folding import folded
 
 _LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 #: Minor version of the newest Python 3 for which scripts/update-locks finds wheels of all packages.
@@ -74,9 +76,8 @@ def _explained() -> Iterator[None]:
         if failure is None:
             raise
         # as command_line.run_command prints errors, which needs the environment
-        sys.stderr.write(
-            f"error: {failure.message}\n" + (f"hint: {failure.remedy}\n" if failure.remedy else "")
-        )
+        text = f"error: {failure.message}\n" + (f"hint: {failure.remedy}\n" if failure.remedy else "")
+        sys.stderr.write(folded(text, sys.stderr))
         sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         sys.stderr.write("\nerror: interrupted by Ctrl-C\nhint: run the same command again\n")
@@ -103,7 +104,8 @@ def ensure(root: Path, use: str) -> Path:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             sys.stderr.write("waiting for another start, which is setting up .venv\n")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            with _seconds_shown():
+                fcntl.flock(file, fcntl.LOCK_EX)
         except OSError:  # a file system without locks
             pass
         if not (stamp.exists() and python.exists()):
@@ -149,10 +151,11 @@ def _make(environment: Path, lock: Path, held: int) -> None:
     remedy = f"install venv; in Debian, run: {install_command('python3-venv')}"
     for command in ([sys.executable, "-I", "-m", "venv", environment], install):
         # both inherit the lock: after a kill -9 of this process, the next start waits until pip has ended
-        done = subprocess.run(
-            list(map(str, command)), env=environ, stdin=subprocess.DEVNULL, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", pass_fds=[held],
-        )  # fmt: skip
+        with _seconds_shown():
+            done = subprocess.run(
+                list(map(str, command)), env=environ, stdin=subprocess.DEVNULL, check=False,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", pass_fds=[held],
+            )  # fmt: skip
         if done.returncode:
             shutil.rmtree(environment, ignore_errors=True)
             unreachable = "Retrying (" in done.stdout
@@ -167,6 +170,31 @@ def _make(environment: Path, lock: Path, held: int) -> None:
             "check the network and pip's index (pip config list; PIP_CERT=FILE for a company's certificates)"
         )
     (environment / STAMP).touch()
+
+
+@contextmanager
+def _seconds_shown() -> Iterator[None]:
+    """Show on a terminal how long a step lasts, in a line that is erased at the end."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield
+        return
+    ended = threading.Event()
+
+    def show() -> None:
+        seconds = 0
+        while not ended.wait(1.0):
+            seconds += 1
+            sys.stderr.write(f"\r  {seconds} s so far")
+            sys.stderr.flush()
+
+    clock = threading.Thread(target=show, daemon=True)
+    clock.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        clock.join()
+        sys.stderr.write("\r\x1b[K")
 
 
 def open_streams() -> None:

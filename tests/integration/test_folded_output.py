@@ -1,10 +1,13 @@
-"""What people see on narrow terminals: no word is broken, no prose is cut, and every command can be copied."""
+"""What people see on terminals: no word is broken, every command can be copied, and the seconds of a wait move."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -81,3 +84,28 @@ def test_a_dumb_terminal_gets_folded_lines_without_colours_or_moves() -> None:
 def test_no_color_is_honoured() -> None:
     seen = look(["build", "linux_64_cpu", "--plan", "--pyg", "none"], 80, NO_COLOR="1")
     assert not re.search(r"\x1b\[[0-9;]*m", seen.raw)
+
+
+def test_the_seconds_move_while_a_command_waits_for_a_lock(tmp_path: Path) -> None:
+    lock = tmp_path / "in-use" / "cache.lock"
+    lock.parent.mkdir()
+    file = os.open(lock, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(file, fcntl.LOCK_EX)  # as `megabuild clean --apply` has it
+    release = threading.Timer(6.0, lambda: os.close(file))
+    release.start()
+    words = ["build", "linux_64_cpu", "--plan", "--pyg", "none"]
+    seen = look(words, 80, MEGABUILD_CACHE=str(tmp_path))
+    release.join()
+    assert seen.exit_code == 0
+    seconds = {int(text) for _, shown in seen.moments for text in re.findall(r"planning, (\d+) s", shown)}
+    assert len(seconds) >= 2
+    assert "planning" not in seen.text
+
+
+@pytest.mark.parametrize("terminal", ["xterm-256color", "dumb"])
+def test_the_seconds_move_while_the_private_environment_is_made(terminal: str) -> None:
+    code = "import time; from groundwork import bootstrap\nwith bootstrap._seconds_shown(): time.sleep(2.3)"
+    seen = run_on_terminal([sys.executable, "-c", code], columns=80, environ=environ(TERM=terminal))
+    shown = [text.strip() for _, text in seen.moments]
+    assert shown == ([] if terminal == "dumb" else ["1 s so far", "2 s so far", ""])
+    assert seen.text == ""

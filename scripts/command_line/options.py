@@ -96,16 +96,19 @@ class GroupedCommand(click.Command):
         super().format_epilog(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
-                for line in self.examples.strip().splitlines():
-                    example = f"  {line.format(prog=ctx.command_path)}"
-                    formatter.write("".join(f"{row}\n" for row in _example_rows(example, formatter.width)))
+                for example in self.examples.strip().splitlines():
+                    rows = _example_rows(example, ctx.command_path, formatter.width)
+                    formatter.write("".join(f"{row}\n" for row in rows))
 
 
-def _example_rows(example: str, width: int) -> list[str]:
-    """Return the lines of an example: ``  COMMAND   REMARK``."""
-    if len(example) <= width:
-        return [example]
-    command, *remark = _REMARK.split(example.strip(), maxsplit=1)
+def _example_rows(example: str, program: str, width: int) -> list[str]:
+    """Return the lines of an example, ``{prog} ARGUMENTS   REMARK``, or of a sentence."""
+    line = f"  {example.format(prog=program)}"
+    if len(line) <= width:
+        return [line]
+    if not example.startswith("{prog}"):
+        return fold(line, width)
+    command, *remark = _REMARK.split(line.strip(), maxsplit=1)
     return [f"  {command}", *(row for text in remark for row in fold(f"      {text}", width))]
 
 

@@ -73,12 +73,14 @@ def _gpu_lines(plan: SlimPlan) -> Iterator[str]:
 
 
 def _code_sentence(libraries: Mapping[str, Sequence[str]]) -> str:
-    """Return how many files have code for a GPU: ``3 files with code for it, 1 without code for it (a.so)``."""
+    """Return how many files have code for a GPU: ``3 files with code for it; 1 file without code for it (a.so)``."""
     native, ptx, lacking = (libraries[kind] for kind in ("native", "PTX-only", "missing"))
-    parts = [f"{counted(len(native), 'file')} with code for it"]
+    parts = []
+    if native:
+        parts.append(f"{counted(len(native), 'file')} with code for it")
     if ptx:
-        parts.append(f"{len(ptx)} with PTX only, which the driver compiles at the first use")
+        parts.append(f"{counted(len(ptx), 'file')} with PTX only, which the driver compiles at the first use")
     if lacking:
         names = [*map(os.path.basename, lacking[:3]), *("…" for _ in lacking[3:4])]
-        parts.append(f"{len(lacking)} without code for it ({', '.join(names)})")
-    return ", ".join(parts)
+        parts.append(f"{counted(len(lacking), 'file')} without code for it ({', '.join(names)})")
+    return "; ".join(parts)

@@ -18,8 +18,7 @@ from command_line.root import repository as root_of_repository
 from command_line.run_command import Invocation, run
 from groundwork.errors import VerdictError
 from groundwork.result import Result
-from pin_audit.feedstock import around
-from pin_audit.rows import STATUSES
+from pin_audit.statuses import STATUSES
 
 EXAMPLES = f"""
 {{prog}}                                    PyTorch's table
@@ -79,6 +78,7 @@ def audit(
     migrations and newest versions, and GPU architectures. If a source fails, its cells give the reason.
     """
     from pin_audit import bump_command, command
+    from pin_audit.feedstock import around
 
     options = command.AuditOptions(
         package_words=package_words,

@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rattler.index import index_fs
-
 from groundwork import files
 from groundwork.errors import IntegrityError
 
@@ -86,6 +84,8 @@ def make_readable(folder: Path) -> None:
 
 def write_index(folder: Path, platform: str) -> None:
     """Rewrite ``repodata.json`` from the channel's package files; also creates the platform's subdir."""
+    from rattler.index import index_fs  # here: `clean` and --help need no channel's index
+
     for subdir in (platform, "noarch"):
         own_folder(folder / subdir)
     # not parallel: rattler holds each package in memory

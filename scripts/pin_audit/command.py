@@ -23,10 +23,10 @@ from pin_audit.name_map import names
 from pin_audit.recipe_lines import names_in
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
-from pin_audit.rows import STATUSES, Status
 from pin_audit.run_sources import READERS, gather
 from pin_audit.services import Services, Tell
 from pin_audit.sources.wheel_metadata import newest_version
+from pin_audit.statuses import STATUSES, Status
 from pin_audit.table import tabulate
 from pin_audit.targets import AuditedPackage, find, packages, target
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from packaging.markers import InvalidMarker, Marker
@@ -23,25 +22,12 @@ from pin_audit.facts import (
     Submodule,
 )
 from pin_audit.name_map import Dependency
+from pin_audit.statuses import Status as Status
 from pin_audit.versions import Spec, described, newest, pin
 
 _CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
 
 
-class Status(str, Enum):
-    """A row's status, the gravest first."""
-
-    CONFLICT = "conflict"
-    OLDER = "recipe older"
-    NEWER = "recipe newer"
-    MISSING = "pin missing"
-    UNKNOWN = "unknown"
-    UNPINNED = "upstream unpinned"
-    IN_STEP = "in step"
-
-
-#: Statuses by their name on the command line: ``recipe-older``.
-STATUSES = {status.value.replace(" ", "-"): status for status in Status}
 ANY = "any version"  #: the text of a requirement without a version
 Kind = TypeVar("Kind", bound=Fact)
 

@@ -6,14 +6,15 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from rattler.package import IndexJson, PathsJson
+from typing import TYPE_CHECKING
 
 from groundwork import files
 from groundwork.errors import IntegrityError, of_text
 from groundwork.names import PackageId
 from groundwork.text import counted
-from megabuild.configs.render import PlannedPackage
+
+if TYPE_CHECKING:
+    from megabuild.configs.render import PlannedPackage  # `clean` needs no renderer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ def read(path: Path) -> Archive:
 
     Raises IntegrityError: The file is missing, truncated or damaged, or it is a link or a pipe.
     """
+    from rattler.package import IndexJson, PathsJson  # here: `clean` and --help read no package
+
     try:
         with files.open_regular(path) as file, zipfile.ZipFile(file) as outer:
             damaged = outer.testzip()

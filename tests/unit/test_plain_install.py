@@ -1,0 +1,86 @@
+"""Without the packages of the extra: help, short help and completion of every command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import msgspec
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from command_line.main import COMMANDS
+
+#: Runs `megabuild`; no module of the list in the first argument can be imported.
+_PROGRAM = """\
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+absent = set(sys.argv.pop(1).split(","))
+sys.meta_path.insert(0, Absent())
+from command_line.main import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def absent(repository: Path) -> str:
+    """The modules of the packages that only the extra `conda` brings."""
+    project = msgspec.toml.decode((repository / "pyproject.toml").read_text())["project"]
+    extra = {canonicalize_name(Requirement(word).name) for word in project["optional-dependencies"]["conda"]}
+    modules = [
+        module
+        for module, distributions in packages_distributions().items()
+        if extra & {canonicalize_name(name) for name in distributions}
+    ]
+    assert "rattler_build" in modules
+    return ",".join(modules)
+
+
+def start(absent: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    command = [sys.executable, "-c", _PROGRAM, absent, *words]
+    return subprocess.run(command, env=environ, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], []])
+def test_the_list_of_commands_needs_no_extra(words: list[str], absent: str) -> None:
+    shown = start(absent, *words)
+    assert shown.returncode == (0 if words else 2), shown.stderr
+    listed = {line.split()[0] for line in shown.stdout.splitlines() if line.startswith("  ")}
+    assert set(COMMANDS) <= listed
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "env create"])
+def test_the_help_of_a_command_needs_no_extra(command: str, absent: str) -> None:
+    shown = start(absent, *command.split(), "--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith(f"Usage: megabuild {command} ")
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables"),
+    [
+        ("bash", {"COMP_WORDS": "megabuild ", "COMP_CWORD": "1"}),
+        ("zsh", {"COMP_WORDS": "megabuild ", "COMP_CWORD": "1"}),
+        ("fish", {"COMP_WORDS": "megabuild ", "COMP_CWORD": ""}),
+    ],
+)
+def test_completion_needs_no_extra(shell: str, variables: dict[str, str], absent: str) -> None:
+    shown = start(absent, _MEGABUILD_COMPLETE=f"{shell}_complete", **variables)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert not [command for command in COMMANDS if command not in shown.stdout]
+
+
+def test_an_unknown_command_gets_the_name_of_a_close_one(absent: str) -> None:
+    shown = start(absent, "slimm")
+    assert shown.returncode == 2
+    assert "did you mean slim?" in shown.stderr

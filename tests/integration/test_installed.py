@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import wheels_world as world
 
+from command_line.main import COMMANDS
 from megabuild.providers.environment import machine_platform
 
 #: Nothing of these is loaded by commands that look at an environment of pip's.
@@ -105,8 +107,10 @@ def test_it_is_light_and_tools_for_gpu_code_load_nothing_of_the_driver(light: In
     site = next(light.environment.glob("lib/python3*/site-packages"))
     there = {path.name for path in site.iterdir()}
     assert "gpu_tools" in there
-    assert not there & {"rattler", "rattler_build", "uv"}
-    assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 40_000_000
+    assert not there & {"rattler", "rattler_build"}
+    assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 55_000_000, (
+        "and uv's program"
+    )
     program = (
         "import importlib, pkgutil, sys, gpu_tools\n"
         "for one in pkgutil.walk_packages(gpu_tools.__path__, 'gpu_tools.'): importlib.import_module(one.name)\n"
@@ -152,8 +156,40 @@ def test_what_cannot_be_done_here_is_said(light: Installed, words: list[str], co
     )
 
 
-def test_every_command_is_completed(light: Installed) -> None:
-    assert "_MEGABUILD_COMPLETE" in light.run(environ={"_MEGABUILD_COMPLETE": "bash_source"})
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_is_completed(light: Installed, shell: str) -> None:
+    assert "_MEGABUILD_COMPLETE" in light.run(environ={"_MEGABUILD_COMPLETE": f"{shell}_source"})
+    words = {"COMP_WORDS": "megabuild ", "COMP_CWORD": "" if shell == "fish" else "1"}
+    completed = light.run(environ={"_MEGABUILD_COMPLETE": f"{shell}_complete", **words})
+    assert not [command for command in COMMANDS if command not in completed]
+
+
+def test_help_is_complete_without_the_extra(light: Installed) -> None:
+    listed = light.run("--help")
+    for command in (*COMMANDS, "env create"):
+        assert f"Usage: megabuild {command} " in light.run(*command.split(), "--help")
+        assert command.split()[0] in listed
+
+
+def test_the_size_of_a_requirement_needs_no_extra(light: Installed) -> None:
+    measured = json.loads(light.run("sizes", "six", "--json"))
+    assert measured["subjects"][0]["packages"][0]["name"] == "six"
+
+
+def test_the_command_that_is_named_installs_the_extra(light: Installed) -> None:
+    said = light.run("audit", code=4)
+    command = said.partition("hint: run: ")[2].strip()
+    assert shlex.split(command)[:4] == [str(light.environment / "bin/python"), "-m", "pip", "install"]
+    subprocess.run([*shlex.split(command), "--dry-run", "--quiet"], check=True)
+
+
+def test_uvx_runs_the_commands_that_ask_pip(wheel: Path, light: Installed, tmp_path: Path) -> None:
+    """Its environments have no pip unless megabuild requires one."""
+    environ = {**os.environ, "MEGABUILD_CACHE": str(tmp_path)}
+    start = ["uvx", "--python", sys.executable, "--from", str(wheel), "megabuild"]
+    done = subprocess.run([*start, "sizes", "six", "--json"], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["subjects"][0]["packages"][0]["name"] == "six"
 
 
 def test_wheels_and_an_environment_are_made_of_a_channel(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from audit_site import serving
 from wheel_files import make_wheel, simple_index
 
-from groundwork import files
+from groundwork import files, pip_settings
 from groundwork.errors import ProviderError
 from groundwork.network import index
 from groundwork.network.index import Configured
@@ -21,25 +22,43 @@ from megabuild.providers.pypi.lock import Wheel
 
 
 def configured(environ: dict[str, str]) -> Configured:
-    return index._read.__wrapped__(tuple(environ.items()))
+    return index._read.__wrapped__(pip_settings.own_pip(), tuple(environ.items()))
 
 
 def test_pip_is_asked_for_its_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("pip")
-    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://user:s3cret@example.org/simple\n")
-    found = configured({"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path), "PATH": ""})
+    config = tmp_path / "pip.conf"
+    config.write_text("[global]\nquiet = 3\nindex-url = https://user:s3cret@example.org/simple\n")
+    found = configured({"PIP_CONFIG_FILE": str(config), "PIP_QUIET": "2", "HOME": str(tmp_path)})
     assert found.indexes[0] == "https://user:s3cret@example.org/simple"
-    nothing = {"PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path), "PATH": ""}
+    nothing = {"PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path), "COLUMNS": "20"}
     (default,) = configured(nothing).indexes
     assert re.fullmatch(r"https://\S+/simple", default)
+    config.write_text("index-url: [\n")
+    with pytest.raises(ProviderError, match="configuration"):
+        configured({"PIP_CONFIG_FILE": str(config), "HOME": str(tmp_path)})
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
-    assert configured(nothing).indexes == ()
+    with pytest.raises(ProviderError, match="No such file"):
+        configured(nothing)
 
 
-def test_a_pip_without_an_answer_is_not_one_without_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "_SECONDS", 0.001)
-    with pytest.raises(ProviderError, match="pip config list"):
-        configured({})
+def test_every_place_of_pips_settings_is_read_and_none_is_obeyed(tmp_path: Path) -> None:
+    """A user's file and one of a virtual environment move packages; pip still installs into the environment."""
+    environment, elsewhere = tmp_path / "venv", tmp_path / "elsewhere"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    wheel = make_wheel(tmp_path, "six-1.0-py3-none-any.whl", {"six.py": b"six = 6"})
+    user = tmp_path / "home" / ".config" / "pip" / "pip.conf"
+    user.parent.mkdir(parents=True)
+    user.write_text(f"[install]\ntarget = {elsewhere}\n")
+    (environment / "pip.conf").write_text("[install]\nno-deps = true\n[global]\nretries = 7\n")
+    environ = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "PIP_DRY_RUN": "1"}
+    pip = (str(environment / "bin" / "python"), "-m", "pip")
+    settings = pip_settings.read(pip, environ)
+    assert {"dry-run", "no-deps", "target"} <= set(settings.ignored())
+    variables = settings.environ(environ)
+    assert variables["PIP_RETRIES"] == "7"
+    subprocess.run([*pip, "install", "--no-index", str(wheel)], env=variables, check=True)
+    assert list(environment.glob("lib/python*/site-packages/six.py"))
+    assert not elsewhere.exists()
 
 
 def test_a_damaged_wheel_in_the_cache_is_fetched_again_and_a_whole_one_is_not_read(

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from audit_site import Answer, Site, serving
 
-from groundwork.network import index as pip_configuration
+from groundwork import pip_settings
 from pin_audit.facts import SourceOutcome
 
 REQUIRES = (
@@ -65,9 +65,7 @@ def configured_by_the_test(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Replace this machine's configuration of pip by one that a test writes."""
     said = SimpleNamespace(text="", help="")
     answers = {"config": lambda: said.text, "download": lambda: said.help}
-    monkeypatch.setattr(
-        pip_configuration, "_run_pip", lambda environment, *arguments: answers[arguments[0]]()
-    )
+    monkeypatch.setattr(pip_settings, "ask", lambda pip, environ, *arguments: answers[arguments[0]]())
     for name in ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "CERT", "NO_INDEX", "PROXY"):
         monkeypatch.delenv(f"PIP_{name}", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

@@ -5,11 +5,8 @@ Pages are read as HTML of the simple API (PEP 503, 658, 714), which every index 
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,21 +24,17 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from groundwork import process, redact
+from groundwork import pip_settings, redact
 from groundwork.errors import ProviderError
 from groundwork.network.client import Answer, Client, NetworkError, NotFound, Timeouts
+from groundwork.pip_settings import REMEDY, own_pip
 from groundwork.user_folders import expanded
 
 #: Upstream's index of wheels of PyTorch Geometric's extensions.
 PYG_INDEX = "https://data.pyg.org/whl"
-#: pip takes a second, but over 20 on a busy machine that emulates another processor.
-_SECONDS = 120.0
 #: pip's help names its default index, wrapped over lines.
 _DEFAULT = re.compile(r"--index-url <url>.*?\(default\s+(\S+?)\)", re.DOTALL)
-#: pip's sections; later ones override earlier ones, and the environment overrides files.
-_SECTIONS = ("global", "download", "install", ":env:")
 _HASH = re.compile(r"sha256=([0-9a-fA-F]{64})")
-_REMEDY = "check pip's configuration (pip config list)"
 #: Returns the page at an address: :meth:`Client.page`, or a cache of it.
 Pages = Callable[[str], Answer]
 
@@ -76,30 +69,42 @@ class File:
     yanked: bool = False  #: withdrawn by its authors
 
 
-def configured() -> Configured:
-    """Read pip's configuration and default index from pip; without pip, from its environment variables."""
-    return _read(tuple(sorted(os.environ.items())))
+def configured(pip: tuple[str, ...] | None = None) -> Configured:
+    """Ask a pip, by default that of the running Python, for its configuration and default index.
+
+    Raises ProviderError: pip does not answer. Without its answer, no index or another one would be searched.
+    """
+    return _read(pip or own_pip(), tuple(sorted(os.environ.items())))
 
 
 @cache  # running pip takes seconds
-def _read(environ: tuple[tuple[str, str], ...]) -> Configured:
+def _read(pip: tuple[str, ...], environ: tuple[tuple[str, str], ...]) -> Configured:
     environment = dict(environ)
-    settings = _settings(environment)
+    settings = pip_settings.read(pip, environment, ("download", "install"))
+    values = settings.values
     indexes: list[str] = []
-    if settings.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
-        main = settings.get("index-url")
-        if not main and (default := _DEFAULT.search(_run_pip(environment, "download", "--help"))):
-            main = default[1]
-        indexes = [main or "", *settings.get("extra-index-url", "").split()]
-    named = (settings.get("cert"), *(environment.get(f"{name}_CA_BUNDLE") for name in ("REQUESTS", "CURL")))
-    certificates, proxy = Path(next(filter(None, named), "")), settings.get("proxy", "")
+    if not settings.is_on("no-index"):
+        main = values.get("index-url") or _default_index(pip, environment)
+        indexes = [main, *values.get("extra-index-url", "").split()]
+    named = (values.get("cert"), *(environment.get(f"{name}_CA_BUNDLE") for name in ("REQUESTS", "CURL")))
+    certificates, proxy = Path(next(filter(None, named), "")), values.get("proxy", "")
     return Configured(
-        indexes=tuple(dict.fromkeys(index.rstrip("/") for index in indexes if index)),
-        links=tuple(settings.get("find-links", "").split()),
+        indexes=tuple(dict.fromkeys(index.rstrip("/") for index in indexes)),
+        links=tuple(values.get("find-links", "").split()),
         # only a file; for a folder of certificates there is SSL_CERT_DIR
         certificates=certificates if certificates.is_file() else None,
         proxy=f"http://{proxy}" if proxy and "://" not in proxy else proxy,  # pip accepts host:port, too
     )
+
+
+def _default_index(pip: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    default = _DEFAULT.search(pip_settings.ask(pip, environ, "download", "--help"))
+    if default is None:
+        raise ProviderError(
+            f"pip of {pip[0]} does not name its default index",
+            "name an index: pip config set global.index-url ADDRESS",
+        )
+    return default[1]
 
 
 def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
@@ -112,31 +117,6 @@ def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
         indexes=tuple(dict.fromkeys(address.rstrip("/") for address in addresses if "://" in address)),
         links=folders if index else (*settings.links, *folders),
     )
-
-
-def _settings(environment: Mapping[str, str]) -> dict[str, str]:
-    by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
-    for line in _run_pip(environment, "config", "list").splitlines():
-        key, _, written = line.partition("=")
-        section, _, name = key.rpartition(".")
-        if section in by_section:
-            with contextlib.suppress(SyntaxError, ValueError):  # a warning of pip, not a setting
-                by_section[section][name] = str(ast.literal_eval(written))
-    settings = {name: value for section in _SECTIONS for name, value in by_section[section].items()}
-    variables = {name[4:]: value for name, value in environment.items() if name.startswith("PIP_") and value}
-    return settings | {name.lower().replace("_", "-"): value for name, value in variables.items()}
-
-
-def _run_pip(environment: Mapping[str, str], *arguments: str) -> str:
-    """Return pip's output, or an empty string if pip fails. It may hold credentials: never show or log it.
-
-    Raises ProviderError: pip is too slow. Without its answer, no index would be searched.
-    """
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    done = process.run([*pip, *arguments], timeout=_SECONDS, environ=environment)
-    if done.returncode == process.TIMED_OUT:
-        raise ProviderError(f"pip {' '.join(arguments)}: {done.stderr}", "run again on a less busy machine")
-    return done.stdout if done.returncode == 0 else ""
 
 
 def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, ...], tuple[str, ...]]:
@@ -157,9 +137,9 @@ def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, 
         except NetworkError as error:
             troubles.append(error.message)
     if not files and troubles:
-        raise NetworkError("; ".join(troubles), _REMEDY)
+        raise NetworkError("; ".join(troubles), REMEDY)
     if not files:
-        raise NotFound(f"{name}: not found on any index of pip's configuration", _REMEDY)
+        raise NotFound(f"{name}: not found on any index of pip's configuration", REMEDY)
     return tuple(files.values()), tuple(troubles)
 
 
@@ -176,7 +156,7 @@ def listed(address: str, fetch: Pages) -> Iterator[File]:
         answer = fetch(address)
         files = links(answer.body.decode("utf-8", errors="replace"), answer.url, address)
         if not files:
-            raise NetworkError(f"{redact.address(address)}: not a page of a package index in HTML", _REMEDY)
+            raise NetworkError(f"{redact.address(address)}: not a page of a package index in HTML", REMEDY)
         # a page from the network must not lead to files of this machine
         yield from (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import platformdirs
@@ -55,10 +59,39 @@ def lacking_extra(error: ModuleNotFoundError) -> PreflightError | None:
     """Return the error for a module that a plain `pip install` leaves out; None if megabuild runs from a checkout."""
     if is_checkout() or not error.name:
         return None
-    return PreflightError(
-        f"{error.name.partition('.')[0]} is not installed; this command needs it",
-        "run: pip install 'megabuild[conda] @ ADDRESS', with the address you installed megabuild from",
-    )
+    name = error.name.partition(".")[0]
+    return PreflightError(f"{name} is not installed; this command needs it", f"run: {_install_extra()}")
+
+
+def _install_extra() -> str:
+    """Return the command that installs the extra from where megabuild was installed, with the same installer."""
+    requirement = "megabuild[conda]"
+    if address := _installed_from():
+        requirement = f"{requirement} @ {address}"
+    quoted, prefix = shlex.quote(requirement), Path(sys.prefix)
+    if (prefix / "pipx_metadata.json").is_file():
+        return f"pipx install --force {quoted}"
+    if (prefix / "uv-receipt.toml").is_file():
+        return f"uv tool install {quoted}"
+    if os.environ.get("UV"):  # set by uvx, whose environments are in a cache
+        return f"uvx --from {quoted} megabuild"
+    return f"{shlex.quote(sys.executable)} -m pip install {quoted}"
+
+
+def _installed_from() -> str:
+    """Return the address that megabuild was installed from (PEP 610), or an empty string if it came from an index."""
+    try:
+        text = metadata.distribution("megabuild").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return ""
+    if not text:
+        return ""
+    origin = json.loads(text)
+    address = str(origin["url"])
+    if "vcs_info" in origin:
+        version = origin["vcs_info"]
+        return f"{version['vcs']}+{address}@{version['commit_id']}"
+    return address
 
 
 def log_folder() -> Path:

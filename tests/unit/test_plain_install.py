@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from command_line import root
 from command_line.main import COMMANDS
 
 #: Runs `megabuild`; no module of the list in the first argument can be imported.
@@ -26,6 +30,7 @@ class Absent:
 
 absent = set(sys.argv.pop(1).split(","))
 sys.meta_path.insert(0, Absent())
+from command_line import root
 from command_line.main import main
 main()
 """
@@ -84,3 +89,42 @@ def test_an_unknown_command_gets_the_name_of_a_close_one(absent: str) -> None:
     shown = start(absent, "slimm")
     assert shown.returncode == 2
     assert "did you mean slim?" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        ({"url": "file:///a%20b", "dir_info": {}}, "'megabuild[conda] @ file:///a%20b'"),
+        (
+            {"url": "https://git.example/m.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "'megabuild[conda] @ git+https://git.example/m.git@abc'",
+        ),
+        (None, "'megabuild[conda]'"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("note", "variables", "command"),
+    [
+        ("", {}, f"{sys.executable} -m pip install {{}}"), ("", {"UV": "uv"}, "uvx --from {} megabuild"),
+        ("uv-receipt.toml", {"UV": "uv"}, "uv tool install {}"),
+        ("pipx_metadata.json", {}, "pipx install --force {}"),
+    ],
+)  # fmt: skip
+def test_the_extra_comes_from_the_same_place_with_the_same_installer(
+    origin: dict[str, Any] | None, address: str, note: str, variables: dict[str, str], command: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if note:
+        (tmp_path / note).touch()
+    written = json.dumps(origin) if origin else None
+    distribution = SimpleNamespace(read_text=lambda name: written)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: distribution)
+    monkeypatch.setattr(root, "is_checkout", lambda: False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.delenv("UV", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    error = root.lacking_extra(ModuleNotFoundError("x", name="rattler.index"))
+    assert error is not None
+    assert error.message == "rattler is not installed; this command needs it"
+    assert error.remedy == "run: " + command.format(address)

@@ -86,7 +86,8 @@ def install_pyg(
         raise UnknownError("--arch-list native: PyTorch sees no GPU", "name architectures: --arch-list 12.0")
     per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
     fitting = compile_jobs(measure(), bytes_per_job=per_job, requested=jobs, environ=os.environ)
-    lines = environment_lines(environment, environment.archs(archs), fitting)
+    compiled_archs = environment.archs(archs)
+    lines = environment_lines(environment, compiled_archs, fitting)
     print_lines(lines, sys.stderr)
     with Screen() as shown:
         options = InstallOptions(
@@ -106,7 +107,7 @@ def install_pyg(
         else:
             with in_use.shared_lock(options.cache):
                 install(requests, options)
-    return install_result(environment, requests, only_plan=only_plan)
+    return install_result(environment, compiled_archs, requests, only_plan=only_plan)
 
 
 def main() -> None:

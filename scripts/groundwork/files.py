@@ -43,6 +43,13 @@ def writable(folder: Path, remedy: str) -> None:
         raise PreflightError(f"{folder} cannot be written to: {error.strerror}", remedy) from error
 
 
+def check_creatable(folder: Path, remedy: str) -> None:
+    """Check that a folder is writable or can be created, without creating it; raises PreflightError."""
+    existing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        raise PreflightError(f"{folder} cannot be written to: {existing} is not writable", remedy)
+
+
 @contextlib.contextmanager
 def replacing(target: Path, name: str = "") -> Iterator[Path]:
     """Yield a temporary path in the folder of ``target``, created if missing; at the end it replaces ``target``."""

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from packaging.version import Version
@@ -24,7 +24,9 @@ _CLONE_SECONDS, _ASK_SECONDS = 600.0, 30.0
 _LARGEST = 64 << 20  # bytes; the four archives have at most 0.2 MB
 
 
-def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured | None = None) -> Path:
+def download(
+    wanted: Sequence[ExtensionRelease], cache: Path, indexes: Callable[[], Configured] = configured
+) -> Path:
     """Fetch the missing archives from pip's indexes into the cache, each completely or not at all; return their folder.
 
     ``pip download`` would run setup.py, which imports PyTorch, to learn a name that is known already.
@@ -36,7 +38,7 @@ def download(wanted: Sequence[ExtensionRelease], cache: Path, where: Configured 
     for release in wanted:
         path = folder / release.archive
         if not path.is_file() or files.sha256(path) != release.sha256:
-            where = where or configured()
+            where = indexes()
             fetch(_address(release, where), path, release.sha256, where, limit=_LARGEST)
     return folder
 
@@ -71,12 +73,13 @@ def unpack_sources(
     *,
     folder: Path | None,
     cache: Path,
+    indexes: Callable[[], Configured] = configured,
     only_try: bool = False,
 ) -> Path:
     """Put the sources into the empty folder ``work`` and return the folder with their setup.py.
 
-    An archive or a checkout in the user's ``folder`` comes first, then pip's indexes. An extension without archives is
-    cloned; with ``only_try``, its repository is only asked for the version's tag.
+    An archive or a checkout in the user's ``folder`` comes first, then pip's ``indexes``. An extension without archives
+    is cloned; with ``only_try``, its repository is only asked for the version's tag.
     """
     archive = wanted.within(folder) if folder else None
     if folder and archive is None and (checkout := extension.checkout_within(folder)):
@@ -85,7 +88,7 @@ def unpack_sources(
     if archive is None and not extension.has_sdist:
         return _clone(extension, wanted.version, work / "checkout", lacking, only_try=only_try)
     try:
-        archive = archive or download([wanted], cache) / wanted.archive
+        archive = archive or download([wanted], cache, indexes) / wanted.archive
     except ProviderError as error:
         remedy = f"{error.remedy}, or pass a folder with the archive: --pyg-sources DIR"
         raise ProviderError(f"{lacking}: {error.message}", remedy) from error

@@ -261,7 +261,9 @@ def test_a_kept_wheel_that_fails_is_compiled_again_but_not_for_what_the_place_ca
     assert (code, rows["torch_spline_conv"]["how"]) == (0, "kept"), said
     place.remove("torch_spline_conv")
     pip = site / "pip/__main__.py"
-    pip.write_text("import sys\nsys.exit('ERROR: [Errno 28] No space left on device')\n")
+    pip.write_text(
+        "import sys\nif 'install' in sys.argv:\n    sys.exit('ERROR: [Errno 28] No space left on device')\n"
+    )
     code, rows, said = place.install(*words)
     assert code == 12, said
     assert str(site) in rows["torch_spline_conv"]["remedy"]
@@ -324,3 +326,33 @@ def test_a_run_that_is_stopped_leaves_no_compiler_and_no_files(number: signal.Si
         assert "Traceback" not in said
         assert left(place) == []
     assert wait_for(lambda: not Path(f"/proc/{note.read_text().strip()}/cwd").is_dir(), 30)
+
+
+def test_a_kept_wheel_outlives_the_settings_and_the_faults_of_pip(place: Place) -> None:
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
+    words = ["--json", "--arch-list", "9.0", *asked("torch_spline_conv")]
+    code, _, said = place.install(*words)
+    assert code == 0, said
+    (kept,) = (place.folder / "cache/pyg-compiled").glob("*/*.whl")
+    before, elsewhere = kept.stat(), place.folder / "elsewhere"
+    settings = dict.fromkeys(("target", "prefix", "root"), str(elsewhere))
+    settings |= {"user": "1", "dry-run": "1", "require-hashes": "1", "no-binary": ":all:"}
+    variables = {f"PIP_{name.upper().replace('-', '_')}": value for name, value in settings.items()}
+    config = "".join(f"{name} = {value}\n" for name, value in settings.items())
+
+    for changes, text in ((variables, ""), ({}, f"[install]\n{config}")):
+        place.remove("torch_spline_conv")
+        (place.venv / "pip.conf").write_text(text)
+        code, rows, said = place.install(*words, **changes)
+        assert (code, rows["torch_spline_conv"]["how"]) == (0, "kept"), said
+        assert "without effect here: dry-run, no-binary, prefix," in said
+        assert place.libraries("torch_spline_conv")
+    assert not elsewhere.exists()
+
+    place.remove("torch_spline_conv")
+    (place.site / "pip/__main__.py").write_text("")  # reports success, and installs nothing
+    code, rows, said = place.install(*words)
+    assert code == 5, said
+    assert rows["torch_spline_conv"]["error"].startswith("pip reported success")
+    assert "with 2 jobs" not in said
+    assert kept.stat() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,8 @@ def index(tmp_path: Path) -> Path:
     return tmp_path / "index"
 
 
-def where(index: Path) -> Configured:
-    return Configured(indexes=(index.as_uri(),))
+def where(index: Path) -> Callable[[], Configured]:
+    return lambda: Configured(indexes=(index.as_uri(),))
 
 
 def test_a_damaged_archive_is_downloaded_again_and_another_file_refused(index: Path, tmp_path: Path) -> None:
@@ -51,6 +52,6 @@ def test_an_archive_that_goes_on_and_on_is_cut_short(
     with serving({"/torch-scatter/": page}, folder=index) as site:
         served = Configured(indexes=(f"{site.url}/",))
         with pytest.raises(ProviderError):
-            download([RELEASE], tmp_path / "cache", served)
+            download([RELEASE], tmp_path / "cache", lambda: served)
         monkeypatch.setattr(fetch_sources, "_LARGEST", len(CONTENT))
-        assert download([RELEASE], tmp_path / "cache", served)
+        assert download([RELEASE], tmp_path / "cache", lambda: served)

@@ -28,14 +28,16 @@ from groundwork.errors import (
     UnknownError,
     UsageError,
 )
+from groundwork.jobs import Jobs
 from megabuild.configs.config import load
 from pyg_extensions.install import installer, user_environment
 from pyg_extensions.install.compile_wheel import Builder
-from pyg_extensions.install.install_report import install_result
+from pyg_extensions.install.install_report import environment_lines, install_result
 from pyg_extensions.install.installation import Installation, InstallOptions, parse_requests
 from pyg_extensions.install.toolchain import check_cuda
 from pyg_extensions.install.user_environment import (
     UserEnvironment,
+    check_installed,
     find_import_fault,
     interpreter,
     look,
@@ -51,6 +53,8 @@ def environment(**changes: Any) -> UserEnvironment:
     values: dict[str, Any] = {
         "interpreter": Path("/e/bin/python"),
         "prefix": Path("/e"),
+        "base_prefix": Path("/usr"),
+        "include": (Path("/e/include"),),
         "site": Path("/e/lib/python3.12/site-packages"),
         "python": "3.12",
         "platform": "linux-64",
@@ -100,7 +104,8 @@ TORCH = {
     "archs": ["sm_90", "sm_120", "compute_120", "sm_100a"],
 }  # fmt: skip
 FACTS: dict[str, Any] = {
-    "prefix": "/e", "site": "/e/lib", "python": "3.14", "free_threaded": True,
+    "prefix": "/e", "base_prefix": "/usr", "include": ["/e/include"], "site": "/e/lib",
+    "python": "3.14", "free_threaded": True,
     "platform": "linux-x86_64", "glibc": "2.36", "managed": False, "distributions": {}, "torch": TORCH,
     "torch_problem": "",
 }  # fmt: skip
@@ -147,7 +152,7 @@ def test_archs_are_asked_for_or_those_of_the_gpus_or_torchs_own() -> None:
 def test_a_place_that_is_full_or_closed_is_told_from_an_index(
     said: str, kind: type[Exception], tmp_path: Path
 ) -> None:
-    python = fake_python(tmp_path, f'echo "{said}" >&2; exit 1')
+    python = fake_python(tmp_path, f'case "$*" in *"config list") exit 0;; esac\necho "{said}" >&2; exit 1')
     user = environment(interpreter=python, distributions={"pip": "25"})
     with pytest.raises(kind):
         run_pip(user, "install", "x", what="pip does not install x", links=None, temporary=tmp_path)
@@ -223,7 +228,9 @@ def test_build_tools_that_are_missing_or_too_old_are_installed_aside(
     programs: dict[str, str], has: dict[str, str], extension: str, missing: list[str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    python = fake_python(tmp_path, f'echo "$@" > {tmp_path}/asked')
+    python = fake_python(
+        tmp_path, f'case "$*" in *"config list") exit 0;; esac\necho "$@" > {tmp_path}/asked'
+    )
     for name, version in programs.items():
         (python.parent / name).write_text(f"#!/bin/sh\necho {name} version {version}\n")
         (python.parent / name).chmod(0o755)
@@ -263,7 +270,11 @@ def test_a_compile_needs_leave_archs_and_compilers(
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    user = environment(site=tmp_path, interpreter=tmp_path / "python", torch_archs=(), cuda_version=cuda)
+    python = fake_python(tmp_path / "env", "exit 0")
+    has = {"pip": "25"}
+    user = environment(
+        site=tmp_path, interpreter=python, torch_archs=(), cuda_version=cuda, distributions=has
+    )
     options = InstallOptions(
         environment=user, mode=mode, index=PygIndex(str(tmp_path)), sources=None, cache=tmp_path, archs=archs,
         logs=tmp_path, jobs=1, report=lambda _: None, progress=lambda *_: None,
@@ -341,7 +352,7 @@ def test_results_are_a_table_and_a_document() -> None:
         ended("pyg_lib", error=BuildError("it does not compile: x.cpp:1: error", "mend it")),
     ]
     for only_plan in (True, False):
-        result = install_result(environment(), items, only_plan=only_plan)
+        result = install_result(environment(), ("9.0",), items, only_plan=only_plan)
         assert result.exit_code == BuildError.exit_code
         assert max(len(line) for line in result.lines if "  " in line.strip()) <= 80  # tables
         rows: Any = result.to_json()["extensions"]
@@ -350,3 +361,74 @@ def test_results_are_a_table_and_a_document() -> None:
         ]  # fmt: skip
         assert [row["cpu_seconds"] is not None for row in rows] == [False, only_plan, False, False]
         assert [row["exit_code"] for row in rows] == [0, 0, 0, 8]
+        assert not [line for line in result.lines if "for 9.0" in line]
+
+
+def test_a_plan_names_architectures_that_differ_from_the_environments() -> None:
+    items = [ended("torch_sparse", how="source", archs=("9.0",))]
+    shown = install_result(environment(), ("5.0", "9.0"), items, only_plan=True).lines
+    assert shown[-1] == "  torch_sparse: for 9.0"
+
+
+def test_settings_without_effect_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in filter(lambda name: name.startswith("PIP_"), tuple(os.environ)):
+        monkeypatch.delenv(name)
+    python = fake_python(tmp_path, "echo \"install.target='/t'\"")
+    user = environment(interpreter=python, distributions={"pip": "25"})
+    monkeypatch.setenv("PIP_DRY_RUN", "1")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    *_, variables, settings = environment_lines(user, (), Jobs(count=1, reason="x"))
+    assert variables == "! variables without effect here: TORCH_CUDA_ARCH_LIST; use --arch-list"
+    assert settings == "! pip's settings without effect here: dry-run, target"
+
+
+@pytest.mark.parametrize(
+    ("fact", "setting", "refused"),
+    [
+        ("managed", "", "belongs to the system"), ("managed", "break-system-packages='true'", ""),
+        ("system", "require-virtualenv='1'", "require-virtualenv"), ("system", "", ""),
+        ("virtual", "require-virtualenv='1'", ""),
+    ],
+)  # fmt: skip
+def test_pips_settings_permit_and_forbid_an_environment(
+    fact: str, setting: str, refused: str, tmp_path: Path
+) -> None:
+    python = fake_python(tmp_path, f'echo "global.{setting}"')
+    base = Path("/usr") if fact == "virtual" else tmp_path
+    user = environment(
+        interpreter=python, prefix=tmp_path, base_prefix=base, site=tmp_path,
+        distributions={"pip": "25"}, managed=fact == "managed",
+    )  # fmt: skip
+    if not refused:
+        user.check_writable()
+        return
+    with pytest.raises(PreflightError, match=refused) as raised:
+        user.check_writable()
+    assert ("PIP_BREAK_SYSTEM_PACKAGES=1" in raised.value.remedy) == (fact == "managed")
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"prefix": "/usr"}, "python3 -m venv venv && venv/bin/pip install torch"),
+        ({"distributions": {"pip": "25"}}, "-m pip install torch"),
+        ({"distributions": {"pip": "25", "torch": "2"}}, "-m pip install --force-reinstall torch"),
+        ({}, "uv pip install --python "),
+    ],
+)
+def test_a_missing_torch_is_installed_into_an_environment_of_the_users_own(
+    changes: dict[str, Any], hint: str, tmp_path: Path
+) -> None:
+    facts = {**FACTS, "torch": None, "torch_problem": "No module named 'torch'", **changes}
+    with pytest.raises(PreflightError) as raised:
+        look(fake_python(tmp_path, f'cat <<"END"\n{json.dumps(facts)}\nEND'))
+    assert hint in raised.value.remedy
+    assert ("--force-reinstall" in raised.value.remedy) == ("--force-reinstall" in hint)
+
+
+def test_a_version_that_pip_did_not_install_is_no_fault_of_the_wheel(tmp_path: Path) -> None:
+    wheel = Path("torch_scatter-2.1.2+pt213cu130-cp312-cp312-linux_x86_64.whl")
+    for answer, fits in (("echo 2.1.2+pt213cu130", True), ("echo 2.1.1", False), ("exit 1", False)):
+        user = environment(interpreter=fake_python(tmp_path, answer))
+        with nullcontext() if fits else pytest.raises(ProviderError, match="pip reported success"):
+            check_installed(user, wheel)

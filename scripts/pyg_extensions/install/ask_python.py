@@ -64,6 +64,9 @@ def _main() -> None:
         "platform": f"{sys.platform}-{platform.machine()}",
         "glibc": version if library == "glibc" else "",
         "site": sysconfig.get_path("platlib"),
+        "base_prefix": sys.base_prefix,
+        # both folders have Python's headers: pyconfig.h may be apart from the others
+        "include": sorted({sysconfig.get_path("include"), sysconfig.get_path("platinclude")}),
         # the system's own Python, into which pip must not install (PEP 668)
         "managed": sys.prefix == sys.base_prefix
         and os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),

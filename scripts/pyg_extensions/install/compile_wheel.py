@@ -21,6 +21,7 @@ from groundwork.errors import BuildError, OutOfMemoryError, PreflightError
 from groundwork.first_error import first_error
 from groundwork.host_compiler import find_gcc_suffix, read_newest_gcc
 from groundwork.machine import MemoryWatch, lacked_memory, was_killed
+from groundwork.pip_settings import without_pip
 from groundwork.process import run, start_guarded
 from groundwork.text import counted, plain
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
@@ -34,6 +35,8 @@ _SETUPTOOLS = Version("70.1")  # the first version that makes wheels without the
 _REMEDY = "fix the error in the log and start again"
 _LOOK_SECONDS = 0.2  # between two reads of a growing log
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
+#: Variables of PyTorch's and the extensions' builds that a compile sets itself.
+OWN_VARIABLES = ("TORCH_CUDA_ARCH_LIST", *_FORCED)
 
 
 def log_folder(usual: Path, cache: Path) -> Path:
@@ -66,7 +69,7 @@ class Builder:
 
         Raises PreflightError: PyTorch is for CUDA, and nvcc is missing or accepts no installed GCC.
         """
-        variables = clean(os.environ)
+        variables = without_pip(clean(os.environ))
         # an outer jobserver does not know this run's memory limit; an active conda environment sets flags of its own
         for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
             variables.pop(name, None)
@@ -139,6 +142,7 @@ class Builder:
                 *(["--dry-run"] if only_try else []),
                 *("--target", str(self.tools), "--upgrade", "--no-deps", *missing),
                 what=f"pip cannot install build tools ({', '.join(missing)})",
+                private=True,
             )
 
     def check_setup(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:

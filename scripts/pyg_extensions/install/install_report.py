@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from groundwork.jobs import Jobs
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, table, to_dict
+from pyg_extensions.install.compile_wheel import OWN_VARIABLES
 from pyg_extensions.install.installation import Installation
 from pyg_extensions.install.user_environment import UserEnvironment
 
@@ -14,7 +16,7 @@ _FROM = {"prebuilt": "wheel", "kept": "compiled earlier", "source": "source", "t
 
 
 def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: Jobs) -> list[str]:
-    """Return a summary of the environment, the GPUs and the compile jobs as lines of text."""
+    """Return a summary of the environment, the GPUs, the compile jobs and pip's settings as lines of text."""
     cuda = f"CUDA {environment.cuda_version}" if environment.cuda_version else "CPU"
     lines = [
         f"{display(environment.prefix)}: Python {environment.python}, {environment.platform}",
@@ -23,13 +25,27 @@ def environment_lines(environment: UserEnvironment, archs: Sequence[str], jobs: 
     if archs:
         gpus = "GPUs: " + ", ".join(environment.devices) if environment.devices else "no GPU on this machine"
         lines.append(f"compiling for {' '.join(archs)} ({gpus})")
-    return [*lines, f"{counted(jobs.count, 'compile job')} ({jobs.reason})"]
+    lines.append(f"{counted(jobs.count, 'compile job')} ({jobs.reason})")
+    variables = [name for name in OWN_VARIABLES if os.environ.get(name)]
+    if variables:
+        lines.append(f"{Sign.warning} variables without effect here: {', '.join(variables)}; use --arch-list")
+    settings = environment.pip_settings().ignored()
+    if settings:
+        lines.append(f"{Sign.warning} pip's settings without effect here: {', '.join(settings)}")
+    return lines
 
 
 def install_result(
-    environment: UserEnvironment, installations: Sequence[Installation], *, only_plan: bool
+    environment: UserEnvironment,
+    archs: Sequence[str],
+    installations: Sequence[Installation],
+    *,
+    only_plan: bool,
 ) -> Result:
-    """Return a table and a document of the planned or finished installations, with the notes on them."""
+    """Return a table and a document of the planned or finished installations, with the notes on them.
+
+    ``archs``: as for :func:`environment_lines`, which shows them.
+    """
     rows, cells = [], []
     for item in installations:
         compiles, error = item.how == "source", item.error
@@ -68,20 +84,22 @@ def install_result(
         lines=[
             "",
             *table(heads, cells, right=frozenset({3})),
-            *_explained(installations, only_plan=only_plan),
+            *_explained(installations, archs, only_plan=only_plan),
         ],
         exit_code=codes[0] if codes else 0,
     )
 
 
-def _explained(installations: Sequence[Installation], *, only_plan: bool) -> list[str]:
+def _explained(installations: Sequence[Installation], archs: Sequence[str], *, only_plan: bool) -> list[str]:
     """Return the notes on the extensions; a note on several of them appears once, after all their names."""
     names: dict[str, list[str]] = {}
     for item in installations:
         texts = list(item.notes)
         if only_plan:
             texts.append(item.offered)
-            texts += [f"for {' '.join(item.archs)}"] if item.how == "source" and item.archs else []
+            # the environment's lines name the architectures that an extension usually has
+            if item.how == "source" and item.archs != tuple(archs):
+                texts.append(f"for {' '.join(item.archs)}")
         texts += [item.error.message, item.error.remedy] if item.error else []
         for text in dict.fromkeys(filter(None, texts)):
             names.setdefault(text, []).append(item.name)

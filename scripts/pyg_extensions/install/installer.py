@@ -16,6 +16,7 @@ from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import BuildError, IntegrityError, ProviderError, UsageError
+from groundwork.network.index import configured
 from groundwork.progress import Phases, title
 from groundwork.text import counted
 from groundwork.wheel_file import why_broken
@@ -23,20 +24,23 @@ from pyg_extensions.fetch_sources import source_identity, unpack_sources
 from pyg_extensions.find_wheel import WheelRequirements, find_fault, find_wheel, offers
 from pyg_extensions.install.compile_wheel import Builder, log_folder
 from pyg_extensions.install.installation import Installation, InstallOptions
-from pyg_extensions.install.user_environment import find_import_fault, run_pip
+from pyg_extensions.install.user_environment import check_installed, find_import_fault, run_pip
 
 #: Environment variables of the user that change the compiled code.
 _VARIABLES = (
     "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "NVCC_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS",
 )  # fmt: skip
 
+_OTHER_CACHE = "set MEGABUILD_CACHE to another folder"
+
 
 def plan(requests: Sequence[Installation], options: InstallOptions) -> None:
     """Choose the origin of each extension and test the tools of a compile; change and report nothing.
 
-    Raises PreflightError: The environment cannot be written to.
+    Raises PreflightError: The environment or the cache cannot be written to.
     """
     options.environment.check_writable()
+    files.check_creatable(options.cache, _OTHER_CACHE)
     with tempfile.TemporaryDirectory() as folder:
         _Installer(options, Path(folder), only_plan=True).choose_all(requests)
 
@@ -48,7 +52,7 @@ def install(requests: Sequence[Installation], options: InstallOptions) -> None:
     Raises BusyError: Another process installs into the environment.
     """
     options.environment.check_writable()
-    files.writable(options.cache, "set MEGABUILD_CACHE to another folder")
+    files.writable(options.cache, _OTHER_CACHE)
     # two pips at once remove each other's files; the environment's lock is in the cache, by its path
     prefix = options.environment.prefix.resolve()
     name = hashlib.sha256(os.fsencode(prefix)).hexdigest()[:16]
@@ -195,6 +199,7 @@ class _Installer:
             work,
             folder=self._options.sources,
             cache=self._options.cache,
+            indexes=partial(configured, self._environment.pip),
             only_try=self._only_plan,
         )
         if not self._only_plan:
@@ -215,11 +220,16 @@ class _Installer:
                 return
             except IntegrityError as error:  # only the wheel's fault; compiling does not help on a full disk
                 self._note(request, f"wheel: {error.message}")
-            if request.how == "kept":
-                shutil.rmtree(request.wheel.parent)
+            self._discard_if_damaged(request)
             self._get_ready(request)
         request.wheel = self._compile(request)
         self._install(request, request.wheel)
+
+    def _discard_if_damaged(self, request: Installation) -> None:
+        """Delete a kept wheel whose own content is faulty; another one stays until a new compile replaces it."""
+        wheel = request.wheel
+        if request.how == "kept" and wheel and (why_broken(wheel) or self._fault(wheel, request)):
+            shutil.rmtree(wheel.parent)
 
     def _compile(self, request: Installation) -> Path:
         """Compile, verify the wheel, move it to the kept wheels and return its path."""
@@ -254,6 +264,7 @@ class _Installer:
             if why_broken(wheel) or "not a supported wheel" in error.message:
                 raise IntegrityError(error.message, error.remedy) from error
             raise
+        check_installed(self._environment, wheel)
         constraints = self._folder / "constraints.txt"
         constraints.write_text(f"torch=={self._environment.torch_version}\n")
         lacking: ProviderError | None = None

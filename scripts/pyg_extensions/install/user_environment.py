@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -10,16 +9,21 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from groundwork import pip_settings
 from groundwork.errors import BuildError, OutOfSpaceError, PreflightError, ProviderError, UsageError
 from groundwork.files import writable
 from groundwork.machine import lacked_space
+from groundwork.pip_settings import PipSettings, own_pip
 from groundwork.process import TIMED_OUT, describe_end, run
 from groundwork.user_folders import expanded
 from pyg_extensions.pyg_index import WheelTarget
@@ -28,6 +32,7 @@ from pyg_extensions.table import Extension
 _SCRIPT = Path(__file__).with_name("ask_python.py")
 _SECONDS = 180.0  # `import torch` from a cold disk is slow
 _PIP_SECONDS = 600.0
+_PASS = "pass --python"
 _OTHER = "pass another environment: --python PATH"
 #: One check for all extensions: each reports the CUDA that it was compiled with (-1: none). A build for another CUDA
 #: imports without an error, and fails only at its first operation on a GPU.
@@ -47,6 +52,10 @@ if wanted is not None and compiled.split(".")[0] != wanted.split(".")[0]:
     sys.exit("it was compiled for CUDA %s, PyTorch for CUDA %s" % (compiled, wanted))
 """
 _HARMFUL = ("PYTHONPATH", "PYTHONHOME", "LANGUAGE")
+_NEW = "create your own environment (python3 -m venv DIR) and pass --python DIR"
+#: pip waits so long for an index, and asks it once more, unless the user's settings name other values.
+_PATIENCE = {"PIP_DEFAULT_TIMEOUT": "10", "PIP_RETRIES": "1"}
+_VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
 _REFUSED = re.compile(r"Permission denied|Read-only file system|\[Errno (?:13|30)\]")
 #: pip reports an index's failure in a warning, not in its error.
 _NO_ANSWER = re.compile(
@@ -64,14 +73,34 @@ class UserEnvironment(WheelTarget):
     torch_archs: tuple[str, ...]  #: archs that PyTorch itself has kernels for, as in ``TORCH_CUDA_ARCH_LIST``
     devices: tuple[str, ...]  #: compute capabilities of the GPUs that PyTorch sees: ``("9.0",)``
     distributions: Mapping[str, str]  #: versions of installed distributions, by names normalised with ``_``
-    managed: bool = False  #: its distributor forbids installing with pip
+    base_prefix: Path  #: the folder of the Python that a virtual environment was made from; else `prefix`
+    include: tuple[Path, ...]  #: folders of its Python's headers
+    managed: bool = False  #: its distributor forbids installing with pip (PEP 668)
+
+    @property
+    def pip(self) -> tuple[str, ...]:
+        """The words that start its pip, or the running Python's pip for it."""
+        if "pip" in self.distributions:
+            return (str(self.interpreter), "-I", "-m", "pip")
+        return (*own_pip(), "--python", str(self.interpreter))
+
+    def pip_settings(self) -> PipSettings:
+        """Return the user's settings of its pip; raises ProviderError if that pip does not answer."""
+        return _pip_settings(self.pip, tuple(sorted(clean(os.environ).items())))
 
     def check_writable(self) -> None:
-        """Raise PreflightError if packages cannot be installed into it."""
-        remedy = "create your own environment (python3 -m venv DIR) and pass --python DIR"
-        if self.managed:
-            raise PreflightError(f"{self.prefix} belongs to the system: pip must not change it", remedy)
-        writable(self.site, f"correct its permissions, or {remedy}")
+        """Raise PreflightError if packages cannot be installed into it, by permissions or by pip's settings."""
+        settings = self.pip_settings()
+        if self.managed and not settings.is_on("break-system-packages"):
+            raise PreflightError(
+                f"{self.prefix} belongs to the system: pip must not change it",
+                f"{_NEW}; or permit it, as for pip: PIP_BREAK_SYSTEM_PACKAGES=1",
+            )
+        if self.prefix == self.base_prefix and settings.is_on("require-virtualenv"):
+            raise PreflightError(
+                f"{self.prefix}: pip's setting require-virtualenv forbids this environment", _NEW
+            )
+        writable(self.site, f"correct its permissions, or {_NEW}")
 
     def archs(self, asked: Sequence[str]) -> tuple[str, ...]:
         """Return the architectures to compile for: those ``asked`` for, else the machine's GPUs, else PyTorch's own.
@@ -124,16 +153,16 @@ def look(python: Path) -> UserEnvironment:
         raise PreflightError(reason, _OTHER) from error
     torch = facts["torch"]
     if torch is None:
-        raise PreflightError(
-            f"{python}: `import torch` fails in this environment: {facts['torch_problem']}",
-            f"install PyTorch there: {python} -m pip install --force-reinstall torch; or {_OTHER}",
-        )
+        reason = f"{python}: `import torch` fails in this environment: {facts['torch_problem']}"
+        raise PreflightError(reason, _remedy_for_torch(python, facts))
     if torch["hip"]:
         remedy = f"build the extensions from source by hand, or {_OTHER}"
         raise PreflightError(f"{python}: PyTorch for ROCm is not supported", remedy)
     return UserEnvironment(
         interpreter=python,
         prefix=Path(facts["prefix"]),
+        base_prefix=Path(facts["base_prefix"]),
+        include=tuple(map(Path, facts["include"])),
         site=Path(facts["site"]),
         python=facts["python"] + ("t" if facts["free_threaded"] else ""),
         platform=facts["platform"].replace("darwin", "osx").replace("x86_64", "64"),
@@ -145,6 +174,20 @@ def look(python: Path) -> UserEnvironment:
         distributions=facts["distributions"],
         managed=facts["managed"],
     )
+
+
+def _remedy_for_torch(python: Path, facts: Mapping[str, Any]) -> str:
+    prefix = Path(facts["prefix"])
+    is_own = facts["prefix"] != facts["base_prefix"] or (prefix / "conda-meta").is_dir()
+    if not is_own:
+        return f"make an environment: python3 -m venv venv && venv/bin/pip install torch; then {_PASS} venv"
+    program = shlex.quote(str(python))
+    words = f"{program} -m pip install"
+    if "pip" not in facts["distributions"]:
+        words = f"uv pip install --python {program}"
+    if "torch" in facts["distributions"]:
+        words = f"{words} --force-reinstall"
+    return f"install PyTorch there: {words} torch; or {_OTHER}"
 
 
 def parse_arch_flags(flags: list[str]) -> tuple[str, ...]:
@@ -175,8 +218,12 @@ def clean(environ: Mapping[str, str]) -> dict[str, str]:
     The locale is English, because errors are recognised by their words.
     """
     kept = {name: value for name, value in environ.items() if name not in _HARMFUL}
-    english = {"LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
-    return kept | english | {"PIP_DEFAULT_TIMEOUT": "10"}
+    return kept | {"LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
+
+
+@cache  # running pip takes seconds
+def _pip_settings(pip: tuple[str, ...], environ: tuple[tuple[str, str], ...]) -> PipSettings:
+    return pip_settings.read(pip, dict(environ))
 
 
 def _run(python: Path, *arguments: str, what: str) -> subprocess.CompletedProcess[str]:
@@ -204,26 +251,24 @@ def run_pip(
     what: str,
     links: Path | None,
     temporary: Path,
+    private: bool = False,
 ) -> None:
     """Install or uninstall packages with the environment's pip, or that of the running Python if it has none.
 
     ``what`` begins the error message; ``links`` is a folder with archives, in addition to pip's configured indexes;
     ``temporary`` is for temporary files, which a killed pip leaves behind. pip's cache of built wheels is off, because
-    it does not distinguish how a wheel was built.
+    it does not distinguish how a wheel was built. Of the user's settings pip gets those of :class:`PipSettings`; if the
+    packages are ``private``, not in the environment, without the user's limits of versions.
 
     Raises OutOfSpaceError, PreflightError (no permission), ProviderError (all other failures).
     """
-    if "pip" in environment.distributions:
-        argv = [str(environment.interpreter), "-m", "pip"]
-    elif importlib.util.find_spec("pip") is not None:
-        argv = [sys.executable, "-m", "pip", "--python", str(environment.interpreter)]
-    else:
-        remedy = f"run: {environment.interpreter} -m ensurepip"
-        raise ProviderError(f"{environment.prefix}: pip is not installed", remedy)
-    argv += [command, "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1"]
+    argv = [*environment.pip, command, "--quiet", "--disable-pip-version-check", "--no-input"]
     argv += ["--no-cache-dir", *arguments]
     argv += ["--find-links", str(links)] if links and command != "uninstall" else []
-    done = run(argv, timeout=_PIP_SECONDS, environ=clean(os.environ) | {"TMPDIR": str(temporary)})
+    more = frozenset[str]() if private else pip_settings.ENVIRONMENT
+    environ = environment.pip_settings().environ(clean(os.environ), more)
+    variables = _PATIENCE | environ | {"TMPDIR": str(temporary)}
+    done = run(argv, timeout=_PIP_SECONDS, environ=variables)
     if done.returncode == 0:
         return
     text, site = done.stdout + done.stderr, environment.site
@@ -236,6 +281,18 @@ def run_pip(
         message,
         "check the network and pip's indexes (pip config list), or pass a folder with archives: --pyg-sources DIR",
     )
+
+
+def check_installed(environment: UserEnvironment, wheel: Path) -> None:
+    """Raise ProviderError unless an environment has a wheel's distribution in its version, whatever pip reported."""
+    name, version, _, _ = parse_wheel_filename(wheel.name)
+    done = _run(environment.interpreter, "-c", _VERSION, name, what=f"looking for {name}")
+    found = done.stdout.strip()
+    if not found or Version(found) != version:
+        raise ProviderError(
+            f"pip reported success, but {environment.prefix} has {name} {found or '(none)'}, not {version}",
+            pip_settings.REMEDY,
+        )
 
 
 def extract_errors(text: str) -> str:

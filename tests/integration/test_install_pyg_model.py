@@ -356,3 +356,17 @@ def test_a_kept_wheel_outlives_the_settings_and_the_faults_of_pip(place: Place) 
     assert rows["torch_spline_conv"]["error"].startswith("pip reported success")
     assert "with 2 jobs" not in said
     assert kept.stat() == before
+
+
+def test_a_plan_and_a_run_need_the_headers_of_python(place: Place) -> None:
+    torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
+    (place.site / "sitecustomize.py").write_text(
+        "import sysconfig\nfind = sysconfig.get_path\n"
+        "sysconfig.get_path = lambda name, *more: '/nowhere' if 'include' in name else find(name, *more)\n"
+    )
+    words = ["--json", "--arch-list", "9.0", "--pyg", "source", *asked("torch_spline_conv")]
+    for more in (["--plan"], []):
+        code, rows, said = place.install(*words, *more)
+        assert code == 4, said
+        assert "Python.h: No such file" in rows["torch_spline_conv"]["error"]
+        assert "compile 1/" not in said

@@ -24,7 +24,7 @@ from groundwork.machine import MemoryWatch, lacked_memory, was_killed
 from groundwork.pip_settings import without_pip
 from groundwork.process import run, start_guarded
 from groundwork.text import counted, plain
-from pyg_extensions.install.toolchain import check_cpp, check_cuda, cuda_home
+from pyg_extensions.install.toolchain import check_cpp, check_cuda, check_python_headers, cuda_home
 from pyg_extensions.install.user_environment import UserEnvironment, clean
 from pyg_extensions.table import Extension
 
@@ -114,8 +114,9 @@ class Builder:
         }
 
     def check(self, environ: Mapping[str, str], archs: Sequence[str]) -> None:
-        """Raise PreflightError unless the compilers work."""
+        """Raise PreflightError unless the compilers work, and Python's headers are there."""
         check_cpp(environ, self.folder)
+        check_python_headers(self.environment, environ, self.folder)
         if self.environment.cuda_version is not None:
             check_cuda(self.environment, Path(environ["CUDA_HOME"]), archs, environ, self.folder)
 

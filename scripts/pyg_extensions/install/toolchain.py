@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from groundwork.debian_packages import install_command
 from groundwork.errors import PreflightError
 from groundwork.process import run
 from pyg_extensions.install.user_environment import UserEnvironment
@@ -51,6 +52,30 @@ def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
         flags = ["-shared", "-fPIC", "-x", "c++", str(source), *more, "-o", str(folder / "trial.so")]
         if problem := _problem([*words, *flags], environ, folder):
             raise PreflightError(f"{value or default} does not compile two lines of C++: {problem}", remedy)
+
+
+def check_python_headers(environment: UserEnvironment, environ: Mapping[str, str], folder: Path) -> None:
+    """Compile a line that includes Python.h, as PyTorch's headers do; arguments as for :func:`check_cpp`.
+
+    Raises PreflightError: The headers of the environment's Python are missing.
+    """
+    source = folder / "trial-python.cpp"
+    source.write_text("#include <Python.h>\n")
+    flags = [word for name in ("CFLAGS", "CPPFLAGS") for word in shlex.split(environ.get(name, ""))]
+    flags += [f"-I{path}" for path in environment.include]
+    compiler = shlex.split(environ.get("CXX", "").strip() or "c++")
+    command = [*compiler, *flags, "-fPIC", "-c", str(source), "-o", str(folder / "trial-python.o")]
+    problem = _problem(command, environ, folder)
+    if not problem:
+        return
+    remedy = "use a Python with its headers, or add their folder to CPPFLAGS"
+    if environment.base_prefix == Path("/usr"):
+        usual = Path("/usr/bin/python3").resolve().name == f"python{environment.python}"
+        package = "python3-dev" if usual else f"python{environment.python}-dev"
+        remedy = f"install Python's headers; in Debian, run: {install_command(package)}"
+    raise PreflightError(
+        f"Python {environment.python} of {environment.prefix} has no headers: {problem}", remedy
+    )
 
 
 def cuda_home(

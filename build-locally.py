@@ -8,15 +8,12 @@ Python 2.7 and later can parse this file, so that an old Python prints an error 
 import os
 import sys
 
-if sys.version_info < (3, 10):
-    sys.stderr.write(
-        "error: build-locally.py needs Python 3.10 or newer; this is Python %d.%d\n"
-        "hint: run: python3.12 build-locally.py\n" % sys.version_info[:2]
-    )
-    sys.exit(4)
-
 ROOT = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
+
+from groundwork.python_version import require  # noqa: E402
+
+require("build-locally.py", "python3.12 build-locally.py")
 
 from groundwork.bootstrap import run_inside  # noqa: E402
 

@@ -20,7 +20,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+from groundwork.python_version import require  # noqa: E402
+
+require("benchmarks/matrix.py", "python3.12 benchmarks/matrix.py")
+
 from benchmarks.peers import engine_script  # noqa: E402
 
 CONFIGS = (

@@ -39,6 +39,10 @@ SECONDS_BETWEEN_SAMPLES = 0.25
 TREES = ("output/*/tree", "*/out/bld/*/work", "*/out/build_cache/*/work_dir")
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "recipe" / "swap"), str(ROOT / "tests" / "integration")]
 
+from groundwork.python_version import require  # noqa: E402
+
+require("benchmarks/peers.py", "python3.12 benchmarks/peers.py")
+
 #: Notes each object that a build asks for, then calls the compiler or the object cache.
 LAUNCHER = """#!/bin/sh
 for word do

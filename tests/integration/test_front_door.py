@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -128,14 +129,25 @@ def test_a_lock_whose_hashes_do_not_fit_or_that_is_missing_is_named(
     assert environments(clone) == []
 
 
-@pytest.mark.parametrize("version", ["2.7", "3.6", "3.9"])
-def test_an_old_python_gets_a_sentence(clone: Path, version: str) -> None:
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.9"])
+@pytest.mark.parametrize(
+    "door",
+    ["build-locally.py", "scripts/megabuild", "scripts/install-pyg", "scripts/audit-pins", "scripts/test"],
+)
+def test_an_old_python_gets_a_sentence(door: str, version: str, clone: Path) -> None:
     pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}*/bin/python"))
     old = str(pyenv[-1]) if pyenv else shutil.which(f"python{version}")
     # pyenv's shims exist for Pythons that are not chosen, and end with 127
     if old is None or subprocess.run([old, "-c", ""], capture_output=True).returncode != 0:
         pytest.skip(f"no Python {version} here")
-    refused = subprocess.run([old, str(clone / "build-locally.py")], capture_output=True, text=True)
+    path = str(clone / door)
+    command = [path, "--checks"] if door == "scripts/test" else [old, path]
+    shutil.copytree(Path(__file__).parents[2] / ".ci", clone / ".ci")
+    refused = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHON": old, "CI": ""}
+    )
     assert refused.returncode == 4
-    assert f" Python {version}" in refused.stderr
-    assert refused.stderr.count("\n") == 2
+    error, hint = refused.stderr.splitlines()[-2:]
+    assert error.endswith(f" needs Python 3.10 or newer; this is Python {version}")
+    assert hint.startswith("hint: run: ")
+    assert environments(clone) == []

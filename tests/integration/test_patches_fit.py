@@ -1,12 +1,14 @@
 """The patches for official sources, applied by the engine to the files of each release as far as its wheel holds them.
 
 A wheel is not downloaded: the files are read from it where pip's index answers range requests. With an unpacked release
-in ``MEGABUILD_TEST_PYTORCH`` all patches are tried on that.
+in ``MEGABUILD_TEST_PYTORCH`` all patches are tried on that; with Debian's source, its own patches applied, in
+``MEGABUILD_TEST_DEBIAN_SOURCE`` those for Debian.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import zipfile
 from collections.abc import Callable
@@ -26,11 +28,20 @@ IN_WHEEL = {
     "cmake/Modules/FindCUDAToolkit.cmake": "torch/share/cmake/Caffe2/FindCUDAToolkit.cmake",
     "torch/_inductor/cpp_builder.py": "torch/_inductor/cpp_builder.py",
     "torch/utils/cpp_extension.py": "torch/utils/cpp_extension.py",
-    "torch/csrc/distributed/c10d/control_plane/Handlers.hpp": (
-        "torch/include/torch/csrc/distributed/c10d/control_plane/Handlers.hpp"
-    ),
+    **{
+        name: f"torch/include/{name}"
+        for name in (
+            "torch/csrc/distributed/c10d/control_plane/Handlers.hpp",
+            "torch/csrc/jit/python/pybind_utils.h",
+        )
+    },
 }
-HELD = ("0002", "0003", "0007")
+HELD = (
+    "official/0002-explicit-CUDAToolkit_ROOT-wins.patch",
+    "official/0003-headers-and-libraries-of-the-environment.patch",
+    "official/0007-Handlers-include-what-they-use.patch",
+    "official/0008-export-a-function-that-a-header-calls.patch",
+)
 Apply = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -90,12 +101,7 @@ def test_patches_fit_the_files_in_the_wheel(
     repository: Path, tmp_path: Path, apply: Apply, version: str
 ) -> None:
     tree = of_wheel(version, tmp_path / "tree")
-    patches = [
-        patch
-        for patch in sorted((repository / "recipe/patches/official").iterdir())
-        if patch.name.startswith(HELD)
-    ]
-    assert len(patches) == len(HELD)
+    patches = [repository / "recipe/patches" / name for name in HELD]
     made = apply(tree, *patches)
     assert made.returncode == 0, made.stderr
     # the lines around a change are the same in all releases: what git takes, which knows no fuzz
@@ -107,14 +113,22 @@ def test_patches_fit_the_files_in_the_wheel(
     assert "Patch application error" in refused.stderr
 
 
-def test_all_patches_fit_a_release(repository: Path, apply: Apply) -> None:
-    given = os.environ.get("MEGABUILD_TEST_PYTORCH")
+@pytest.mark.parametrize(
+    ("variable", "kind"),
+    [("MEGABUILD_TEST_PYTORCH", "official"), ("MEGABUILD_TEST_DEBIAN_SOURCE", "debian")],
+)
+def test_all_patches_fit_a_whole_source(
+    repository: Path, tmp_path: Path, apply: Apply, variable: str, kind: str
+) -> None:
+    given = os.environ.get(variable)
     if not given:
-        pytest.skip("MEGABUILD_TEST_PYTORCH names no unpacked release")
-    recipe = repository / "recipe"
-    patches = [
-        recipe / "patches/linalg-in-two-flavours.patch",
-        *sorted((recipe / "patches/official").iterdir()),
-    ]
-    made = apply(Path(given), *patches)
+        pytest.skip(f"{variable} names no unpacked source")
+    folder = repository / "recipe/patches"
+    patches = [*sorted(folder.glob("*.patch")), *sorted((folder / kind).iterdir())]
+    text = "".join(patch.read_text() for patch in patches)
+    for name in set(
+        re.findall(r"^--- a/(.*)$", text, re.MULTILINE)
+    ):  # the whole source takes minutes to pack
+        write(tmp_path / "tree" / name, Path(given, name).read_bytes())
+    made = apply(tmp_path / "tree", *patches)
     assert made.returncode == 0, made.stderr

@@ -155,3 +155,61 @@ def test_a_library_is_refused_that_finds_nothing_through_its_link_in_torch(
     judged = subprocess.run(test, env=environment, capture_output=True, text=True)
     assert (judged.returncode == 0) is with_flags, judged.stderr
     assert with_flags or needed in judged.stderr
+
+
+HEADER, HIDDEN = "torch/csrc/jit/python/pybind_utils.h", "torch::jit::detail::_tryToInferTypeImpl"
+FUNCTION = """
+namespace pybind11 {{ struct handle {{}}; }}
+namespace torch::jit::detail {{
+__attribute__((visibility("{visibility}"))) void _tryToInferTypeImpl(pybind11::handle) {{}}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("visibility", "header", "missing"),
+    [
+        ("default", "_tryToInferTypeImpl(py::handle input);", ""),
+        ("hidden", "_tryToInferTypeImpl(py::handle input);", HIDDEN),
+        ("hidden", "tryToInferType(py::handle input) {", ""),  # 2.6 has no such function
+    ],
+)
+def test_a_function_is_missing_if_a_header_calls_it_and_the_library_hides_it(
+    repository: Path, tmp_path: Path, visibility: str, header: str, missing: str
+) -> None:
+    write(tmp_path / "torch/__init__.py")
+    write(tmp_path / "torch/include" / HEADER, header)
+    source = FUNCTION.format(visibility=visibility)
+    shared_library(tmp_path / "torch/lib/libtorch_python.so", source, compiler="g++")
+    found = subprocess.run(
+        [sys.executable, repository / "recipe/tests/missing_exports.py"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=True, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert found.stdout.strip() == missing
+
+
+@pytest.mark.parametrize(
+    ("source", "missing", "built"),
+    [
+        ("official", "", "torch_user python_user"),
+        ("official", HIDDEN, "torch_user python_user"),  # the linker then fails
+        ("wheel", "", "torch_user python_user"),
+        ("wheel", HIDDEN, "torch_user"),
+    ],
+)
+def test_only_a_wheel_may_lack_an_export_and_its_test_says_so(
+    repository: Path, tmp_path: Path, source: str, missing: str, built: str
+) -> None:
+    program(tmp_path / "bin/cmake", f'echo "$@" >>{tmp_path}/cmake.log')
+    program(tmp_path / "bin/python", f'[ "$1" != tests/missing_exports.py ] || echo "{missing}"')
+    for name in ("torch_user", "python_user"):
+        program(tmp_path / "build" / name, "")
+    done = subprocess.run(
+        ["bash", repository / "recipe/tests/pytorch.sh", "2.13.0", "None", source, source], cwd=tmp_path,
+        env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PREFIX": "/env", "CONDA_PREFIX": "/env"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"--build build --target {built}\n" in (tmp_path / "cmake.log").read_text()
+    warned = f"warning: the official wheel's libtorch_python does not export {HIDDEN}:" in done.stdout
+    assert warned == (source == "wheel" and bool(missing))

@@ -1,0 +1,3 @@
+#pragma once
+
+#include <torch/csrc/jit/python/pybind_utils.h>

@@ -164,8 +164,8 @@ if [[ "$provider" == "debian" ]]; then
     export USE_MKLDNN=1  # the system's oneDNN and ideep; without them conv2d takes three times as long
     unset OpenBLAS_HOME
 else
-    # fmt is PyTorch's own copy: kineto does not compile with a newer fmt
     export USE_SYSTEM_SLEEF=1 USE_SYSTEM_PYBIND11=1 USE_SYSTEM_EIGEN_INSTALL=1
+    export USE_SYSTEM_FMT=1  # patches/official/0009
     export USE_MKLDNN=1 USE_DISTRIBUTED=1
     export PYTORCH_BLAS_USE_CBLAS_DOT=ON  # FindBLAS reads it when cross-compiling; for native builds see write_toolchain
     [[ "$target_platform" == osx-arm64 ]] && export USE_MKLDNN=0

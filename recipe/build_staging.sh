@@ -52,8 +52,11 @@ fi
 phase compile
 install_tree
 if [[ "$torch_source" == "debian" ]]; then
-    # torch.compile includes it, and users of the packages have no libsleef-dev
-    cp "/usr/include/$("$CXX" -print-multiarch)/sleef.h" "$installed/torch/include/"
+    # libtorch's headers and torch.compile include them, and users of the packages have no libfmt-dev and libsleef-dev.
+    # find_package(Torch) and cpp_extension search this folder; in include/ they could overwrite another package's.
+    bundled="$installed/torch/include/torch/csrc/api/include"
+    rm -rf "$bundled/fmt" "$installed/torch/include/sleef.h"  # the latter from a tree of a former recipe
+    cp -rp /usr/include/fmt "/usr/include/$("$CXX" -print-multiarch)/sleef.h" "$bundled/"
 fi
 
 phase check

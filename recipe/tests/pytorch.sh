@@ -8,7 +8,7 @@ build_project() {
     torch_dir="$(python -c 'import torch.utils as u; print(u.cmake_prefix_path)')/Torch"
     cmake -G Ninja -S cmake_test -B build -DTorch_DIR="$torch_dir" -DCMAKE_PREFIX_PATH="$PREFIX" -DWITH_PYTHON=ON \
         -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE="-O0 -DNDEBUG"
-    cmake --build build --target "$@"
+    cmake --build build --target headers "$@"
     local program
     for program in "$@"; do "./build/$program"; done
 }

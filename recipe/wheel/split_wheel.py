@@ -38,8 +38,13 @@ if __name__ == "__main__":
 
 
 def libtorch(wheel: Wheel, prefix: Path) -> int:
-    """Unpack libtorch's files into an environment; return their number."""
-    places = {member: place for member in wheel.members if (place := wheel_parts.libtorch_place(member))}
+    """Unpack libtorch's files and headers that they include into an environment; return their number."""
+    places = {}
+    for member in wheel.members:
+        # PyTorch's own wheel keeps a copy of the headers in torch/include, where extensions look first
+        place = wheel_parts.libtorch_place(member) or wheel_parts.bundled_header(member)
+        if place is not None:
+            places[member] = place
     _extract(wheel, places, prefix)
     settle_cmake(prefix / "share" / "cmake")
     return len(places)

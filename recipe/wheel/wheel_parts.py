@@ -30,6 +30,11 @@ _TEST_LIBRARIES = (
 #: names in lib/ belong to other conda packages. build_staging.sh adds it to the RPATH of libtorch's libraries.
 VENDORED = "lib/libtorch"
 _LIBRARY = re.compile(r"lib/[^/]+\.so[.\d]*")
+#: Libraries whose headers libtorch's include. On conda-forge libtorch requires their packages.
+_INCLUDED = re.compile(r"include/((?:fmt|oneapi)/.+|cpuinfo\.h|sleef\.h)")
+#: libtorch's folder for them, which find_package(Torch) and cpp_extension search. In include/ they could overwrite
+#: another package's.
+BUNDLED = "include/torch/csrc/api/include"
 #: Requirements on NVIDIA's packages, which have other names on conda-forge, unknown to pip.
 _NOT_PIPS = re.compile(r"^Requires-Dist: (nvidia-|cuda-toolkit)", re.IGNORECASE)
 
@@ -94,6 +99,12 @@ def libtorch_place(member: str) -> str | None:
     if is_libtorch(inside):
         return inside
     return f"{VENDORED}/{name}" if _LIBRARY.fullmatch(inside) and not name.startswith(PYTHON_SIDE) else None
+
+
+def bundled_header(member: str) -> str | None:
+    """Return the path of another library's header in an environment with libtorch, or None for other files."""
+    found = _INCLUDED.fullmatch(member.removeprefix("torch/"))
+    return f"{BUNDLED}/{found[1]}" if found else None
 
 
 def licence_place(member: str) -> str | None:

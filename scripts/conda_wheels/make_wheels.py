@@ -174,7 +174,7 @@ class _WheelBuild:
         )
         environments.create(folder, solution, cache=self.request.cache, report=self.report)
         records = licences.installed(folder)
-        names = ("libtorch", "pytorch", *sorted(records.keys() & {"pybind11", "sleef"}))
+        names = ("libtorch", "pytorch", *sorted(records.keys() & {"pybind11", "fmt", "sleef"}))
         return folder, records["pytorch"]["files"], licences.of_records(records, names)
 
     def _package(self) -> _Contents:

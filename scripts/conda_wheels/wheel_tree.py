@@ -25,8 +25,9 @@ _TAG = re.compile(r"^Tag: (\w+)-(\w+)-(\w+)$", re.MULTILINE)
 _VERSIONED = re.compile(r"\b(lib(?:torch|c10|caffe2|shm)\w*\.so)\.\d[\d.]*\d")
 #: The folder of libtorch's libraries in a wheel.
 LIBRARIES = Path("torch", "lib")
-#: In an environment's ``include``: extensions include pybind11, and torch.compile sleef.h. Upstream's wheels have both.
-_DEPENDENCY_HEADERS = ("pybind11", "sleef.h")
+#: In an environment's ``include``: extensions include pybind11, PyTorch's headers fmt, and torch.compile sleef.h.
+#: Upstream's wheels have all three.
+_DEPENDENCY_HEADERS = ("pybind11", "fmt", "sleef.h")
 #: As in upstream's wheels, PyTorch's GCC OpenMP keeps this name: extensions use the same copy in a process.
 OPENMP = "libgomp.so.1"
 

@@ -36,6 +36,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
     return wheel_parts.find(folder, f"3.{sys.version_info.minor}")
 
 
+def test_no_header_of_libtorch_includes_one_that_only_pytorch_has(wheel: Wheel, tmp_path: Path) -> None:
+    split_wheel.libtorch(wheel, tmp_path)
+    include = tmp_path / "include"
+    headers = sorted(path for path in include.rglob("*") if path.suffix in (".h", ".hpp"))
+    assert len(headers) > 8000
+    (tmp_path / "all.cpp").write_text("".join(f'#include "{path}"\n' for path in headers))
+    folders = [f"-I{include}", f"-I{include / 'torch/csrc/api/include'}"]
+    # -MG lists a header that does not exist by the name in its #include
+    command = ["g++", "-std=c++20", "-w", "-M", "-MG", *folders, str(tmp_path / "all.cpp")]
+    listed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    names = set(listed.replace("\\\n", " ").split())
+    assert len(names) > 9000
+    in_wheel = {member.removeprefix("torch/include/") for member in wheel.members}
+    # headers of PyTorch's Python side, which need Python's too
+    assert {name for name in names & in_wheel if not name.startswith("pybind11/")} == set()
+
+
 def test_the_patch_exports_the_function_that_a_header_calls(
     repository: Path, wheel: Wheel, tmp_path: Path
 ) -> None:

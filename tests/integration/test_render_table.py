@@ -106,6 +106,16 @@ def test_requirements_are_those_of_the_config(config: Config, packages: tuple[Pl
         assert with_cuda or not arm or package.name == "pytorch-gpu"
 
 
+@pytest.mark.parametrize("name", ["linux_64_cpu", "linux_64_cuda130", "osx_arm64_cpu"])
+def test_libtorch_gets_the_libraries_that_its_headers_include(name: str) -> None:
+    """By their run_exports it requires them. Debian's and official wheels' libtorch have copies of the headers."""
+    packages = render(load(ROOT, name), RECIPE)
+    (libtorch,) = of(packages, "libtorch")
+    for host in (libtorch.staging_host, *(pytorch.host for pytorch in of(packages, "pytorch"))):
+        assert {"fmt 12.1.*", "onednn", "sleef"} <= set(host)
+        assert any(spec.startswith("numpy ") for spec in host)
+
+
 def test_wheels_taken_apart_ask_for_what_a_compile_asks_for() -> None:
     for version in ("2.11.0", "2.13.0", "2.15.0"):
         wheel, compiled = (

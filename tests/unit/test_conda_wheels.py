@@ -72,6 +72,17 @@ def test_a_tree_has_every_file_once_and_no_trace_of_the_environment(tmp_path: Pa
         wheel_tree.needed(tree)
 
 
+def test_a_wheel_brings_the_headers_that_extensions_include(tmp_path: Path) -> None:
+    names = {"pybind11/pybind11.h", "fmt/format.h", "sleef.h"}
+    for name in (*names, "zlib.h"):
+        path = tmp_path / "env/include" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    wheel_tree.add_headers(tmp_path / "env", tmp_path / "tree")
+    include = tmp_path / "tree/torch/include"
+    assert {path.relative_to(include).as_posix() for path in include.rglob("*.h")} == names
+
+
 # --------------------------------------------------------------------------------------------------------- the index
 
 

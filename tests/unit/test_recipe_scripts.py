@@ -191,10 +191,10 @@ def test_a_function_is_missing_if_a_header_calls_it_and_the_library_hides_it(
 @pytest.mark.parametrize(
     ("source", "missing", "built"),
     [
-        ("official", "", "torch_user python_user"),
-        ("official", HIDDEN, "torch_user python_user"),  # the linker then fails
-        ("wheel", "", "torch_user python_user"),
-        ("wheel", HIDDEN, "torch_user"),
+        ("official", "", "headers torch_user python_user"),
+        ("official", HIDDEN, "headers torch_user python_user"),  # the linker then fails
+        ("wheel", "", "headers torch_user python_user"),
+        ("wheel", HIDDEN, "headers torch_user"),
     ],
 )
 def test_only_a_wheel_may_lack_an_export_and_its_test_says_so(

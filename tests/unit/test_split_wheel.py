@@ -43,6 +43,9 @@ FILES = {
     "torch/include/c10/a.h": b"a",
     "torch/include/c10/b.h": b"b",
     "torch/include/pybind11/pybind11.h": b"pybind11",
+    "torch/include/fmt/format.h": b"fmt",
+    "torch/include/oneapi/dnnl/dnnl.h": b"dnnl",
+    "torch/include/sleef.h": b"sleef",
     "torch/share/cmake/Torch/TorchConfig.cmake": b"cmake",
     "torch/testing/__init__.py": b"",
     "functorch/__init__.py": b"",
@@ -86,6 +89,8 @@ def test_libtorch_gets_libraries_headers_and_cmake_files_only(
     assert found == {
         "lib/libc10.so", "lib/libtorch_cpu.so", "include/ATen/ATen.h", "include/c10/a.h", "include/c10/b.h",
         "share/cmake/Torch/TorchConfig.cmake",
+        # other libraries' headers that libtorch's include, where no other package has a file
+        *(f"include/torch/csrc/api/include/{name}" for name in ("fmt/format.h", "oneapi/dnnl/dnnl.h", "sleef.h")),
     }  # fmt: skip
     assert (tmp_path / "prefix/bin/torch_shm_manager").stat().st_mode & 0o111
     monkeypatch.setattr("platform.machine", lambda: "aarch64")  # where OpenBLAS needs the Fortran library
@@ -99,7 +104,8 @@ def test_what_is_the_same_becomes_links_and_metadata_names_what_is_there(tmp_pat
         assert (torch / place).is_symlink(), place
         assert (torch / place).resolve() == prefix / place
     assert not (torch / "include" / "pybind11").is_symlink()
-    assert (torch / "include" / "pybind11" / "pybind11.h").read_bytes() == b"pybind11"
+    for place in ("pybind11/pybind11.h", "fmt/format.h"):
+        assert (torch / "include" / place).read_bytes() == place.partition("/")[0].encode()
     info = prefix / "site" / "torch-2.13.0.dist-info"
     metadata = (info / "METADATA").read_text()
     assert "nvidia-cudnn" not in metadata

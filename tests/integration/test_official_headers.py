@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,22 @@ std::optional<InferredType> _tryToInferTypeImpl(pybind11::handle) { return std::
 """
 
 
+def only_headers(wheel: Wheel) -> Wheel:
+    """Leave out the libraries, which take most of the time."""
+    members = {name: facts for name, facts in wheel.members.items() if name.startswith("torch/include/")}
+    return replace(wheel, members=members)
+
+
+def patched(repository: Path, wheel: Wheel, folder: Path, patch: str) -> list[str]:
+    """Unpack the wheel's headers, apply a patch, and return the compiler's options for them and Python's."""
+    split_wheel._extract(wheel, {name: name for name in only_headers(wheel).members}, folder)
+    include = folder / "torch/include"
+    command = ["patch", "-p1", "--fuzz=0", "-s", "-i", repository / "recipe/patches" / patch]
+    subprocess.run(command, cwd=include, check=True)
+    folders = [include, include / "torch/csrc/api/include", sysconfig.get_path("include")]
+    return [f"-I{place}" for place in folders]
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
     """The wheel, which pip finds without an index."""
@@ -37,7 +54,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
 
 
 def test_no_header_of_libtorch_includes_one_that_only_pytorch_has(wheel: Wheel, tmp_path: Path) -> None:
-    split_wheel.libtorch(wheel, tmp_path)
+    split_wheel.libtorch(only_headers(wheel), tmp_path)
     include = tmp_path / "include"
     headers = sorted(path for path in include.rglob("*") if path.suffix in (".h", ".hpp"))
     assert len(headers) > 8000
@@ -56,19 +73,25 @@ def test_no_header_of_libtorch_includes_one_that_only_pytorch_has(wheel: Wheel, 
 def test_the_patch_exports_the_function_that_a_header_calls(
     repository: Path, wheel: Wheel, tmp_path: Path
 ) -> None:
-    split_wheel._extract(
-        wheel, {name: name for name in wheel.members if name.startswith("torch/include/")}, tmp_path
-    )
-    include = tmp_path / "torch/include"
-    (patch,) = (repository / "recipe/patches/official").glob("0008-*")
-    subprocess.run(["patch", "-p1", "--fuzz=0", "-s", "-i", patch], cwd=include, check=True)
-    folders = [include, include / "torch/csrc/api/include", sysconfig.get_path("include")]
+    patch = "official/0008-export-a-function-that-a-header-calls.patch"
+    library = tmp_path / "libtorch_python.so"
     # as PyTorch compiles libtorch_python
     command = ["g++", "-std=c++20", "-w", "-shared", "-fPIC", "-fvisibility=hidden", "-x", "c++", "-"]
-    command += [f"-I{folder}" for folder in folders]
-    library = tmp_path / "libtorch_python.so"
-    subprocess.run([*command, "-o", str(library)], input=FUNCTION, text=True, check=True)
-    defined = subprocess.run(
-        ["nm", "-D", "--defined-only", library], check=True, stdout=subprocess.PIPE, text=True
-    )
-    assert f" T {EXPORTED}\n" in defined.stdout
+    command += [*patched(repository, wheel, tmp_path, patch), "-o", str(library)]
+    subprocess.run(command, input=FUNCTION, text=True, check=True)
+    command = ["nm", "-D", "--defined-only", str(library)]
+    defined = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert f" T {EXPORTED}\n" in defined
+
+
+def test_the_patch_gives_strings_of_extensions_the_size_of_python_s(
+    repository: Path, wheel: Wheel, tmp_path: Path
+) -> None:
+    folders = patched(repository, wheel, tmp_path, "size-of-strings-is-Py_ssize_t.patch")
+    command = ["g++", "-std=c++20", "-x", "c++", "-dM", "-E", "-", *folders]
+    source = "#include <torch/extension.h>\n"
+    macros = subprocess.run(command, input=source, check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert "#define PY_SSIZE_T_CLEAN" in {line.rstrip() for line in macros.splitlines()}
+    # an extension may define it as well, also by -DPY_SSIZE_T_CLEAN, which makes it 1
+    command = ["g++", "-std=c++20", "-Werror", "-DPY_SSIZE_T_CLEAN", "-x", "c++", "-E", "-", *folders]
+    subprocess.run(command, input=source, check=True, stdout=subprocess.DEVNULL, text=True)

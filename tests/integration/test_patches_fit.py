@@ -33,10 +33,12 @@ IN_WHEEL = {
         for name in (
             "torch/csrc/distributed/c10d/control_plane/Handlers.hpp",
             "torch/csrc/jit/python/pybind_utils.h",
+            "torch/csrc/python_headers.h",
         )
     },
 }
 HELD = (
+    "size-of-strings-is-Py_ssize_t.patch",
     "official/0002-explicit-CUDAToolkit_ROOT-wins.patch",
     "official/0003-headers-and-libraries-of-the-environment.patch",
     "official/0007-Handlers-include-what-they-use.patch",

@@ -11,6 +11,7 @@ import pytest
 from small_files import write
 from test_recipe_scripts import settings
 
+FEEDSTOCK = {f"{number:04}" for number in range(1, 24)}
 FMT_PATCH = "recipe/patches/official/0009-fmt-of-the-environment.patch"
 #: Two targets as fmt's own CMake files make them, whose headers tell which fmt they are of.
 TARGETS = """\
@@ -36,6 +37,17 @@ def patches(repository: Path) -> set[str]:
     return {path.relative_to(recipe).as_posix() for path in (recipe / "patches").rglob("*.patch")}
 
 
+def table(repository: Path) -> dict[str, str]:
+    """The rows of README.md's table of patches: the feedstock's numbers, and what is done here."""
+    rows = {}
+    section = (repository / "recipe/README.md").read_text().partition("## Patches")[2].partition("\n## ")[0]
+    for line in section.splitlines():
+        if re.match(r"\| \d{4}", line):
+            numbers, _, here = line.strip("| ").split(" | ")
+            rows[numbers] = here
+    return rows
+
+
 def flags(repository: Path, folder: Path, *names: str, **more: str) -> list[str]:
     """Variables that build_env.sh sets."""
     (folder / "env").mkdir(exist_ok=True)
@@ -54,6 +66,29 @@ def flags(repository: Path, folder: Path, *names: str, **more: str) -> list[str]
 def test_each_patch_is_applied(repository: Path) -> None:
     recipe = (repository / "recipe/recipe.yaml").read_text()
     assert set(re.findall(r"^ *- (patches/\S+\.patch)$", recipe, re.MULTILINE)) == patches(repository)
+
+
+def test_readme_has_a_row_for_each_of_the_feedstock_s_patches(repository: Path) -> None:
+    rows = table(repository)
+    numbers = re.findall(r"(?<!/)\b\d{4}\b", " ".join(rows))  # not tensorpipe/0001
+    assert sorted(numbers) == sorted(FEEDSTOCK)
+    named = re.findall(r"`((?:official|debian)/\d{4}|[\w-]+\.patch)`", " ".join(rows.values()))
+    for name in named:
+        assert any(patch.startswith((f"patches/{name}-", f"patches/{name}")) for patch in patches(repository))
+
+
+def test_patches_for_windows_are_not_needed_because_no_config_is_for_windows(repository: Path) -> None:
+    assert not list((repository / ".ci_support").glob("win*"))
+    assert "win-64" not in (repository / "conda_build_config.yaml").read_text()
+
+
+def test_flags_need_no_escape_in_a_string_of_c(repository: Path, tmp_path: Path) -> None:
+    """PyTorch writes them into macros.h, where the feedstock's 0017 escapes backslashes and quotes."""
+    names = ("CXXFLAGS", "CMAKE_CUDA_FLAGS")
+    cuda = {"cuda_compiler_version": "13.0", "torch_cuda_arch_list": "9.0"}
+    written = flags(repository, tmp_path, *names, CXXFLAGS="-O2 -isystem /opt/include", **cuda)
+    assert all("-ffile-prefix-map=" in text for text in written)
+    assert not set('\\"') & set("".join(written))
 
 
 def test_a_compile_of_the_official_source_takes_fmt_from_the_environment(

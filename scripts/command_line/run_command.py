@@ -116,7 +116,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
             try:
                 result = action()
             except click.exceptions.NoArgsIsHelpError as shown:
-                result = Result(lines=shown.format_message().splitlines(), exit_code=UsageError.exit_code)
+                result = Result(lines=shown.format_message().splitlines())
             if isinstance(result, Result) and invocation.json:
                 _give(result.to_json(), invocation)
             elif isinstance(result, Result) and result.lines:

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlsplit, urlunsplit
 
 # Everything up to the last @ before a slash, question mark or blank is user and password; passwords may contain @.
-_USER = re.compile(r"(?<=://)[^/?#\s'\"]*@")
+# Path(address) has one slash after the colon.
+_USER = re.compile(r"(://|\bhttps?:/)[^/?#\s'\"]*@", re.IGNORECASE)
 _QUERY = re.compile(r"(://[^\s?#]*)(?:\?|#(?=[\w-]+=))[^\s'\")>\]]*")
 #: conda channels have tokens in the path, ``https://host/t/<token>/conda-forge``. Other folders may be named t, too.
-_TOKEN = re.compile(r"(https?://[^\s'\"]*?/t/)[^/\s'\"]+(?=/)", re.IGNORECASE)
+_TOKEN = re.compile(r"(https?:/[^\s'\"]*?/t/)[^/\s'\"]+(?=/)", re.IGNORECASE)
 _PARAMETER = re.compile(
     r"([?&#][^=&\s]*(?:token|key|pass|secret|auth|sig|credential)[^=&\s]*=)[^&\s'\"#]+", re.IGNORECASE
 )
@@ -50,8 +51,8 @@ class Mask:
         """Return the text with every secret replaced."""
         if self._secrets:
             text = self._secrets.sub(MASK, text)
-        if "://" in text:
-            text = _USER.sub(f"{MASK}@", text)
+        if ":/" in text:
+            text = _USER.sub(rf"\1{MASK}@", text)
             text = _TOKEN.sub(rf"\1{MASK}", text)
         return _PARAMETER.sub(rf"\1{MASK}", text) if "=" in text else text
 
@@ -65,4 +66,4 @@ def address(url: str) -> str:
 
 def text(message: str) -> str:
     """Return a message without user, password, token, query and parameters in its addresses."""
-    return _TOKEN.sub(r"\1…", _QUERY.sub(r"\1", _USER.sub("", message)))
+    return _TOKEN.sub(r"\1…", _QUERY.sub(r"\1", _USER.sub(r"\1", message)))

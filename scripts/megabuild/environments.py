@@ -6,19 +6,21 @@ import asyncio
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rattler import Config, PackageCache, RepoDataRecord, Subdir, ValidationMode
 from rattler import install as install_records
 from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, activate
 
-from groundwork import files
+from groundwork import files, redact
 from groundwork.errors import ConfigError, PreflightError, ProviderError, UsageError, of_text
+from groundwork.network.channel_logins import Channels, logins_of_alias, rattler_client, separate_logins
 from groundwork.progress import Notes
 from groundwork.text import counted
 from megabuild.plan import published
 from megabuild.plan.solving import solved
+from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import machine_platform
 
 #: Name of the activation script in an environment's folder.
@@ -34,6 +36,7 @@ class Solution:
 
     records: tuple[RepoDataRecord, ...]  #: sorted by name
     platform: str  #: conda's name: ``linux-64``
+    channels: Channels
 
     @property
     def size(self) -> int:
@@ -67,13 +70,17 @@ def solve(
     ``virtual``: facts on the machine for the solver, such as {"__glibc": "2.41"}; ``platform``: default this machine's.
 
     Raises PreflightError: There is no solution; the message names the conflicting packages.
+    Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
+    Raises UsageError: A requirement cannot be parsed.
     """
     # the latest run's channels first; earlier runs may have been for other Pythons
     lists = published.channels_beside(channel) or ([()] if more else [])
-    failure: PreflightError | None = None
+    failure: PreflightError | ChannelError | None = None
     platform = platform or machine_platform()
     for needed in lists:
-        channels = (channel, *more, *needed)
+        channels = separate_logins([channel, *more, *needed])
+        # recorded addresses have no credentials; those of the alias may be theirs
+        channels = replace(channels, logins=(*channels.logins, *logins_of_alias(os.environ)))
         try:
             records = solved(
                 specs,
@@ -85,9 +92,11 @@ def solve(
             )
         except PreflightError as error:
             failure = failure or PreflightError(error.message, _remedy(error.message, channel))
+        except ChannelError as error:  # another run's channels may answer
+            failure = failure or error
         else:
             ordered = sorted(records, key=lambda record: record.name.normalized)
-            return Solution(records=tuple(ordered), platform=platform)
+            return Solution(records=tuple(ordered), platform=platform, channels=channels)
     raise failure or PreflightError(
         f"{channel}: the channel of its dependencies was removed, or never recorded",
         "run the build again (finished packages are kept); env create also takes the channel with --channel",
@@ -138,6 +147,7 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> N
                 package_cache=PackageCache.new_layered(
                     [cache / "environments"], validation_mode=ValidationMode.full()
                 ),
+                client=rattler_client(solution.channels),
                 config=Config.from_toml(_COPIES),
                 show_progress=False,
                 platform=Subdir(solution.platform),
@@ -146,7 +156,8 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> N
     except OSError:
         raise
     except Exception as error:  # rattler has one exception per layer, without a common base
-        reason, remedy = " ".join(str(error).split()), f"delete {folder} and run again"
+        reason = redact.text(" ".join(str(error).split()))
+        remedy = f"delete {folder} and run again"
         failed = ProviderError(f"{folder}: installation failed: {reason}", remedy)
         raise of_text(reason, str(folder)) or failed from error
     variables = ActivationVariables(None, ["$PATH"], PathModificationBehavior.Replace)

@@ -10,15 +10,19 @@ import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
+from groundwork import redact
 from groundwork.errors import IntegrityError, ProviderError, UsageError
 from groundwork.network.client import why_unreachable
 from pyg_extensions.fetch_sources import download
-from pyg_extensions.table import EXTENSIONS, Extension, Variant, release
+from pyg_extensions.find_wheel import fetch
+from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, release
 
 BASE = "pyg_source_base"
 METIS = "pyg_sparse_metis"
 _REMEDY = "put its sources into DIR and pass --pyg-sources DIR (docs/firewall.md)"
+_LARGEST = 64 << 20  # bytes of an archive
 _ASKING = 6.0  # seconds to wait for an address to answer
 
 
@@ -32,6 +36,13 @@ class Sources:
     left_out: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)  #: sentences for the plan, by extension
     folders: dict[str, Path] = field(default_factory=dict)  #: local folders to compile, by extension
+
+
+def archive_address(base: str, wanted: ExtensionRelease) -> str:
+    """Return the address of an archive below a base with user, password, token or query."""
+    parts = urlsplit(base)
+    path = f"{parts.path.rstrip('/')}/{wanted.name}/{wanted.archive}"
+    return urlunsplit(parts._replace(path=path))
 
 
 def find(recipes: Collection[str], variant: Variant, given: str | None, cache: Path) -> Sources:
@@ -76,6 +87,9 @@ class _Search:
                 (name, f"{folder} has no {wanted[name].archive}") for name in sorted(lacking)
             )
             return
+        if self._url and redact.address(self._url) != self._url:
+            self._download_with_login(self._url, list(wanted.values()), cache)
+            return
         if self._url:
             found.overrides[BASE] = (self._url,)
         base = self._url or self._variant.get(BASE, ("",))[0]
@@ -94,6 +108,18 @@ class _Search:
         if reason:
             reason = f"its source archive cannot be reached ({reason}): {_REMEDY}"
             found.left_out.update(dict.fromkeys(wanted, reason))
+
+    def _download_with_login(self, url: str, wanted: Sequence[ExtensionRelease], cache: Path) -> None:
+        """Download the archives here: the engine would write the address, with its password, into the packages."""
+        folder = cache / "sdists"
+        try:
+            for one in wanted:
+                fetch(archive_address(url, one), folder / one.archive, one.sha256, limit=_LARGEST)
+        except (ProviderError, IntegrityError) as error:
+            reason = f"its source archive cannot be reached ({error.message}): {_REMEDY}"
+            self.found.left_out.update((one.conda, reason) for one in self._extensions if one.has_sdist)
+        else:
+            self.found.overrides[BASE] = (folder.as_uri(),)
 
     def commit(self, extension: Extension) -> None:
         """Use the commit that an archive was made from if the archive cannot be reached."""

@@ -15,6 +15,7 @@ from platformdirs import user_cache_path
 from rattler import install
 
 from groundwork.errors import ProviderError
+from groundwork.network.channel_logins import Channels
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.plan.solving import solved
@@ -75,7 +76,8 @@ def install_packages(
 ) -> None:
     """Solve for packages and install them into a folder; ``virtual`` packages replace this machine's."""
     platform = machine_platform()
-    records = solved(specs, channels, platform, virtual=virtual or {}, what="environment", remedy="")
+    given = Channels(addresses=tuple(channels))
+    records = solved(specs, given, platform, virtual=virtual or {}, what="environment", remedy="")
     with tempfile.TemporaryDirectory() as cache:
         asyncio.run(install(records, target_prefix=folder, cache_dir=Path(cache), show_progress=False))
 

@@ -50,6 +50,7 @@ def test_values_of_variables_that_sound_secret_are_masked(
         ("GET /x?sig=abc HTTP/1.1", "GET /x?sig=*** HTTP/1.1"),
         ("https://host.example/x#token=abc", "https://host.example/x#token=***"),
         ('"https://me:pw@host.example/x","a@b"', '"https://***@host.example/x","a@b"'),
+        ("six @ http:/me:p4ss@host/six.whl: not found", "six @ http:/***@host/six.whl: not found"),
     ],
 )
 def test_what_gives_access_in_an_address_is_masked(text: str, shown: str) -> None:

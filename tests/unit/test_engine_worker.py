@@ -47,7 +47,7 @@ def test_the_engine_s_sentences_are_told_apart(message: str, kind: str) -> None:
 def test_packages_are_tested_after_a_build_and_a_broken_one_is_put_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: str, tested: str, passed: list[str], kind: str
 ) -> None:
-    def build(job: object) -> None:
+    def build(job: object, logins: str | None) -> None:
         for name in planned:
             (tmp_path / "noarch" / name).touch()
         if built:
@@ -56,7 +56,9 @@ def test_packages_are_tested_after_a_build_and_a_broken_one_is_put_aside(
     planned = ["a-1-h0_0.conda", "b-1-h0_0.conda"]
     (tmp_path / "noarch").mkdir()
     monkeypatch.setattr(worker, "build", build)
-    monkeypatch.setattr(worker, "test", lambda package, channels: tested if package.name[0] == "b" else "")
+    monkeypatch.setattr(
+        worker, "test", lambda package, channels, logins: tested if package.name[0] == "b" else ""
+    )
     job = {"env": {}, "tests": [], "test": True, "channels": [], "planned": planned, "platform": "x"}
     (tmp_path / "job.json").write_text(json.dumps({**job, "output_dir": str(tmp_path)}))
     status = worker.main([str(tmp_path / "job.json"), str(tmp_path / "outcome.json")])

@@ -93,6 +93,24 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
     assert set(found.left_out) == {"pyg-lib"}
 
 
+def test_an_address_with_a_password_gets_into_no_variant(
+    repository: Path, variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def fetch(address: str, target: Path, sha256: str, *, limit: int) -> Path:
+        asked.append(f"{address} {target.name} {sha256[:4]}")
+        return target
+
+    monkeypatch.setattr(sources, "fetch", fetch)
+    given = "https://user:secret@host.example/pyg/?token=secret"
+    found = sources.find(recipes(repository), variant, given, tmp_path)
+    assert found.overrides["pyg_source_base"] == ((tmp_path / "sdists").as_uri(),)
+    assert "secret" not in repr(found)
+    start = "https://user:secret@host.example/pyg/torch_scatter/torch_scatter-2.1.2.tar.gz?token=secret"
+    assert f"{start} torch_scatter-2.1.2.tar.gz 69b3" in asked
+
+
 def test_archives_that_no_index_has_any_more_come_from_their_repository(
     repository: Path, variant: Variant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

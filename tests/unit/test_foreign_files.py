@@ -20,6 +20,7 @@ from command_line.run_command import Invocation
 from groundwork import files
 from groundwork.archives import explain_damage
 from groundwork.errors import IntegrityError, OutOfSpaceError, PreflightError
+from groundwork.network.channel_logins import Channels
 from megabuild.engine import archive
 from megabuild.plan import solving
 from pin_audit.sources.pinning import _from_local
@@ -167,4 +168,6 @@ def test_a_limit_of_this_machine_is_no_damage_of_a_built_package(
         archive.read(tmp_path / f"{STEM}.conda")
     monkeypatch.setattr("megabuild.plan.solving.solve", limited)
     with pytest.raises(PreflightError, match=r"Too many open files$"):
-        solving.solved([], [], "linux-64", virtual={}, what="x", remedy="change the recipe")
+        solving.solved(
+            [], Channels(addresses=()), "linux-64", virtual={}, what="x", remedy="change the recipe"
+        )

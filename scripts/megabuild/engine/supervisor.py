@@ -24,6 +24,7 @@ import psutil
 from groundwork import files
 from groundwork.guard import GRACE_SECONDS
 from megabuild.engine.job import Job, Outcome
+from megabuild.engine.worker import LOGINS
 from megabuild.isolation.base import Isolation, Mount
 
 _POLL_SECONDS = 0.05
@@ -47,7 +48,8 @@ class Place:
     site_inside: str  #: the folder that contains ``rattler_build``
     mounts: Sequence[Mount]  #: everything that the worker needs
     recipe: str = ""  #: the recipe file's path inside
-    channels: tuple[str, ...] = ()  #: URLs as rattler-build sees them
+    channels: tuple[str, ...] = ()  #: URLs as rattler-build sees them, without credentials
+    logins: str = field(default="", repr=False)  #: the channels' credentials, as rattler's file has them
     source: str | None = None  #: the provider's source tree inside, or None
     #: variables for rattler-build: its caches, and the machine to build for
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -76,13 +78,15 @@ def run_worker(
     # Builds can write to tmp too: with a new random name, an earlier build cannot have written the outcome.
     outcome_file = place.state / "tmp" / f"outcome-{uuid.uuid4().hex}.json"
     outcome_file.parent.mkdir(parents=True, exist_ok=True)
-    files.write(place.state / "job.json", msgspec.json.encode(job))
+    files.write(place.state / "job.json", msgspec.json.encode(job), mode=0o600)
     environment = {
         "PYTHONPATH": place.site_inside,
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": f"{place.state_inside}/tmp",
         _MARKER: str(place.state.absolute()),
     }
+    if place.logins:  # in no file: the worker's variables are in memory only
+        environment[LOGINS] = place.logins
     scripts, state = place.scripts_inside, place.state_inside
     argv = [place.python, f"{scripts}/groundwork/guard.py"]
     argv += [place.python, f"{scripts}/megabuild/engine/worker.py"]

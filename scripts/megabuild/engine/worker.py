@@ -17,6 +17,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+#: Variable with the content of rattler's file of channels' credentials.
+LOGINS = "MEGABUILD_CHANNEL_LOGINS"
 #: rattler-build's errors have no types; these phrases tell them apart.
 _KINDS = (
     ("Test failed", "test"),
@@ -34,7 +36,17 @@ def kind_of(message: str) -> str:
     return next((kind for text, kind in _KINDS if text in message), "other")
 
 
-def build(job: dict[str, Any]) -> None:
+def logins_file() -> str | None:
+    """Return the path of a file with the channels' credentials that no folder has, or None if there are none."""
+    content = os.environ.pop(LOGINS, "")
+    if not content:
+        return None
+    descriptor = os.memfd_create("logins")  # closed at the end of this process; scripts do not inherit it
+    os.write(descriptor, content.encode())
+    return f"/proc/self/fd/{descriptor}"
+
+
+def build(job: dict[str, Any], logins: str | None) -> None:
     """Build the recipe of a job, except packages that exist in the output folder."""
     from rattler_build.cli_api import build_recipes
 
@@ -50,6 +62,7 @@ def build(job: dict[str, Any]) -> None:
         package_format="conda:1",  # weak: engine/reproducible.py recompresses tested packages
         test="skip",  # test_all() runs the tests
         output_dir=job["output_dir"],
+        auth_file=logins,
         skip_existing="local",  # published and leftover packages are in the output folder
         continue_on_failure=job["keep_going"],
     )
@@ -62,12 +75,12 @@ def packages(job: dict[str, Any]) -> list[Path]:
     return sorted(path for path in files if path.name in job["planned"])
 
 
-def test(package: Path, channels: list[str]) -> str:
+def test(package: Path, channels: list[str], logins: str | None) -> str:
     """Run a package's own tests; return the error or an empty string, and print a failed test's output."""
     from rattler_build import Package
 
     try:
-        results = Package.from_file(package).run_tests(channel=channels)
+        results = Package.from_file(package).run_tests(channel=channels, auth_file=logins)
     except Exception as error:  # rattler-build's exceptions have no useful base class
         return str(error) or type(error).__name__
     for result in results:
@@ -78,14 +91,16 @@ def test(package: Path, channels: list[str]) -> str:
     return ""
 
 
-def test_all(packages: list[Path], channels: list[str], aside: Path | None) -> tuple[list[str], str]:
+def test_all(
+    packages: list[Path], channels: list[str], aside: Path | None, logins: str | None
+) -> tuple[list[str], str]:
     """Test package files; move failed ones to ``aside``, and leave those that cannot be installed yet.
 
     Returns the names of the files that passed, and the error of one that did not.
     """
     passed, problem = list[str](), ""
     for package in packages:
-        wrong = test(package, channels)
+        wrong = test(package, channels, logins)
         if not wrong:
             passed.append(package.name)
         elif kind_of(wrong) == "solve":  # it needs a package that was not built; its own test did not fail
@@ -103,17 +118,19 @@ def main(arguments: list[str]) -> int:
     job = json.loads(Path(arguments[0]).read_text())
     warnings.simplefilter("ignore", DeprecationWarning)  # build_recipes() is deprecated
     os.environ.update(job["env"])
+    logins = logins_file()
     message, passed = "", list[str]()
     if job["tests"]:
-        passed, message = test_all([Path(path) for path in job["tests"]], job["channels"], None)
+        passed, message = test_all([Path(path) for path in job["tests"]], job["channels"], None, logins)
     else:
         try:
-            build(job)
+            build(job, logins)
         except Exception as error:
             message = str(error) or type(error).__name__
         if job["test"]:
             output = Path(job["output_dir"])
-            passed, problem = test_all(packages(job), [output.as_uri(), *job["channels"]], output / "broken")
+            channels = [output.as_uri(), *job["channels"]]
+            passed, problem = test_all(packages(job), channels, output / "broken", logins)
             message = message or problem
     kind = kind_of(message) if message else ""
     outcome = {"ok": not message, "kind": kind, "message": message, "passed": passed}

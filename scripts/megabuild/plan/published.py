@@ -10,6 +10,7 @@ import msgspec
 
 from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError
+from groundwork.network.channel_logins import separate_logins
 from megabuild.engine import archive
 from megabuild.providers.local.package_store import indexed
 
@@ -69,7 +70,9 @@ def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
     Lists of former runs are kept: runs for other Pythons may have used other channels.
     """
     if channel.is_dir():
-        lists = [[*map(str, names)] for names in (beside, *channels_beside(channel))]
+        # earlier versions recorded credentials, too
+        former = [separate_logins(names).addresses for names in channels_beside(channel)]
+        lists = [[*map(str, names)] for names in (beside, *former)]
         unique = [names for number, names in enumerate(lists) if names not in lists[:number]]
         files.write(channel / _BESIDE, msgspec.json.encode(unique), mode=0o644)
 

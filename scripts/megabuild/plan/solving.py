@@ -7,13 +7,16 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from rattler import Channel, ChannelPriority, Gateway, RepoDataRecord, VirtualPackage, solve
+from rattler import Channel, ChannelPriority, Client, Gateway, RepoDataRecord, VirtualPackage, solve
+from rattler.exceptions import GatewayError, InvalidMatchSpecError
 from rattler.virtual_package.virtual_package import Override, VirtualPackageOverrides
 
-from groundwork import in_use
-from groundwork.errors import PreflightError, of_text
+from groundwork import in_use, redact
+from groundwork.errors import MegabuildError, PreflightError, UsageError, of_text
 from groundwork.files import cache_folder
+from groundwork.network.channel_logins import Channels, rattler_client
 from megabuild.configs.render import PlannedPackage
+from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment
 from megabuild.providers.local import package_store
 
@@ -27,9 +30,8 @@ def environment(specs: Sequence[str], given: Environment, platform: str, what: s
     The sha256 is the file's. For a package made on this machine it is over the inputs: these outlive the file.
     """
     remedy = "change the requirement in the recipe, or build another config"
-    records = solved(
-        specs, given.channels, platform, virtual=given.virtual_packages, what=what, remedy=remedy
-    )
+    channels = Channels(addresses=given.channels, logins=given.logins)
+    records = solved(specs, channels, platform, virtual=given.virtual_packages, what=what, remedy=remedy)
     folders = (channel for channel in given.channels if isinstance(channel, Path))
     made_of = {name: key for folder in folders for name, key in package_store.made_of(folder).items()}
     packages = {}
@@ -40,12 +42,13 @@ def environment(specs: Sequence[str], given: Environment, platform: str, what: s
 
 
 def solved(
-    specs: Sequence[str], channels: Sequence[Path | str], platform: str, *, virtual: Mapping[str, str], what: str,
-    remedy: str,
+    specs: Sequence[str], channels: Channels, platform: str, *, virtual: Mapping[str, str], what: str, remedy: str
 ) -> list[RepoDataRecord]:  # fmt: skip
     """Return the packages of one environment; ``virtual`` packages (``__glibc``, ``__cuda``) replace this machine's.
 
     Raises PreflightError: There is no solution; the message names the conflicting packages.
+    Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
+    Raises UsageError: A requirement cannot be parsed.
     """
     overrides = VirtualPackageOverrides.from_env()
     if "__glibc" in virtual:
@@ -54,21 +57,53 @@ def solved(
         overrides.cuda = Override.string(virtual["__cuda"])
     cache = cache_folder(os.environ)
     in_use.mark(cache)  # while it is empty
-    addresses = (name.absolute().as_uri() if isinstance(name, Path) else name for name in channels)
+    client = rattler_client(channels)
     try:
         return asyncio.run(
             solve(
-                [Channel(address) for address in addresses],
+                [_channel(address) for address in channels.addresses],
                 list(specs),
-                gateway=Gateway(cache_dir=cache / CHANNEL_INDEXES),
+                gateway=Gateway(cache_dir=cache / CHANNEL_INDEXES, client=client),
                 platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
                 virtual_packages=VirtualPackage.detect(overrides),
                 channel_priority=ChannelPriority.Strict,
             )
         )
+    except GatewayError as error:
+        raise _fault_of_channel(error, channels, platform, client) from error
+    except InvalidMatchSpecError as error:
+        raise UsageError(
+            f"{what}: {_one_line(error)}", f"correct the requirements: {', '.join(specs)}"
+        ) from error
     except Exception as error:  # rattler has one exception per layer, without a common base
-        reason = " ".join(str(error).split())
+        reason = _one_line(error)
         raise of_text(reason) or PreflightError(f"{what} cannot be solved: {reason}", remedy) from error
+
+
+def _channel(address: Path | str) -> Channel:
+    return Channel(address.absolute().as_uri() if isinstance(address, Path) else address)
+
+
+def _one_line(error: Exception) -> str:
+    return redact.text(" ".join(str(error).split()))
+
+
+def _fault_of_channel(
+    error: GatewayError, channels: Channels, platform: str, client: Client
+) -> MegabuildError:
+    """Return the error of the first channel that does not give its index; rattler's error may not name it."""
+    reason, faulty = _one_line(error), "a channel"
+    for address in channels.addresses:
+        names = Gateway(client=client).names([_channel(address)], [platform, "noarch"])  # type: ignore[list-item]
+        try:
+            asyncio.run(names)
+        except GatewayError as own:
+            reason, faulty = _one_line(own), str(address)
+            break
+    return of_text(reason) or ChannelError(
+        f"channel {faulty} cannot be read: {reason}",
+        "check the channel's address, its user, password or token, and the network (HTTPS_PROXY), then run again",
+    )
 
 
 class Solver:

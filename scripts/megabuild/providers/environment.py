@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from groundwork.machine import machine_platform as machine_platform
+from groundwork.network.channel_logins import Login
 from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
@@ -37,8 +38,8 @@ class Pending:
 class Environment:
     """Everything a build needs in addition to the recipe and the config."""
 
-    #: Conda channels by priority: the folder of a local channel, or a URL or name. Empty in the plan of a Debian root
-    #: that is not made yet.
+    #: Conda channels by priority: the folder of a local channel, or a URL without credentials. Empty in the plan of a
+    #: Debian root that is not made yet.
     channels: tuple[Path | str, ...]
     #: Pythons of the config that can be built here, such as "3.12" or "3.13t".
     pythons: tuple[str, ...]
@@ -57,6 +58,7 @@ class Environment:
     #: Notes for the plan, such as versions that differ from the config's.
     notes: tuple[str, ...] = ()
     stand_ins: tuple[str, ...] = ()  #: Names of a rehearsal's empty packages.
+    logins: tuple[Login, ...] = ()  #: Credentials of channels.
     pending: Pending | None = None  #: In a survey: work before the build; None if there is none.
 
     @property

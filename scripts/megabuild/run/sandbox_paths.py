@@ -13,6 +13,7 @@ import rattler_build
 import megabuild
 from groundwork import files
 from groundwork.network import certificates
+from groundwork.network.channel_logins import Channels, credentials_file
 from megabuild.configs.overrides import chosen
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
@@ -85,6 +86,9 @@ def make_place(
         mounts=mounts,
         recipe=f"{mount('recipe', options.recipes)}/{recipe.relative_to(options.recipes).as_posix()}",
         channels=tuple(urls),
+        logins=credentials_file(
+            Channels(addresses=tuple(channels), logins=plan.environment.logins), os.environ
+        ),
         source=mount("source", plan.environment.source) if plan.environment.source else None,
         environment=environment,
         more={name: mount(name, folder) for name, folder in (more or {}).items()},

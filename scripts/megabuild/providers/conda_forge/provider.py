@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from groundwork import redact
 from groundwork.errors import ProviderError
+from groundwork.network.channel_logins import separate_logins
 from groundwork.network.client import channel_url, why_channel_unreachable
 from megabuild.configs.overrides import CHANNELS
 from megabuild.providers.environment import Environment, virtual_gpu
@@ -37,13 +39,17 @@ class CondaForgeProvider(Provider):
         config = self.request.config
         entries = config.variant.get(CHANNELS, ("conda-forge",))
         names = [name.strip() for entry in entries for name in entry.split(",")]
-        channels = {name: channel_url(name) for name in names}
-        for name, url in channels.items():
+        given = {name: channel_url(name) for name in names}
+        channels = separate_logins(given.values())
+        for name, url in given.items():
             if reason := why_channel_unreachable(url):
                 raise ChannelError(
-                    f"{config.name}: channel {name} is unreachable: {reason}",
+                    f"{config.name}: channel {redact.text(name)} is unreachable: {reason}",
                     "set CONDA_CHANNEL_ALIAS to a mirror",
                 )
         return Environment(
-            channels=tuple(channels.values()), pythons=config.pythons, virtual_packages=virtual_gpu(config)
+            channels=channels.addresses,
+            logins=channels.logins,
+            pythons=config.pythons,
+            virtual_packages=virtual_gpu(config),
         )

@@ -1,0 +1,179 @@
+"""Credentials of channels: they give access, and are in no file that a command writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from calling import call
+from channel_server import FAULTS, PASSWORD, TOKEN, USER, served
+from rattler.package_streaming import extract
+from tiny import ROOT, Tiny, make_channel, make_package, publish
+
+from command_line.run_command import Invocation
+from groundwork.errors import ConfigError, SwapRefused, UsageError
+from groundwork.network.channel_logins import credentials_file, separate_logins
+from megabuild.plan import planning
+from megabuild.providers.conda_forge.provider import CondaForgeProvider
+from megabuild.providers.environment import machine_platform
+
+pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
+NAME = "linux_64_cpu"
+LOGIN = f"{USER}:{quote(PASSWORD, safe='')}"
+WAYS = (f"http://{LOGIN}@HOST/password", f"http://HOST/token/t/{TOKEN}", f"http://HOST/t/{TOKEN}")
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server of a channel, and an empty home folder."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("XDG_CACHE_HOME", "RATTLER_AUTH_FILE", "NETRC", "CONDA_CHANNEL_ALIAS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    make_channel(tmp_path / "served" / "conda-forge")
+    package = make_package(tmp_path / "made" / "linux-64", "greeting", "1.0", "0", depends=["tool"])
+    publish(tmp_path / "output" / "packages" / NAME, [package])
+    with served(tmp_path / "served") as address:
+        yield address
+
+
+def holders(folder: Path) -> list[str]:
+    """The names of the files below a folder, and in the packages there, that have a secret."""
+    for package in [*folder.rglob("*.conda"), *folder.rglob("*.tar.bz2")]:
+        extract(package, folder / "unpacked" / package.name)
+    secrets = [secret.encode() for secret in (PASSWORD, quote(PASSWORD, safe=""), TOKEN)]
+    found = set[str]()
+    for path in folder.rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        if any(secret in content for secret in secrets):
+            found.add(path.name)
+    shutil.rmtree(folder / "unpacked", ignore_errors=True)
+    return sorted(found)
+
+
+def create(tmp_path: Path, *channels: str) -> tuple[int, str]:
+    more = [word for channel in channels for word in ("-c", channel)]
+    output, env = str(tmp_path / "output"), str(tmp_path / "env")
+    arguments = ("env", "create", env, "greeting", "--from", NAME, "--output", output, *more)
+    done = call(Invocation(log_folder=tmp_path / "logs"), *arguments)
+    return done.exit_code, done.output + done.stderr
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_environment_keeps_no_credentials_of_its_channel(way: str, host: str, tmp_path: Path) -> None:
+    address = way.replace("HOST", host)
+    assert create(tmp_path, f"{address}/conda-forge")[0] == 0
+    assert holders(tmp_path) == []
+    (record,) = (tmp_path / "env" / "conda-meta").glob("tool-*.json")
+    assert f"//{host}/" in json.loads(record.read_text())["url"]
+
+
+@pytest.mark.parametrize("fails", ["", "swap 3.12"])
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[2]])
+def test_a_build_keeps_no_credentials_of_its_addresses(
+    way: str, fails: str, host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", way.replace("HOST", host))
+    for name in (
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+        "UV_INDEX_URL",
+        "MEGABUILD_STORE",
+        "CCACHE_REMOTE_STORAGE",
+    ):
+        monkeypatch.setenv(name, f"http://{LOGIN}@{host}/{name}?token={TOKEN}")
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, f"http://{LOGIN}@127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("TINY_FAIL", fails)
+    monkeypatch.setattr(planning, "choose_provider", CondaForgeProvider)
+    shutil.copytree(ROOT, tmp_path / "root")
+    tiny = Tiny(output=tmp_path / "output", channel=tmp_path, root=tmp_path / "root")
+    with pytest.raises(SwapRefused) if fails else nullcontext():
+        tiny.run()
+    # launchers have no environment: ccache's server is in a file that only the user can read
+    launchers = [name for name in holders(tmp_path) if "launcher" not in name]
+    assert launchers == []
+    for job in tmp_path.rglob("job.json"):
+        assert job.stat().st_mode & 0o777 == 0o600
+    # a later environment finds the credentials of its build's channel in the same variable
+    channel, output = tiny.options().packages.name, str(tmp_path / "output")
+    arguments = ("env", "create", str(tmp_path / "env"), "tinylib", "--from", channel, "--output", output)
+    assert call(Invocation(log_folder=tmp_path), *arguments).exit_code == 0
+
+
+def test_netrc_gives_access_to_a_channel(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "home" / ".netrc"
+    netrc.write_text(f"machine 127.0.0.1 login {USER} password {PASSWORD}\n")
+    netrc.chmod(0o600)
+    assert create(tmp_path, f"http://{host}/password/conda-forge")[0] == 0
+    assert holders(tmp_path) == [".netrc"]
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, "password"])
+def test_a_faulty_channel_is_named_and_no_environment_is_called_unsolvable(
+    fault: str, host: str, tmp_path: Path
+) -> None:
+    code, shown = create(tmp_path, f"http://{host}/{fault}/conda-forge")
+    assert (code, "cannot be solved" in shown) == (5, False), shown
+    assert f"channel http://{host}/{fault}/conda-forge cannot be read: " in shown
+    assert "hint: check the channel's address" in shown
+
+
+def test_a_channel_without_an_answer_is_no_unsolvable_environment(host: str, tmp_path: Path) -> None:
+    code, shown = create(tmp_path, "http://no-such-host.invalid/conda-forge")
+    assert (code, "cannot be read" in shown) == (5, True), shown
+
+
+def test_an_unsolvable_environment_keeps_its_code(host: str, tmp_path: Path) -> None:
+    (tmp_path / "empty" / "noarch").mkdir(parents=True)
+    (tmp_path / "empty" / "noarch" / "repodata.json").write_text('{"packages": {}}')
+    code, shown = create(tmp_path, str(tmp_path / "empty"))
+    assert (code, "cannot be solved" in shown) == (4, True), shown
+
+
+def test_the_file_for_rattler_joins_all_credentials(tmp_path: Path) -> None:
+    own, netrc = tmp_path / "own.json", tmp_path / "netrc"
+    own.write_text('{"own.example": {"BearerToken": "b"}, "netrc.example": {"BearerToken": "kept"}}')
+    netrc.write_text("machine netrc.example login n password p\nmachine other.example login o password q\n")
+    environ = {"RATTLER_AUTH_FILE": str(own), "NETRC": str(netrc)}
+    channels = separate_logins(
+        ["https://u:p%40w@a.example:8443/x", "https://netrc.example/y", "https://other.example/z"]
+    )
+    assert json.loads(credentials_file(channels, environ)) == {
+        "own.example": {"BearerToken": "b"},
+        "netrc.example": {"BearerToken": "kept"},
+        "a.example": {"BasicHTTP": {"username": "u", "password": "p@w"}},
+        "other.example": {"BasicHTTP": {"username": "o", "password": "q"}},
+    }
+    assert credentials_file(separate_logins(["https://free.example/x"]), environ) == ""
+    assert "p@w" not in repr(channels)
+
+
+def test_credentials_that_rattler_cannot_use_are_refused() -> None:
+    different = separate_logins(["https://a:b@host.example/x", "https://c:d@host.example/y"])
+    with pytest.raises(ConfigError, match=r"^host\.example: its channels have different users"):
+        credentials_file(different, {})
+    below = separate_logins([f"https://host.example/api/t/{TOKEN}/x"])
+    with pytest.raises(ConfigError, match="no token below the folder /api"):
+        credentials_file(below, {})
+    with pytest.raises(UsageError, match=r"no \? and no #") as refused:
+        separate_logins([f"https://host.example/x?token={TOKEN}"])
+    assert TOKEN not in refused.value.message
+
+
+def test_rattlers_own_variable_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from groundwork.network.channel_logins import rattler_client
+
+    monkeypatch.delenv("RATTLER_AUTH_FILE", raising=False)
+    rattler_client(separate_logins(["https://a:b@host.example/x"]))
+    assert "RATTLER_AUTH_FILE" not in os.environ

@@ -24,9 +24,11 @@ from command_line.root import lacking_extra, log_folder, typed
 from groundwork import interrupts
 from groundwork.bootstrap import open_streams
 from groundwork.errors import (
+    FULL,
     IntegrityError,
     Interrupted,
     MegabuildError,
+    OutOfSpaceError,
     PreflightError,
     UsageError,
     of_system,
@@ -78,8 +80,8 @@ def run(command: click.Command, *, name: str, invocation: Invocation | None = No
     _keep_utf8(os.environb)
     replace_home(os.environ)
     mask = Mask(os.environ)
-    sys.stdout = cast(TextIO, Output(sys.stdout, mask))
-    sys.stderr = cast(TextIO, Output(sys.stderr, mask))
+    outputs = Output(sys.stdout, mask), Output(sys.stderr, mask)
+    sys.stdout, sys.stderr = (cast(TextIO, output) for output in outputs)
     # before click reads the options: an error in them must be a JSON document, too
     invocation.json = "--json" in sys.argv[1:]
     width = terminal_width(sys.stdout, os.environ)
@@ -91,6 +93,9 @@ def run(command: click.Command, *, name: str, invocation: Invocation | None = No
         terminal_width=min(width, WIDEST) - 1 if width else None,  # else click's 80
     )
     code = outcome(action, invocation)
+    if code == 0 and any(output.is_incomplete for output in outputs):
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the output")
+        code = _report(of_system(full) or OutOfSpaceError(str(full)), OutOfSpaceError.__name__, invocation)
     if "rattler" not in sys.modules and threading.active_count() == 1:
         sys.exit(code)
     # the solver's threads may still run, and would abort the process while Python shuts down
@@ -227,11 +232,13 @@ def print_lines(lines: Sequence[str], stream: IO[str]) -> None:
 class Output:
     """A text stream that masks secrets and removes terminal commands from everything that any code prints.
 
-    If the terminal is gone, text is dropped: a build continues for hours without one. A closed pipe ends the program,
-    unless it is already handling an error. The mask sees one write at a time, so callers write whole lines.
+    If the terminal is gone or the disk is full, text is dropped: a build continues for hours without one. A closed
+    pipe ends the program, unless it is already handling an error. The mask sees one write at a time, so callers write
+    whole lines.
     """
 
     def __init__(self, stream: TextIO, mask: Mask) -> None:
+        self.is_incomplete = False  #: text was dropped because the disk is full
         self._stream = stream
         self._mask = mask
         self._terminal = stream.isatty()
@@ -258,7 +265,8 @@ class Output:
         try:
             action()
         except OSError as error:
-            gone = error.errno == errno.EIO and self._terminal
+            self.is_incomplete |= error.errno in FULL
+            gone = self.is_incomplete or (error.errno == errno.EIO and self._terminal)
             if not gone and not (error.errno == errno.EPIPE and under_way is not None):
                 raise
             null = os.open(os.devnull, os.O_WRONLY)

@@ -154,3 +154,33 @@ def test_a_closed_pipe_does_not_replace_an_earlier_error(
         seen += os.read(reading, 100)
     os.close(reading)
     assert process.wait(30) == BuildError.exit_code
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="Linux only")
+@pytest.mark.parametrize(
+    ("words", "out", "err", "code"),
+    [
+        ("configs", True, False, 12),
+        ("configs --json", True, False, 12),  # longer than Python's buffer
+        ("--help", True, False, 12),
+        ("configs --json", True, True, 12),
+        ("sizes /nonexistent", False, True, 2),
+        ("sizes /nonexistent --json", True, True, 2),
+    ],
+)
+def test_a_full_disk_below_the_output_has_its_code_and_no_traceback(
+    repository: Path, words: str, out: bool, err: bool, code: int
+) -> None:
+    program = [sys.executable, "-c", "from command_line.main import main; main()", *words.split()]
+    with FULL.open("wb") as full:
+        done = subprocess.run(
+            program, stdout=full if out else subprocess.DEVNULL, stderr=full if err else subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(repository / "scripts")}, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == code
+    if not err:
+        assert done.stderr.startswith("error: the output: No space left on device\nhint: free some space")
+        assert len(done.stderr.splitlines()) == 2

@@ -55,6 +55,8 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
         help="Unpacked source of upstream, for its CI pins.")  # fmt: skip
 @option(LOCAL, "--pinning", type=click.Path(exists=True, path_type=Path), metavar="PATH",
         help="conda-forge-pinning: a conda_build_config.yaml, or its folder with migrations.")  # fmt: skip
+@option(SHOWN, "--all", "every_row", is_flag=True,
+        help="Show all rows, also on a terminal of less than 160 columns.")  # fmt: skip
 @option(SHOWN, "--write", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
         help="Replace the text between <!-- audit:begin --> and <!-- audit:end --> in FILE.")  # fmt: skip
 @option(SHOWN, "--snapshot", is_flag=True,
@@ -70,7 +72,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 def audit(
     invocation: Invocation, /, *, package_words: tuple[str, ...], root: Path | None, release: str | None,
     upstream: str | None, ref: str | None, bump: str | None, tree: Path | None, pinning: Path | None,
-    write: Path | None, snapshot: bool, fail_on: str | None, offline: bool, timeout: float,
+    every_row: bool, write: Path | None, snapshot: bool, fail_on: str | None, offline: bool, timeout: float,
 ) -> Result:  # fmt: skip
     """Compare every dependency: upstream, the recipe, conda-forge.
 
@@ -80,6 +82,8 @@ def audit(
     from pin_audit import bump_command, command
     from pin_audit.feedstock import around
 
+    is_shown = not invocation.json and sys.stdout.isatty()
+    console = Console(highlight=False, emoji=False)
     options = command.AuditOptions(
         package_words=package_words,
         release=release,
@@ -93,6 +97,7 @@ def audit(
         fail_on=fail_on,
         snapshot=snapshot,
         bump=bump,
+        every_row=every_row or not is_shown or console.width >= _WIDE,
     )
     folder = root.absolute() if root else around(Path.cwd())
     folder = folder or (root_of_repository() if is_checkout() else Path.cwd())
@@ -101,8 +106,7 @@ def audit(
             screen.tell(f"auditing the recipes of {folder}")
         make = command.audit if bump is None else bump_command.bump
         result = make(options, folder, tell=screen.tell, progress=screen.note)
-    if not invocation.json and result.lines and sys.stdout.isatty():
-        console = Console(highlight=False, emoji=False)
+    if is_shown and result.lines:
         lines = fit_tables("\n".join(result.lines).replace("<br>", "; "), console.width)
         with console.capture() as captured:
             console.print(Markdown(lines))

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from groundwork import files
 from groundwork.errors import UsageError
-from groundwork.text import plain
+from groundwork.text import counted, plain
 from pin_audit.cells import CellPart, cells
 from pin_audit.facts import Column
 from pin_audit.rows import AuditRow, Status
@@ -21,6 +21,8 @@ from pin_audit.table import Audit
 
 FORMAT, FORMAT_VERSION = "audit", 5
 BEGIN, END = "<!-- audit:begin -->", "<!-- audit:end -->"
+#: Statuses of rows that need no decision.
+_SETTLED = (Status.IN_STEP, Status.UNPINNED)
 _BETWEEN = re.compile(rf"(?<={BEGIN}\n)(?:.*\n)*?(?={END}$)", re.MULTILINE)
 
 
@@ -71,9 +73,12 @@ def _package(audit: Audit) -> dict[str, object]:
     }
 
 
-def markdown(report: Report, *, level: int = 2, lines: bool = True) -> str:
-    """Return the report as Markdown; `lines` keeps the line numbers of this repository's files."""
-    parts = [part for audit in report.audits for part in _audit(audit, report, level, lines)]
+def markdown(report: Report, *, level: int = 2, lines: bool = True, every: bool = True) -> str:
+    """Return the report as Markdown; `lines` keeps the line numbers of this repository's files.
+
+    Unless `every`, the tables have only the rows that need a decision, the gravest first.
+    """
+    parts = [part for audit in report.audits for part in _audit(audit, report, level, lines, every)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -89,6 +94,8 @@ def insert(path: Path, text: str) -> bool:
 
     Raises UsageError: the file cannot be read or written, or does not have each marker exactly once, on its own line.
     """
+    if not path.is_file():  # a device may be endless
+        raise UsageError(f"{path}: not a file", f"pass a file with the lines {BEGIN} and {END}")
     try:
         content = path.read_bytes().decode("utf-8")
         old = content.replace("\r\n", "\n")
@@ -112,7 +119,7 @@ def escape(text: str, *, lines: bool = True) -> str:
     return re.sub(r"([\\|*<\[\]`]|(?<!\w)_|_(?!\w))", r"\\\1", text).replace("\n", " ")
 
 
-def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[str]:
+def _audit(audit: Audit, report: Report, level: int, lines: bool, every: bool) -> Iterable[str]:
     target, labels = audit.target, dict[str, str]()
 
     def cell(parts: Iterable[CellPart]) -> str:
@@ -120,20 +127,19 @@ def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[st
 
     def status(row: AuditRow) -> str:
         value = row.verdict.status.value
-        return value if row.verdict.status in (Status.IN_STEP, Status.UNPINNED) else f"**{value}**"
+        return value if row.verdict.status in _SETTLED else f"**{value}**"
 
     commit = f" ({audit.commit[:10]})" if audit.commit else ""
     yield f"{'#' * level} {escape(f'{target.package} {target.version}')}"
     upstream = f"Upstream's {target.tag}{commit}" if target.tag else "No source that names upstream"
-    yield escape(f"{upstream}, made {report.made[:10]}.")
-    chosen = [row for row in audit.rows if not row.vendored_only or row.use == "listed"]
+    yield escape(f"{upstream}. This table was made on {report.made[:10]}.")
+    listed = [row for row in audit.rows if not row.vendored_only or row.use == "listed"]
+    chosen, archs = (listed, audit.archs) if every else (_undecided(listed), _undecided(audit.archs))
     if chosen:
         lines_of_table = ([escape(row.name), *map(cell, cells(row)), status(row)] for row in chosen)
         yield table(("package", "upstream", "recipe", "conda-forge", "status"), lines_of_table)
-    if audit.archs:
-        by_cuda = (
-            [row.name.removeprefix("CUDA "), *map(cell, cells(row)), status(row)] for row in audit.archs
-        )
+    if archs:
+        by_cuda = ([row.name.removeprefix("CUDA "), *map(cell, cells(row)), status(row)] for row in archs)
         yield table(("CUDA", "upstream", "recipes", "status"), by_cuda)
     yield "\n".join(
         f"* {escape(', '.join(names))}: {escape(text, lines=lines)}."
@@ -142,6 +148,10 @@ def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[st
     counts = {status: len(audit.with_status([status])) for status in Status}
     texts = [f"{count} {status.value}" for status, count in counts.items() if count]
     yield f"{', '.join(texts) or 'nothing found'}."
+    hidden = len(listed) + len(audit.archs) - len(chosen) - len(archs)
+    if hidden:
+        names = " and ".join(f"'{status.value}'" for status in _SETTLED)
+        yield f"{counted(hidden, 'row')} with status {names} not shown: add --all."
     if troubles := audit.troubles():
         yield "Not read, or only in part:"
         yield "\n".join(f"* {source}: {escape(reason)}." for source, reason in troubles.items())
@@ -149,6 +159,12 @@ def _audit(audit: Audit, report: Report, level: int, lines: bool) -> Iterable[st
         f"[{label}]: {url.replace(' ', '%20').replace('<', '%3C').replace('>', '%3E')}"
         for url, label in labels.items()
     )
+
+
+def _undecided(rows: Iterable[AuditRow]) -> list[AuditRow]:
+    """Return the rows that need a decision, the gravest first."""
+    left = [row for row in rows if row.verdict.status not in _SETTLED]
+    return sorted(left, key=lambda row: row.verdict.gravity)
 
 
 def _part(part: CellPart, labels: dict[str, str], package: str) -> str:

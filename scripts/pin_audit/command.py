@@ -47,6 +47,7 @@ class AuditOptions:
     offline: bool = False
     timeout: float = 300.0  #: seconds
     write: Path | None = None
+    every_row: bool = True  #: print also the rows that need no decision
     fail_on: str | None = None  #: comma-separated statuses
     snapshot: bool = False  #: save the facts in releases/
     bump: str | None = None  #: the version whose changes to list
@@ -67,7 +68,7 @@ def audit(options: AuditOptions, root: Path, *, tell: Tell, progress: Tell) -> R
         changed = insert(options.write, markdown(report, level=3, lines=False))
         tell(f"{'written' if changed else 'unchanged'}: {options.write}")
     code = _judge(report, wanted, tell) if wanted else 0
-    lines = [] if options.write is not None else markdown(report).splitlines()
+    lines = [] if options.write is not None else markdown(report, every=options.every_row).splitlines()
     document = to_document(report)
     return Result(
         format=FORMAT, format_version=FORMAT_VERSION, document=document, lines=lines, exit_code=code

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import psutil
@@ -65,7 +66,7 @@ def of(invocation: Invocation, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 def test_markdown_has_a_row_for_everything_to_compare() -> None:
     made = markdown(report(*FINDINGS))
-    assert "made 2026-11-21" in made
+    assert "Upstream's v2.13.0. This table was made on 2026-11-21." in made
     assert "| sympy | [`>=1.13.3`][pytorch-1] (wheel) | `>=1.13.3` | | in step |" in made
     assert "[pytorch-1]: https://index.example/torch/2.13.0/" in made
     assert "`<2.29` \\[cuda129\\]<br>`2.*` \\[cuda130\\]" in made
@@ -195,6 +196,51 @@ def test_a_terminal_too_narrow_for_a_table_gets_a_list_with_whole_words(width: i
     assert command in shown
     assert shown.startswith("# Head\n\n")
     assert shown.endswith("\nend\n")
+
+
+MIXED = (
+    *CONFLICT,
+    wheel("alpha", "==1.0"),
+    asks("alpha", "==1.0"),
+    asks("beta", "*"),
+    *FINDINGS[1:2],
+    FINDINGS[3],
+)
+
+
+def test_the_rows_that_need_a_decision_come_first_and_the_others_are_counted() -> None:
+    made = markdown(report(*MIXED), every=False)
+    assert [line.split("|")[1].strip() for line in made.splitlines() if line.startswith("| ")] == [
+        "package", "sympy", "typing_extensions",
+    ]  # fmt: skip
+    assert "1 conflict, 1 recipe older, 1 upstream unpinned, 1 in step." in made
+    assert "2 rows with status 'in step' and 'upstream unpinned' not shown: add --all." in made
+    assert "not shown" not in markdown(report(*MIXED))
+
+
+@pytest.mark.parametrize(
+    ("columns", "words", "all_rows"),
+    [(80, (), False), (80, ("--all",), True), (200, (), True), (0, (), True)],
+)
+def test_a_narrow_terminal_shows_what_needs_a_decision(
+    columns: int,
+    words: tuple[str, ...],
+    all_rows: bool,
+    of: Callable[..., Result],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns or 80))
+    monkeypatch.setattr(
+        "command_line.audit.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: columns))
+    )
+    shown = of(MIXED, *words).stdout
+    assert "sympy" in shown
+    assert ("beta" in shown, "not shown: add --all" in shown) == (all_rows, not all_rows)
+
+
+def test_a_device_is_no_file_for_the_table() -> None:
+    with pytest.raises(UsageError, match="/dev/zero: not a file"):
+        insert(Path("/dev/zero"), "table")
 
 
 @pytest.mark.parametrize("kind", get_args(AnyFact))

@@ -42,7 +42,7 @@ _URL = re.compile(
 _SHA256 = re.compile(r"\b[0-9a-f]{64}\b")
 _SHA256_OF = re.compile(r"""^\s*(?:-\s+)?sha256:\s*["']?(\S+.*?)["']?\s*(?:#.*)?$""")
 _REVISION = re.compile(r"""^\s*(?:-\s+)?(?:rev|git_rev):\s*["']?(\S.*?)["']?\s*(?:\s#.*)?$""")
-_COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
+_COMMIT = re.compile(r"\b[0-9a-f]{40}(?:[0-9a-f]{24})?\b")
 _SECTION = re.compile(r"^\s*(?:-\s+)?(build|host|run|run_\w+|requires|by_name):\s*(?:#.*)?$")
 _BRANCH = re.compile(r"\s*(?:then|else):")
 #: Sections whose requirements hold where the package is installed.

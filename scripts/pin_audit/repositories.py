@@ -50,6 +50,7 @@ _PASSWORD_FROM_ENVIRONMENT = (
 )
 #: git's variables that select the caller's repository; those for settings, proxies and certificates are kept.
 _OF_A_REPOSITORY = re.compile(r"GIT_(?!CONFIG_|SSH|SSL_|PROXY_|HTTP_|PYTHON_).*")
+_SHA256_DIGITS = 64
 _SECONDS = 240.0  # for one command
 _running: set[subprocess.Popen[bytes]] = set()
 
@@ -194,23 +195,43 @@ class Repository:
         if not re.fullmatch(r"(\w[\w./+@-]*)?", self._only):
             raise AuditError(f"'{self._only}': not a tag's name")
         if not self.fetched:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir()
-            self._git("init", "--quiet", "--bare", "--template=")
-        is_commit = re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", self._only)
+            self._init("sha256" if len(self._only) == _SHA256_DIGITS else "sha1")
         try:
-            if self._only:
-                wanted = self._only if is_commit else f"refs/tags/{self._only}"
-                self._fetch(f"+{wanted}:refs/audit/top", depth=1)
-            else:  # with a depth, even a shallow server sends all its commits
-                self._fetch("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", depth=2147483647)
+            self._fetch_wanted()
         except AuditError as error:
-            if not self.fetched:
+            if self.fetched:
+                self._services.warn(f"{error.message}; using the clone of {self.fetched}")
+                return
+            if not self._has_sha256():
                 raise
-            self._services.warn(f"{error.message}; using the clone of {self.fetched}")
-            return
+            self._init("sha256")
+            self._fetch_wanted()
         self.fetched = now()
         stamp.write_text(self.fetched, encoding="ascii")
+
+    def _init(self, object_format: str) -> None:
+        """Make an empty clone. git's default format depends on its version, and must be the remote's."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
+        self._git("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}")
+
+    def _has_sha256(self) -> bool:
+        """Return whether the remote's objects have names of 64 digits; False if it does not answer."""
+        shutil.rmtree(self._folder, ignore_errors=True)  # git reads no names of another format in a clone
+        self._folder.mkdir()
+        try:
+            listed = self._git("ls-remote", "origin", fetches=True, in_clone=False)
+        except AuditError:
+            return False
+        return len(listed.partition("\t")[0]) == _SHA256_DIGITS
+
+    def _fetch_wanted(self) -> None:
+        is_commit = re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", self._only)
+        if self._only:
+            wanted = self._only if is_commit else f"refs/tags/{self._only}"
+            self._fetch(f"+{wanted}:refs/audit/top", depth=1)
+        else:  # with a depth, even a shallow server sends all its commits
+            self._fetch("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", depth=2147483647)
 
     def describe(self, commit: str) -> str:
         """Return a commit's tag, or ``git describe``'s text, or its short hash. Raises AuditError."""
@@ -273,10 +294,16 @@ class Repository:
             return clean(self._git(*words))
         return ""
 
-    def _git(self, *words: str, fetches: bool = False) -> str:
+    def _git(self, *words: str, fetches: bool = False, in_clone: bool = True) -> str:
         """Run git in the clone; it may fetch missing objects if `fetches`, unless offline."""
+        # without a clone, git must not find one in a folder above the cache
+        place = (
+            {"GIT_DIR": str(self._folder)}
+            if in_clone
+            else {"GIT_CEILING_DIRECTORIES": str(self._folder.parent)}
+        )
         if not fetches or self._offline:
-            return run_git(self._folder, *words, GIT_DIR=str(self._folder))
+            return run_git(self._folder, *words, seconds=_SECONDS, **place)
         settings = [
             f"remote.origin.url={self.address}", "remote.origin.promisor=true",
             f"remote.origin.partialclonefilter={self._filter}",
@@ -287,8 +314,8 @@ class Repository:
             try:
                 return run_git(
                     self._folder, *options, *words, seconds=min(_SECONDS, self._services.remaining()),
-                    GIT_DIR=str(self._folder), GIT_ALLOW_PROTOCOL="file:git:http:https:ssh",
-                    AUDIT_USER=self._login[0], AUDIT_PASSWORD=self._login[1],
+                    GIT_ALLOW_PROTOCOL="file:git:http:https:ssh", AUDIT_USER=self._login[0],
+                    AUDIT_PASSWORD=self._login[1], **place,
                 )  # fmt: skip
             except AuditError as error:
                 host = urlsplit(self.address).hostname or "git"

@@ -171,6 +171,27 @@ def test_gitmodules_are_read_without_what_git_ignores(tmp_path: Path) -> None:
             parse_modules(garbage)
 
 
+def test_words_of_gitmodules_are_read_in_any_case() -> None:
+    found = parse_modules(b'[Submodule "D"]\n\tPATH = d\n\tUrl = ../d.git\n')
+    assert found == {"d": {"path": "d", "url": "../d.git", "line": "1"}}
+
+
+@pytest.mark.parametrize(("default", "named"), [("sha1", "sha256"), ("sha256", "sha1"), ("sha256", "sha256")])
+def test_a_repository_is_read_whatever_the_format_of_its_objects(
+    default: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DEFAULT_HASH", default)  # git 3 has sha256
+    inner, top = Repo(tmp_path / "inner.git"), Repo(tmp_path / "top.git")
+    inner.tag("in-1", inner.commits(2))
+    commit = inner.make(object_format=named)[2]
+    files = {".gitmodules": modules({"inner": "../inner.git"})}
+    top.tag("v1", top.commit(files=files, gitlinks={"inner": commit}), annotated=True)
+    made = top.make(object_format=named)[1]
+    for ref in ("v1", made):
+        outcome = audit(top.path.as_uri(), tmp_path / f"cache-{ref}", tag=ref)
+        assert described(outcome) == {"inner": f"{commit} in-1"}, troubles(outcome)
+
+
 def test_hostile_submodules_are_cells_and_nothing_more(tmp_path: Path) -> None:
     fired, folder = tmp_path / "fired", tmp_path / "world"
     lines = {"ext": f"ext::sh -c touch% {fired}", "option": f"--upload-pack=touch {fired}",

@@ -85,10 +85,11 @@ class Repo:
             text = f"reset refs/tags/{name}\nfrom :{mark}\n\n"
         self.stream.append(text.encode())
 
-    def make(self, *, filters: bool = True) -> dict[int, str]:
+    def make(self, *, filters: bool = True, object_format: str = "sha1") -> dict[int, str]:
         """Write it; returns the commits by mark."""
         self.path.mkdir(parents=True)
-        git("init", "--quiet", "--bare", "--initial-branch=main", cwd=self.path)
+        objects = f"--object-format={object_format}"
+        git("init", "--quiet", "--bare", "--initial-branch=main", objects, cwd=self.path)
         git("config", "uploadpack.allowFilter", str(filters).lower(), cwd=self.path)
         marks = self.path / "marks"
         git("fast-import", "--quiet", f"--export-marks={marks}", cwd=self.path, stdin=b"".join(self.stream))

@@ -85,17 +85,19 @@ def parse_modules(content: bytes) -> dict[str, dict[str, str]]:
             file.write(content)
             file.flush()
             parser = GitConfigParser(file.name, read_only=True, merge_includes=False)
-            sections = {name: dict(parser.items(name)) for name in parser.sections()}
+            sections = [(name, dict(parser.items(name))) for name in parser.sections()]
     except (configparser.Error, UnicodeError, ValueError) as error:
         raise AuditError(f".gitmodules: cannot be parsed: {type(error).__name__}") from error
     lines = content.decode(errors="replace").splitlines()
-    modules = {}
-    for name, entry in sections.items():
-        path = str(entry.get("path", ""))
+    modules: dict[str, dict[str, str]] = {}
+    for name, options in sections:
+        # as for git, case matters in the quoted name alone
+        entry = {key.lower(): str(value) for key, value in options.items()}
+        path = entry.get("path", "")
         climbs = ".." in re.split(r'[/\\"]', name)
-        if name.startswith("submodule ") and not climbs and path and path[0] != "-":
+        if re.match("submodule ", name, re.IGNORECASE) and not climbs and path and path[0] != "-":
             number = next((number for number, line in enumerate(lines, 1) if name in line), "")
-            modules[path] = {**{key: str(value) for key, value in entry.items()}, "line": str(number)}
+            modules[path] = {**entry, "line": str(number)}
     return modules
 
 

@@ -135,7 +135,7 @@ def _against_known(row: AuditRow, request: Constraint, need: Constraint) -> Verd
     if position == "older":
         return Verdict(Status.OLDER, both, f"raise the requirement to {need.version}")
     if position == "newer":
-        return _newer(need, both)
+        return _newer(row, need, both)
     return None if position == "at" else _conflict(both, f"require {need.spec.text}")
 
 
@@ -153,7 +153,7 @@ def _unpinned(row: AuditRow, need: Constraint, who: str) -> Verdict | None:
         return None
     sentence = f"{who} {need.text}; the recipe takes the newest, {best}"
     if not Spec(f"<{need.version}").admits(best):
-        return _newer(need, sentence)
+        return _newer(row, need, sentence)
     if is_floor(row, best):
         seen = f"{_recipe(ANY)}; conda-forge had {best} when last read"
         return Verdict(Status.UNKNOWN, f"{who} {need.text}; {seen}")
@@ -196,9 +196,10 @@ def _conflict(text: str, todo: str) -> Verdict:
     return Verdict(Status.CONFLICT, f"no version satisfies both: {text}", todo)
 
 
-def _newer(need: Constraint, sentence: str) -> Verdict:
+def _newer(row: AuditRow, need: Constraint, sentence: str) -> Verdict:
     wanted = need.spec.text if need.hard else f"{need.version}.*"
-    todo = f"keep this version if build and tests pass, else require {wanted}"
+    instead = "build for the other Pythons only" if row.name == "python" else f"require {wanted}"
+    todo = f"keep this version if build and tests pass, else {instead}"
     return Verdict(Status.NEWER, sentence, todo)
 
 

@@ -183,6 +183,15 @@ def test_lists_of_architectures(upstream: list[str], recipe: str, status: Status
     assert words in found.verdict.sentence
 
 
+def test_a_new_python_is_to_be_kept_or_left_out() -> None:
+    newest = asks("python", "3.15.* *_cp315")
+    (row,) = audit(wheel("python", ">=3.10"), ci_has("python", "3.10, 3.11"), newest).rows
+    assert row.verdict.status is NEWER
+    assert row.verdict.todo.startswith(
+        "keep this version if build and tests pass, else build for the other Pythons"
+    )
+
+
 def test_lists_are_compared_by_platform() -> None:
     found = only(
         theirs("13.0", "7.5;9.0", "linux-64"), theirs("13.0", "9.0;11.0", "linux-aarch64"),

@@ -20,6 +20,7 @@ from pin_audit.bump_context import (
     VARIABLE,
     BumpContext,
     Change,
+    Digest,
     Release,
     change,
     find_sha256,
@@ -30,7 +31,7 @@ from pin_audit.facts import Requirement, Submodule, UpstreamArchs
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import Line
 from pin_audit.rows import cuda_of_wheel, is_optional, of_nvidia
-from pin_audit.versions import Spec, within
+from pin_audit.versions import Spec, lowest, newest, within
 
 _BUILD = re.compile(
     r"""^\s*(?:\{%\s*set\s+)?(?:build|number|build_number)\s*[:=]\s*["']?([1-9]\d*)["']?\s*(?:%\}|#|$)"""
@@ -74,7 +75,9 @@ class Bump(Struct, frozen=True, kw_only=True):
 def collect(context: BumpContext) -> Bump:
     """Return all changes for the new version."""
     old, new = context.old, context.new
-    steps = (_versions, _hashes, _commits, _requirements, _pythons, _cuda, _patches, _generated)
+    steps = (
+        _versions, _hashes, _commits, _requirements, _availability, _pythons, _cuda, _patches, _generated
+    )  # fmt: skip
     changes = [change for step in steps for change in step(context)]
     return Bump(
         package=context.request.target.package,
@@ -113,12 +116,15 @@ def _hashes(context: BumpContext) -> Iterator[Change]:
             urls = [VARIABLE.sub(lambda word: values.get(word[1], word[1]), url) for url in urls]  # noqa: B023
             urls = [re.sub(r"\$?\{\{\s*name\b.*?\}\}", package, url) for url in urls]
             urls = [url.replace(context.old.version, new) for url in urls]
-            sha256 = "", f"its address (line {address}) has no version that can be read"
+            found = Digest(source=f"its address (line {address}) has no version that can be read")
             if any(new in url for url in urls):
-                sha256 = find_sha256(urls, context.request)
+                found = find_sha256(urls, context.request)
+            doubt = "" if found.is_confirmed else "compare it with the file: sha256sum"
             for definition in context.definitions(line, match[1]):
                 if old := _SHA256.search(definition.text):
-                    yield from context.set_value("sha256", [definition], old[0], *sha256)
+                    yield from context.set_value(
+                        "sha256", [definition], old[0], found.sha256, found.source, doubt=doubt
+                    )
             urls = []
         before = line.text
 
@@ -157,6 +163,42 @@ def _requirements(context: BumpContext) -> Iterator[Change]:
             )
             values = before.value if before else "", after.value if after else ""
             yield change(line, row, PERSON, *values, place_of(fact.where), note)
+
+
+def needs_of_channel(release: Release) -> dict[str, Requirement]:
+    """Return a release's requirements of one version (``==3.7.1``, ``~=3.8.0``) that conda-forge must have, by name."""
+    pinned = {
+        row: fact
+        for row, fact in _by_row(release).items()
+        if fact.value.startswith(("==", "~=")) and not of_nvidia(fact)
+    }
+    return {
+        names().entry(row).conda[0] if names().entry(row).conda else row: fact for row, fact in pinned.items()
+    }
+
+
+def _availability(context: BumpContext) -> Iterator[Change]:
+    """Yield the packages that the wheel needs in one version, unless conda-forge's newest version is one."""
+    for name, fact in needs_of_channel(context.new).items():
+        asked = lines_of(context.recipe, names().by_name(name))
+        known = [item for item in context.newest if item.name == name and item.value]
+        best = newest(item.value for item in known)
+        needed = Spec(fact.value)
+        if not asked or (best and needed.admits(best)):
+            continue
+        day = next((f", read on {item.where.fetched[:10]}" for item in known if item.where.fetched), "")
+        if not best:
+            troubles = [item.trouble for item in context.newest if item.name == name and item.trouble]
+            note = f"unknown whether conda-forge has it: {'; '.join(troubles) or 'its channel was not read'}"
+        elif Spec(f"<{lowest(needed)}").admits(best):
+            note = (
+                f"conda-forge has none newer than {best}{day}: without it, the packages cannot be installed"
+            )
+        else:
+            note = f"conda-forge's newest is {best}{day}; check that it has {fact.value}, too"
+        yield change(
+            asked[0][0], f"{name} in conda-forge", PERSON, best, fact.value, place_of(fact.where), note
+        )
 
 
 def _by_row(release: Release) -> dict[str, Requirement]:

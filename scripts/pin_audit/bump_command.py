@@ -12,8 +12,8 @@ from groundwork.result import Result
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit import feedstock
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, escape, table
-from pin_audit.bump import Bump, collect
-from pin_audit.bump_context import BumpContext, read_releases
+from pin_audit.bump import Bump, collect, needs_of_channel
+from pin_audit.bump_context import BumpContext, read_newest, read_releases
 from pin_audit.command import AuditOptions, Session
 from pin_audit.recipe_lines import read_lines
 from pin_audit.services import Tell
@@ -85,5 +85,6 @@ def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
         BumpContext(
             root=root, request=requests[1], old=before, new=after, recipe=recipe,
             matrix=read_lines(matrix, root) if matrix.is_file() else (), key=package.key if own else "",
+            newest=read_newest(requests[1], needs_of_channel(after)),
         )
     )  # fmt: skip

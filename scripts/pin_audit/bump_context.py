@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from msgspec import Struct
 from groundwork.errors import MegabuildError
 from megabuild.configs.overrides import TARBALLS
 from pin_audit import snapshots
-from pin_audit.facts import Fact, Requirement, SourceOutcome, TagCommit, Where
+from pin_audit.facts import Fact, Newest, Requirement, SourceOutcome, TagCommit, Where
 from pin_audit.recipe_lines import Line
 from pin_audit.request import AuditRequest
 from pin_audit.rows import cuda_of_wheel
@@ -57,6 +57,15 @@ def read_releases(requests: Sequence[AuditRequest]) -> list[Release]:
     return releases
 
 
+def read_newest(request: AuditRequest, names: Iterable[str]) -> tuple[Newest, ...]:
+    """Read conda-forge's newest versions of packages, or take those of the snapshot."""
+    wanted = replace(request, names=tuple(names))
+    readers = {"channel": READERS["channel"]}
+    ((outcome,),) = gather([wanted], readers)
+    filled = snapshots.fill(outcome, [snapshots.load(snapshots.CHANNEL, "")])
+    return tuple(fact for fact in filled.facts if isinstance(fact, Newest))
+
+
 def place_of(where: Where) -> str:
     """Describe in a few words where a fact was read."""
     if where.package:
@@ -64,8 +73,17 @@ def place_of(where: Where) -> str:
     return where.file or where.url
 
 
-def find_sha256(urls: Sequence[str], request: AuditRequest) -> tuple[str, str]:
-    """Return the published sha256 of a source archive and its source, or ``""`` and why none is known."""
+@dataclass(frozen=True, kw_only=True)
+class Digest:
+    """The published sha256 of a source archive."""
+
+    sha256: str = ""  #: empty if none is known
+    source: str  #: who publishes it, or why none is known
+    is_confirmed: bool = True  #: False if the only source is a copy
+
+
+def find_sha256(urls: Sequence[str], request: AuditRequest) -> Digest:
+    """Return the published sha256 of a source archive."""
     version, services = request.target.version, request.services
     tarball, reason = TARBALLS.get(version), "no source publishes it"
     for url in urls:
@@ -74,7 +92,9 @@ def find_sha256(urls: Sequence[str], request: AuditRequest) -> tuple[str, str]:
         try:
             if asset := _ASSET.fullmatch(url):
                 if tarball and asset[1] == "pytorch/pytorch" and name == f"pytorch-v{version}.tar.gz":
-                    return tarball
+                    return Digest(
+                        sha256=tarball.sha256, source=tarball.source, is_confirmed=tarball.is_confirmed
+                    )
                 address = f"https://api.github.com/repos/{asset[1]}/releases/tags/{asset[2]}"
                 answer = services.client.get(address).body
                 digests = {
@@ -82,17 +102,17 @@ def find_sha256(urls: Sequence[str], request: AuditRequest) -> tuple[str, str]:
                 }
                 if re.fullmatch(r"sha256:[0-9a-f]{64}", digests.get(asset[3], "")):
                     digest = digests[asset[3]].removeprefix("sha256:")
-                    return digest, f"GitHub's digest of {asset[3]}"
+                    return Digest(sha256=digest, source=f"GitHub's digest of {asset[3]}")
             # a Python index has its archives below /packages/, or the recipe names the index's base
             elif project and re.search(r"/packages/|source_base", url):
                 for file in files_of(project, "pip", "", services)[0]:
                     if file.name.lower() == name.lower() and file.sha256:
-                        return file.sha256, f"{file.name} on pip's index"
+                        return Digest(sha256=file.sha256, source=f"{file.name} on pip's index")
         except MegabuildError as error:
             reason = error.message
         except (msgspec.MsgspecError, KeyError, TypeError):
             reason = "api.github.com: the answer does not list the release's files"
-    return "", reason
+    return Digest(source=reason)
 
 
 class Change(Struct, frozen=True):
@@ -131,6 +151,7 @@ class BumpContext:
     new: Release
     recipe: tuple[Line, ...]  #: of the package's recipes, the main one first
     matrix: tuple[Line, ...] = ()
+    newest: tuple[Newest, ...] = ()  #: conda-forge's newest versions of exactly required packages
     key: str = ""  #: the key in conda_build_config.yaml with the version; empty for other feedstocks
 
     def values(self, key: str, value: str) -> list[Line]:
@@ -151,11 +172,11 @@ class BumpContext:
         return [other for other in lines if other.key == variable[1] or setting.match(other.text)]
 
     def set_value(
-        self, topic: str, lines: Iterable[Line], old: str, new: str, source: str
+        self, topic: str, lines: Iterable[Line], old: str, new: str, source: str, *, doubt: str = ""
     ) -> Iterator[Change]:
         """Yield a new value for lines; if it is empty, the source has the reason.
 
-        A person decides on rows of official wheels; Debian's rows do not change.
+        A person decides on rows of official wheels, and on a value in ``doubt``; Debian's rows do not change.
         """
         for line in lines:
             if provider_of(line) == "debian" or old == new:
@@ -165,5 +186,7 @@ class BumpContext:
             elif provider_of(line) == "wheel":
                 note = f"row of official wheels, whose CUDA is {cuda_of_wheel(self.new.all(Requirement)) or 'unknown'}"
                 yield change(line, topic, PERSON, old, new, source, note)
+            elif doubt:
+                yield change(line, topic, PERSON, old, new, source, doubt)
             else:
                 yield change(line, topic, CERTAIN, old, new, source)

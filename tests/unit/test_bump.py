@@ -19,7 +19,16 @@ from command_line.run_command import Invocation
 from groundwork.network.client import Answer
 from pin_audit.bump import collect
 from pin_audit.bump_context import BumpContext, Change, Release, find_sha256
-from pin_audit.facts import AnyFact, Requirement, Scope, SourceOutcome, Submodule, TagCommit, UpstreamArchs
+from pin_audit.facts import (
+    AnyFact,
+    Newest,
+    Requirement,
+    Scope,
+    SourceOutcome,
+    Submodule,
+    TagCommit,
+    UpstreamArchs,
+)
 from pin_audit.recipe_lines import Line
 
 #: A foreign recipe in both formats.
@@ -100,11 +109,44 @@ def test_this_repository_by_its_snapshots(changes: Callable[..., Any], repositor
     # the run sections have a branch for 2.15 already; the wheel says nothing of host's
     assert {(one["old"], one["kind"]) for one in found["typing_extensions"]} == {("", "for a person")}
     assert all(lines_above_are_host(repository, one) for one in found["typing_extensions"])
+    (triton,) = found["triton in conda-forge"]
+    assert (triton["old"], triton["new"], triton["kind"]) == ("3.7.1", "~=3.9.0", "for a person")
+    assert triton["note"].startswith("conda-forge has none newer than 3.7.1, read on 2026-06-19: without it")
     assert found["sha256"][0]["new"] == ""  # nobody published one: not guessed
     assert [one["old"] for one in found["python"] if one["old"]] == ["3.10.* *_cpython"]
     of_wheels = [(lines[one["line"] - 1].split("#")[0], one["new"]) for one in found["Requires-Python"]]
     assert of_wheels == [('  - ">=3.10"                    ', ">=3.11")] * 2
     assert "python scripts/megabuild configs --write" in {one["note"] for one in found["generated"]}
+
+
+def test_a_sha256_of_one_copy_is_for_a_person(changes: Callable[..., Any], repository: Path) -> None:
+    (found,) = changes("--root", str(repository), "--bump", "2.14.1")["sha256"]
+    assert (found["new"][:8], found["kind"]) == ("d0ebad9c", "for a person")
+    assert "one copy" in found["source"]
+    assert found["note"] == "compare it with the file: sha256sum"
+
+
+@pytest.mark.parametrize(
+    ("newest", "note"),
+    [
+        (Newest(name="triton", value="3.8.2"), None),
+        (Newest(name="triton", value="3.7.1"), "conda-forge has none newer than 3.7.1"),
+        (Newest(name="triton", value="3.9.0"), "conda-forge's newest is 3.9.0; check that it has ~=3.8.0"),
+        (Newest(name="triton", trouble="no answer"), "unknown whether conda-forge has it: no answer"),
+        (None, "unknown whether conda-forge has it: its channel was not read"),
+    ],
+)
+def test_a_bump_says_whether_conda_forge_has_the_triton_that_it_needs(
+    newest: Newest | None, note: str | None, tmp_path: Path
+) -> None:
+    wheel = SourceOutcome(source="wheel_metadata", facts=(Requirement(name="triton", value="~=3.8.0"),))
+    context = BumpContext(
+        root=tmp_path, request=request(services(tmp_path)), old=Release(version="2.13.0", outcomes=()),
+        new=Release(version="2.14.1", outcomes=(wheel,)), recipe=(Line("recipe.yaml", 3, "    - triton ==3.7.1"),),
+        newest=(newest,) if newest else (),
+    )  # fmt: skip
+    notes = [change.note for change in collect(context).changes if change.topic == "triton in conda-forge"]
+    assert [text[: len(note or "")] for text in notes] == ([note] if note else [])
 
 
 @pytest.mark.parametrize(("name", "text"), [("meta.yaml", META), ("recipe.yaml", V1)])
@@ -116,7 +158,8 @@ def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp
                 "sha256": "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447"}  # fmt: skip
     for topic, new in expected.items():
         one = found[topic][0]
-        assert (one["kind"], one["new"]) == ("certain", new), topic
+        kind = "for a person" if topic == "sha256" else "certain"  # of one copy only
+        assert (one["kind"], one["new"]) == (kind, new), topic
         assert one["old"] in text.splitlines()[one["line"] - 1], topic
     assert "typing_extensions" not in found
 
@@ -181,7 +224,7 @@ def test_a_requirement_is_certain_in_run_only_and_outside_branches(
     name: str, was: str, now: str, rows: list[tuple[int, str]], tmp_path: Path
 ) -> None:
     found = changed(released("2.13.0", **{name: was}), released("2.14.0", **{name: now}), tmp_path)
-    assert [(row.line, row.kind.rpartition(" ")[2]) for row in found] == rows
+    assert [(row.line, row.kind.rpartition(" ")[2]) for row in found if row.topic == name] == rows
 
 
 def test_a_package_that_only_one_wheel_requires(tmp_path: Path) -> None:
@@ -203,7 +246,7 @@ def test_every_source_has_a_row(address: str, changes: Callable[..., Any], tmp_p
     text = V1 + f"  - source:\n      - url: {address}\n        sha256: {digest}\n"
     write(tmp_path / "feedstock" / "recipe" / "recipe.yaml", text)
     rows = changes("--root", str(tmp_path / "feedstock"), "--bump", "2.14.1")["sha256"]
-    assert [row["kind"] for row in rows] == ["certain", "for a person"]
+    assert [bool(row["new"]) for row in rows] == [True, False]
     assert rows[1]["old"] == digest
     assert f"line {rows[1]['line'] - 1})" in rows[1]["note"]
 
@@ -271,10 +314,10 @@ def test_a_sha256_comes_from_the_page_that_publishes_the_archive(
     }
     monkeypatch.setattr(asked.services.client, "get", lambda url: Answer(url=url, body=pages[url]))
     released = "https://github.com/o/thing/releases/download/v1.2"
-    assert find_sha256([f"{released}/thing-1.2.tar.gz"], asked)[0] == digest
-    assert find_sha256([f"{released}/x.zip"], asked)[0] == ""
+    assert find_sha256([f"{released}/thing-1.2.tar.gz"], asked).sha256 == digest
+    assert find_sha256([f"{released}/x.zip"], asked).sha256 == ""
     with serving({"/simple/thing/": html({f"thing-1.2.tar.gz#sha256={other}": ""})}) as site:
         pip.text = f"global.index-url='{site.url}/simple/'\n"
         urls = ["https://index.example/packages/source/t/thing/thing-1.2.tar.gz"]
-        assert find_sha256(urls, asked)[0] == other
-        assert find_sha256(["https://example.org/thing-1.2.tar.gz"], asked)[0] == ""
+        assert find_sha256(urls, asked).sha256 == other
+        assert find_sha256(["https://example.org/thing-1.2.tar.gz"], asked).sha256 == ""

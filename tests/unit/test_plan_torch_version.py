@@ -15,7 +15,7 @@ from tiny import provider
 from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, UsageError
 from groundwork.files import sha256
 from megabuild.configs.config import load
-from megabuild.configs.overrides import TARBALLS
+from megabuild.configs.overrides import TARBALLS, Tarball
 from megabuild.configs.render import render
 from megabuild.plan import planning, solving
 from megabuild.plan.fingerprint import Fingerprint
@@ -150,10 +150,12 @@ def test_a_tarball_is_unpacked_once_and_its_sha256_told(
 def test_the_official_tarball_is_compared_with_its_known_sha256(
     ask: Ask, tarball: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(TARBALLS, "2.15.2", ("0" * 64, "this test"))
+    monkeypatch.setitem(TARBALLS, "2.15.2", Tarball(sha256="0" * 64, source="this test", is_confirmed=True))
     with pytest.raises(IntegrityError, match=sha256(tarball)):
         read_release(ask("2.15.2", source=tarball), silent)
-    monkeypatch.setitem(TARBALLS, "2.15.2", (sha256(tarball), "this test"))
+    monkeypatch.setitem(
+        TARBALLS, "2.15.2", Tarball(sha256=sha256(tarball), source="this test", is_confirmed=True)
+    )
     assert sha256(tarball) not in read_release(ask("2.15.2", source=tarball), silent).notes[0]
 
 

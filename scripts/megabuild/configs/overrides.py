@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from groundwork.errors import UsageError
 from groundwork.names import cuda_archs as cuda_archs
@@ -11,15 +11,27 @@ from groundwork.names import unknown_arch
 from megabuild.configs.config import Config, python_version
 
 CHANNELS = "channel_sources"
-#: sha256 of releases' pytorch-vVERSION.tar.gz, and the source of the sha256.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tarball:
+    """A release's pytorch-vVERSION.tar.gz."""
+
+    sha256: str
+    source: str  #: who publishes the sha256
+    is_confirmed: bool  #: builds have compared it with the file
+
+
 TARBALLS = {
-    "2.13.0": (
-        "66614a19060f69cfd63cd0295f65a1241bd15df2fa65c60ae51066c11c2ce812",
-        "conda-forge's recipe, pytorch-cpu-feedstock 74dd3d46",
+    "2.13.0": Tarball(
+        sha256="66614a19060f69cfd63cd0295f65a1241bd15df2fa65c60ae51066c11c2ce812",
+        source="conda-forge's recipe, pytorch-cpu-feedstock 74dd3d46",
+        is_confirmed=True,
     ),
-    "2.14.1": (
-        "d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447",
-        "one copy of Homebrew's formula, not compared with the file",
+    "2.14.1": Tarball(
+        sha256="d0ebad9ca4219959b29b7ad9ab6469fe49a3d668f8b5a62dd115f02f3a914447",
+        source="one copy of Homebrew's formula, not compared with the file",
+        is_confirmed=False,
     ),
 }
 

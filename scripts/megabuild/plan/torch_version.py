@@ -113,10 +113,10 @@ def _unpacked(source: Path, version: str, cache: Path) -> tuple[Path, str]:
         raise UsageError(
             f"{source}: no such file or folder", "pass --torch-source with a folder or a tarball"
         )
-    digest, official = files.sha256(source), TARBALLS.get(version, ("",))[0]
-    if official not in ("", digest):
+    digest, official = files.sha256(source), TARBALLS.get(version)
+    if official and official.sha256 != digest:
         raise IntegrityError(
-            f"{source}: sha256 {digest}, but the official tarball of PyTorch {version} has {official}",
+            f"{source}: sha256 {digest}, but the official tarball of PyTorch {version} has {official.sha256}",
             "download the tarball again, or pass an unpacked folder",
         )
     final = cache / digest[:16]

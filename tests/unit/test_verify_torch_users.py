@@ -131,10 +131,13 @@ def test_an_extension_without_files_is_an_open_question(site: Path, tmp_path: Pa
     assert any("editable" in library.reason for library in verdict.libraries)
 
 
-def test_torch_of_another_folder_is_named(site: Path, tmp_path: Path) -> None:
+def test_torch_of_another_folder_is_the_one_to_fit(site: Path, tmp_path: Path) -> None:
+    install(site, "torchvision", "1.0", "torchvision/_C.so", GONE)
     (site / "torch").rename(tmp_path / "torch")
     (site / "overlay.pth").write_text(f"# of another environment\n\n{tmp_path}\n")
-    assert any(f" {tmp_path}: " in note and "--beside" in note for note in verify(tmp_path).notes)
+    verdict = verify(tmp_path)
+    assert f"torch is imported from {tmp_path}" in verdict.notes
+    assert [library.ok for library in verdict.libraries if library.module == "torchvision"] == [False]
 
 
 def test_lines_that_are_no_folders_name_none(site: Path) -> None:

@@ -17,6 +17,7 @@ from gpu_tools.verify.expectation import (
     ModuleContext,
     find_accelerator,
     judge_accelerator,
+    judge_builds,
     judge_contents,
     judge_fit,
     judge_silence,
@@ -109,7 +110,11 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
         for path, module, reason in dict.fromkeys((*environment.damaged, *subject.damaged))
     ]
     extensions = subject.targets.keys() & KERNELS.keys()
-    for name in sorted(subject.libraries.keys() | extensions):
+    names = sorted(subject.libraries.keys() | extensions)
+    contents = {name: _read_libraries(subject.libraries.get(name, {})) for name in names}
+    others = (content.facts for name, content in contents.items() if name not in KERNELS and name != "torch")
+    has_code = any(facts.units for by_path in others for facts in by_path.values())
+    for name, content in contents.items():
         libraries = subject.libraries.get(name, {})
         module = ModuleContext(
             name=name,
@@ -121,27 +126,42 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
             python=subject.python,
             machine=environment.machine,
             only_uses_torch=name in subject.users,
+            package_has_code=has_code,
         )
-        verdicts += _verify_module(module, libraries)
+        verdicts += _verify_module(module, content, is_empty=not libraries)
     notes = dict.fromkeys((*subject.notes, *environment.notes))
     return Verdict(subject=subject.name, libraries=tuple(verdicts), notes=tuple(notes))
 
 
-def _verify_module(module: ModuleContext, libraries: Mapping[str, Path]) -> Iterator[LibraryVerdict]:
+@dataclass(frozen=True, kw_only=True)
+class _Contents:
+    """The readable libraries of a module, and the faults of the others, by path."""
+
+    facts: Mapping[str, LibraryFacts]
+    faults: Mapping[str, Judgement]
+
+
+def _read_libraries(libraries: Mapping[str, Path]) -> _Contents:
     by_path: dict[str, LibraryFacts] = {}
-    judgements: dict[str, Judgement] = {}
+    faults: dict[str, Judgement] = {}
     for path, file in libraries.items():
         try:
             if facts := read(file, path):
                 by_path[path] = facts
         except ValueError as error:
-            judgements[path] = Judgement(str(error), "download or build it again")
-    if not libraries:
+            faults[path] = Judgement(str(error), "download or build it again")
+    return _Contents(facts=by_path, faults=faults)
+
+
+def _verify_module(module: ModuleContext, contents: _Contents, *, is_empty: bool) -> Iterator[LibraryVerdict]:
+    by_path, judgements = contents.facts, dict(contents.faults)
+    if is_empty:
         judgements[module.name] = empty(module.name)
     elif module.name in KERNELS:
         judgements |= judge(module.name, list(by_path.values()), module.wanted, unread=list(judgements))
     else:
-        judgements |= {path: judge_contents(module, facts) for path, facts in by_path.items()}
+        own = {path: judge_contents(module, facts) for path, facts in by_path.items()}
+        judgements |= own | judge_builds(module, by_path, own)
     machines = [facts.machine for facts in by_path.values()]
     machine = module.machine or module.target.machine or max(machines, key=machines.count, default="")
     for path, judgement in judgements.items():

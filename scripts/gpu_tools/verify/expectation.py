@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cuda_code.judge import (
@@ -25,6 +25,8 @@ from groundwork.errors import UsageError
 
 #: The libraries that represent torch's two parts: a fault of a part is reported for its library.
 _PARTS = frozenset({"libtorch_cpu.so", "libtorch_python.so"})
+#: A build for one version of CUDA among several in a package: ``libbitsandbytes_cuda128.so``.
+_CUDA_IN_NAME = re.compile(r"_cuda(\d\d)(\d)(?=[_.])")
 _ACCELERATOR = re.compile(r"cpu|cuda(\d+)(\d)")
 
 
@@ -83,6 +85,8 @@ class ModuleContext:
     machine: str = ""  #: The environment's processor: ``x86_64``.
     #: An environment's module that links to torch and that :data:`KERNELS` does not list.
     only_uses_torch: bool = False
+    #: Some library of the package, of no module in :data:`KERNELS`, has device code.
+    package_has_code: bool = False
 
     @property
     def wants_cuda(self) -> bool | None:
@@ -231,7 +235,7 @@ def find_accelerator(module: ModuleContext, facts: LibraryFacts) -> str | None:
     if facts.cuda_runtime:
         return str(facts.cuda_runtime)
     if facts.units or facts.links_cuda:
-        return module.target.cuda
+        return module.target.cuda or _cuda_of_name(facts.path)
     stem, flavour = split(facts.path.rpartition("/")[2])
     lacks_kernels = module.name in KERNELS and stem in KERNELS[module.name].kernels
     return "cpu" if flavour == "cpu" or facts.says_not_compiled or lacks_kernels else module.target.cuda
@@ -248,11 +252,57 @@ def judge_silence(module: ModuleContext, facts: LibraryFacts) -> Judgement | Non
     elif table and split(name)[0] in table.kernels | table.plain:
         is_open = False
     else:
-        built = find_accelerator(module, facts)
-        lacks = module.wants_cuda and not facts.units and (module.asked.archs or built == "cpu")
-        is_open = built is None or bool(lacks)
+        is_open = _is_silent(module, facts)
     reason = "cannot determine whether it was compiled with CUDA and has its device code"
     remedy = (
         "pass the environment it is for with --beside, or get a build whose name or dependencies state it"
     )
     return Judgement(reason, remedy, unknown=True) if is_open else None
+
+
+def _is_silent(module: ModuleContext, facts: LibraryFacts) -> bool:
+    """Return whether a library of another module than torch and extensions does not show what was requested."""
+    built = find_accelerator(module, facts)
+    if facts.units and module.asked.archs:  # judged by its code; the version of CUDA may be unknown
+        return built is None and module.asked.cuda_version is not None
+    if not facts.units and module.package_has_code:  # another library of the package has its code
+        return False
+    lacks = module.wants_cuda and not facts.units and (module.asked.archs or built == "cpu")
+    return built is None or bool(lacks)
+
+
+def _cuda_of_name(path: str) -> str | None:
+    match = _CUDA_IN_NAME.search(path.rpartition("/")[2])
+    return f"{match[1]}.{match[2]}" if match else None
+
+
+def judge_builds(
+    module: ModuleContext, by_path: Mapping[str, LibraryFacts], judgements: Mapping[str, Judgement]
+) -> dict[str, Judgement]:
+    """Judge a package with builds of a library for several CUDA versions, ``libx_cuda118.so``, of which one is loaded.
+
+    If a CUDA version is expected, its build is judged. Otherwise one fitting build is enough. Return the judgements of
+    the others.
+    """
+    builds: dict[str, dict[str, str]] = {}
+    for path in by_path:
+        if cuda := _cuda_of_name(path):
+            builds.setdefault(_CUDA_IN_NAME.sub("_cuda", path), {})[cuda] = path
+    replaced: dict[str, Judgement] = {}
+    for by_cuda in builds.values():
+        fitting = [cuda for cuda, path in by_cuda.items() if judgements[path].ok]
+        wanted = module.expected.cuda_version
+        if len(by_cuda) < 2 or (wanted not in by_cuda and not fitting):
+            continue
+        for cuda, path in by_cuda.items():
+            if wanted in by_cuda:
+                note = (
+                    "" if cuda == wanted else f"not judged: CUDA {wanted} loads the build for CUDA {wanted}"
+                )
+                replaced |= {path: Judgement(note=note)} if note else {}
+            elif cuda not in fitting:
+                note = f"{judgements[path].reason}; the builds for CUDA {', '.join(fitting)} are as expected"
+                replaced[path] = Judgement(
+                    note=f"{note}: pass the CUDA of your torch with --accelerator cudaNNN"
+                )
+    return replaced

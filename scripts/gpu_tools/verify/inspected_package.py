@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,7 +103,8 @@ def _environment(prefix: Path) -> Subject:
         try:
             yield
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            damaged.append((path.relative_to(prefix).as_posix(), module, f"cannot be read: {error}"))
+            name = path.relative_to(prefix).as_posix() if path.is_relative_to(prefix) else str(path)
+            damaged.append((name, module, f"cannot be read: {error}"))
 
     users = list(_find_torch_users(site, {"torch", "functorch", *KERNELS}))
     modules = dict.fromkeys(["torch", *KERNELS, *(module for module, _ in users)])
@@ -136,10 +137,13 @@ def _environment(prefix: Path) -> Subject:
         if module in KERNELS and (site / module).is_dir():
             with noting_damage(record, module):
                 targets[module] = read_conda_index(json.loads(read_text(record)))
-    torch, version = None, site / "torch" / "version.py"
-    if version.is_file():
+    torch = None
+    # as Python looks for it: in site-packages, then in the folders of editable installations
+    imports = [folder for folder in (site, *elsewhere) if (folder / "torch" / "version.py").is_file()]
+    for folder in imports[:1]:
+        version = folder / "torch" / "version.py"
         with noting_damage(version, "torch"):
-            torch = parse_torch(version.parent, prefix, read_text(version))
+            torch = parse_torch(version.parent, _prefix_of(folder, prefix), read_text(version))
             cuda = None if torch.other else torch.cuda or "cpu"
             target = targets.get("torch", BuildTarget(source=""))
             targets["torch"] = replace(target, torch=torch.version, cuda=cuda)
@@ -152,7 +156,7 @@ def _environment(prefix: Path) -> Subject:
         python=python.python,
         machine=_machine(prefix),
         damaged=tuple(damaged),
-        notes=tuple(_notes(prefix, torch, elsewhere)),
+        notes=tuple(_notes(prefix, torch, site)),
     )
 
 
@@ -177,19 +181,32 @@ def _machine(prefix: Path) -> str:
     return ""
 
 
-def _notes(prefix: Path, torch: InstalledTorch | None, elsewhere: Sequence[Path]) -> Iterator[str]:
+def _prefix_of(folder: Path, prefix: Path) -> Path:
+    """Return the environment of an import folder: a .pth file may name another environment's site-packages."""
+    others = (
+        [site.folder.resolve() for site in find_site_packages(folder.parents[2])]
+        if len(folder.parts) > 3
+        else []
+    )
+    return folder.parents[2] if folder.resolve() in others else prefix
+
+
+def _notes(prefix: Path, torch: InstalledTorch | None, site: Path) -> Iterator[str]:
     settings = prefix / "pyvenv.cfg"
     text = settings.read_text(errors="replace") if settings.is_file() else ""
     if torch is None and re.search(r"(?im)^include-system-site-packages\s*=\s*true", text):
         yield "this venv has no torch of its own: pass the environment whose torch it uses with --beside"
-    for folder in elsewhere if torch is None else ():
-        if (folder / "torch" / "version.py").is_file():
-            yield f"torch comes from {folder}: pass the environment whose torch it is with --beside"
+    if torch and torch.package.parent != site:
+        yield f"torch is imported from {torch.package.parent}"
     if torch and (second := torch.second):
         yield (
-            f"two PyTorches: Python loads {torch.version} from {torch.package.relative_to(prefix)}/lib, but "
-            f"{second.relative_to(prefix)} is from another one: uninstall one of them"
+            f"two PyTorches: Python loads {torch.version} from {_shown(torch.package, prefix)}/lib, but "
+            f"{_shown(second, prefix)} is from another one: uninstall one of them"
         )
+
+
+def _shown(path: Path, prefix: Path) -> Path:
+    return path.relative_to(prefix) if path.is_relative_to(prefix) else path
 
 
 def _module_named(name: str) -> str:

@@ -97,7 +97,7 @@ def read_list(root: Path, file: Path) -> FileList:
     metadata = file.with_name("METADATA")
     text = read_text(metadata, errors="replace") if metadata.is_file() else ""
     name, _, version = file.parent.name.removesuffix(".dist-info").partition("-")
-    inside = (_locate(path, row[0]) for row in _read_rows(file) if row)
+    inside = (_locate(root, path, row[0]) for row in _read_rows(file) if row)
     return FileList(
         path=path,
         owner=canonicalize_name(name),
@@ -136,10 +136,10 @@ def correct_list(file: Path, path: str, gone: Collection[str], changed: Mapping[
 
 
 def _correct_record(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
-    before = _read_rows(file)
-    rows = [row for row in before if not (row and _locate(path, row[0]) in gone)]
+    before, root = _read_rows(file), file.parents[path.count("/")]
+    rows = [row for row in before if not (row and _locate(root, path, row[0]) in gone)]
     for index, row in enumerate(rows):
-        new = changed.get(_locate(path, row[0])) if len(row) == 3 and row[1] else None
+        new = changed.get(_locate(root, path, row[0])) if len(row) == 3 and row[1] else None
         if new:
             rows[index] = [row[0], recorded(bytes.fromhex(sha256(new))), str(new.stat().st_size)]
     if rows == before:
@@ -160,11 +160,17 @@ def _read_rows(file: Path) -> list[list[str]]:
         raise _unreadable(file, error) from error
 
 
-def _locate(record: str, listed: str) -> str:
-    """Return a RECORD entry as a path in the environment, or an empty string if it is outside."""
+def _locate(root: Path, record: str, listed: str) -> str:
+    """Return a RECORD entry as a path in the environment ``root``, or an empty string if it is outside.
+
+    Entries are relative to the folder of the ``.dist-info`` folder, or absolute (PEP 627).
+    """
     site = os.path.dirname(os.path.dirname(record))
-    path = os.path.normpath(os.path.join(site, listed))
-    return "" if os.path.isabs(path) or path.startswith("../") else path
+    paths = [os.path.normpath(os.path.join(site, listed))]
+    if os.path.isabs(listed):  # an installer may have resolved links of the environment's path
+        paths = [os.path.relpath(listed, top) for top in (os.path.abspath(root), os.path.realpath(root))]
+    inside = (path for path in paths if path != ".." and not path.startswith("../"))
+    return next(inside, "")
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from slim_world import SITE, install
 from small_files import write
 
 from gpu_tools.contents import BACKUP
+from gpu_tools.file_lists import correct_list
 from gpu_tools.sizes import installed
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import NO_PACKAGE, Package, Sizes
@@ -47,6 +48,31 @@ def venv(tmp_path: Path) -> Path:
     install(prefix, "some_kernels", {"kernels.py": b"k" * 90}, requires=requires)
     install(prefix, "blas", {"blas.py": b"b" * 70})
     return prefix
+
+
+def test_of_two_versions_the_one_with_its_files_counts(tmp_path: Path) -> None:
+    install(tmp_path, "demo", {"demo/a.bin": b"a" * 90, "demo/old.bin": b"o"}, version="1.0")
+    install(tmp_path, "demo", {"demo/a.bin": b"a" * 90, "demo/new.bin": b"n"}, version="2.0")
+    (tmp_path / SITE / "demo/old.bin").unlink()
+    sizes = measure(tmp_path)
+    assert named(sizes, "demo").version == "2.0"
+    assert "demo: metadata of 1.0 was left behind; counted as 2.0" in sizes.remarks
+    (tmp_path / SITE / "demo/new.bin").rename(tmp_path / SITE / "demo/old.bin")
+    assert named(measure(tmp_path), "demo").version == "1.0"
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_absolute_paths_of_a_record_have_their_owner(linked: bool, tmp_path: Path) -> None:
+    root = tmp_path / "env"
+    record = install(root, "demo", {"demo/a.bin": b"a" * 90})
+    (tmp_path / "link").symlink_to(root)
+    record.write_text(record.read_text().replace("demo/a.bin", str(root / SITE / "demo/a.bin")))
+    sizes = measure(tmp_path / "link" if linked else root)
+    assert {Path(path).name for path in named(sizes, "demo").files} >= {"a.bin"}
+    assert not [package for package in sizes.packages if package.name == NO_PACKAGE]
+    left = correct_list(record, str(record.relative_to(root)), {f"{SITE}/demo/a.bin"}, {})
+    assert left is not None
+    assert "a.bin" not in left
 
 
 def test_the_sum_is_what_the_disk_says_and_every_file_has_its_owner(venv: Path) -> None:

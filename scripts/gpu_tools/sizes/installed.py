@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from packaging.version import InvalidVersion, Version
+
 from gpu_tools.contents import BACKUP, Contents, scan
+from gpu_tools.file_lists import FileList
 from gpu_tools.site_packages import find_site_packages
 from gpu_tools.sizes.inside import read_parts
 from gpu_tools.sizes.tree import (
@@ -33,7 +38,7 @@ def measure_environment(prefix: Path) -> Sizes:
     # conda's packages also have a RECORD, which counts only without conda-meta
     of_conda = {path for listed in contents.lists if listed.is_condas for path in listed.files}
     lists = [listed for listed in contents.lists if listed.is_condas or listed.path not in of_conda]
-    installed = {listed.owner: listed for listed in reversed(lists)}  # pip's lists come first and win
+    installed = _choose_lists(contents, lists, remarks)
     files = _read_files(contents, remarks)
     pythons = [site.python.rstrip("t") for site in find_site_packages(prefix)]
     python = pythons[0] if pythons else f"3.{sys.version_info.minor}"
@@ -57,6 +62,38 @@ def measure_environment(prefix: Path) -> Sizes:
     return Sizes(
         subject=str(prefix), kind="environment", packages=sort_by_size(packages), remarks=tuple(remarks)
     )
+
+
+def _choose_lists(contents: Contents, lists: Sequence[FileList], remarks: list[str]) -> dict[str, FileList]:
+    """Return the list of each package by its name; pip's come before conda's.
+
+    conda leaves the RECORD of a version that pip has replaced. Of several RECORDs, the one with the fewest missing
+    files counts, then the one of the newest version.
+    """
+    by_owner: dict[str, list[FileList]] = {}
+    for listed in lists:
+        by_owner.setdefault(listed.owner, []).append(listed)
+    chosen = {}
+    for owner, several in by_owner.items():
+        records = [listed for listed in several if not listed.is_condas] or several
+        newest_first = sorted(records, key=_version, reverse=True)
+        chosen[owner] = min(newest_first, key=partial(_count_missing, contents))
+        others = [listed.version for listed in newest_first if listed is not chosen[owner]]
+        if others:
+            kept = f"counted as {chosen[owner].version}"
+            remarks.append(f"{owner}: metadata of {', '.join(others)} was left behind; {kept}")
+    return chosen
+
+
+def _count_missing(contents: Contents, listed: FileList) -> int:
+    return sum(path not in contents.every for path in listed.files)
+
+
+def _version(listed: FileList) -> Version:
+    try:
+        return Version(listed.version)
+    except InvalidVersion:
+        return Version("0")
 
 
 def _read_files(contents: Contents, remarks: list[str]) -> dict[str, dict[str, Parts]]:

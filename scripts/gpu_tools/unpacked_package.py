@@ -37,7 +37,7 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[tuple[Pa
         root.mkdir()
         with explain_damage(package):
             if package.suffix == ".whl":
-                _check_size(package, root)
+                _check_size(package, root, near)
                 wheel_file.unpack(package, root)
             elif package.suffix == ".conda":
                 rattler.package_streaming.extract(package, root)
@@ -46,12 +46,13 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[tuple[Pa
         yield root, "wheel" if package.suffix == ".whl" else "package"
 
 
-def _check_size(wheel: Path, folder: Path) -> None:
+def _check_size(wheel: Path, folder: Path, near: Path | None) -> None:
     """Raise OutOfSpaceError if a wheel, perhaps a zip bomb, unpacks to more than the disk holds."""
     with zipfile.ZipFile(wheel) as archive:
         octets = sum(member.file_size for member in archive.infolist())
     if octets > shutil.disk_usage(folder).free:
+        place = "set TMPDIR to a folder" if near is None else "pass a folder as --output"
         raise OutOfSpaceError(
-            f"{wheel}: unpacks to {size(octets)}, more than {folder} has free",
-            "set TMPDIR to a folder with more space, if you trust the wheel",
+            f"{wheel}: unpacks to {size(octets)}, more than {near or folder} has free",
+            f"{place} with more space, if you trust the wheel",
         )

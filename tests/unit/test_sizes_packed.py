@@ -17,6 +17,7 @@ from wheel_files import make_wheel
 
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import ContentPart, Kind
+from gpu_tools.unpacked_package import unpack_package
 from groundwork.errors import IntegrityError, OutOfSpaceError
 
 NAME = "torch-2.0-cp312-cp312-linux_x86_64.whl"
@@ -38,8 +39,15 @@ def test_hostile_names_in_a_wheel_are_only_names(tmp_path: Path) -> None:
 def test_a_bomb_is_not_blown_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_wheel(tmp_path / "wheel", NAME, {"bomb.dat": bytes(50 << 20)})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=40 << 20))
-    with pytest.raises(OutOfSpaceError, match=r"52\.4 MB"):
+    with pytest.raises(OutOfSpaceError, match=r"52\.4 MB") as refused:
         measure(path)
+    assert refused.value.remedy.startswith("set TMPDIR to a folder")
+    with (
+        pytest.raises(OutOfSpaceError, match=f"more than {tmp_path} has") as refused,
+        unpack_package(path, tmp_path),
+    ):
+        pass
+    assert refused.value.remedy.startswith("pass a folder as --output")
 
 
 def sentence(path: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from command_line.configs import choose, config_names
+from command_line.configs import choose, config_names, list_names
 from command_line.options import GroupedCommand, json_option, option, version_option
 from command_line.root import feedstock, is_own, output_folder
 from command_line.run_command import Invocation, run
@@ -116,6 +116,8 @@ def build(
     words = (f"{machine_platform().replace('-', '_')}_*",) if every else configs
     if any(set(word) & set("*?[") for word in words):
         names = sort_for_sharing(repository, names)
+    if root and not words and len(names) > 1:
+        return list_names(names)
     chosen = choose(names, words, list_all=list_command(repository))
     until = parse_deadline(deadline) if deadline else None
 

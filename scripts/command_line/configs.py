@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,7 +15,9 @@ from command_line.run_command import print_lines
 from groundwork.errors import UsageError
 from groundwork.machine import machine_platform
 from groundwork.result import Result
+from groundwork.text import wrapped
 from megabuild.configs.config import LIST_CONFIGS, available, list_configs, select
+from megabuild.configs.config_file import platform_of
 
 EXAMPLES = """
 {prog}           list the configs
@@ -61,6 +64,18 @@ def choose(names: Sequence[str], words: Sequence[str], *, list_all: str = LIST_C
         "CONFIG: missing argument",
         f"choose from {', '.join(here)}; or quote a pattern ('{own}*'); details: {list_all}",
     )
+
+
+def list_names(names: Sequence[str]) -> Result:
+    """Return the names of another feedstock's configs, by platform."""
+    by_platform = {name: platform_of(Path(name)) for name in names}
+    lines: list[str] = []
+    for platform in dict.fromkeys(by_platform.values()):
+        here = " (this machine)" if platform == machine_platform() else ""
+        own = [name for name in names if by_platform[name] == platform]
+        lines += [f"{platform or 'other'}{here}:", *wrapped(" ".join(own), first="  "), ""]
+    document = [{"name": name, "platform": platform} for name, platform in by_platform.items()]
+    return Result(format="configs", document={"configs": document}, lines=lines[:-1])
 
 
 def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -31,6 +31,11 @@ from megabuild.configs.config import Config, python_version
 from megabuild.configs.config_file import Scalar
 from megabuild.configs.overrides import CHANNELS, complete
 
+#: Jinja's error in the engine's message, with the line in the recipe.
+_JINJA_ERROR = re.compile(
+    r'JinjaError \{ message: "(?P<message>(?:[^"\\]|\\.)*)"(?:.*?\bline: (?P<line>\d+))?'
+)
+_EXPERIMENTAL, _EXPERIMENTAL_NAME = "Experimental feature", re.compile(r"\b(git\.\w+|load_from_file)\b")
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _LARGEST_CONTEXT = 1 << 20  # characters of a value; the engine crashes if one exceeds the memory
 #: A recipe may compute a build string with slashes.
@@ -106,9 +111,22 @@ def render(
             build_platform or config.platform,
         )
     except (OSError, RattlerBuildError, UnicodeError) as error:
-        raise ConfigError(
-            f"{recipe}: cannot be rendered for {config.name}: {error}", "correct the recipe"
-        ) from error
+        raise _not_rendered(recipe, config, error) from error
+
+
+def _not_rendered(recipe: Path, config: Config, error: Exception) -> ConfigError:
+    """Return the error of a recipe that the engine cannot render; the engine prints Jinja's error as a Rust value."""
+    reason, place = str(error), str(recipe)
+    if found := _JINJA_ERROR.search(reason):
+        reason = found["message"].replace('\\"', '"')
+        place = f"{recipe}:{found['line']}" if found["line"] else place
+    if _EXPERIMENTAL in reason:
+        names = ", ".join(dict.fromkeys(_EXPERIMENTAL_NAME.findall(reason))) or "one of its functions"
+        return ConfigError(
+            f"{place}: {names}: rattler-build calls it experimental, and megabuild does not support it",
+            "write the value into the recipe",
+        )
+    return ConfigError(f"{place}: cannot be rendered for {config.name}: {reason}", "correct the recipe")
 
 
 @functools.lru_cache(maxsize=32)

@@ -22,7 +22,7 @@ from megabuild.configs.render import render
 from megabuild.plan import planning
 from megabuild.plan.choose_isolation import choose_isolation
 from megabuild.plan.options import Options
-from megabuild.plan.plan_report import plan_lines
+from megabuild.plan.plan_report import plan_lines, plan_result
 from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.torch_version import with_torch
 from megabuild.providers.environment import Environment
@@ -168,9 +168,26 @@ def test_another_platforms_config_is_planned_and_not_built(
     foreign = "linux_aarch64_" if MACHINE != "linux-aarch64" else "linux_64_"
     root = make(**{f"{CONFIG_FOLDER}/{foreign}.yaml": "a: ['1']\n"})
     monkeypatch.setattr(planning, "choose_provider", provider(root, pythons=()))
-    plan = planning.make_plan(options(root, foreign, engine="host"), print)
-    with pytest.raises(IsolationError, match="cross-compiled"):
+    reason = f"{foreign} is built on {foreign.replace('_', '-').rstrip('-')} only; this machine is {MACHINE}"
+    plan = planning.make_plan(options(root, foreign, engine="host"), print, without_channel=True)
+    with pytest.raises(IsolationError, match=reason):
         plan.usable_isolation()
+    shown = plan_result(plan)
+    assert (shown.exit_code, shown.lines[2]) == (4, f"✗ cannot be built here: {reason}")
+    # a build says so before it asks a channel
+    monkeypatch.setattr(planning, "choose_provider", None)
+    with pytest.raises(IsolationError, match=reason):
+        planning.make_plan(options(root, foreign, engine="host"), print)
+
+
+def test_without_a_name_the_configs_of_all_platforms_are_listed(make: Make) -> None:
+    names = [f"linux_64_python3.{minor}.____cpython" for minor in range(10, 15)] + ["osx_arm64_"]
+    root = make(**{f"{CONFIG_FOLDER}/{name}.yaml": "a: ['1']\n" for name in names})
+    answer = call(Invocation(log_folder=root), "build", "--root", str(root))
+    assert answer.exit_code == 0
+    assert set(names) < set(answer.output.split())
+    assert max(map(len, answer.output.splitlines())) <= 80
+    assert "osx-arm64:" in answer.output
 
 
 def test_the_command_line_finds_the_feedstock_and_puts_nothing_elsewhere(make: Make) -> None:
@@ -180,6 +197,17 @@ def test_the_command_line_finds_the_feedstock_and_puts_nothing_elsewhere(make: M
     assert (answer.exit_code, SINGLE in answer.stderr) == (2, True)
     assert invocation.log_folder == root / "output" / "logs"
     assert sorted(path.name for path in root.iterdir()) == ["recipe"]
+
+
+@pytest.mark.parametrize("text", ['git.head_rev(".")', 'load_from_file("a.json").version'])
+def test_an_experimental_function_is_named(text: str, make: Make) -> None:
+    recipe = f"package:\n  name: x\n  version: ${{{{ {text} }}}}\n"
+    root = make(**{"recipe/recipe.yaml": recipe})
+    answer = call(Invocation(log_folder=root), "build", "--root", str(root), "--plan")
+    name = text.partition("(")[0]
+    assert answer.exit_code == 3
+    assert f"recipe.yaml:3: {name}: rattler-build calls it experimental" in answer.stderr
+    assert "JinjaError" not in answer.stderr
 
 
 # ------------------------------------------------------------------------------------------------ what it depends on
@@ -292,7 +320,8 @@ def test_a_plan_needs_no_channel_and_a_build_does(make: Make, monkeypatch: pytes
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
     root = make()
     words = "build", "--root", str(root), "--output", str(root / "output")
-    planned, built = (call(Invocation(log_folder=root), *words, *more) for more in (("--plan",), ()))
+    on_host = (*words, "--engine", "host")
+    planned, built = (call(Invocation(log_folder=root), *on_host, *more) for more in (("--plan",), ()))
     assert (planned.exit_code, built.exit_code) == (0, ProviderError.exit_code)
     assert re.search(r"^small-1-\w+_0 +build$", planned.output, re.MULTILINE)
     assert any("not asked" in line and "conda-forge" in line for line in planned.output.splitlines())

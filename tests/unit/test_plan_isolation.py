@@ -19,6 +19,7 @@ from megabuild.plan import planning, solving
 from megabuild.plan.choose_isolation import choose_isolation, rehearsal_image, unreachable
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
+from megabuild.plan.plan_report import plan_result
 from megabuild.providers.environment import Environment
 
 
@@ -95,6 +96,34 @@ def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
     assert "linux_64_cpu_debian" in none.value.remedy
     fake(programs, "podman", "5.2.0 rootless=true")
     assert planning.make_plan(options, print).usable_isolation().name == "podman"
+
+
+@pytest.mark.parametrize("engine", [None, "docker", "podman", "bubblewrap"])
+def test_a_plan_tests_the_engine_of_its_run(
+    engine: str | None, programs: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = provider("https://channel.invalid", pythons=config().pythons)
+    monkeypatch.setattr(planning, "choose_provider", made)
+    monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *args: Fingerprint())
+    monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
+    result = plan_result(planning.make_plan(replace(options, engine=engine), print))
+    assert result.exit_code == IsolationError.exit_code
+    assert result.lines[2].startswith("✗ cannot be built here: ")
+    assert (engine or "docker") in result.lines[2]
+    assert result.document["isolation"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("linux_64_cuda134", "or run: python3 build-locally.py linux_64_cuda132_wheel"),
+        ("linux_64_cuda130", "or run: python3 build-locally.py linux_64_cuda130_wheel"),
+        ("linux_64_cpu", "or run: python3 build-locally.py linux_64_cpu_debian"),
+    ],
+)
+def test_the_way_out_has_the_same_accelerator(name: str, hint: str, repository: Path) -> None:
+    error = unreachable(ProviderError("x", "set CONDA_CHANNEL_ALIAS to a mirror"), load(repository, name))
+    assert error.remedy == f"set CONDA_CHANNEL_ALIAS to a mirror, {hint}"
 
 
 def test_debian_is_built_in_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

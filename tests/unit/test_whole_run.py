@@ -12,7 +12,9 @@ from rattler import AboutJson
 from rattler.package_streaming import extract
 from tiny import ROOT, Tiny, make_channel, provider
 
+from groundwork.files import remove
 from megabuild.plan import planning
+from megabuild.plan.plan_report import staging_sentence
 from megabuild.plan.published import records
 from megabuild.providers.environment import machine_platform
 from megabuild.store import server
@@ -84,3 +86,16 @@ def test_packages_are_built_once_and_fetched_elsewhere(tiny: Tiny, monkeypatch: 
     assert tiny.run().ok
     assert any(str(state / "tree") in text for text in tiny.warnings())
     assert published(tiny) == built
+
+
+def test_a_plan_does_not_call_a_finished_compile_unfinished(tiny: Tiny) -> None:
+    tiny.run()
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("build: 0", "build: 1"))
+    plan = tiny.plan()
+    assert plan.staging_decision.decision == "resume"
+    assert staging_sentence(plan).startswith(
+        "tiny-build is compiled completely; only objects that the change"
+    )
+    remove(tiny.options().state / "out" / "build_cache")  # as a run that was stopped after it began anew
+    assert "continues where it stopped" in staging_sentence(tiny.plan())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 
 from groundwork.errors import IsolationError, ProviderError
@@ -19,19 +20,34 @@ from megabuild.providers.select import provider_of
 CONTAINERS = ("docker", "podman")
 
 
+def check_platform(options: Options) -> None:
+    """Check that a config is built on this machine's platform.
+
+    Linux configs of this repository run under emulation, too (docs/arm.md).
+
+    Raises IsolationError: It is not.
+    """
+    config, here = options.config, machine_platform()
+    both_linux = config.platform.startswith("linux-") and here.startswith("linux-")
+    if config.platform == here or (options.own and both_linux):
+        return
+    raise IsolationError(
+        f"{config.name} is built on {config.platform} only; this machine is {here}",
+        f"run on a {config.platform} machine, or choose a config for {here}",
+    )
+
+
 def isolation_of(options: Options, environment: Environment) -> Isolation | IsolationError:
     """Return the isolation of a run, or the error that prevents it: a plan is useful without isolation."""
-    config, here = options.config, machine_platform()
-    if not options.own and config.platform != here:
-        return IsolationError(
-            f"{config.name} needs a {config.platform} machine, this one is {here}: other feedstocks are not"
-            " cross-compiled",
-            f"run on a {config.platform} machine",
-        )
     try:
-        return choose_isolation(options.engine, config, environment)
+        check_platform(options)
+        isolation = choose_isolation(options.engine, options.config, environment)
+        if environment.root is None or environment.root.is_dir():  # a run makes the root before it is checked
+            isolation.check()
     except IsolationError as error:
         return error
+    else:
+        return isolation
 
 
 def choose_isolation(requested: str | None, config: Config, environment: Environment) -> Isolation:
@@ -62,8 +78,7 @@ def choose_isolation(requested: str | None, config: Config, environment: Environ
             problems.append(error.message)
     raise IsolationError(
         f"{config.name} needs docker or podman: {'; '.join(problems)}",
-        "install or start podman, or pass --engine host (compilers come from the channel), "
-        f"or {_alternative(config)}",
+        _either("install or start podman, or pass --engine host (compilers come from the channel)", config),
     )
 
 
@@ -100,14 +115,27 @@ def rehearsal_image() -> str:
 
 def unreachable(error: ProviderError, config: Config) -> ProviderError:
     """Return the error of an unreachable channel, with a command that builds without a channel."""
-    return ProviderError(error.message, f"{error.remedy}, or {_alternative(config)}")
+    return ProviderError(error.message, _either(error.remedy, config))
+
+
+def _either(remedy: str, config: Config) -> str:
+    return ", or ".join(filter(None, (remedy, _alternative(config))))
 
 
 def _alternative(config: Config) -> str:
-    """Return advice to build on this machine without channel and container, best for the same accelerator."""
-    for accelerator in (config.accelerator, "cpu"):
+    """Return advice to build on this machine without channel and container; empty if there is none for a GPU."""
+    platform = machine_platform().replace("-", "_")
+    accelerators = [config.accelerator]
+    if config.cuda_version:  # another version of CUDA, the nearest one first
+        number = int(config.accelerator.removeprefix("cuda"))
+        stems = (path.stem for path in config.path.parent.glob(f"{platform}_cuda*_*.yaml"))
+        found = {match[1] for stem in stems if (match := re.search(r"_cuda(\d+)_(?:debian|wheel)$", stem))}
+        accelerators += [
+            f"cuda{other}" for other in sorted(found, key=lambda other: abs(int(other) - number))
+        ]
+    for accelerator in accelerators:
         for kind in ("debian", "wheel"):
-            name = f"{machine_platform().replace('-', '_')}_{accelerator}_{kind}"
+            name = f"{platform}_{accelerator}_{kind}"
             if config.path.with_name(f"{name}.yaml").is_file():
                 return f"run: python3 build-locally.py {name}"
-    return "pass --provider local"
+    return "" if config.cuda_version else "pass --provider local"

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable
 from dataclasses import asdict
 from typing import Any
 
+from groundwork.errors import IsolationError
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size, table, to_dict
 from megabuild.plan import store_lookup
@@ -16,14 +17,28 @@ _STAGING = {
     "fresh": "{what} is built from scratch",
     "reuse": "the finished {what} is reused",
     "resume": "the compile of {what} continues where it stopped",
+    "update": "{what} is compiled completely; only objects that the change affects are compiled again",
     "recompile": "{what} is rebuilt with objects from the object cache",
 }
 _PACKAGE = "name version build_string build_number subdir file_name python"
 
 
 def plan_result(plan: Plan) -> Result:
-    """Return the result of ``--plan``."""
-    return Result(format="plan", format_version=2, document=plan_document(plan), lines=plan_lines(plan))
+    """Return the result of ``--plan``, with the exit code of a run that has no isolation."""
+    problem = _problem(plan)
+    return Result(
+        format="plan",
+        format_version=2,
+        document=plan_document(plan),
+        lines=plan_lines(plan),
+        exit_code=problem.exit_code if problem else 0,
+    )
+
+
+def _problem(plan: Plan) -> IsolationError | None:
+    """Return the error with which a run of the plan would end at once, if it has work to do."""
+    is_done = store_lookup.when_fetched(plan).is_done
+    return plan.isolation if isinstance(plan.isolation, IsolationError) and not is_done else None
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -33,7 +48,10 @@ def plan_lines(plan: Plan) -> list[str]:
     names = [item.package.file_name for item in plan.items]
     states = [_state(name, verb, plan.existing, fetched) for name in names]
     rows = [(name.removesuffix(".conda"), state) for name, state in zip(names, states, strict=True)]
-    lines = [_headline(plan), "", *table(("package", "state"), rows), ""]
+    lines = [_headline(plan), ""]
+    if problem := _problem(plan):
+        lines += [f"{Sign.failed} cannot be built here: {problem.message}", f"  {problem.remedy}", ""]
+    lines += [*table(("package", "state"), rows), ""]
     if plan.no_extensions:
         lines += [f"PyTorch Geometric's extensions: {plan.no_extensions}", ""]
     if plan.extensions:
@@ -87,7 +105,8 @@ def _state(file_name: str, otherwise: str, existing: Container[str], fetched: Co
 def staging_sentence(plan: Plan) -> str:
     """Return how the former compile is used, and why."""
     decision, name = plan.staging_decision, plan.staged_name
-    text = _STAGING.get(decision.decision, decision.decision).format(what=name)
+    key = "update" if decision.is_complete and decision.decision == "resume" else decision.decision
+    text = _STAGING.get(key, key).format(what=name)
     if not plan.compiles_torch and decision.decision != "reuse":
         text = f"{name} is unpacked from its wheel"
     return text + (f" ({'; '.join(decision.reasons)})" if decision.reasons else "")
@@ -132,6 +151,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "left_out": dict(plan.left_out),
         "notes": list(plan.notes),
         "overrides": {key: list(values) for key, values in plan.environment.overrides.items()},
+        "isolation": None if isinstance(plan.isolation, IsolationError) else plan.isolation.name,
+        "problem": plan.isolation.message if isinstance(plan.isolation, IsolationError) else None,
         "staging": {"fingerprint": plan.staging.digest, **to_dict(plan.staging_decision, "decision reasons")},
         "shared_objects": plan.shared,
         "store": {"packages": sorted(in_store.packages), "staging": in_store.staging is not None},

@@ -12,7 +12,7 @@ from groundwork.progress import Notes
 from megabuild.configs.overrides import arch_list, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan import fingerprint, solving, store_lookup, tree_reuse
-from megabuild.plan.choose_isolation import isolation_of, unreachable
+from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable
 from megabuild.plan.estimate import estimate, find_shared_objects, read_last_run
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.options import Options, check_path
@@ -38,10 +38,13 @@ def make_plan(
     (``environment.pending``), a run must plan again without ``only_plan``. With ``without_channel``, the plan of an
     unreachable channel has names, build strings and a note.
 
-    Raises MegabuildError: The output folder's path cannot be used, the config does not render, the provider has no
+    Raises MegabuildError: The output folder's path cannot be used, the config is for another platform (with
+        ``without_channel``, the plan's isolation has that error), the config does not render, the provider has no
         environment, no Python can be built for, or ``SOURCE_DATE_EPOCH`` is invalid.
     """
     check_path(str(options.state))
+    if not without_channel:
+        check_platform(options)
     date = source_date(options.root, os.environ)
     in_use.mark(options.cache)
     files.writable(options.cache, "set MEGABUILD_CACHE to another folder")

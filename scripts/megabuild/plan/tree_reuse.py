@@ -29,6 +29,7 @@ class Decision:
 
     decision: str
     reasons: tuple[str, ...]
+    is_complete: bool = False  #: The former compile came to its end; a change since then needs few objects.
 
 
 #: For a recipe without a staging output.
@@ -65,7 +66,11 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
         reasons = differences(stamp.dependency, fingerprint.dependency)
         return Decision(decision="recompile", reasons=tuple(reasons))
     if stamp.source != fingerprint.source:
-        return Decision(decision="resume", reasons=tuple(differences(stamp.source, fingerprint.source)))
+        return Decision(
+            decision="resume",
+            reasons=tuple(differences(stamp.source, fingerprint.source)),
+            is_complete=bool(output_folder.staging_caches(output_dir)) and "build" in names,
+        )
     if names - {STAMP} and "build" not in names:  # an unpacked official wheel has no build folder
         return Decision(decision="resume", reasons=("the tree's build folder is missing",))
     if output_folder.staging_caches(output_dir):

@@ -215,7 +215,8 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
                 screen.follow(status)
                 summary = session.execute(plan, status)
         except MegabuildError:
-            if states := list(status.record.packages.items()):
+            packages = status.record.packages
+            if states := [(name.removesuffix(".conda"), state.value) for name, state in packages.items()]:
                 print_lines(["", *table(("package", "state"), states)], console.file)
             raise
         finally:

@@ -14,7 +14,7 @@ from command_line.progress_display import moving_lines, named_lines, redraw
 from command_line.root import output_folder
 from command_line.run_command import Invocation
 from groundwork.result import Result
-from megabuild.status.reading import RunState, read_run_state, run_names
+from megabuild.status.reading import RunState, Standing, read_run_state, run_names
 from megabuild.status.show import status_result
 
 EXAMPLES = """
@@ -55,12 +55,12 @@ def _follow(folders: Sequence[Path], configs: Sequence[str], invocation: Invocat
     """Wait until all runs have ended; a terminal shows their progress meanwhile."""
     console = Console(stderr=invocation.json, soft_wrap=True)
     if not configs:
-        folders = [path for path in folders if read_run_state(path).standing == "running"] or folders
+        folders = [path for path in folders if read_run_state(path).standing is Standing.RUNNING] or folders
     with moving_lines(console) as lines:
         while True:
             runs = [read_run_state(path) for path in folders]
-            running = [run.record for run in runs if run.record and run.standing == "running"]
+            running = [run.record for run in runs if run.record and run.standing is Standing.RUNNING]
             redraw(lines, [line for record in running for line in named_lines(record, time.time())])
-            if not any(run.standing == "running" for run in runs):
+            if not any(run.standing is Standing.RUNNING for run in runs):
                 return runs
             time.sleep(1)

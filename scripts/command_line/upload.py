@@ -37,8 +37,10 @@ def upload(config: str, user: str | None, label: str, apply: bool, output: str |
 
     if apply and not (user and label):
         raise UsageError("--apply needs a channel and a label", "add --user CHANNEL")
-    artifacts = uploading.find_release(output_folder(output), config)
-    lines = [f"{artifact.path.name}  {size(artifact.size)}" for artifact in artifacts]
+    release = uploading.find_release(output_folder(output), config)
+    artifacts = release.artifacts
+    lines = [f"{artifact.path.name}: not uploaded, a later build exists" for artifact in release.replaced]
+    lines += [f"{artifact.path.name}  {size(artifact.size)}" for artifact in artifacts]
     total = size(sum(artifact.size for artifact in artifacts))
     lines += [f"{counted(len(artifacts), 'package')}, {total}", ""]
     if not apply or not user:

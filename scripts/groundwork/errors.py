@@ -21,6 +21,8 @@ class MegabuildError(Exception):
     exit_code: ClassVar[int] = 1
     #: details for scripts (the key `failure` in docs/json.md), or None
     failure: Mapping[str, object] | None = None
+    #: file names of the packages that failed with it
+    packages: frozenset[str] = frozenset()
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)

@@ -10,6 +10,9 @@ from groundwork.errors import UsageError
 #: 12.0, 120 and sm_120 are the same. PyTorch's oldest architecture is 3.0, so 12 is an error and not 1.2.
 _ARCH = re.compile(r"(?:sm_?)?([3-9]|[1-9]\d)\.?(\d)([af]?)((?:\+PTX)?)", re.IGNORECASE)
 
+#: In the build strings of this project (``cpu_py312_h1_0``) and of conda (``py312h1234567_0``).
+_PYTHON = re.compile(r"(?:^|_)py(\d)(\d+t?)(?=_|h[0-9a-f]+_)")
+
 
 class PackageId(NamedTuple):
     """A conda package within a channel and platform."""
@@ -28,15 +31,18 @@ class PackageId(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The variant within a config: ``py3.12``, ``magma``, ``nomagma`` or an empty string."""
-        if python := re.search(r"_py(\d)(\d+t?)_", self.build_string):
+        """The variant within a config, for people: ``py3.12``, ``magma``, ``nomagma`` or an empty string.
+
+        Only :attr:`file_name` identifies a package: recipes may write any build string.
+        """
+        if python := _PYTHON.search(self.build_string):
             return f"py{python[1]}.{python[2]}"
         linalg = re.search(r"_((?:no)?magma)_", self.build_string)
         return linalg[1] if linalg else ""
 
     @property
     def label(self) -> str:
-        """The short name: ``pytorch 2.13.0 py3.12``, ``libtorch 2.13.0``."""
+        """The short name, for people: ``pytorch 2.13.0 py3.12``, ``libtorch 2.13.0``."""
         return f"{self.name} {self.version} {self.kind}".rstrip()
 
 

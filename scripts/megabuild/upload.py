@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple
 
 from rattler.package import IndexJson
 
 from groundwork import files, process
 from groundwork.archives import explain_damage
 from groundwork.errors import BuildError, ConfigError, UsageError
-from groundwork.names import PackageId
 from megabuild.plan import published
 
 #: Runs in a separate process, since the engine ignores Ctrl-C while it uploads. One file each: it stops at the first
@@ -27,16 +27,43 @@ rattler_build.upload_package_to_anaconda(sys.argv[3:], sys.argv[1], channel=[sys
 """
 
 
-class Artifact(NamedTuple):
-    """A package of a release."""
+#: The end of a build string: the hash that rattler-build or conda-build made, if any, and the build number.
+_HASH_AND_NUMBER = re.compile(r"(?:h[0-9a-f]+)?_\d+$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One of a recipe's packages of a name; a later build of it replaces an earlier one."""
 
     name: str
+    build: str  #: the build string without hash and number
+    python: tuple[str, ...]  #: its requirements on Python: some recipes write no Python into the build string
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A published package."""
+
+    variant: Variant
     path: Path
     size: int
+    depends: tuple[str, ...]  #: names of the packages that it requires
+
+    @property
+    def name(self) -> str:
+        return self.variant.name
 
 
-def find_release(output: Path, config: str) -> list[Artifact]:
-    """Return the newest build of each package that a config has published, dependencies first.
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """The packages that a config has published."""
+
+    artifacts: tuple[Artifact, ...]  #: the newest build of each variant, dependencies first
+    replaced: tuple[Artifact, ...]  #: earlier builds of these
+
+
+def find_release(output: Path, config: str) -> Release:
+    """Return the packages that a config has published.
 
     Raises UsageError: The run was a rehearsal.
     Raises ConfigError: No packages are published.
@@ -50,19 +77,27 @@ def find_release(output: Path, config: str) -> list[Artifact]:
     records = sorted(published.records(channel).values(), key=lambda record: record.modified)
     if not records:
         raise ConfigError(f"{config}: no packages in {channel.parent}", published.BUILD_FIRST)
-    newest: dict[tuple[str, str], Artifact] = {}
+    every = [_read(channel / record.path, record.size) for record in records]
+    newest = {artifact.variant: artifact for artifact in every}
     graph: dict[str, set[str]] = {}
-    for record in records:
-        path = channel / record.path
-        with explain_damage(path):
-            index = IndexJson.from_package_archive(path)
-        name = index.name.source
-        newest[name, PackageId(name, str(index.version), str(index.build)).kind] = Artifact(
-            name, path, record.size
-        )
-        graph.setdefault(name, set()).update(spec.split()[0] for spec in index.depends if spec.split())
+    for artifact in every:
+        graph.setdefault(artifact.name, set()).update(artifact.depends)
     order = list(TopologicalSorter(graph).static_order())
-    return sorted(newest.values(), key=lambda artifact: (order.index(artifact.name), artifact.path.name))
+    artifacts = sorted(newest.values(), key=lambda one: (order.index(one.name), one.path.name))
+    replaced = [artifact for artifact in every if artifact not in artifacts]
+    return Release(artifacts=tuple(artifacts), replaced=tuple(replaced))
+
+
+def _read(path: Path, size: int) -> Artifact:
+    with explain_damage(path):
+        index = IndexJson.from_package_archive(path)
+    specs = {spec: spec.split()[0] for spec in index.depends if spec.split()}
+    variant = Variant(
+        name=index.name.source,
+        build=_HASH_AND_NUMBER.sub("", str(index.build)),
+        python=tuple(sorted(spec for spec, name in specs.items() if name in ("python", "python_abi"))),
+    )
+    return Artifact(variant=variant, path=path, size=size, depends=tuple(specs.values()))
 
 
 def upload(artifacts: Sequence[Artifact], user: str, label: str, *, scratch: Path) -> list[str]:
@@ -85,8 +120,9 @@ def upload(artifacts: Sequence[Artifact], user: str, label: str, *, scratch: Pat
             if upload.returncode and f"{artifact.path.name} already exists" in why:
                 present.append(artifact.path.name)
             elif upload.returncode:
+                reason = why or process.describe_end(upload.returncode)
                 raise BuildError(
-                    f"{artifact.name}: upload failed: {why}",
+                    f"{artifact.path.name}: upload failed: {reason}",
                     "correct the cause, then run the same command again",
                 )
     return present

@@ -10,7 +10,7 @@ from tiny import Tiny, make_channel, provider
 
 from megabuild.plan import planning
 from megabuild.plan.plan import PlanItem, Task
-from megabuild.run.summary import PackageResult, install_line
+from megabuild.run.summary import PackageResult, ResultStatus, install_line
 
 
 def test_the_line_names_packages_python_and_what_they_were_built_for(
@@ -20,7 +20,7 @@ def test_the_line_names_packages_python_and_what_they_were_built_for(
     needed = {"__cuda": "13.2", "__glibc": "9.9"}
     monkeypatch.setattr(planning, "choose_provider", provider(channel, virtual_packages=needed))
     plan = Tiny(output=tmp_path / "output", channel=channel).plan()
-    rows = tuple(PackageResult(package=item.package.id, status="built") for item in plan.items)
+    rows = tuple(PackageResult(package=item.package.id, status=ResultStatus.BUILT) for item in plan.items)
     line = install_line(plan, rows)
     assert line.startswith("CONDA_OVERRIDE_CUDA=13.2 CONDA_OVERRIDE_GLIBC=9.9 python3 ")
     assert line.endswith(f"tinypy --python 3.12 --from tiny-rehearsal -o {plan.options.output}")
@@ -38,5 +38,5 @@ def test_the_line_names_an_extension_for_all_pythons(tiny: Tiny, tmp_path: Path)
 
     tasks = (task("pyg-lib", "3.10", None), task("scatter", "3.12", "3.12"), task("sparse", "3.10", "3.10"))
     plan = replace(plan, extensions=tasks)
-    rows = tuple(PackageResult(package=item.package.id, status="built") for item in plan.all_items)
+    rows = tuple(PackageResult(package=item.package.id, status=ResultStatus.BUILT) for item in plan.all_items)
     assert " ./env pyg-lib scatter --python 3.12 " in install_line(plan, rows)

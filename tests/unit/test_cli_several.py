@@ -28,7 +28,8 @@ from megabuild.configs.config import available
 from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.plan import Estimate, Plan
 from megabuild.run import session
-from megabuild.run.summary import PackageResult, Summary
+from megabuild.run.summary import PackageResult, ResultStatus, Summary
+from megabuild.status.record import PackageState
 from megabuild.status.status import Status, script_lines
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "linux_64_cuda129")
@@ -64,10 +65,10 @@ class Runs:
         log = Path("/state") / name / "run.log"
         status.record.log = str(log)
         script_lines.info("c++ -c x.cpp")
-        row = PackageResult(package=PackageId("libtorch", "2.13.0", "cpu_h0_0"), status="built")
+        row = PackageResult(package=PackageId("libtorch", "2.13.0", "cpu_h0_0"), status=ResultStatus.BUILT)
         ok = name not in self.incomplete
         summary = Summary(ok=ok, config=name, packages=(row,), seconds=1.0, log=log, channel=Path("/channel"))
-        status.record.packages[row.package.label] = "published"
+        status.record.packages[row.package.file_name] = PackageState.PUBLISHED
         self.acts.get(name, lambda: None)()
         return summary
 
@@ -144,7 +145,7 @@ def test_a_failure_is_reported_and_does_not_stop_the_others(
     assert "no such header\nhint: install it\nlog: /state/linux_64_cuda130/run.log" in result.stderr
     assert result.stdout.index("overview of 3") < result.stdout.index("[1/3]"), "before anything is built"
     assert list((tmp_path / "out" / "logs").glob("crash-*"))
-    assert "libtorch 2.13.0" in result.stdout
+    assert "libtorch-2.13.0-cpu_h0_0  published" in result.stdout
     assert (tmp_path / "out" / "SHA256SUMS").is_file()
 
 

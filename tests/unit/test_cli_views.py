@@ -19,7 +19,7 @@ from groundwork.names import PackageId
 from groundwork.progress import Preparing
 from megabuild.plan.plan import Plan
 from megabuild.plan.plan_report import plan_document, plan_lines
-from megabuild.run.summary import PackageResult, Summary
+from megabuild.run.summary import PackageResult, ResultStatus, Summary
 from megabuild.status import record as state_file
 from megabuild.status.record import Activity, RunRecord
 from megabuild.status.status import PHASE, Status, logger, script_lines
@@ -50,8 +50,8 @@ def a_summary(*, ok: bool = True, error: str = "") -> Summary:
         config="linux_64_cuda130",
         packages=tuple(
             PackageResult(
-                package=PackageId(name, "2.13.0", build), status=status, size=1_234_567_890, sha256=SHA256,
-                seconds=36_125.0,
+                package=PackageId(name, "2.13.0", build), status=ResultStatus(status), size=1_234_567_890,
+                sha256=SHA256, seconds=36_125.0,
             )
             for name, build, status in rows
         ),

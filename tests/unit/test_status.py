@@ -13,6 +13,7 @@ from tiny import Clock, kept_sentences
 from groundwork.progress import Preparing
 from megabuild.status import record as state_file
 from megabuild.status import status as status_module
+from megabuild.status.record import PackageState
 from megabuild.status.status import PHASE, Status
 
 
@@ -41,11 +42,17 @@ def test_a_task_is_a_row_while_it_runs(status: Status, tmp_path: Path) -> None:
 
 
 def test_packages_go_from_built_to_published_and_a_failed_one_stays_so(status: Status) -> None:
-    for state in ("built", "testing", "tested", "published", "failed"):
+    for state in (
+        PackageState.BUILT,
+        PackageState.TESTING,
+        PackageState.TESTED,
+        PackageState.PUBLISHED,
+        PackageState.FAILED,
+    ):
         status.set_packages(["pytorch", "libtorch"], state)
     assert status.record.packages == {"libtorch": "published", "pytorch": "published"}
     status.plan({"pytorch": False})
-    for state in ("failed", "tested"):
+    for state in (PackageState.FAILED, PackageState.TESTED):
         status.set_packages(["pytorch"], state)
     assert status.record.packages == {"pytorch": "failed"}
 

@@ -17,11 +17,11 @@ from msgspec import structs
 
 from command_line import status
 from command_line.run_command import Invocation
-from groundwork.errors import ConfigError, IntegrityError
+from groundwork.errors import BuildError, ConfigError, IntegrityError
 from megabuild.status import reading
 from megabuild.status import record as state_file
-from megabuild.status.reading import read_run_state, run_names
-from megabuild.status.record import Activity, RunRecord
+from megabuild.status.reading import RunState, Standing, read_run_state, run_names
+from megabuild.status.record import Activity, PackageState, RunRecord
 from megabuild.status.show import clock, run_lines, status_result
 
 COMPILING = Activity(task="pytorch", what="libtorch: compile", since=900.0, done=148, total=1614)
@@ -31,7 +31,7 @@ def a_state(**changes: object) -> RunRecord:
     state = RunRecord(
         config="linux_64_cpu", status="building", began=time.time() - 60, updated=time.time(), activities=[COMPILING],
         log="/elsewhere/logs/run.log", pid=os.getpid(), process_began=psutil.Process().create_time(),
-        host=socket.gethostname(), packages={"libtorch 2.13.0": "waiting"},
+        host=socket.gethostname(), packages={"libtorch-2.13.0-h0_0.conda": PackageState.WAITING},
     )  # fmt: skip
     return structs.replace(state, **changes)
 
@@ -50,7 +50,7 @@ def ended_process() -> tuple[int, float]:
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    state = a_state(error="a\x1bb", packages={"x": "built"})
+    state = a_state(error="a\x1bb", packages={"x.conda": PackageState.BUILT})
     assert state_file.read(put(tmp_path, state)) == state
     assert oct((tmp_path / state_file.NAME).stat().st_mode & 0o777) == "0o644", "others may look"
 
@@ -59,10 +59,10 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     ("content", "says"),
     [
         (b"", "damaged"),
-        (b'{"format": "megabuild/run-state", "format_version": 3, "config":', "damaged"),
-        (b'{"format": "megabuild/run-state", "format_version": 3}', "damaged"),
-        (b'{"format": "megabuild/run-state", "format_version": 4, "config": "x"}', "another version"),
-        (b'{"format": "something/else", "format_version": 3, "config": "x"}', "something/else"),
+        (b'{"format": "megabuild/run-state", "format_version": 4, "config":', "damaged"),
+        (b'{"format": "megabuild/run-state", "format_version": 4}', "damaged"),
+        (b'{"format": "megabuild/run-state", "format_version": 5, "config": "x"}', "another version"),
+        (b'{"format": "something/else", "format_version": 4, "config": "x"}', "something/else"),
         (b"[]", "damaged"),
         (b"\xff\xfe\x00", "damaged"),
         (b"1" * (2 << 20), "damaged"),
@@ -146,9 +146,29 @@ def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
     )
     document = json.loads(json.dumps(result.to_json()))
     (run,) = document["runs"]
-    assert document["format_version"] == 4
+    assert document["format_version"] == 5
     assert (run["standing"], run["state"]["exit_code"]) == ("ended", 8)
     assert "exit code 8" in result.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("standing", "exit_code", "of_status", "of_follow"),
+    [
+        (Standing.ENDED, 0, 0, 0),
+        (Standing.ENDED, 12, 0, 12),
+        (Standing.RUNNING, None, 0, 0),
+        (Standing.DIED, None, 0, BuildError.exit_code),
+        (Standing.UNKNOWN, None, 0, BuildError.exit_code),
+        (Standing.UNREADABLE, None, IntegrityError.exit_code, IntegrityError.exit_code),
+    ],
+)
+def test_status_succeeds_if_it_can_read_and_follow_if_the_run_did(
+    tmp_path: Path, standing: Standing, exit_code: int | None, of_status: int, of_follow: int
+) -> None:
+    record = None if standing is Standing.UNREADABLE else a_state(exit_code=exit_code)
+    run = RunState(folder=tmp_path, standing=standing, record=record)
+    assert status_result([run], 80, time.time()).exit_code == of_status
+    assert status_result([run], 80, time.time(), followed=True).exit_code == of_follow
 
 
 def test_a_followed_run_is_shown_until_it_ends(

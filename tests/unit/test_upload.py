@@ -18,6 +18,7 @@ from tiny import make_package, publish
 
 from command_line.run_command import Invocation
 from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
+from megabuild import upload as uploading
 from megabuild.plan import published
 
 CONFIG = "linux_64_cuda130"
@@ -127,7 +128,7 @@ def test_a_repeated_upload_adds_what_the_channel_lacks(release: Channel, anacond
 def test_a_server_that_refuses_is_an_error_without_the_token(release: Channel, anaconda: list[str]) -> None:
     done = upload(release, "--user", "refused", "--apply")
     assert done.exit_code == BuildError.exit_code
-    assert re.match(r"error: libtorch-cuda-linalg: ", done.stderr)
+    assert re.match(r"error: libtorch-cuda-linalg-2\S+\.conda: upload failed: ", done.stderr)
     assert "s3cr3t" not in done.output
     assert not [line for line in anaconda if "/libtorch/" in line], "its dependency was refused"
 
@@ -137,7 +138,29 @@ def test_the_newest_of_several_builds_is_uploaded(release: Channel) -> None:
     release.add("libtorch", f"{FLAVOUR}_h9_300")
     release.publish()
     shown = upload(release).stdout
-    assert (f"{FLAVOUR}_h9_300" in shown, f"{FLAVOUR}_h2_300" in shown) == (True, False)
+    assert f"libtorch-2.13.0-{FLAVOUR}_h2_300.conda: not uploaded, a later build exists" in shown
+    assert re.findall(r"(?m)^libtorch-2\S+_(\S+)\.conda  ", shown) == ["300"]
+    assert f"libtorch-2.13.0-{FLAVOUR}_h9_300.conda  " in shown
+
+
+@pytest.mark.parametrize("written", ["name", "requirement"])
+def test_each_python_of_another_feedstock_is_uploaded(release: Channel, written: str) -> None:
+    """conda's usual build strings begin with the Python, and other ones differ in their hashes only."""
+    release.packages.clear()
+    for minor in ("11", "12", "13"):
+        build = f"py3{minor}h12345{minor}_0" if written == "name" else f"h12345{minor}_0"
+        release.add("mypkg", build, f"python_abi 3.{minor}.* *_cp3{minor}")
+    release.publish()
+    shown = upload(release)
+    assert [path.name in shown.stdout for path in release.packages] == [True] * 3
+    assert "9 packages, " in shown.stdout
+
+
+def test_an_upload_that_is_killed_has_failed(release: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploading, "_UPLOAD", "import os; os.kill(os.getpid(), 9)")
+    done = upload(release, "--user", "me", "--apply")
+    assert done.exit_code == BuildError.exit_code
+    assert "upload failed: exit code 137" in done.stderr
 
 
 def test_a_damaged_package_stops_the_upload(release: Channel, anaconda: list[str]) -> None:

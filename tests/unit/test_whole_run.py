@@ -12,7 +12,10 @@ from rattler import AboutJson
 from rattler.package_streaming import extract
 from tiny import ROOT, Tiny, make_channel, provider
 
+from groundwork.errors import IntegrityError
 from groundwork.files import remove
+from megabuild.configs.render import PlannedPackage
+from megabuild.engine import archive
 from megabuild.plan import planning
 from megabuild.plan.plan_report import staging_sentence
 from megabuild.plan.published import records
@@ -99,3 +102,28 @@ def test_a_plan_does_not_call_a_finished_compile_unfinished(tiny: Tiny) -> None:
     )
     remove(tiny.options().state / "out" / "build_cache")  # as a run that was stopped after it began anew
     assert "continues where it stopped" in staging_sentence(tiny.plan())
+
+
+def test_a_tested_package_that_is_refused_has_failed_and_no_other(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify = archive.verify
+
+    def refuse(planned: PlannedPackage, path: Path) -> archive.Archive:
+        if planned.python == "3.12":
+            raise IntegrityError("holds another package's files")
+        return verify(planned, path)
+
+    monkeypatch.setattr(archive, "verify", refuse)
+    with pytest.raises(IntegrityError):
+        tiny.run()
+    state = tiny.options().state
+    rows = json.loads((state / "run.json").read_text())["packages"]
+    failed = {
+        row["build_string"][:5]: (row["status"], row["note"]) for row in rows if row["name"] == "tinypy"
+    }
+    assert failed == {"py311": ("built", ""), "py312": ("failed", "holds another package's files")}
+    packages = json.loads((state / "state.json").read_text())["packages"]
+    assert [(name[:12], how) for name, how in packages.items()] == [
+        ("tinylib-1.0-", "published"), ("tinypy-1.0-p", "published"), ("tinypy-1.0-p", "failed"),
+    ]  # fmt: skip

@@ -17,7 +17,7 @@ from megabuild.engine.logs import LogFollower, ScriptLine
 from megabuild.engine.supervisor import Place, run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan
-from megabuild.run.build_output import ENGINE, STAGING, BuildStep, LogTail, Parser
+from megabuild.run.build_output import ENGINE, STAGING, BuildStep, Culprit, LogTail, Parser
 from megabuild.run.failure import Failure, first_error_below
 from megabuild.run.failure_shell import remove_programs, write_failure_shell
 from megabuild.run.graph import Stopped
@@ -118,8 +118,20 @@ class Attempt(AbstractContextManager["Attempt"]):
         if outcome.kind == "build":
             first = first_error_below(culprit.lines, sandbox.state_inside, self.state)
             enter, again = write_failure_shell(sandbox, culprit, first)
-        return Failure(
+        failure = Failure(
             outcome=outcome, lines=culprit.lines, what=what or culprit.what, phase=self.phase, jobs=self.jobs,
             log=self.log.path, state=self.state, short=self._memory.short(), aside=aside,
             inside=sandbox.state_inside, package=culprit.package, enter=enter, again=again,
-        ).error()  # fmt: skip
+        )  # fmt: skip
+        error = failure.error()
+        error.packages = frozenset(broken) or self._packages_of(culprit)
+        return error
+
+    def _packages_of(self, culprit: Culprit) -> frozenset[str]:
+        """Return the file name of the package whose script failed; none for the staging."""
+        packages = (item.package for item in self.run.plan.all_items)
+        return frozenset(
+            package.file_name
+            for package in packages
+            if (package.name, package.build_string) == (culprit.package, culprit.build_string)
+        )

@@ -32,6 +32,7 @@ from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary, install_line, name_of_test, package_results
 from megabuild.status.reading import read_run_state
+from megabuild.status.record import PackageState
 from megabuild.status.show import progress_of
 from megabuild.status.status import Status, logger
 
@@ -66,7 +67,9 @@ class Driver:
     def _show_plan(self) -> None:
         """Pass the planned packages to the status, at the start and after each change of the plan."""
         plan = self._plan
-        packages = {item.package.id.label: item.package.file_name in plan.existing for item in plan.all_items}
+        packages = {
+            item.package.file_name: item.package.file_name in plan.existing for item in plan.all_items
+        }
         self.status.plan(packages, plan.last_run if plan.is_from_scratch else 0.0)
 
     def go(self) -> None:
@@ -122,7 +125,9 @@ class Driver:
         budget = Budget(plan.jobs.count, tasks=_AT_ONCE)
         for task in plan.missing_tasks:
             if task.how == "nothing":
-                self._failed[task.name] = BuildError(task.reason)
+                error = BuildError(task.reason)
+                error.packages = frozenset(task.file_names)
+                self._failed[task.name] = error
             else:
                 works.append(extension_work(run, budget, task))
         graph = Graph(
@@ -159,7 +164,7 @@ class Driver:
             self.note_channels()  # published packages are used during the run, and after a kill
             for name in names:
                 self._log.write("driver", f"published {name} ({after[name].size} bytes)")
-            self.status.set_packages([items[name].package.id.label for name in names], "published")
+            self.status.set_packages(names, PackageState.PUBLISHED)
         if work.name == PYTORCH and result.error is None and plan.missing_tasks:
             make_torch_channel(plan, self._shelf.folder)
 
@@ -184,7 +189,7 @@ class Driver:
         """Return the run's summary; after a successful compile, also keep its durations for estimates."""
         plan, options = self._plan, self._plan.options
         rows = package_results(plan, self._failed)
-        ok = not error and all(row.status in ("built", "skipped") for row in rows)
+        ok = not error and all(row.status.is_published for row in rows)
         attempt, parser = (self._pytorch.plan, self._pytorch.parser) if self._pytorch else (plan, Parser())
         if ok and plan.compiles_staging:
             # the duration of another run is no measure, but the cache has its objects

@@ -43,7 +43,7 @@ def extension_work(run: RunContext, budget: Budget, task: Task) -> Work:
         cpu_seconds=task.cpu_seconds,
         # one Python at a time: the next one finds the objects in the cache
         alone=task.extension if cached else "",
-        labels=[package.id.label for package in task.packages],
+        packages=task.file_names,
     )
 
 

@@ -13,6 +13,7 @@ from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
 from groundwork.jobs import Budget
 from groundwork.text import Sign, counted
 from megabuild.engine.archive import Archive
+from megabuild.status.record import PackageState
 from megabuild.status.status import Status, logger
 
 #: Name of a task or package that must be available, or several names, of which one is enough.
@@ -51,7 +52,7 @@ class Work:
     alone: str = ""  #: tasks with the same word never run in parallel
     vital: bool = False  #: its failure fails the run
     brief: bool = False  #: short enough to finish after the run has failed
-    labels: Sequence[str] = ()  #: labels of the packages that fail with it
+    packages: Sequence[str] = ()  #: file names of the packages that fail with it
     stop: threading.Event = field(default_factory=threading.Event)  #: set to end it
 
 
@@ -213,8 +214,9 @@ class Graph:
             self._fail(work, error)
 
     def _fail(self, work: Work, why: MegabuildError) -> None:
+        why.packages = why.packages or frozenset(work.packages)
         self._failed[work.name] = why
-        self._status.set_packages(work.labels, "failed")
+        self._status.set_packages(why.packages, PackageState.FAILED)
         if not work.vital or self._error is not None:  # the first vital one is the run's
             message = "\n".join(text for text in (why.message, why.remedy) if text)
             logger.error("%s %s: %s", Sign.failed, work.name, message)

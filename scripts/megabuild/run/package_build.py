@@ -20,6 +20,7 @@ from megabuild.plan.published import paths
 from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.build_output import BuildStep
 from megabuild.run.shelf import Shelf
+from megabuild.status.record import PackageState
 from megabuild.status.status import logger
 
 #: zstd's level for packages. libtorch 2.13.0 for the CPU: 93 MB in 11 CPU seconds; at level 17, 87 MB in 162.
@@ -69,10 +70,12 @@ class PackageBuild:
         )
         if not missing:
             return outcome, None
-        return outcome, BuildError(
+        error = BuildError(
             f"{len(missing)} of {len(self.missing)} packages not built: {', '.join(missing)}\nlog: {attempt.log.path}",
             "correct the cause, then run again: finished packages are kept",
         )
+        error.packages = frozenset(missing)
+        return outcome, error
 
     def _take(self, steps: Iterable[BuildStep]) -> None:
         for step in steps:
@@ -95,8 +98,8 @@ class PackageBuild:
             row.phase(title(step.package, step.python, "build script"), level=logging.DEBUG)
         else:  # a test names its package without the build string
             row.phase(f"testing {attempt.name}")
-            tested = [package.id.label for package in self.missing.values() if package.name == step.package]
-            attempt.run.status.set_packages(tested, "testing")
+            tested = [name for name, package in self.missing.items() if package.name == step.package]
+            attempt.run.status.set_packages(tested, PackageState.TESTING)
 
     def _look(self) -> None:
         """Report new packages in the output folder."""
@@ -109,7 +112,7 @@ class PackageBuild:
                 seconds = self._seconds[path.name] = self._seconds_of(self.missing[path.name])
                 took = f" in {duration(seconds)}" if round(seconds) else ""
                 logger.info("%s %s: built%s", Sign.done, package.label, took)
-                status.set_packages([package.label], "built")
+                status.set_packages([path.name], PackageState.BUILT)
                 self._attempt.row.phase("waiting for rattler-build", level=logging.DEBUG)
                 self._keep(path)
 

@@ -26,6 +26,7 @@ from megabuild.run.package_build import finish
 from megabuild.run.sandbox_paths import make_job, make_place
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import name_of_test
+from megabuild.status.record import PackageState
 from megabuild.status.status import logger
 
 #: Subfolder of a test's folder: a channel of this run's packages for the test environment.
@@ -46,7 +47,7 @@ def package_test(run: RunContext, budget: Budget, shelf: Shelf, item: PlanItem) 
         needs=(package.file_name, *needed, *tests),
         vital=True,
         brief=True,
-        labels=(package.id.label,),
+        packages=(package.file_name,),
     )
 
 
@@ -54,16 +55,19 @@ def _run(
     run: RunContext, shelf: Shelf, package: PlannedPackage, jobs: int, stop: threading.Event
 ) -> TaskResult:
     """Test the package; finish it if it passes, else put it aside."""
-    status, began, label = run.status, time.monotonic(), package.id.label
+    status = run.status
+    began = time.monotonic()
+    label = package.id.label
     # short, because tests create sockets below it
     short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"
     state = run.plan.options.state / TESTS / short
     with Attempt(run, name_of_test(package.file_name), state, jobs=jobs, stop=stop) as attempt:
-        status.set_packages([label], "testing")
+        status.set_packages([package.file_name], PackageState.TESTING)
         attempt.row.phase(f"testing {label}")
         result = _test(attempt, shelf, package)
         took = duration(time.monotonic() - began)
-        status.set_packages([label], "failed" if result.error else "tested")
+        tested = PackageState.FAILED if result.error else PackageState.TESTED
+        status.set_packages([package.file_name], tested)
         if result.error is None:
             logger.info("%s %s: tested in %s", Sign.done, label, took)
         return result

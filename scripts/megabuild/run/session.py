@@ -16,7 +16,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.run.driver import Driver
 from megabuild.run.logfile import LogFile
-from megabuild.run.summary import LATEST, Summary
+from megabuild.run.summary import LATEST, ResultStatus, Summary
 from megabuild.status.status import Status, logger
 
 #: Subfolders that a finished run may leave in the state folders of a config and its extensions.
@@ -64,7 +64,7 @@ def execute(plan: Plan, status: Status) -> Summary:
         # after an error, report that one rather than a full disk
         with contextlib.suppress(OSError) if failed else contextlib.nullcontext():
             run.note_channels()
-            if any(row.status != "skipped" for row in summary.packages):
+            if any(row.status is not ResultStatus.SKIPPED for row in summary.packages):
                 summary.write(options.state / LATEST)
         status.end(end, message, code, summary.seconds)
         if failed is not None:

@@ -16,6 +16,7 @@ from megabuild.plan import published, store_lookup, tree_reuse
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem, Stored
 from megabuild.plan.planning import compare_with_disk
+from megabuild.status.record import PackageState
 from megabuild.status.status import Status, logger
 from megabuild.store import tree_archive
 from megabuild.store.server import Record, Store, StoreError, named_store
@@ -61,7 +62,7 @@ def _fetch_package(
             fingerprints={name: item.fingerprint},
             seconds={},
         )
-        status.set_packages([package.id.label], "published")
+        status.set_packages([name], PackageState.PUBLISHED)
     except IntegrityError as error:
         logger.warning("%s: unusable in the store, so it is built here: %s", package.id.label, error.message)
 

@@ -6,12 +6,14 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import megabuild
 from groundwork import files
 from groundwork.errors import BuildError, MegabuildError
+from groundwork.exhaustive import assert_never
 from groundwork.names import PackageId
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
@@ -23,12 +25,34 @@ LATEST = "run.json"
 _HASH_DIGITS = 12
 #: Added to a rehearsal's summary, because its packages have PyTorch's names and versions.
 _MODEL = "These packages are a small model, not PyTorch."
-_MARKS = {
-    "built": f"{Sign.done} built",
-    "skipped": f"{Sign.kept} reused",
-    "failed": f"{Sign.failed} failed",
-    "missing": f"{Sign.dash} not built",
-}
+
+
+class ResultStatus(str, Enum):
+    """The end of a planned package."""
+
+    BUILT = "built"
+    SKIPPED = "skipped"  #: it was published before
+    FAILED = "failed"
+    MISSING = "missing"  #: not built: the run ended before
+
+    @property
+    def is_published(self) -> bool:
+        return self in (ResultStatus.BUILT, ResultStatus.SKIPPED)
+
+    @property
+    def mark(self) -> str:
+        """The word of the closing table, with its sign."""
+        match self:
+            case ResultStatus.BUILT:
+                return f"{Sign.done} built"
+            case ResultStatus.SKIPPED:
+                return f"{Sign.kept} reused"
+            case ResultStatus.FAILED:
+                return f"{Sign.failed} failed"
+            case ResultStatus.MISSING:
+                return f"{Sign.dash} not built"
+            case never:
+                assert_never(never)
 
 
 def name_of_test(file_name: str) -> str:
@@ -41,7 +65,7 @@ class PackageResult:
     """One row of the closing table."""
 
     package: PackageId
-    status: str  #: ``built``, ``skipped`` (it was published before), ``failed`` or ``missing``
+    status: ResultStatus
     size: int = 0  #: bytes of the package file, 0 if there is none
     sha256: str = ""
     seconds: float = 0.0  #: duration of the build script, 0 for skipped packages
@@ -123,7 +147,7 @@ def package_lines(packages: Sequence[PackageResult]) -> list[str]:
             size(row.size) if row.size else "",
             row.sha256[:_HASH_DIGITS],
             duration(row.seconds) if row.seconds >= 1 else "",
-            _MARKS.get(row.status, f"  {row.status}"),
+            row.status.mark,
         )
         for row in packages
     ]
@@ -138,27 +162,25 @@ def package_results(plan: Plan, failed: Mapping[str, MegabuildError]) -> tuple[P
     """Return a row for each package, in build order; ``failed`` maps failed tasks to their errors."""
     channel, published = plan.options.packages, records(plan.options.packages)
     notes: dict[str, str] = {}  # by file name of a package that failed
-    for package in (item.package for item in plan.items):
-        for error in failed.values():  # "build of pytorch cuda130_py312_0", or its test
-            what = str((error.failure or {}).get("what", ""))
-            if what.endswith(f" of {package.name} {package.build_string}"):
-                notes[package.file_name] = error.message.splitlines()[0]
-    for task in plan.extensions:
-        if task.name in failed:
-            why = failed[task.name].message.splitlines()[0]
-            notes |= {package.file_name: why for package in task.packages}
+    for error in failed.values():
+        notes |= dict.fromkeys(error.packages, error.message.splitlines()[0])
     rows = []
     for item in plan.all_items:
         name = item.package.file_name
-        record, existed = published.get(name), name in plan.existing
+        record = published.get(name)
+        existed = name in plan.existing
         if record is None or not is_published(channel, record, item.fingerprint):
-            status = "failed" if name in notes else "missing"
+            status = ResultStatus.FAILED if name in notes else ResultStatus.MISSING
             rows.append(PackageResult(package=item.package.id, status=status, note=notes.get(name, "")))
             continue
         row = PackageResult(
-            package=item.package.id, status="skipped" if existed else "built", size=record.size,
-            sha256=record.sha256, seconds=0.0 if existed else record.seconds, path=str(channel / record.path),
-        )  # fmt: skip
+            package=item.package.id,
+            status=ResultStatus.SKIPPED if existed else ResultStatus.BUILT,
+            size=record.size,
+            sha256=record.sha256,
+            seconds=0.0 if existed else record.seconds,
+            path=str(channel / record.path),
+        )
         rows.append(row)
     return tuple(rows)
 
@@ -171,7 +193,7 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     as a GPU, which this machine may lack.
     """
     options, foreign = plan.options, not plan.options.config.torch_version
-    ids = {row.package for row in rows if row.status in ("built", "skipped")}
+    ids = {row.package for row in rows if row.status.is_published}
     packages = [item.package for item in plan.all_items if item.package.id in ids]
     # a package for all Pythons has the Python that it is built with, and its task has none
     extensions = [(package, task.python) for task in plan.extensions for package in task.packages]

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -23,13 +24,22 @@ from megabuild.status.record import RunRecord
 _SILENT_SECONDS = 300.0
 
 
+class Standing(str, Enum):
+    """Whether a run is in progress."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    DIED = "died"
+    UNKNOWN = "unknown"  #: silent, on another machine
+    UNREADABLE = "unreadable"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunState:
     """The last run in a config's folder."""
 
     folder: Path
-    #: ``running``, ``ended``, ``died``, ``unknown`` (silent, on another machine), or ``unreadable``
-    standing: str
+    standing: Standing
     record: RunRecord | None = None
     trouble: str = ""  #: why the record is unreadable
 
@@ -71,22 +81,23 @@ def read_run_state(folder: Path) -> RunState:
     record, trouble = None, "the record was deleted"
     try:
         record = state_file.read(folder)
-        if record is not None and (standing := _standing(record)) == "died":
+        if record is not None and (standing := _standing(record)) is Standing.DIED:
             # it may have ended since the record was read
             record = state_file.read(folder) or record
-            standing = "ended" if record.ended else "died"
+            standing = Standing.ENDED if record.ended else Standing.DIED
     except IntegrityError as error:
         trouble = f"{error.message}; {error.remedy}"
     except OSError as error:
         trouble = f"{folder / state_file.NAME}: {error.strerror}"
     if record is None:
-        return RunState(folder=folder, standing="unreadable", trouble=trouble)
+        return RunState(folder=folder, standing=Standing.UNREADABLE, trouble=trouble)
     return RunState(folder=folder, standing=standing, record=record)
 
 
-def _standing(record: RunRecord) -> str:
+def _standing(record: RunRecord) -> Standing:
     if record.ended:
-        return "ended"
+        return Standing.ENDED
     if record.host == socket.gethostname():
-        return "running" if is_running(record.pid, record.process_began) else "died"
-    return "running" if abs(time.time() - record.updated) < _SILENT_SECONDS else "unknown"
+        return Standing.RUNNING if is_running(record.pid, record.process_began) else Standing.DIED
+    is_fresh = abs(time.time() - record.updated) < _SILENT_SECONDS
+    return Standing.RUNNING if is_fresh else Standing.UNKNOWN

@@ -6,6 +6,7 @@ Points in time are seconds since 1970, so that other processes can use them.
 from __future__ import annotations
 
 import contextlib
+from enum import Enum
 from pathlib import Path
 from typing import Literal
 
@@ -29,8 +30,20 @@ class Activity(msgspec.Struct, kw_only=True):
     unit: str = ""  #: ``bytes`` or ``packages``; empty for ninja's steps
 
 
+class PackageState(str, Enum):
+    """State of a planned package."""
+
+    WAITING = "waiting"
+    THERE = "there"  #: published before the run
+    BUILT = "built"  #: not tested yet
+    TESTING = "testing"
+    TESTED = "tested"  #: a dependency is not published yet
+    PUBLISHED = "published"
+    FAILED = "failed"
+
+
 class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild/run-state"):
-    format_version: Literal[3] = 3
+    format_version: Literal[4] = 4
     config: str  #: the run's name
     #: ``preparing``, ``checking``, ``building``; then ``done``, ``failed`` or ``interrupted``
     status: str = "checking"
@@ -38,9 +51,7 @@ class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild
     updated: float = 0.0
     log: str = ""
     activities: list[Activity] = []  #: in the order in which they began
-    #: state by label (``pytorch 2.13.0 py3.12``): ``waiting``, ``there`` (existed before the run), ``built`` (not
-    #: tested yet), ``testing``, ``tested`` (a dependency is not published yet), ``published`` or ``failed``
-    packages: dict[str, str] = {}
+    packages: dict[str, PackageState] = {}  #: by file name, which is a package's identity
     seconds_left: float | None = None  #: counted from ``updated``
     #: bytes: used by the run's processes, of the machine, free on the output's disk; 0 if unknown
     memory: int = 0

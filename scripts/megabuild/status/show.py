@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from groundwork.errors import BuildError, IntegrityError
+from groundwork.exhaustive import assert_never
 from groundwork.result import Result
 from groundwork.text import counted, display, duration, plain, plain_lines, size
-from megabuild.status.reading import RunState
-from megabuild.status.record import Activity, RunRecord
+from megabuild.status.reading import RunState, Standing
+from megabuild.status.record import Activity, PackageState, RunRecord
 
 _DAY = 20 * 3600.0
 _MOST_ROWS, _MOST_ERROR_LINES = 8, 24
@@ -49,8 +50,9 @@ def figures(record: RunRecord) -> str:
 
 
 def _packages(record: RunRecord) -> str:
-    done = sum(state in ("there", "published") for state in record.packages.values())
-    return f"{done} of {counted(len(record.packages), 'package')} published"
+    ready = (PackageState.THERE, PackageState.PUBLISHED)
+    done = [name for name, state in record.packages.items() if state in ready]
+    return f"{len(done)} of {counted(len(record.packages), 'package')} published"
 
 
 def record_lines(record: RunRecord, now: float) -> list[str]:
@@ -74,9 +76,9 @@ def run_lines(run: RunState, now: float) -> list[str]:
     if record is None:
         return [f"{name}: {run.trouble}"]
     log = [f"{_INDENT}log: {display(run.log)}"] if run.log and run.log.name not in record.error else []
-    if run.standing == "died":
+    if run.standing is Standing.DIED:
         return [f"{name}: died {progress_of(record)}, {clock(record.updated, now)}", *log, _RESUME]
-    if run.standing == "ended":
+    if run.standing is Standing.ENDED:
         code = f", exit code {record.exit_code}" if record.exit_code else ""
         took = f"{plain(record.status)} after {duration(record.updated - record.began)}"
         interrupted = record.status == "interrupted"
@@ -85,7 +87,7 @@ def run_lines(run: RunState, now: float) -> list[str]:
         lines += [_INDENT + line for line in error]
         return [*lines, f"{_INDENT}{_packages(record)}", *log, *([_RESUME] if interrupted else [])]
     head = f"process {record.pid} on {plain(record.host)}, since {clock(record.began, now)}"
-    if run.standing == "unknown":
+    if run.standing is Standing.UNKNOWN:
         head = f"no update from {plain(record.host)} since {clock(record.updated, now)}; the run may still be active"
     rows = [_INDENT + line for line in record_lines(record, now)]
     return [f"{name}: {head}", *rows, *log]
@@ -97,31 +99,40 @@ def status_result(runs: Sequence[RunState], now: float, *, followed: bool = Fals
     Otherwise the exit code is 0, even if runs failed, unless a record cannot be read.
     """
     lines = [line for run in runs for line in ["", *run_lines(run, now)]]
-    codes, rows = [], []
+    codes = []
+    rows = []
     for run in runs:
-        record = run.record
-        if record is None:
-            codes.append(IntegrityError.exit_code)
-        elif followed:
-            lost = run.standing in ("died", "unknown")
-            codes.append(BuildError.exit_code if lost else record.exit_code or 0)
+        codes.append(_exit_code(run, followed=followed))
         rows.append(
             {
                 "name": run.name,
                 "folder": str(run.folder),
-                "standing": run.standing,
+                "standing": run.standing.value,
                 "trouble": run.trouble,
                 "log": str(run.log) if run.log else None,
-                "state": msgspec.to_builtins(record) if record else None,
+                "state": msgspec.to_builtins(run.record) if run.record else None,
             }
         )
     return Result(
         format="status",
-        format_version=4,
+        format_version=5,
         document={"runs": rows},
         lines=lines[1:] or ["no run in this folder"],
         exit_code=next(filter(None, codes), 0),
     )
+
+
+def _exit_code(run: RunState, *, followed: bool) -> int:
+    match run.standing:
+        case Standing.UNREADABLE:
+            return IntegrityError.exit_code
+        case Standing.DIED | Standing.UNKNOWN:
+            return BuildError.exit_code if followed else 0
+        case Standing.RUNNING | Standing.ENDED:
+            code = run.record.exit_code if run.record else None
+            return code or 0 if followed else 0
+        case never:
+            assert_never(never)
 
 
 def clock(point: float, now: float) -> str:

@@ -21,7 +21,7 @@ import psutil
 from groundwork.machine import disk_free, measure, tree_memory
 from groundwork.progress import WARNING, Preparing
 from megabuild.status import record as state_file
-from megabuild.status.record import Activity, RunRecord
+from megabuild.status.record import Activity, PackageState, RunRecord
 
 PHASE = 15
 logging.addLevelName(PHASE, "PHASE")
@@ -36,7 +36,7 @@ script_lines.setLevel(logging.CRITICAL)
 
 _SECONDS = 1.0
 #: Final states of a package.
-_FINAL = frozenset({"there", "published", "failed"})
+_FINAL = frozenset({PackageState.THERE, PackageState.PUBLISHED, PackageState.FAILED})
 
 
 class Task(AbstractContextManager["Task"]):
@@ -97,13 +97,14 @@ class Status:
         )
 
     def plan(self, packages: Mapping[str, bool], expected: float = 0.0) -> None:
-        """Set the packages (whether each exists, by label) and the expected seconds, 0 if unknown.
+        """Set the packages (whether each exists, by file name) and the expected seconds, 0 if unknown.
 
         Called again if the preparation changes the plan.
         """
         with self.lock:
             self.record.packages = {
-                name: "there" if exists else "waiting" for name, exists in packages.items()
+                name: PackageState.THERE if exists else PackageState.WAITING
+                for name, exists in packages.items()
             }
             self.record.status = "checking"
             self._expected, self._began = expected, monotonic()
@@ -117,12 +118,14 @@ class Status:
         """Return a row of the status; its phases are logged at ``level``."""
         return Task(self, name, level)
 
-    def set_packages(self, labels: Iterable[str], state: str) -> None:
-        """Set the state of packages; a final state only changes to ``published``."""
+    def set_packages(self, file_names: Iterable[str], state: PackageState) -> None:
+        """Set the state of packages; a final state only changes to published."""
         with self.lock:
-            for label in labels:
-                if state == "published" or self.record.packages.get(label, "there") not in _FINAL:
-                    self.record.packages[label] = state
+            packages = self.record.packages
+            for name in file_names:
+                is_final = packages.get(name, PackageState.THERE) in _FINAL
+                if state is PackageState.PUBLISHED or not is_final:
+                    packages[name] = state
 
     def note(self, what: str | Preparing) -> None:
         """Log a sentence of a preparation, or update the row that shows its progress."""

@@ -19,6 +19,7 @@ from groundwork.result import Result
 from megabuild.configs.config import PROVIDERS, available, list_command, load, of_provider
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.sharing import sort_for_sharing
+from megabuild.isolation.engine import Engine
 
 EXAMPLES = """
 {prog} linux_64_cpu --rehearse              the whole pipeline on a small model
@@ -57,7 +58,7 @@ PYG = "PyTorch Geometric's extensions"
         help="Show packages, order, disk, memory and hours; build nothing.")  # fmt: skip
 @option(SHOW, "--verbose", "-v", is_flag=True,
         help="Also print every line of the builds; the log always has them.")  # fmt: skip
-@option(HOW, "--engine", type=click.Choice(["auto", "host", "docker", "podman", "bubblewrap"]), default="auto",
+@option(HOW, "--engine", type=click.Choice(["auto", *(engine.value for engine in Engine)]), default="auto",
         show_default=True, help="Where the build runs; auto follows the provider.")  # fmt: skip
 @option(HOW, "--jobs", "-j", "cpu_count", type=click.IntRange(min=1), metavar="N",
         help="Compile jobs.  [default: CPU_COUNT, or by cores and memory]")  # fmt: skip
@@ -139,7 +140,7 @@ def build(
             own=is_own(repository),
             rehearse=rehearse,
             pythons=pythons,
-            engine=None if engine == "auto" else engine,
+            engine=None if engine == "auto" else Engine(engine),
             keep_going=keep_going,
             optimization=optimization,
             upstream_tests=upstream_tests,

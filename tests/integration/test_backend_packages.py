@@ -18,6 +18,7 @@ from groundwork.files import cache_folder
 from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.engine.archive import check_owners
+from megabuild.isolation.engine import Engine
 from megabuild.plan.options import Options
 from megabuild.plan.planning import make_plan
 from megabuild.plan.torch_version import with_torch
@@ -51,7 +52,7 @@ def options(repository: Path, tree: Path, torch: str | None) -> Options:
         cache=cache_folder(os.environ),
         rehearse=True,
         optimization="0",  # quicker, and the recipe changes the cache between configuring and compiling
-        engine="host",
+        engine=Engine.HOST,
         pythons=PYTHONS,
         cpu_count=len(os.sched_getaffinity(0)),
         torch=torch,

@@ -30,6 +30,7 @@ from groundwork.errors import (
 )
 from groundwork.machine import Machine
 from megabuild.engine.supervisor import strays
+from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
 from megabuild.plan.published import channels_beside, records
 from megabuild.run import graph, preflight
@@ -213,7 +214,7 @@ def test_what_this_machine_lacks_is_named_before_anything_is_built(
     monkeypatch.setattr(planning, "choose_provider", provider(tiny.channel))
     monkeypatch.setattr(preflight, "disk_free", lambda folder: 10**12)  # enough for a real PyTorch
     with pytest.raises(IntegrityError, match="sha256"):
-        tiny.run(rehearse=False, engine="host")
+        tiny.run(rehearse=False, engine=Engine.HOST)
     with pytest.raises(PreflightError, match="my output"):
         replace(tiny, output=tmp_path / "my output").run()
     assert not tiny.options().state.exists()

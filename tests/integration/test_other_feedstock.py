@@ -20,6 +20,7 @@ from groundwork.machine import machine_platform
 from megabuild.configs.config import CONFIG_FOLDER, load
 from megabuild.engine.output_folder import staging_caches
 from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
 from megabuild.plan.options import Options
 from megabuild.run.session import execute
@@ -140,7 +141,7 @@ def test_packages_have_the_names_that_conda_smithys_file_gives_them_everywhere(
     config = load(root, CONFIG)
     output = tmp_path / "output"
     options = Options(
-        config=config, root=root, output=output, cache=tmp_path / "cache", engine="host", own=False
+        config=config, root=root, output=output, cache=tmp_path / "cache", engine=Engine.HOST, own=False
     )
     plan = planning.make_plan(options, print)
     names = plain_engine.names(config, [recipe], output)

@@ -21,6 +21,7 @@ from megabuild.cleaning import size_of
 from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.engine.archive import check_owners
+from megabuild.isolation.engine import Engine
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
@@ -78,7 +79,7 @@ def rehearsal(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Reh
             output=tmp_path_factory.mktemp("output"),
             cache=cache_folder(os.environ),
             rehearse=True,
-            engine="host",
+            engine=Engine.HOST,
             pythons=tuple(dict.fromkeys([*here[:1], *here[-1:]])),
             cpu_count=len(os.sched_getaffinity(0)),
         )

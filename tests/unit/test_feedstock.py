@@ -19,6 +19,7 @@ from groundwork.machine import machine_platform
 from megabuild.configs.config import CONFIG_FOLDER, available, check_feedstock, list_configs, load, recipe_of
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.render import render
+from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
 from megabuild.plan.choose_isolation import choose_isolation
 from megabuild.plan.options import Options
@@ -152,7 +153,7 @@ def test_the_caches_of_two_feedstocks_are_not_shared(make: Make, repository: Pat
 def test_the_plan_of_another_recipe_speaks_of_no_pytorch(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make()
     monkeypatch.setattr(planning, "choose_provider", provider(root, pythons=()))
-    plan = planning.make_plan(options(root, engine="host"), print)
+    plan = planning.make_plan(options(root, engine=Engine.HOST), print)
     lines = plan_lines(plan)
     assert lines[0].startswith(f"{SINGLE}: ")
     assert ("small-feedstock" in lines[0], lines[0].endswith(f" {MACHINE}")) == (True, True)
@@ -169,7 +170,7 @@ def test_another_platforms_config_is_planned_and_not_built(
     root = make(**{f"{CONFIG_FOLDER}/{foreign}.yaml": "a: ['1']\n"})
     monkeypatch.setattr(planning, "choose_provider", provider(root, pythons=()))
     reason = f"{foreign} is built on {foreign.replace('_', '-').rstrip('-')} only; this machine is {MACHINE}"
-    plan = planning.make_plan(options(root, foreign, engine="host"), print, without_channel=True)
+    plan = planning.make_plan(options(root, foreign, engine=Engine.HOST), print, without_channel=True)
     with pytest.raises(IsolationError, match=reason):
         plan.usable_isolation()
     shown = plan_result(plan)
@@ -177,7 +178,7 @@ def test_another_platforms_config_is_planned_and_not_built(
     # a build says so before it asks a channel
     monkeypatch.setattr(planning, "choose_provider", None)
     with pytest.raises(IsolationError, match=reason):
-        planning.make_plan(options(root, foreign, engine="host"), print)
+        planning.make_plan(options(root, foreign, engine=Engine.HOST), print)
 
 
 def test_without_a_name_the_configs_of_all_platforms_are_listed(make: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -223,3 +224,24 @@ def test_check_names_what_is_wrong(
     with pytest.raises(IsolationError, match=words) as refused:
         Container(name=name, image="image", made_here="make it").check()
     assert refused.value.remedy
+
+
+def test_a_container_for_a_user_has_a_terminal_of_its_own(programs: Path) -> None:
+    (line,) = docker().interactive(["bash", "-c", "a b"], mounts=(), cwd="/opt", name="enter")
+    assert line.startswith("exec docker run ")
+    assert {"--tty", "--interactive"} <= {*shlex.split(line)}
+    assert line.endswith(" image bash -c 'a b'")
+
+
+def test_bubblewrap_for_a_user_has_a_terminal_of_script_or_none(programs: Path) -> None:
+    with_script, without = MACHINE.interactive(["bash", "-c", "a b"], mounts=(), cwd="/opt", name="enter")
+    assert with_script.startswith("if [ -t 0 ] && command -v script >/dev/null; then exec script -qec ")
+    assert "--new-session" not in with_script
+    assert without.startswith(f"exec {programs}/bwrap ")
+    assert "--new-session" in shlex.split(without)
+    assert without.endswith(" --chdir /opt -- bash -c 'a b'")
+
+
+def test_the_host_for_a_user_has_the_users_terminal() -> None:
+    (line,) = Host().interactive(["bash", "-c", "a b"], mounts=(), cwd="/opt", name="enter")
+    assert shlex.split(line)[-4:] == ["/opt", "bash", "-c", "a b"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from small_files import program
@@ -14,6 +14,7 @@ from groundwork.errors import IsolationError, PreflightError, ProviderError
 from megabuild.configs.config import Config, load
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
+from megabuild.isolation.engine import Engine
 from megabuild.plan import choose_isolation as choosing
 from megabuild.plan import planning, solving
 from megabuild.plan.choose_isolation import choose_isolation, rehearsal_image, unreachable
@@ -71,6 +72,16 @@ def fake(folder: Path, name: str, answer: str, code: int = 0) -> None:
 )
 def test_what_needs_no_isolation_runs_on_the_host(changes: dict[str, str], made: Environment) -> None:
     assert choose_isolation(None, config(**changes), made).name == "host"
+
+
+@pytest.mark.parametrize("engine", Engine)
+def test_the_requested_engine_isolates_the_build(engine: Engine) -> None:
+    assert choose_isolation(engine, config(), environment()).name == engine.value
+
+
+def test_no_other_engine_takes_the_place_of_an_unknown_one() -> None:
+    with pytest.raises(AssertionError, match="systemd-nspawn"):
+        choose_isolation(cast(Engine, "systemd-nspawn"), config(), environment())
 
 
 def test_conda_forge_prefers_docker_then_podman(programs: Path) -> None:
@@ -136,20 +147,20 @@ def test_debian_is_built_in_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_container_rehearsal_uses_the_image_made_here_without_a_network(programs: Path) -> None:
-    found = choose_isolation("docker", config(), REHEARSAL)
+    found = choose_isolation(Engine.DOCKER, config(), REHEARSAL)
     assert isinstance(found, Container)
     assert (found.image, found.network) == (rehearsal_image(), False)
     assert "make-image.sh docker" in found.made_here
-    found = choose_isolation("podman", config(), environment(Path("/channel"), overrides={}))
+    found = choose_isolation(Engine.PODMAN, config(), environment(Path("/channel"), overrides={}))
     assert isinstance(found, Container)
     assert found.network, "a source from elsewhere"
 
 
 def test_another_image_can_be_named_and_one_must_be(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(IsolationError, match="container image"):
-        choose_isolation("docker", config(docker_image=""), environment())
+        choose_isolation(Engine.DOCKER, config(docker_image=""), environment())
     monkeypatch.setenv("DOCKER_IMAGE", "mine:1")
-    found = choose_isolation("docker", config(), REHEARSAL)
+    found = choose_isolation(Engine.DOCKER, config(), REHEARSAL)
     assert isinstance(found, Container)
     assert (found.image, found.made_here) == ("mine:1", "")
 

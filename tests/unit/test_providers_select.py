@@ -15,6 +15,7 @@ from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageE
 from megabuild.configs.config import PROVIDERS as matrix_providers
 from megabuild.configs.config import Config, load
 from megabuild.configs.render import PlannedPackage
+from megabuild.isolation.engine import Engine
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.planning import make_plan
@@ -116,7 +117,7 @@ def test_without_any_python_it_says_what_to_install(
 class Toy(Provider):
     """A provider of PyTorch from a channel of ready parts."""
 
-    isolation = "bubblewrap"
+    engines = (Engine.BUBBLEWRAP,)
     compiles = False
     figures = MappingProxyType({"cpu": Figures(1, 1, 1, 1, 0, 1, "nowhere")})
 

@@ -22,6 +22,7 @@ from small_files import write
 
 from megabuild.configs.config import load
 from megabuild.engine import archive
+from megabuild.isolation.engine import Engine
 from megabuild.plan import planning, published
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
@@ -199,5 +200,6 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> bool:
 if __name__ == "__main__":
     here = Tiny(output=Path(sys.argv[1]), channel=Path(sys.argv[2]), root=Path(sys.argv[3]))
     setattr(planning, "choose_provider", provider(here.channel))  # noqa: B010
-    plan = here.plan(engine=os.environ.get("TINY_ENGINE"))
+    engine = os.environ.get("TINY_ENGINE")
+    plan = here.plan(engine=Engine(engine) if engine else None)
     execute(plan, Status(plan.options.run_name, plan.options.state))

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from groundwork import process
 from groundwork.errors import IsolationError, MegabuildError
+from megabuild.isolation.engine import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,9 @@ class Mount:
 class Isolation(ABC):
     """An environment in which commands run."""
 
-    name: str  #: ``host``, ``bubblewrap``, ``docker`` or ``podman``
+    name: str  #: the engine's
+    #: Whether commands see this machine's own programs, certificates and paths.
+    is_host: ClassVar[bool] = False
 
     @abstractmethod
     def check(self) -> None:
@@ -54,9 +59,23 @@ class Isolation(ABC):
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of the process that runs :meth:`command`, for the same ``env``."""
 
+    @abstractmethod
+    def interactive(
+        self, argv: Sequence[str], *, mounts: Sequence[Mount], cwd: str, name: str
+    ) -> Sequence[str]:
+        """Return lines of sh that run a command for a user at a terminal, with :meth:`environment`.
+
+        Inside, it is a new terminal. In the user's own one, a leftover process of a build could type commands into the
+        user's shell (TIOCSTI).
+        """
+
     def path(self, target: str, source: Path) -> str:
         """Return the path of a mount as the command sees it."""
         return target
+
+    def place(self, state: str) -> str:
+        """Return all that objects may depend on: the system inside, and the path of the state folder there."""
+        return f"{self.name}:{state}"
 
     def stop(self, name: str) -> None:  # noqa: B027  # by default, processes end with their parent
         """End and remove the leftovers of a command with that name."""
@@ -77,7 +96,8 @@ class Isolation(ABC):
 class Host(Isolation):
     """Runs commands directly, with the caller's environment plus ``env``."""
 
-    name: str = "host"
+    name: str = Engine.HOST.value
+    is_host: ClassVar[bool] = True
 
     def check(self) -> None:
         """Nothing to check."""
@@ -89,6 +109,12 @@ class Host(Isolation):
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         return {**os.environ, **env}
+
+    def interactive(
+        self, argv: Sequence[str], *, mounts: Sequence[Mount], cwd: str, name: str
+    ) -> Sequence[str]:
+        """Return a line for the user's own terminal: on the host, a build could reach it in any case."""
+        return [f"exec {shlex.join(self.command(argv, mounts=mounts, env={}, cwd=cwd, name=name))}"]
 
     def path(self, target: str, source: Path) -> str:
         return str(source)

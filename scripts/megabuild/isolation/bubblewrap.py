@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -25,6 +26,7 @@ from pathlib import Path, PurePosixPath
 from groundwork.errors import IsolationError, MegabuildError
 from groundwork.user_folders import home_folder
 from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_version
+from megabuild.isolation.engine import Engine
 
 _OLDEST = "0.4"
 _MACHINE, _ETC = Path("/"), Path("/etc")
@@ -43,7 +45,7 @@ class Bubblewrap(Isolation):
 
     root: Path  #: Folder that becomes ``/``, read-only.
     network: bool = True  #: Whether the command may use the network.
-    name: str = "bubblewrap"
+    name: str = Engine.BUBBLEWRAP.value
 
     def check(self) -> None:
         """Check bubblewrap's version, the root folder, and whether this user may create namespaces."""
@@ -61,8 +63,22 @@ class Bubblewrap(Isolation):
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
     ) -> list[str]:
         """Return the bwrap command; its processes end with the thread that started it."""
+        return self._command(argv, mounts, cwd, terminal=())
+
+    def interactive(
+        self, argv: Sequence[str], *, mounts: Sequence[Mount], cwd: str, name: str
+    ) -> Sequence[str]:
+        """Return lines that run it in a terminal made by script(1); without script, it has none to type into."""
+        own = shlex.join(self._command(argv, mounts, cwd, terminal=()))
+        on_terminal = f"exec script -qec {shlex.quote(own)} /dev/null"
+        without = shlex.join(self._command(argv, mounts, cwd, terminal=("--new-session",)))
+        return [f"if [ -t 0 ] && command -v script >/dev/null; then {on_terminal}; fi", f"exec {without}"]
+
+    def _command(
+        self, argv: Sequence[str], mounts: Sequence[Mount], cwd: str, terminal: Sequence[str]
+    ) -> list[str]:
         program = _program()
-        command = [program, "--unshare-pid", "--die-with-parent", "--cap-drop", "ALL"]
+        command = [program, "--unshare-pid", *terminal, "--die-with-parent", "--cap-drop", "ALL"]
         command += no_user_namespaces(program)
         if not self.network:
             command.append("--unshare-net")

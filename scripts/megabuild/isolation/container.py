@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -74,7 +75,26 @@ class Container(Isolation):
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
     ) -> list[str]:
         """Return the engine's ``run`` command; :meth:`environment` carries the values of ``env``."""
-        command = [self.name, "run", "--rm", "--init", "--interactive", "--name", name, "--workdir", cwd]
+        return self._command(argv, mounts, env, cwd, name, terminal=())
+
+    def interactive(
+        self, argv: Sequence[str], *, mounts: Sequence[Mount], cwd: str, name: str
+    ) -> Sequence[str]:
+        """Return a line with the engine's own terminal."""
+        return [f"exec {shlex.join(self._command(argv, mounts, {}, cwd, name, terminal=('--tty',)))}"]
+
+    def _command(
+        self,
+        argv: Sequence[str],
+        mounts: Sequence[Mount],
+        env: Mapping[str, str],
+        cwd: str,
+        name: str,
+        *,
+        terminal: Sequence[str],
+    ) -> list[str]:
+        command = [self.name, "run", "--rm", "--init", *terminal, "--interactive"]
+        command += ["--name", name, "--workdir", cwd]
         # megabuild keeps the output; the engine would store hours of compiler output a second time.
         command += ["--log-driver", "none", "--pull", "never" if self.made_here else "missing"]
         command += [] if self.network else ["--network", "none"]
@@ -91,6 +111,10 @@ class Container(Isolation):
         for variable, value in self._inside(env).items():
             command += ["--env", f"{variable}={value}" if _client_reads(variable) else variable]
         return [*command, self.image, *argv]
+
+    def place(self, state: str) -> str:
+        """Return also the image: compilers and libraries may be its own."""
+        return f"{super().place(state)} {self.image}"
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return the client's environment plus the variables that the command line only names.

@@ -8,16 +8,16 @@ import re
 from pathlib import Path
 
 from groundwork.errors import IsolationError, ProviderError
+from groundwork.exhaustive import assert_never
 from groundwork.machine import machine_platform
 from megabuild.configs.config import Config
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
+from megabuild.isolation.engine import Engine
 from megabuild.plan.options import Options
-from megabuild.providers.environment import Environment
+from megabuild.providers.environment import Environment, folder_of
 from megabuild.providers.select import provider_of
-
-CONTAINERS = ("docker", "podman")
 
 
 def check_platform(options: Options) -> None:
@@ -50,7 +50,7 @@ def isolation_of(options: Options, environment: Environment) -> Isolation | Isol
         return isolation
 
 
-def choose_isolation(requested: str | None, config: Config, environment: Environment) -> Isolation:
+def choose_isolation(requested: Engine | None, config: Config, environment: Environment) -> Isolation:
     """Return the requested isolation, or the one that fits the config; the preflight tests it.
 
     Rehearsals and wheel configs run on the host. Debian configs, and other feedstocks with this machine's compilers,
@@ -58,46 +58,56 @@ def choose_isolation(requested: str | None, config: Config, environment: Environ
 
     Raises IsolationError: Neither docker nor podman can be used.
     """
-    if requested in CONTAINERS:
-        return _container(requested, config, environment)
     rehearsal = environment.overrides.get("torch_source") == ("model",)
     linux = config.platform.startswith("linux-") and not rehearsal
-    fitting = provider_of(config).isolation if linux else "host"
-    if (requested or fitting) == "bubblewrap":
-        root, network = environment.root or Path("/"), _has_network(environment)
-        return Bubblewrap(root=root, network=network)
-    if (requested or fitting) == "host":
-        return Host()
+    fitting = provider_of(config).engines if linux else (Engine.HOST,)
+    engines = (requested,) if requested else fitting
+    if len(engines) == 1:
+        return _isolation(engines[0], config, environment)
     problems = []
-    for engine in CONTAINERS:
-        container = _container(engine, config, environment)
+    for engine in engines:
+        isolation = _isolation(engine, config, environment)
         try:
-            container.check()
-            return container
+            isolation.check()
+            return isolation
         except IsolationError as error:
             problems.append(error.message)
     raise IsolationError(
-        f"{config.name} needs docker or podman: {'; '.join(problems)}",
+        f"{config.name} needs {' or '.join(engine.value for engine in engines)}: {'; '.join(problems)}",
         _either("install or start podman, or pass --engine host (compilers come from the channel)", config),
     )
 
 
-def _container(engine: str, config: Config, environment: Environment) -> Container:
-    image, made_here = os.environ.get("DOCKER_IMAGE", "").strip(), ""
+def _isolation(engine: Engine, config: Config, environment: Environment) -> Isolation:
+    match engine:
+        case Engine.HOST:
+            return Host()
+        case Engine.BUBBLEWRAP:
+            return Bubblewrap(root=environment.root or Path("/"), network=_has_network(environment))
+        case Engine.DOCKER | Engine.PODMAN:
+            return _container(engine, config, environment)
+        case never:
+            assert_never(never)
+
+
+def _container(engine: Engine, config: Config, environment: Environment) -> Container:
+    image = os.environ.get("DOCKER_IMAGE", "").strip()
+    made_here = ""
     if not image and environment.overrides.get("torch_source") == ("model",):
-        image, made_here = rehearsal_image(), f"run: rehearsal/image/make-image.sh {engine}"
+        image = rehearsal_image()
+        made_here = f"run: rehearsal/image/make-image.sh {engine.value}"
     image = image or config.docker_image
     if not image:
         raise IsolationError(
             f"{config.name}: no container image in its config",
             "set DOCKER_IMAGE to an image, or pass --engine bubblewrap or host",
         )
-    return Container(name=engine, image=image, network=_has_network(environment), made_here=made_here)
+    return Container(name=engine.value, image=image, network=_has_network(environment), made_here=made_here)
 
 
 def _has_network(environment: Environment) -> bool:
     """Return whether a build needs the network, for remote channels or sources, or for ccache's server."""
-    local = all(isinstance(channel, Path) for channel in environment.channels)
+    local = all(folder_of(channel) for channel in environment.channels)
     source = environment.overrides.get("torch_source")
     return (
         bool(os.environ.get("CCACHE_REMOTE_STORAGE")) or not local or source not in (("model",), ("debian",))

@@ -62,8 +62,7 @@ def staging(
         return Fingerprint()
     variant, dependency = chosen(options.config, environment.overrides).variant, {"place": "unknown"}
     if not isinstance(isolation, IsolationError):  # objects contain paths
-        place = f"{isolation.name}:{options.state_inside(isolation)} {getattr(isolation, 'image', '')}"
-        dependency["place"] = place.strip()
+        dependency["place"] = isolation.place(options.state_inside(isolation))
     for key in part.variant_keys(variant, options.recipes):
         if key not in _NO_FACTS:
             dependency[f"variant {key}"] = ", ".join(variant[key])

@@ -12,6 +12,7 @@ from groundwork.errors import PreflightError
 from groundwork.interrupts import Deadline
 from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.isolation.base import Isolation
+from megabuild.isolation.engine import Engine
 
 #: Where isolated builds see megabuild's folders.
 INSIDE = "/opt/megabuild"
@@ -29,7 +30,7 @@ class Options:
     own: bool = True  #: the feedstock is the repository that the driver belongs to
     rehearse: bool = False  #: build a scaled model of PyTorch, for the Pythons of this machine
     pythons: tuple[str, ...] = ()  #: only these (``3.12``); empty for all Pythons of the config
-    engine: str | None = None  #: isolation by name, or None for the one that fits
+    engine: Engine | None = None  #: None for the one that fits
     keep_going: bool = False  #: continue with other packages if one fails
     optimization: str | None = None  #: ``0`` or ``2`` in place of the config's
     upstream_tests: bool = False  #: also build the package with PyTorch's own tests

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from groundwork.machine import machine_platform as machine_platform
 from groundwork.network.channel_logins import Login
+from groundwork.network.index import local_path
 from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
@@ -65,6 +66,15 @@ class Environment:
     def local(self) -> bool:
         """Whether compilers and glibc come from this machine or `root`, not from a channel for old systems."""
         return any(isinstance(channel, Path) for channel in self.channels)
+
+
+def folder_of(channel: Path | str) -> Path | None:
+    """Return the folder of a channel on this machine, named by its path or by a ``file://`` URL; else None."""
+    if isinstance(channel, Path):
+        return channel
+    if channel.startswith("file://"):
+        return Path(local_path(channel))
+    return Path(channel) if channel.startswith("/") else None
 
 
 def virtual_gpu(config: Config) -> dict[str, str]:

@@ -7,12 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from groundwork.errors import ProviderError
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
+from megabuild.isolation.engine import Engine
 from megabuild.providers import catalogue
 from megabuild.providers.environment import Environment, Pending, machine_platform, virtual_gpu
 from megabuild.providers.environment import ProviderRequest as ProviderRequest
@@ -43,8 +44,8 @@ class Figures(NamedTuple):
 class Provider(ABC):
     """Makes the build environment of one run; its class variables say what is built from it, and how."""
 
-    #: The isolation of a build unless another is requested.
-    isolation: ClassVar[Literal["host", "bubblewrap", "container"]] = "host"
+    #: The engines of a build unless another is requested, the best first.
+    engines: ClassVar[tuple[Engine, ...]] = (Engine.HOST,)
     #: Whether PyTorch is compiled, not unpacked from official wheels.
     compiles: ClassVar[bool] = True
     #: Whether a source of the user's own needs all submodules; other providers have most of them as libraries.

@@ -60,25 +60,17 @@ def remove_programs(state: Path) -> None:
 
 
 def write_program(path: Path, sandbox: Place, commands: list[str], *, name: str) -> None:
-    """Write a program that runs bash commands, until one fails, in the build's isolation with a terminal.
-
-    In bubblewrap, as in a container, this is a new terminal. In the user's own one, a leftover process of the build
-    could type commands into the user's shell (TIOCSTI).
-    """
-    isolation, words = sandbox.isolation, ["bash", "-c", " && ".join(commands)]
-    name, cwd = f"{sandbox.name}-{name}", sandbox.state_inside
-    command = isolation.command(words, mounts=sandbox.mounts, env={}, cwd=cwd, name=name)
-    if "--interactive" in command:  # a container: now the user is at a terminal
-        command.insert(command.index("--interactive"), "--tty")
+    """Write a program that runs bash commands, until one fails, in the build's isolation with a terminal."""
+    isolation = sandbox.isolation
+    words = ["bash", "-c", " && ".join(commands)]
     lines = ["#!/bin/sh"]
     for key, value in isolation.environment({}).items():
         if os.environ.get(key) != value:
             lines.append(f"export {key}={shlex.quote(value)}")
-    if "--die-with-parent" in command:
-        own = f"exec script -qec {shlex.quote(shlex.join(command))} /dev/null"
-        lines.append(f"if [ -t 0 ] && command -v script >/dev/null; then {own}; fi")
-        command.insert(command.index("--die-with-parent"), "--new-session")
-    text = "\n".join([*lines, f"exec {shlex.join(command)}", ""])
+    lines += isolation.interactive(
+        words, mounts=sandbox.mounts, cwd=sandbox.state_inside, name=f"{sandbox.name}-{name}"
+    )
+    text = "\n".join([*lines, ""])
     files.write(path, text, mode=0o755)  # in a folder that builds cannot write
 
 

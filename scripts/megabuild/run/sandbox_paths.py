@@ -19,6 +19,7 @@ from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Mount
 from megabuild.plan.options import INSIDE
+from megabuild.providers.environment import folder_of
 from megabuild.run.attempt import Attempt
 from megabuild.run.launcher import LAUNCHER_FILES, write_launcher
 
@@ -58,14 +59,15 @@ def make_place(
     if (options.root / "rehearsal").is_dir():
         mount("rehearsal", options.root.absolute() / "rehearsal")
     urls = [
-        f"file://{mount(f'channel{number}', channel.resolve())}" if isinstance(channel, Path) else channel
+        f"file://{mount(f'channel{number}', folder.resolve())}"
+        if (folder := folder_of(channel))
+        else str(channel)
         for number, channel in enumerate(channels)
     ]
-    on_host = isolation.name == "host"
     environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
     # One cache per config, because nothing proves that a build's cache entries are correct.
     environment["RATTLER_CACHE_DIR"] = mount("rattler", cache / "rattler" / options.cache_name, writable=True)
-    if not on_host and (bundle := certificates.system_bundle(os.environ)):
+    if not isolation.is_host and (bundle := certificates.system_bundle(os.environ)):
         # rattler-build's downloads inside use the same proxy, with the same company's certificate
         trusted = mount("certificates.pem", bundle)
         environment |= dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), trusted)
@@ -81,7 +83,7 @@ def make_place(
         state=state,
         state_inside=state_inside,
         scripts_inside=mount("scripts", Path(megabuild.__file__).resolve().parent.parent),
-        python=sys.executable if on_host else "python3",
+        python=sys.executable if isolation.is_host else "python3",
         site_inside=mount("site", Path(rattler_build.__file__).resolve().parent.parent),
         mounts=mounts,
         recipe=f"{mount('recipe', options.recipes)}/{recipe.relative_to(options.recipes).as_posix()}",

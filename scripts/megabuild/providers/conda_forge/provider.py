@@ -9,6 +9,7 @@ from groundwork.errors import ProviderError
 from groundwork.network.channel_logins import separate_logins
 from groundwork.network.client import channel_url, why_channel_unreachable
 from megabuild.configs.overrides import CHANNELS
+from megabuild.isolation.engine import Engine
 from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.providers.provider import Figures, Provider
 
@@ -20,7 +21,7 @@ class ChannelError(ProviderError):
 class CondaForgeProvider(Provider):
     """Uses the channels that the config names."""
 
-    isolation = "container"
+    engines = (Engine.DOCKER, Engine.PODMAN)
     needs_submodules = True
     figures = MappingProxyType(
         {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
+from megabuild.isolation.engine import Engine
 from megabuild.providers import catalogue, local_channel
 from megabuild.providers.debian import cuda as debian_cuda
 from megabuild.providers.debian import libraries
@@ -27,7 +28,7 @@ _CUDA_NOTE = (
 class DebianProvider(LocalProvider):
     """Makes a root folder of Debian's packages. Until it exists, a plan does not know its content."""
 
-    isolation = "bubblewrap"
+    engines = (Engine.BUBBLEWRAP,)
     fits_extension_wheels = False
     figures = MappingProxyType(
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from megabuild.isolation.engine import Engine
 from megabuild.providers import local_channel
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import LocalProvider, base_python, requirements
@@ -10,7 +11,7 @@ from megabuild.providers.provider import LocalProvider, base_python, requirement
 class MachineProvider(LocalProvider):
     """Uses this machine's programs and pip's indexes, and in a rehearsal empty packages for all others."""
 
-    isolation = "bubblewrap"
+    engines = (Engine.BUBBLEWRAP,)
 
     def environment(self, *, survey: bool) -> Environment:
         """Return the local channel."""

@@ -1,0 +1,77 @@
+"""What a task's worker gets of a run: mounted channels, options, jobs."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import Tiny, build_with, make_channel
+
+from groundwork.redact import Mask
+from megabuild.engine.job import Job
+from megabuild.engine.supervisor import Place
+from megabuild.isolation.base import Isolation
+from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.providers.environment import machine_platform
+from megabuild.run import pytorch
+from megabuild.run.attempt import Attempt, RunContext
+from megabuild.run.logfile import LogFile
+from megabuild.run.package_build import PackageBuild
+from megabuild.run.sandbox_paths import make_place
+from megabuild.run.shelf import Shelf
+from megabuild.status.status import Status
+
+pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    channel = make_channel(tmp_path / "channel")
+    build_with(channel, monkeypatch)
+    return Tiny(output=tmp_path / "output", channel=channel)
+
+
+@contextmanager
+def started(tiny: Tiny, isolation: Isolation, **choices: Any) -> Iterator[RunContext]:
+    plan = tiny.plan(**choices)
+    state = plan.options.state
+    status = Status(plan.options.run_name, state)
+    with LogFile(state / "logs", "x", Mask({})) as log:
+        yield RunContext(plan=plan, isolation=isolation, status=status, log=log)
+
+
+@pytest.mark.parametrize("spelling", ["path", "url", "text"])
+def test_a_folder_of_packages_is_mounted_whatever_its_spelling(tiny: Tiny, spelling: str) -> None:
+    folder = tiny.channel
+    spelled: dict[str, Path | str] = {"path": folder, "url": folder.as_uri(), "text": str(folder)}
+    channel = spelled[spelling]
+    with started(tiny, Bubblewrap(root=Path("/"))) as run:
+        options = run.plan.options
+        attempt = Attempt(run, "x", options.state, jobs=1, stop=threading.Event())
+        place = make_place(attempt, recipe=options.recipe, channels=(channel, "https://c.example/x"))
+    assert place.channels == ("file:///opt/megabuild/channel0", "https://c.example/x")
+    assert [mount.source for mount in place.mounts if mount.target.endswith("/channel0")] == [folder]
+
+
+def test_the_worker_of_pytorch_gets_the_runs_options(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options pass through by hand; an option that a worker reads belongs into this test."""
+    jobs: list[Job] = []
+
+    class Building(PackageBuild):
+        def run(self, sandbox: Place, job: Job) -> tuple[Any, None]:
+            jobs.append(job)
+            return None, None
+
+    monkeypatch.setattr(pytorch, "PackageBuild", Building)
+    for keep_going in (True, False):
+        with started(tiny, Bubblewrap(root=Path("/")), keep_going=keep_going) as run:
+            build = pytorch.PyTorchBuild(run, Shelf(run.plan.options.state, queue.SimpleQueue()))
+            build.work.run(3, threading.Event())
+    assert [job.keep_going for job in jobs] == [True, False]
+    assert {job.env["CPU_COUNT"] for job in jobs} == {"3"}
+    assert {job.env["STAGING_FINGERPRINT"] for job in jobs} == {run.plan.staging.digest}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from conda_wheels.wheels_report import WheelIndex, WheelResult
 from groundwork import files, wheel_file
 from groundwork.archives import explain_damage
 from groundwork.errors import ProviderError
+from groundwork.keys import Key
 from groundwork.progress import Notes
 from megabuild import environments
 from megabuild.plan import published
@@ -64,7 +63,7 @@ def make(request: Request, report: Notes) -> WheelIndex:
         results: list[WheelResult] = []
         for number, package in enumerate(packages):
             root = _root(request, package)
-            inputs = _inputs(package, root, channel, [_FORMAT, programs, request.date])
+            inputs = wheel_inputs(package, root, channel, programs, request.date).digest
             former = next((wheel for wheel in wheels if wheel.package == package.sha256), None)
             if former and former.inputs == inputs:
                 results.append(WheelResult(wheel=former, kept=True, torch_pin=package.torch_pin))
@@ -84,15 +83,39 @@ def make(request: Request, report: Notes) -> WheelIndex:
     return WheelIndex(folder=folder / simple_index.SIMPLE, made=tuple(results))
 
 
-def _inputs(package: BuiltPackage, root: DebianRoot | None, channel: Path, more: Sequence[object]) -> str:
-    """Return a hash of a wheel's inputs: its package, and for PyTorch libtorch and the source of its libraries."""
-    inputs = [package.sha256, package.wheel_version, package.requires]
-    if package.project == TORCH:
-        records = published.records(channel)
-        inputs += sorted(records[name].sha256 for name in records if name.startswith("libtorch"))
-        inputs += map(str, published.channels_beside(channel)[:1])
-        inputs += [root.fingerprint] if root else []
-    return hashlib.sha256(json.dumps([*inputs, *more]).encode()).hexdigest()
+@dataclass(frozen=True, kw_only=True)
+class WheelInputs(Key):
+    """Everything that a wheel depends on. Only PyTorch's wheel has the last three."""
+
+    format: str
+    programs: Mapping[str, str]  #: versions of the programs that make it
+    date: int  #: of its files
+    package: str  #: sha256 of the conda package
+    version: str
+    requires: Sequence[str]
+    libtorch: Sequence[str]  #: sha256 of libtorch's packages, sorted
+    channels: Sequence[str]  #: the channels of its libraries, in order of priority
+    root: str  #: fingerprint of the Debian root with its libraries, or empty
+
+
+def wheel_inputs(
+    package: BuiltPackage, root: DebianRoot | None, channel: Path, programs: Mapping[str, str], date: int
+) -> WheelInputs:
+    """Collect a wheel's inputs: its package, and for PyTorch libtorch and the source of its libraries."""
+    is_torch = package.project == TORCH
+    records = published.records(channel) if is_torch else {}
+    beside = published.channels_beside(channel) if is_torch else []
+    return WheelInputs(
+        format=_FORMAT,
+        programs=programs,
+        date=date,
+        package=package.sha256,
+        version=package.wheel_version,
+        requires=package.requires,
+        libtorch=sorted(records[name].sha256 for name in records if name.startswith("libtorch")),
+        channels=[str(place) for names in beside[:1] for place in names],
+        root=root.fingerprint if root and is_torch else "",
+    )
 
 
 def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:

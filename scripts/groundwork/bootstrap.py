@@ -1,7 +1,8 @@
 """Makes the private environment from a hashed lock on first use, and enters it. Standard library only.
 
-It is ``.venv/<use>-<python>-<first digits of the lock's sha256>``. A changed lock gets a new environment, so that a
-build of hours keeps its own. An environment is entered only if it has the file ``complete``, which is written last.
+It is ``.venv/<use>-<python>-<first digits of the key>``. A changed lock gets a new environment, so that a build of
+hours keeps its own, and machines that share a checkout have one each. An environment is entered only if it has the
+file ``complete``, which is written last.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork.debian_packages import install_command
 from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, of_system
 from groundwork.folding import folded
+from groundwork.keys import Key
 
 _LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 #: Minor version of the newest Python 3 for which scripts/update-locks finds wheels of all packages.
@@ -34,6 +37,16 @@ _OPTIONAL_MODULES = {"ctypes": "libffi-dev", "ssl": "libssl-dev", "zlib": "zlib1
 _PIP = ("-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps")
 #: The remedy for a module of the environment that cannot be imported.
 _DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VirtualEnvironment(Key):
+    """Everything that the environment's packages depend on."""
+
+    use: str
+    version: str  #: ``cpython-3.12``
+    abi: str  #: system, machine, and ``t`` for a free-threaded Python
+    lock: str  #: sha256
 
 
 def run_inside(root: str, program: str, module: str) -> None:
@@ -84,18 +97,28 @@ def _explained() -> Iterator[None]:
         sys.exit(130)
 
 
+def virtual_environment(lock: Path, use: str) -> VirtualEnvironment:
+    """Return the key of this Python's environment. Raises IntegrityError: The lock cannot be read."""
+    try:
+        digest = hashlib.sha256(lock.read_bytes()).hexdigest()
+    except OSError as error:
+        raise IntegrityError(f"{lock}: {error.strerror}", f"run: git checkout -- {lock.name}") from error
+    return VirtualEnvironment(
+        use=use,
+        version=f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}",
+        abi=f"{sys.platform} {os.uname().machine} {getattr(sys, 'abiflags', '')}",
+        lock=digest,
+    )
+
+
 def ensure(root: Path, use: str) -> Path:
     """Return the Python of the environment; make the environment first if it is missing or incomplete.
 
     `use`: ``run``, or ``dev`` for an environment with test tools.
     """
     lock = root / _LOCKS[use]
-    try:
-        digest = hashlib.sha256(lock.read_bytes()).hexdigest()
-    except OSError as error:
-        raise IntegrityError(f"{lock}: {error.strerror}", f"run: git checkout -- {lock.name}") from error
-    version = f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}"
-    environment = _folder(root, f"{use}-{version}-{digest[:12]}")
+    key = virtual_environment(lock, use)
+    environment = _folder(root, f"{use}-{key.version}-{key.digest[:12]}")
     python, stamp = environment / "bin" / "python", environment / STAMP
     if stamp.exists() and python.exists():  # a broken link if its base Python was removed
         return python

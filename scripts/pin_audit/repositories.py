@@ -7,7 +7,6 @@ on demand. Each command gets the address as an option, so that no file in the cl
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import posixpath
 import re
@@ -16,6 +15,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from groundwork import redact
 from groundwork.debian_packages import install_command
 from groundwork.errors import AuditError
+from groundwork.keys import Key
 from groundwork.network.cache import age, now
 from groundwork.text import plain
 from pin_audit.services import Services
@@ -150,6 +151,14 @@ class Repositories:
         return repository
 
 
+@dataclass(frozen=True, kw_only=True)
+class Clone(Key):
+    """A repository's clone in the cache."""
+
+    address: str  #: without user and password
+    only: str  #: the only branch or tag that it has, or empty
+
+
 class Repository:
     """A clone in the cache; users may delete its folder. Safe for threads and for several processes."""
 
@@ -160,8 +169,8 @@ class Repository:
         self.fetched = ""
         self._login = unquote(parts.username or ""), unquote(parts.password or "")
         self._services, self._only = services, only
-        digest = hashlib.sha256(f"{self.address}\n{only}".encode()).hexdigest()[:16]
-        self._folder = services.folder / "git" / f"{digest}.git"
+        clone = Clone(address=self.address, only=only)
+        self._folder = services.folder / "git" / f"{clone.digest[:16]}.git"
         self._filter = "blob:none" if only else "tree:0"
         self._offline = services.offline and parts.scheme != "file"
         self._lock = threading.RLock()

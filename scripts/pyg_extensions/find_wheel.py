@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 from cuda_code.judge import empty
 from groundwork import files, redact
 from groundwork.errors import IntegrityError, ProviderError
+from groundwork.keys import Key
 from groundwork.network.client import Timeouts
 from groundwork.network.index import Configured, File, local_path
 from groundwork.wheel_file import why_broken
@@ -83,10 +83,18 @@ def offers(wanted: WheelRequirements, version: str, index: PygIndex) -> tuple[li
     return fitting(wanted.extension.name, offered, target, version or None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Download(Key):
+    """A wheel in the cache."""
+
+    url: str
+    sha256: str  #: as the index lists it, or empty
+
+
 def _in_cache(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:
     """Return an intact copy of the wheel in the cache, fetching it if needed."""
-    key = hashlib.sha256(f"{wheel.url}#{wheel.sha256 or None}".encode()).hexdigest()[:16]
-    path = cache / _FOLDER / key / wheel.name
+    key = Download(url=wheel.url, sha256=wheel.sha256)
+    path = cache / _FOLDER / key.digest[:16] / wheel.name
     # Without a hash a changed file goes unnoticed: local files, which are cheap to read, are always copied again.
     if not path.is_file() or wheel.url.startswith("file:") or why_broken(path):
         report(f"fetching {wheel.name}")

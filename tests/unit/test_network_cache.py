@@ -6,14 +6,23 @@ import errno
 import os
 import resource
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from audit_site import services
 
 from groundwork.errors import AuditError
+from groundwork.keys import Key
 from groundwork.network.cache import Cache, Entry
 from groundwork.network.client import NetworkError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(Key):
+    """The key of an answer."""
+
+    name: str
 
 
 def entries(folder: Path) -> list[Path]:
@@ -22,7 +31,7 @@ def entries(folder: Path) -> list[Path]:
 
 def keep(cache: Cache, key: str, data: bytes) -> Entry:
     """Make an entry, even if one exists."""
-    return cache.cached(key, -1.0, lambda: data)
+    return cache.cached(Question(name=key), -1.0, lambda: data)
 
 
 def kept(cache: Cache, key: str) -> bytes | None:
@@ -32,7 +41,7 @@ def kept(cache: Cache, key: str) -> bytes | None:
         raise AuditError("nothing is kept")
 
     try:
-        return cache.cached(key, 60.0, nothing).data
+        return cache.cached(Question(name=key), 60.0, nothing).data
     except AuditError:
         return None
 
@@ -79,19 +88,19 @@ def test_a_full_disk_leaves_no_partial_file(tmp_path: Path) -> None:
 def test_an_old_entry_is_used_if_fetching_fails_or_offline(tmp_path: Path) -> None:
     told: list[str] = []
     given = services(tmp_path, told)
-    given.cached("key", 60.0, lambda: b"old")
+    given.cached(Question(name="key"), 60.0, lambda: b"old")
 
     def fail() -> bytes:
         raise AuditError("no answer")
 
-    assert given.cached("key", 0.0, fail).data == b"old"
+    assert given.cached(Question(name="key"), 0.0, fail).data == b"old"
     assert "no answer" in told[0]
     with pytest.raises(AuditError, match="no answer"):
-        given.cached("another", 0.0, fail)
+        given.cached(Question(name="another"), 0.0, fail)
     offline = services(tmp_path, offline=True)
-    assert offline.cached("key", -1.0, lambda: b"new").data == b"old"
+    assert offline.cached(Question(name="key"), -1.0, lambda: b"new").data == b"old"
     with pytest.raises(NetworkError, match="--offline"):
-        offline.cached("another", 60.0, lambda: b"new")
+        offline.cached(Question(name="another"), 60.0, lambda: b"new")
 
 
 def test_threads_wait_for_the_one_that_makes_the_entry(tmp_path: Path) -> None:
@@ -104,7 +113,7 @@ def test_threads_wait_for_the_one_that_makes_the_entry(tmp_path: Path) -> None:
 
     def work() -> None:
         ready.wait()
-        found.append(given.cached("key", 60.0, make).data)
+        found.append(given.cached(Question(name="key"), 60.0, make).data)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

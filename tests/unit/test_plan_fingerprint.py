@@ -173,7 +173,7 @@ def test_another_place_takes_the_tree_away_and_another_staging_its_packages(reci
     (moved,) = differences(here.dependency, there.dependency)
     assert moved.endswith(" host:/x/a -> host:/y/a")
     for planned, is_other in ((PLAIN, False), (INHERITING, True)):
-        digests = {fingerprint.package(planned, None, staged) for staged in (here, there)}
+        digests = {fingerprint.package(planned, None, staged).digest for staged in (here, there)}
         assert (len(digests) == 2) == is_other
 
 

@@ -68,7 +68,7 @@ def test_a_plan_says_that_a_root_is_made_first_and_an_unfinished_one_is_none(
     monkeypatch.setattr("shutil.which", lambda _: None)
     monkeypatch.setattr(interpreters, "find", lambda report: {"3.13": None})
     config = load(repository, name)
-    _, _, entry = root._request(tmp_path / "debian", cuda=config.cuda_version is not None)
+    entry = root.root_inputs(cuda=config.cuda_version is not None).folder(tmp_path / "debian")
     (entry / "root").mkdir(parents=True)
     request = ProviderRequest(config=config, planned=[], cache=tmp_path, report=lambda _: None)
     for record in ("", "{", '{"release": "13"}'):
@@ -87,7 +87,7 @@ def test_a_root_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(root, "install_command", str)
     monkeypatch.setattr(root, "_debootstrap", lambda *_, **__: None)
     monkeypatch.setattr(root, "_describe", lambda _: {"fingerprint": "f", "release": "13"})
-    entry, synced = root._request(tmp_path, cuda=False)[2], []
+    entry, synced = root.root_inputs(cuda=False).folder(tmp_path), []
     monkeypatch.setattr("os.sync", lambda: synced.append(entry.exists()))
     assert root.make(tmp_path, lambda _: None).path == entry / "root"
     assert synced == [False]

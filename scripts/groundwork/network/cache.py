@@ -17,6 +17,7 @@ import msgspec
 
 from groundwork import files
 from groundwork.errors import MegabuildError
+from groundwork.keys import Key
 from groundwork.network.client import NetworkError
 
 
@@ -45,15 +46,15 @@ class Cache:
         self._locks: dict[str, threading.Lock] = {}
         self._unwritable = False
 
-    def cached(self, key: str, max_age: float, make: Callable[[], bytes]) -> Entry:
+    def cached(self, key: Key, max_age: float, make: Callable[[], bytes]) -> Entry:
         """Return an entry of at most ``max_age`` seconds, else a new one, else a stale one.
 
         Threads that want the same entry wait for the thread that makes it.
 
         Raises MegabuildError: ``make`` failed, or was not called because of ``offline``, and there is no stale entry.
         """
-        # a hash, since keys hold foreign addresses, which must not become paths
-        name = hashlib.sha256(key.encode()).hexdigest()
+        # all kinds of answers share the folder
+        name = hashlib.sha256(f"{type(key).__qualname__} {key.digest}".encode()).hexdigest()
         path = self.folder / "entries" / name[:2] / name
         with self._locks.setdefault(name, threading.Lock()):
             old = files.read_record(path, _ENTRIES)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import ConfigError
 from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
+from groundwork.keys import Key
 from groundwork.machine import measure
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing
@@ -100,6 +101,60 @@ def keep_last_run(options: Options, seconds: float) -> None:
     files.write(_last_run_file(options), str(seconds))
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompiledObjects(Key):
+    """Everything in a run's options that changes objects, besides the config."""
+
+    provider: str
+    optimization: str | None
+    arch_list: str | None
+    torch_source: str  #: folder or tarball, or empty
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDuration(Key):
+    """Everything in a run's options that changes its duration, besides :class:`CompiledObjects`."""
+
+    pythons: Sequence[str]
+    engine: str | None
+    pyg: str
+    pyg_index: str | None
+    pyg_sources: str | None
+    extensions: Sequence[str]
+    upstream_tests: bool
+    jobs: str  #: as requested by option or variable; empty: by cores and memory
+    memory: int | None
+    object_cache: str  #: the program that is used in place of ccache, or empty
+
+
+def compiled_objects(options: Options) -> CompiledObjects:
+    """Return the options that change objects."""
+    return CompiledObjects(
+        provider=options.config.provider,
+        optimization=options.optimization,
+        arch_list=options.arch_list,
+        torch_source=str(options.torch_source or ""),
+    )
+
+
+def run_duration(options: Options, environ: Mapping[str, str]) -> RunDuration:
+    """Return the options and variables that change a run's duration."""
+    requested = (str(options.cpu_count or ""), environ.get("CPU_COUNT"), environ.get("MAX_JOBS"))
+    return RunDuration(
+        pythons=options.pythons,
+        engine=options.engine,
+        pyg=options.pyg,
+        pyg_index=options.pyg_index,
+        pyg_sources=options.pyg_sources,
+        extensions=options.extensions,
+        upstream_tests=options.upstream_tests,
+        jobs=next(filter(None, requested), ""),
+        memory=options.memory,
+        object_cache=environ.get("TORCH_CCACHE", ""),
+    )
+
+
 def _last_run_file(options: Options) -> Path:
-    parts = [*options.pythons, options.engine or "", options.pyg, *options.extensions]
-    return options.cache / "last-run" / options.key / "-".join(parts)
+    """Return the file with a run's duration, in a folder of the runs with the same objects; checkouts share it."""
+    folder = f"{options.cache_name}-{compiled_objects(options).digest[:8]}"
+    return options.cache / "last-run" / folder / run_duration(options, os.environ).digest[:16]

@@ -7,15 +7,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from groundwork.errors import PreflightError
 from groundwork.files import sha256
+from groundwork.keys import Key
 from groundwork.network.index import PYG_INDEX
 from groundwork.progress import Notes
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.plan.fingerprint import digest, tree
+from megabuild.plan.fingerprint import tree
 from megabuild.plan.options import Options
 from megabuild.plan.plan import PlanItem, Task
 from megabuild.plan.solving import Solver
@@ -29,6 +31,19 @@ from pyg_extensions.table import archs_of, find, recipes, release
 Overrides = Mapping[str, tuple[str, ...]]
 
 _PER_PYTHON = re.compile(r"(?:^|_)py\d+t?(?:_|$)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtensionInputs(Key):
+    """Everything that an extension's packages for one Python depend on."""
+
+    recipe: str  #: hash over the recipe's folder
+    common: str  #: hash over the folder that the extensions' recipes share
+    planned: Sequence[Mapping[str, Any]]  #: names and requirements of the packages
+    torch: Mapping[str, str]  #: fingerprints of the PyTorch that it is built against, by file name
+    wheel: str  #: sha256 of the wheel that is repacked, or empty
+    sources: Sequence[str]  #: hashes over local folders of sources that are compiled
+    environments: Sequence[Sequence[str]]  #: of each package: the packages that it is built and tested with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +104,7 @@ class ExtensionPlanner:
                 environments = [solver.built_with(package) for package in task.packages]
             except PreflightError as error:
                 how, reason, wheel = "nothing", error.message, None
-            fingerprint = self._fingerprint(task, wheel, pytorch, environments)
+            fingerprint = self.inputs(task, wheel, pytorch, environments).digest
             items = tuple(PlanItem(package=package, fingerprint=fingerprint) for package in task.packages)
             tasks.append(
                 replace(task, items=items, needs=needs[task.name], how=how, reason=reason, wheel=wheel)
@@ -110,9 +125,10 @@ class ExtensionPlanner:
                 queue += needs[name]
         return [task for task in tasks if task.name in kept]
 
-    def _fingerprint(
+    def inputs(
         self, task: Task, wheel: Path | None, pytorch: Sequence[PlanItem], environments: list[list[str]]
-    ) -> str:
+    ) -> ExtensionInputs:
+        """Collect the inputs of a task, for PyTorch's packages; ``environments`` are those of its packages."""
         against = {
             item.package.file_name: item.fingerprint
             for item in pytorch
@@ -120,16 +136,14 @@ class ExtensionPlanner:
         }
         folder = self.sources.folders.get(task.extension)
         common = task.recipe.parent.parent / "common"
-        return digest(
-            {
-                "recipe": tree(task.recipe.parent),
-                "common": tree(common) if common.is_dir() else "",
-                "planned": [package.facts for package in task.packages],
-                "torch": against,
-                "wheel": sha256(wheel) if wheel else "",
-                "sources": [tree(folder)] if folder and not wheel else [],
-                "environments": environments,
-            }
+        return ExtensionInputs(
+            recipe=tree(task.recipe.parent),
+            common=tree(common) if common.is_dir() else "",
+            planned=[package.facts for package in task.packages],
+            torch=against,
+            wheel=sha256(wheel) if wheel else "",
+            sources=[tree(folder)] if folder and not wheel else [],
+            environments=environments,
         )
 
 

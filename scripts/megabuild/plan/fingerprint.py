@@ -12,11 +12,13 @@ import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from groundwork.errors import IsolationError, PreflightError
 from groundwork.files import sha256
+from groundwork.keys import Key
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Isolation
@@ -31,22 +33,59 @@ _MOST_REASONS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fingerprint:
+class Fingerprint(Key):
     """Named facts behind one compile of libtorch."""
 
     dependency: Mapping[str, str] = field(default_factory=dict)  #: facts that all objects depend on
     #: facts whose changes ninja notices in the tree
     source: Mapping[str, str] = field(default_factory=dict)
 
+
+@dataclass(frozen=True, kw_only=True)
+class StagingInputs(Key):
+    """Everything that one compile of libtorch depends on; hashes are short."""
+
+    place: str  #: the isolation, and the path of the tree in it: objects contain paths
+    variant: Mapping[str, str]  #: values of the config that the staging uses, by key
+    build: Mapping[str, str]  #: the build environment's packages
+    host: Mapping[str, str]  #: the host environment's packages
+    system_packages: str  #: hash over the packages of a Debian root, or empty
+    recipe: str  #: hash of the staging's part of the recipe
+    scripts: Mapping[str, str]  #: hashes by path
+    patches: Mapping[str, str]  #: hashes by file name
+    source_tree: str  #: hash over PyTorch's source if it is a folder, or empty
+
     @property
-    def digest(self) -> str:
-        """sha256 over all facts."""
-        return digest(asdict(self))
+    def fingerprint(self) -> Fingerprint:
+        """The facts by kind, under names for people."""
+        dependency = {"place": self.place}
+        dependency |= {f"variant {key}": value for key, value in self.variant.items()}
+        dependency |= {f"package {name} (build)": value for name, value in self.build.items()}
+        dependency |= {f"package {name}": value for name, value in self.host.items()}
+        if self.system_packages:
+            dependency["system packages"] = self.system_packages
+        # their effect on objects is visible to ninja as a command line, or is a package or variant above
+        source = {"recipe": self.recipe}
+        source |= {f"script {name}": value for name, value in self.scripts.items()}
+        source |= {f"patch {name}": value for name, value in self.patches.items()}
+        if self.source_tree:
+            source["source tree"] = self.source_tree
+        return Fingerprint(dependency=dependency, source=source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageInputs(Key):
+    """Everything that one package depends on."""
+
+    text: str  #: its part of the recipe
+    files: Mapping[str, str]  #: hashes of the files that this part uses
+    planned: Mapping[str, Any]  #: its names and requirements
+    staging: str  #: the digest of the staging that it is built from, or empty
 
 
 def digest(value: object) -> str:
-    """sha256 over a value that JSON can hold."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+    """sha256 over a content that JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def staging(
@@ -56,39 +95,60 @@ def staging(
     environment: Environment,
     isolation: Isolation | IsolationError,
 ) -> Fingerprint:
-    """Collect the facts that libtorch's compile depends on; none if no package is built from it."""
+    """Return the facts that libtorch's compile depends on; none if no package is built from it."""
     first = next((package for package in packages if inherits(package)), None)
     if part is None or first is None or not environment.channels:
         return Fingerprint()
-    variant, dependency = chosen(options.config, environment.overrides).variant, {"place": "unknown"}
-    if not isinstance(isolation, IsolationError):  # objects contain paths
-        dependency["place"] = isolation.place(options.state_inside(isolation))
-    for key in part.variant_keys(variant, options.recipes):
-        if key not in _NO_FACTS:
-            dependency[f"variant {key}"] = ", ".join(variant[key])
-    for kind, suffix, specs in (("build", " (build)", first.staging_build), ("host", "", first.staging_host)):
-        solved = solving.environment(
-            specs, environment, options.config.platform, f"staging: {kind} environment"
-        )
-        dependency |= {f"package {name}{suffix}": value for name, value in solved.items()}
-    if environment.root is not None:
-        dependency["system packages"] = _system_packages(environment.root)[:16]
-    patches = options.recipe.parent / "patches"
-    kind = next(iter(variant.get("torch_source", ())), "*")
-    # their effect on objects is visible to ninja as a command line, or is a package or variant above
-    facts = {"recipe": digest(part.text)[:16]}
-    facts |= {f"script {name}": value[:16] for name, value in part.files.items()}
-    facts |= {
-        f"patch {path.name}": sha256(path)[:16]
-        for path in sorted(patches.glob("*.patch")) + sorted(patches.glob(f"{kind}/*"))
-        if path.is_file()
-    }
-    source = environment.staging_source or environment.source  # none if the variant has a tarball's hash
+    return staging_inputs(part, options, first, environment, isolation).fingerprint
+
+
+def staging_inputs(
+    part: Part,
+    options: Options,
+    first: PlannedPackage,
+    environment: Environment,
+    isolation: Isolation | IsolationError,
+) -> StagingInputs:
+    """Collect the inputs of libtorch's compile; ``first`` is a package that is built from it."""
+    variant = chosen(options.config, environment.overrides).variant
+    keys = [key for key in part.variant_keys(variant, options.recipes) if key not in _NO_FACTS]
+
+    def solve(specs: Sequence[str], kind: str) -> Mapping[str, str]:
+        platform = options.config.platform
+        return solving.environment(specs, environment, platform, f"staging: {kind} environment")
+
+    return StagingInputs(
+        place=_place(options, isolation),
+        variant={key: ", ".join(variant[key]) for key in keys},
+        build=solve(first.staging_build, "build"),
+        host=solve(first.staging_host, "host"),
+        system_packages=_system_packages(environment.root)[:16] if environment.root else "",
+        recipe=digest(part.text)[:16],
+        scripts={name: value[:16] for name, value in part.files.items()},
+        patches=_patches(options.recipe.parent / "patches", next(iter(variant.get("torch_source", ())), "*")),
+        source_tree=_source_tree(options, environment)[:16],
+    )
+
+
+def _place(options: Options, isolation: Isolation | IsolationError) -> str:
+    if isinstance(isolation, IsolationError):
+        return "unknown"
+    return isolation.place(options.state_inside(isolation))
+
+
+def _patches(folder: Path, source: str) -> dict[str, str]:
+    """Return the hashes of the patches for all sources, and for one."""
+    paths = [*sorted(folder.glob("*.patch")), *sorted(folder.glob(f"{source}/*"))]
+    return {path.name: sha256(path)[:16] for path in paths if path.is_file()}
+
+
+def _source_tree(options: Options, environment: Environment) -> str:
+    """Return a hash over PyTorch's source; empty if the variant has a tarball's hash."""
     if options.rehearse and options.torch_source is None:
-        source = options.root / "rehearsal" / "model"
-    if source is not None:
-        facts["source tree"] = (tree(source) if isinstance(source, Path) else tree_of(source))[:16]
-    return Fingerprint(dependency=dependency, source=facts)
+        return tree(options.root / "rehearsal" / "model")
+    if environment.staging_source is not None:
+        return tree_of(environment.staging_source)
+    return tree(environment.source) if environment.source is not None else ""
 
 
 def inherits(planned: PlannedPackage) -> bool:
@@ -96,15 +156,13 @@ def inherits(planned: PlannedPackage) -> bool:
     return bool(planned.staging_build or planned.staging_host)
 
 
-def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> str:
-    """Return a sha256 over a package's inputs: its part of the recipe, its requirements, the staging."""
-    return digest(
-        {
-            "text": part.text if part else "",
-            "files": dict(part.files) if part else {},
-            "planned": planned.facts,
-            "staging": staged.digest if inherits(planned) else "",
-        }
+def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> PackageInputs:
+    """Return a package's inputs: its part of the recipe, its requirements, the staging."""
+    return PackageInputs(
+        text=part.text if part else "",
+        files=part.files if part else {},
+        planned=planned.facts,
+        staging=staged.digest if inherits(planned) else "",
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,12 +72,6 @@ class Options:
         """Name of the object cache, which all configs of one feedstock share; rehearsals have one of their own."""
         owner = "own" if self.own else self.cache_name.partition("/")[0]
         return f"{owner}-rehearsal" if self.rehearse else owner
-
-    @property
-    def key(self) -> str:
-        """Folder name of runs' durations, by all options that change objects; checkouts share the folder."""
-        how = [self.optimization, self.arch_list, str(self.torch_source or "")]
-        return f"{self.cache_name}-{hashlib.sha256(json.dumps(how).encode()).hexdigest()[:8]}"
 
     @property
     def state(self) -> Path:

@@ -79,7 +79,7 @@ def make_plan(
     items = tuple(
         PlanItem(
             package=package,
-            fingerprint=fingerprint.package(package, part_of(package.name, package_parts), staged),
+            fingerprint=fingerprint.package(package, part_of(package.name, package_parts), staged).digest,
         )
         for package in packages
     )

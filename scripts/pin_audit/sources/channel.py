@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -16,6 +17,7 @@ from rattler.platform.subdir import SubdirLiteral
 
 from groundwork import redact
 from groundwork.errors import MegabuildError
+from groundwork.keys import Key
 from groundwork.network.client import NetworkError, channel_url, run_with_deadline, why_channel_unreachable
 from pin_audit.facts import Newest, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.request import AuditRequest
@@ -38,6 +40,15 @@ class NewestPackage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: The packages of a platform by name, each with the time of the request to the channel.
+@dataclass(frozen=True, kw_only=True)
+class NewestPackages(Key):
+    """A cached answer of the channel."""
+
+    channel: str  #: address without credentials
+    platform: str
+    names: Sequence[str]  #: sorted
+
+
 _Packages = Mapping[str, tuple[NewestPackage, str]]
 
 
@@ -55,7 +66,9 @@ def read(request: AuditRequest) -> SourceOutcome:
     troubles: list[str] = []
 
     def look_up(platform: str) -> None:
-        key = f"newest package {redact.address(channel_url(CONDA_FORGE))} {platform} {names}"
+        key = NewestPackages(
+            channel=redact.address(channel_url(CONDA_FORGE)), platform=platform, names=sorted(names)
+        )
         try:
             entry = services.cached(
                 key, services.max_age, lambda: msgspec.json.encode(newest(platform, names, services)[1])

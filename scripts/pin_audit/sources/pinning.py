@@ -10,15 +10,18 @@ import hashlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from msgspec import structs
 from rattler.package_streaming import PackageArchive
 
+from groundwork import redact
 from groundwork.errors import AuditError
 from groundwork.files import read_text
-from groundwork.network.client import run_with_deadline
+from groundwork.keys import Key
+from groundwork.network.client import channel_url, run_with_deadline
 from pin_audit.facts import GlobalPin, Migration, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.meta_yaml import evaluate
 from pin_audit.request import AuditRequest
@@ -149,6 +152,14 @@ def _from_local(path: Path) -> _Files:
     return _classified(members, str(path))
 
 
+@dataclass(frozen=True, kw_only=True)
+class PinningPackage(Key):
+    """The cached pins of the newest package."""
+
+    channel: str  #: address without credentials
+    name: str
+
+
 def _from_network(services: Services) -> _Files:
     """Return the pins of the newest package in the channel, through the cache."""
 
@@ -171,7 +182,8 @@ def _from_network(services: Services) -> _Files:
         files = structs.replace(_classified(members, name), commit=commit, package=name)
         return msgspec.json.encode(files)
 
-    entry = services.cached(_PACKAGE, services.max_age, make)
+    key = PinningPackage(channel=redact.address(channel_url(CONDA_FORGE)), name=_PACKAGE)
+    entry = services.cached(key, services.max_age, make)
     return structs.replace(msgspec.json.decode(entry.data, type=_Files), fetched=entry.when)
 
 

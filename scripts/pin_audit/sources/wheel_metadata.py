@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,6 +21,7 @@ from packaging.version import Version
 
 from groundwork import redact
 from groundwork.errors import AuditError
+from groundwork.keys import Key
 from groundwork.network.client import Answer, Client
 from groundwork.network.index import (
     PYG_INDEX,
@@ -35,6 +37,21 @@ from pin_audit.request import AuditRequest
 from pin_audit.services import Services
 
 _ABIS = ("cp312", "abi3", "none")  # the ABIs of the wheel that is read
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexPage(Key):
+    """A cached page of an index."""
+
+    url: str  #: without credentials
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelMetadata(Key):
+    """The cached METADATA of a wheel."""
+
+    file_name: str
+    content: str  #: the wheel's sha256, or its address if the index lists none
 
 
 def read(request: AuditRequest) -> SourceOutcome:
@@ -82,7 +99,7 @@ def files_of(
             kept = {"url": redact.address(answer.url), "page": answer.body.decode("utf-8", errors="replace")}
             return msgspec.json.encode(kept)
 
-        entry = services.cached(f"index page {redact.address(url)}", services.max_age, make)
+        entry = services.cached(IndexPage(url=redact.address(url)), services.max_age, make)
         kept = msgspec.json.decode(entry.data)
         return Answer(url=kept["url"], body=kept["page"].encode())
 
@@ -138,7 +155,7 @@ def _metadata(file: File, request: AuditRequest, client: Client) -> tuple[Sequen
             return _required(read_local(path).metadata.encode(), file.project, file.version), where
         except (OSError, *BROKEN) as error:
             raise AuditError(f"{path}: not a readable wheel: {error}", "download the wheel again") from error
-    key = f"wheel metadata {file.name} {file.sha256 or redact.address(file.url)}"
+    key = WheelMetadata(file_name=file.name, content=file.sha256 or redact.address(file.url))
     entry = request.services.cached(key, math.inf, make)
     pyg = request.target.index == "pyg"
     url, index = (_page(_torch(request)), "PyG's") if pyg else ("", "pip's")

@@ -6,7 +6,6 @@ The origins of all extensions are chosen, and all tools of a compile are tested,
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -24,12 +23,8 @@ from pyg_extensions.fetch_sources import source_identity, unpack_sources
 from pyg_extensions.find_wheel import WheelRequirements, find_fault, find_wheel, offers
 from pyg_extensions.install.compile_wheel import Builder, log_folder
 from pyg_extensions.install.installation import Installation, InstallOptions
+from pyg_extensions.install.kept_wheel import compiled_wheel
 from pyg_extensions.install.user_environment import check_installed, find_import_fault, run_pip
-
-#: Environment variables of the user that change the compiled code.
-_VARIABLES = (
-    "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "NVCC_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS",
-)  # fmt: skip
 
 _OTHER_CACHE = "set MEGABUILD_CACHE to another folder"
 
@@ -143,15 +138,11 @@ class _Installer:
         return False
 
     def _kept_folder(self, request: Installation) -> Path:
-        """Return the folder for a wheel compiled here; its name has a hash of all inputs of the compile."""
-        release, target = request.release, self._environment
-        inputs = [
-            target.torch_version, target.python, target.tag, target.platform, target.glibc, list(request.archs),
-            source_identity(request.extension, release, self._options.sources),
-            {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},
-        ]  # fmt: skip
-        digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:16]
-        return self._options.cache / "pyg-compiled" / f"{release.name}-{release.version}-{digest}"
+        """Return the folder for a wheel compiled here."""
+        release = request.release
+        source = source_identity(request.extension, release, self._options.sources)
+        key = compiled_wheel(self._environment, request.archs, source, os.environ)
+        return self._options.cache / "pyg-compiled" / f"{release.name}-{release.version}-{key.digest[:16]}"
 
     def _requirements(self, request: Installation) -> WheelRequirements:
         """Return the requirements on a wheel or an installed extension."""

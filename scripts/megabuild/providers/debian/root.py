@@ -18,6 +18,7 @@ import psutil
 from groundwork import debian_packages
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock, read_record
+from groundwork.keys import Key
 from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
@@ -76,6 +77,22 @@ class DebianRoot:
         return self.path / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
 
 
+@dataclass(frozen=True, kw_only=True)
+class RootInputs(Key):
+    """Everything that a root is made from; the packages' versions are those of its day."""
+
+    format: int
+    suite: str
+    source: str  #: the source package whose build dependencies it has
+    machine: str
+    packages: Sequence[str]
+    mirrors: Sequence[str]  #: lines of sources.list
+
+    def folder(self, cache: Path) -> Path:
+        """Return the root's folder in the cache."""
+        return cache / self.digest[:16]
+
+
 #: A root's ``record.json``: the fields of :class:`DebianRoot` without its path.
 _RECORDS = msgspec.json.Decoder(dict[str, str])
 
@@ -87,7 +104,8 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
 
     Raises ProviderError: A program is missing, no mirror is configured or answers, or the mirror lacks a package.
     """
-    lines, packages, entry = _request(cache, cuda=cuda)
+    inputs = root_inputs(cuda=cuda)
+    entry = inputs.folder(cache)
     if root := _read(entry):
         return root
     cache.mkdir(parents=True, exist_ok=True)
@@ -106,8 +124,8 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             how_long = " and CUDA (2 GB to download, about 5 minutes)" if cuda else " (about 2 minutes)"
             what = f"making a Debian {SUITE} root with {SOURCE}'s build dependencies{how_long}"
             report(Preparing(what=what))
-            (temporary / "sources.list").write_text("\n".join(lines) + "\n")
-            _debootstrap(temporary, packages, cuda=cuda)
+            (temporary / "sources.list").write_text("\n".join(inputs.mirrors) + "\n")
+            _debootstrap(temporary, inputs.packages, cuda=cuda)
             record = _describe(temporary / "root")
             report(Preparing(what=what, done=1, total=1))
             (temporary / "record.json").write_text(json.dumps(record))
@@ -129,15 +147,22 @@ def find(cache: Path, *, cuda: bool = False) -> DebianRoot | None:
 
     Raises ProviderError: No mirror is configured.
     """
-    return _read(_request(cache, cuda=cuda)[2])
+    return _read(root_inputs(cuda=cuda).folder(cache))
 
 
-def _request(cache: Path, *, cuda: bool) -> tuple[list[str], tuple[str, ...], Path]:
-    """Return sources.list lines, packages, and the cache folder of the root made from both."""
-    lines = apt.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ())
-    packages = (*_PACKAGES, *(_CUDA_PACKAGES if cuda else ()))
-    question = [_FORMAT, SUITE, SOURCE, platform.machine(), packages, lines]
-    return lines, packages, cache / hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
+def root_inputs(*, cuda: bool) -> RootInputs:
+    """Return the inputs of a root on this machine.
+
+    Raises ProviderError: No mirror is configured.
+    """
+    return RootInputs(
+        format=_FORMAT,
+        suite=SUITE,
+        source=SOURCE,
+        machine=platform.machine(),
+        packages=(*_PACKAGES, *(_CUDA_PACKAGES if cuda else ())),
+        mirrors=apt.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ()),
+    )
 
 
 def install_command() -> str:

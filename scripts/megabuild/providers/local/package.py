@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cuda_code.elf_file import NotElf, opened
+from groundwork.keys import Key
 from groundwork.names import PackageId
 from megabuild.engine import reproducible
 from megabuild.providers.command import run
@@ -37,6 +37,35 @@ fi
 mkdir -p "$PREFIX"
 find {staged} -mindepth 1 -maxdepth 1 -exec mv -t "$PREFIX" {{}} +
 """
+
+
+class _Identity(NamedTuple):
+    name: str
+    version: str
+    build: str
+    build_number: int
+    subdir: str
+    noarch: str | None
+
+
+class _Content(NamedTuple):
+    relocate: str
+    relink: bool
+    site_packages: str | None
+    summary: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalPackageInputs(Key):
+    """Everything that a package of the local channel depends on; the fields are those of :class:`LocalPackage`."""
+
+    format: int
+    package: _Identity
+    depends: Sequence[str]
+    constrains: Sequence[str]
+    run_exports: Mapping[str, Sequence[str]]
+    inputs: Mapping[str, str]
+    content: _Content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,16 +99,22 @@ class LocalPackage:
     @cached_property
     def key(self) -> str:
         """sha256 over everything the package depends on."""
-        facts = {
-            "format": _FORMAT,
-            "package": [self.name, self.version, self.build, self.build_number, self.subdir, self.noarch],
-            "depends": self.depends,
-            "constrains": self.constrains,
-            "run_exports": {kind: list(specs) for kind, specs in self.run_exports.items()},
-            "inputs": dict(self.inputs),
-            "content": [self.relocate, self.relink, self.site_packages, self.summary],
-        }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return self.all_inputs.digest
+
+    @property
+    def all_inputs(self) -> LocalPackageInputs:
+        """Everything the package depends on."""
+        return LocalPackageInputs(
+            format=_FORMAT,
+            package=_Identity(
+                self.name, self.version, self.build, self.build_number, self.subdir, self.noarch
+            ),
+            depends=self.depends,
+            constrains=self.constrains,
+            run_exports=self.run_exports,
+            inputs=self.inputs,
+            content=_Content(self.relocate, self.relink, self.site_packages, self.summary),
+        )
 
     @property
     def build_string(self) -> str:

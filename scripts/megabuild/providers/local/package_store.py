@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from groundwork.channel_folder import make_readable
 from groundwork.files import link, read_record, sha256, verified, write
+from groundwork.keys import Key
 from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import each
 from megabuild.providers.local.package import LocalPackage, build
@@ -24,6 +25,13 @@ _BUILDERS = 2  # few, because the engine compresses with several threads
 
 
 _TEXTS = msgspec.json.Decoder(dict[str, str])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelKey(Key):
+    """A local channel: its packages."""
+
+    packages: Sequence[str]  #: their keys, sorted
 
 
 class Store:
@@ -114,7 +122,7 @@ def _keys(packages: Iterable[LocalPackage]) -> dict[str, str]:
 
 
 def _channel_name(packages: Iterable[LocalPackage]) -> str:
-    return hashlib.sha256("\n".join(sorted(_keys(packages).values())).encode()).hexdigest()[:16]
+    return ChannelKey(packages=sorted(_keys(packages).values())).digest[:16]
 
 
 def planned(folder: Path, packages: Sequence[LocalPackage], platform: str) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from packaging.requirements import Requirement
 
 from groundwork import files
 from groundwork.errors import ProviderError
+from groundwork.keys import Key
 from groundwork.network import index as pip_indexes
 from groundwork.network import resolver
 from groundwork.network.client import NetworkError, NotFound
@@ -63,12 +62,43 @@ class Lock:
     wheels: tuple[Wheel, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Question(Key):
+    """Everything that a lock depends on, except pip's own indexes: another mirror must not change the wheels."""
+
+    format: int
+    requirements: Sequence[str]  #: sorted
+    python: str  #: version and ABI, which names the machine
+    dependencies: bool
+    more: Sequence[str]  #: indexes and folders besides pip's
+    index: str | None  #: in place of all indexes
+
+
 _LOCKS = msgspec.json.Decoder(Lock)
 
 
 def wheels_of(locks: Iterable[Lock]) -> list[Wheel]:
     """Return the wheels of several Pythons' locks, each once."""
     return [*{wheel.sha256: wheel for lock in locks for wheel in lock.wheels}.values()]
+
+
+def ask(
+    requirements: Sequence[str],
+    interpreter: Interpreter,
+    *,
+    dependencies: bool,
+    more: Sequence[str],
+    index: str | None,
+) -> Question:
+    """Return the key of a lock."""
+    return Question(
+        format=_FORMAT,
+        requirements=sorted(requirements),
+        python=f"{interpreter.version} {interpreter.soabi}",
+        dependencies=dependencies,
+        more=more,
+        index=index,
+    )
 
 
 def resolve(
@@ -86,9 +116,8 @@ def resolve(
 
     Raises ProviderError: No network, no such version, or a requirement without a wheel.
     """
-    python = f"{interpreter.version} {interpreter.soabi}"
-    question = [_FORMAT, sorted(requirements), python, dependencies, more, index]
-    path = folder / f"{hashlib.sha256(json.dumps(question).encode()).hexdigest()}.json"
+    question = ask(requirements, interpreter, dependencies=dependencies, more=more, index=index)
+    path = folder / f"{question.digest}.json"
     if known := files.read_record(path, _LOCKS):
         return known
     where = pip_indexes.places(more, index)

@@ -1,0 +1,572 @@
+"""Every key of a stored result changes with each of its inputs.
+
+A case makes a key by the product's own code, from inputs as the user changes them. For each field of the key it has a
+change of these inputs. A field without a change, or a key without a case, fails here.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from small_files import write
+from tiny import ROOT
+
+from conda_wheels import make_wheels
+from conda_wheels.built import BuiltPackage
+from groundwork import bootstrap
+from groundwork.keys import Key
+from megabuild.configs.config import load
+from megabuild.configs.render import PlannedPackage
+from megabuild.isolation.base import Host
+from megabuild.isolation.container import Container
+from megabuild.isolation.engine import Engine
+from megabuild.plan import estimate, fingerprint, solving, store_lookup
+from megabuild.plan.extensions import ExtensionInputs, ExtensionPlanner
+from megabuild.plan.fingerprint import Fingerprint, PackageInputs, StagingInputs
+from megabuild.plan.options import Options
+from megabuild.plan.plan import PlanItem, Task
+from megabuild.plan.recipe_parts import Part, parts
+from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.environment import Environment
+from megabuild.providers.local import package as local_package
+from megabuild.providers.local import package_store
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local.package import LocalPackage, LocalPackageInputs
+from megabuild.providers.pypi import lock
+from pin_audit.repositories import Clone
+from pin_audit.sources.channel import NewestPackages
+from pin_audit.sources.pinning import PinningPackage
+from pin_audit.sources.wheel_metadata import IndexPage, WheelMetadata
+from pyg_extensions.find_wheel import Download
+from pyg_extensions.install.kept_wheel import CompiledWheel, compiled_wheel
+from pyg_extensions.sources import Sources
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@dataclass(frozen=True)
+class Case:
+    make: Callable[..., Key]  #: makes the key; without arguments, from unchanged inputs
+    #: by field, with a word for further inputs of it (``jobs: by option``): arguments that change it
+    changes: Mapping[str, Mapping[str, Any]]
+
+
+def of_fields(kind: type[Key], **values: tuple[object, object]) -> Case:
+    """A key whose fields are filled with inputs as they are: two values of each."""
+    first = {name: several[0] for name, several in values.items()}
+    changes = {name: {name: several[1]} for name, several in values.items()}
+    return Case(lambda **changed: kind(**{**first, **changed}), changes)
+
+
+PLANNED = PlannedPackage(
+    name="a", version="1", build_string="0", build_number=0, file_name="a-1-0.conda", subdir="linux-64", python=None,
+    build=("cmake",), host=("fmt",), run=(), constraints=(), test=(), staging_build=("gcc",), staging_host=("zlib",),
+)  # fmt: skip
+
+
+def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    recipe = tmp_path / "recipe" / "recipe.yaml"
+    write(recipe, (ROOT / "recipe" / "recipe.yaml").read_text())
+    for path in (ROOT / "recipe").rglob("*"):
+        if path.is_file() and path != recipe:
+            write(tmp_path / "recipe" / path.relative_to(ROOT / "recipe"), path.read_bytes())
+    patch.setattr(solving, "environment", lambda specs, *_: dict.fromkeys(specs, "1 h0"))
+
+    def make(
+        *,
+        host: bool = True,
+        written: Mapping[str, str] | None = None,
+        variant: Mapping[str, tuple[str, ...]] | None = None,
+        planned: PlannedPackage = PLANNED,
+        libpng: str = "1",
+    ) -> StagingInputs:
+        for name, text in (written or {}).items():
+            write(tmp_path / name, text)
+        write(tmp_path / "root/var/lib/dpkg/status", f"Package: libpng\nVersion: {libpng}\n")
+        values = {"torch_source": ("official",), "c_compiler_version": ("14",), **(variant or {})}
+        config = replace(load(ROOT.parents[2], "linux_64_cpu"), variant=values, zip_keys=())
+        options = Options(config=config, root=tmp_path, output=tmp_path / "output", cache=tmp_path / "cache")
+        write(tmp_path / "source/a.cpp", "int a;") if "source/a.cpp" not in (written or {}) else None
+        environment = Environment(
+            channels=("none",), pythons=(), root=tmp_path / "root", source=tmp_path / "source"
+        )
+        isolation = Host() if host else Container(name="podman", image="image")
+        part, _ = parts(recipe)
+        assert part is not None
+        return fingerprint.staging_inputs(part, options, planned, environment, isolation)
+
+    text = recipe.read_text()
+    changed = text.replace("build_staging.sh", "build_staging.sh again", 1)
+    assert changed != text
+    return Case(
+        make,
+        {
+            "place": {"host": False},
+            "variant": {"variant": {"c_compiler_version": ("15",)}},
+            "build": {"planned": replace(PLANNED, staging_build=("gcc", "ninja"))},
+            "host": {"planned": replace(PLANNED, staging_host=("zlib", "fmt"))},
+            "system_packages": {"libpng": "2"},
+            "recipe": {"written": {"recipe/recipe.yaml": changed}},
+            "scripts": {"written": {"recipe/build_staging.sh": "true"}},
+            "patches": {"written": {"recipe/patches/for-all.patch": "x"}},
+            "patches: of the source": {"written": {"recipe/patches/official/one.patch": "x"}},
+            "source_tree": {"written": {"source/a.cpp": "int b;"}},
+        },
+    )
+
+
+UNSTAGED = Fingerprint()
+
+
+def package(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    part = Part(text="a", files={"build.sh": "1"})
+
+    def make(
+        *, planned: PlannedPackage = PLANNED, part: Part = part, staged: Fingerprint = UNSTAGED
+    ) -> PackageInputs:
+        return fingerprint.package(planned, part, staged)
+
+    return Case(
+        make,
+        {
+            "text": {"part": replace(part, text="b")},
+            "files": {"part": replace(part, files={"build.sh": "2"})},
+            "planned": {"planned": replace(PLANNED, run=("numpy",))},
+            "staging": {"staged": Fingerprint(source={"recipe": "x"})},
+        },
+    )
+
+
+def extension(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    recipe = tmp_path / "pyg" / "pytorch_scatter" / "recipe.yaml"
+    options = Options(
+        config=load(ROOT.parents[2], "linux_64_cpu"), root=tmp_path, output=tmp_path, cache=tmp_path
+    )
+    pytorch = PlanItem(package=replace(PLANNED, name="pytorch", python="3.12"), fingerprint="one")
+
+    def make(
+        *,
+        written: Mapping[str, str] | None = None,
+        planned: PlannedPackage = PLANNED,
+        torch: str = "one",
+        wheel: bool = False,
+        needs: str = "fmt 12",
+    ) -> ExtensionInputs:
+        files = {"pyg/pytorch_scatter/recipe.yaml": "1", "pyg/common/build.sh": "1", "checkout/a.cpp": "1"}
+        for name, text in {**files, **(written or {})}.items():
+            write(tmp_path / name, text)
+        write(tmp_path / "a.whl", "wheel")
+        found = Sources(folders={"pytorch_scatter": tmp_path / "checkout"})
+        planner = ExtensionPlanner(options=options, reason="", wanted=(), recipes={}, sources=found)
+        task = Task(
+            extension="pytorch_scatter",
+            python="3.12",
+            recipe=recipe,
+            items=(PlanItem(package=planned),),
+            overrides={"python": ("3.12.* *_cpython",)},
+        )
+        path = tmp_path / "a.whl" if wheel else None
+        return planner.inputs(task, path, [replace(pytorch, fingerprint=torch)], [[needs]])
+
+    return Case(
+        make,
+        {
+            "recipe": {"written": {"pyg/pytorch_scatter/recipe.yaml": "2"}},
+            "common": {"written": {"pyg/common/build.sh": "2"}},
+            "planned": {"planned": replace(PLANNED, run=("numpy",))},
+            "torch": {"torch": "another"},
+            "wheel": {"wheel": True},
+            "sources": {"written": {"checkout/a.cpp": "2"}},
+            "environments": {"needs": "fmt 13"},
+        },
+    )
+
+
+LOCAL = LocalPackage(
+    name="a",
+    version="1",
+    platform="linux-64",
+    depends=("b",),
+    run_exports={"strong": ("a >=1",)},
+    inputs={"c": "1"},
+)
+
+
+def local(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    def make(*, form: int = 1, **changes: Any) -> LocalPackageInputs:
+        patch.setattr(local_package, "_FORMAT", form)
+        return replace(LOCAL, **changes).all_inputs
+
+    return Case(
+        make,
+        {
+            "format": {"form": 2},
+            "package": {"version": "2"},
+            "package: its build number": {"build_number": 1},
+            "depends": {"depends": ("c",)},
+            "constrains": {"constrains": ("c",)},
+            "run_exports": {"run_exports": {"strong": ("a >=2",)}},
+            "inputs": {"inputs": {"c": "2"}},
+            "content": {"relocate": "/opt"},
+        },
+    )
+
+
+def channel(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    def make(*packages: LocalPackage, more: tuple[LocalPackage, ...] = ()) -> Key:
+        keys = package_store._keys([LOCAL, *more]).values()
+        return package_store.ChannelKey(packages=sorted(keys))
+
+    return Case(make, {"packages": {"more": (replace(LOCAL, name="b"),)}})
+
+
+def debian(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    def make(
+        *, cuda: bool = False, machine: str = "x86_64", mirror: str = "deb a", **constants: object
+    ) -> Key:
+        with pytest.MonkeyPatch.context() as changed:
+            changed.setattr(debian_root, "apt", SimpleNamespace(debian_lines=lambda *_: [mirror]))
+            changed.setattr(debian_root, "platform", SimpleNamespace(machine=lambda: machine))
+            for name, value in constants.items():
+                changed.setattr(debian_root, name, value)
+            return debian_root.root_inputs(cuda=cuda)
+
+    return Case(
+        make,
+        {
+            "format": {"_FORMAT": 9},
+            "suite": {"SUITE": "forky"},
+            "source": {"SOURCE": "other"},
+            "machine": {"machine": "aarch64"},
+            "packages": {"cuda": True},
+            "mirrors": {"mirror": "deb b"},
+        },
+    )
+
+
+def interpreter(**changes: Any) -> Interpreter:
+    here = Path("/nowhere")
+    values: dict[str, Any] = {"version": "3.12.1", "soabi": "cpython-312-x86_64-linux-gnu", **changes}
+    return Interpreter(
+        executable=here, prefix=here, stdlib=here, include=here, library_folder=here, multiarch="", free_threaded=False,
+        **values,
+    )  # fmt: skip
+
+
+def question(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    def make(*, form: int = 1, python: Interpreter | None = None, **changes: Any) -> Key:
+        patch.setattr(lock, "_FORMAT", form)
+        asked: dict[str, Any] = {"dependencies": True, "more": (), "index": None, **changes}
+        return lock.ask(asked.pop("requirements", ("numpy",)), python or interpreter(), **asked)
+
+    return Case(
+        make,
+        {
+            "format": {"form": 2},
+            "requirements": {"requirements": ("numpy==2.*",)},
+            "python": {"python": interpreter(soabi="cpython-312-aarch64-linux-gnu")},
+            "dependencies": {"dependencies": False},
+            "more": {"more": ("https://index.example",)},
+            "index": {"index": "https://index.example"},
+        },
+    )
+
+
+BUILT = BuiltPackage(
+    project="torch", version="2.6.0", python="3.12", path=Path("torch.conda"), sha256="1", build_string="b",
+    accelerator="cpu", official=False, torch="2.6.0",
+)  # fmt: skip
+
+
+def wheel(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    def make(
+        *,
+        built: BuiltPackage = BUILT,
+        form: str = "1",
+        programs: Mapping[str, str] | None = None,
+        date: int = 0,
+        libtorch: str = "1",
+        beside: str = "https://channel.example",
+        root: str = "1",
+    ) -> Key:
+        patch.setattr(make_wheels, "_FORMAT", form)
+        records = {"libtorch-2.6.0-0.conda": SimpleNamespace(sha256=libtorch)}
+        channel = SimpleNamespace(records=lambda _: records, channels_beside=lambda _: [(beside,)])
+        patch.setattr(make_wheels, "published", channel)
+        debian = DebianRoot(path=tmp_path, fingerprint=root, release="13")
+        return make_wheels.wheel_inputs(built, debian, tmp_path, programs or {"patchelf": "1"}, date)
+
+    return Case(
+        make,
+        {
+            "format": {"form": "2"},
+            "programs": {"programs": {"patchelf": "2"}},
+            "date": {"date": 1},
+            "package": {"built": replace(BUILT, sha256="2")},
+            "version": {"built": replace(BUILT, accelerator="cu124")},
+            "requires": {"built": replace(BUILT, more=("triton==3",))},
+            "libtorch": {"libtorch": "2"},
+            "channels": {"beside": "https://other.example"},
+            "root": {"root": "2"},
+        },
+    )
+
+
+def compiled(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    values = {
+        "torch_version": "2.13.0",
+        "python": "3.12",
+        "tag": "cpu",
+        "platform": "linux-64",
+        "glibc": "2.36",
+    }
+
+    def make(
+        *, archs: tuple[str, ...] = (), source: str = "1", variable: str = "", **changes: str
+    ) -> CompiledWheel:
+        target = cast(Any, SimpleNamespace(**{**values, **changes}))
+        return compiled_wheel(target, archs, source, {"CXX": variable, "EDITOR": "vi"})
+
+    others = {
+        "torch_version": "2.13.1",
+        "python": "3.12t",
+        "tag": "cu130",
+        "platform": "linux-64x",
+        "glibc": "2.37",
+    }
+    changes: dict[str, dict[str, Any]] = {name: {name: value} for name, value in others.items()}
+    return Case(
+        make,
+        {
+            **changes,
+            "archs": {"archs": ("9.0",)},
+            "source": {"source": "2"},
+            "variables": {"variable": "clang++"},
+        },
+    )
+
+
+def options(**changes: Any) -> Options:
+    config = replace(load(ROOT.parents[2], "linux_64_cpu"), **changes.pop("config", {}))
+    here = Path("/nowhere")
+    return Options(config=config, root=here, output=here, cache=here, **changes)
+
+
+def objects(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    return Case(
+        lambda **changes: estimate.compiled_objects(options(**changes)),
+        {
+            "provider": {"config": {"provider": "local"}},
+            "optimization": {"optimization": "0"},
+            "arch_list": {"arch_list": "9.0"},
+            "torch_source": {"torch_source": Path("/source")},
+        },
+    )
+
+
+def duration(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    def make(*, environ: Mapping[str, str] | None = None, **changes: Any) -> Key:
+        return estimate.run_duration(options(**changes), environ or {})
+
+    return Case(
+        make,
+        {
+            "pythons": {"pythons": ("3.12",)},
+            "engine": {"engine": Engine.HOST},
+            "pyg": {"pyg": "source"},
+            "pyg_index": {"pyg_index": "https://index.example"},
+            "pyg_sources": {"pyg_sources": "/sources"},
+            "extensions": {"extensions": ("scatter",)},
+            "upstream_tests": {"upstream_tests": True},
+            "jobs": {"cpu_count": 1},
+            "jobs: by CPU_COUNT": {"environ": {"CPU_COUNT": "1"}},
+            "jobs: by MAX_JOBS": {"environ": {"MAX_JOBS": "1"}},
+            "memory": {"memory": 1},
+            "object_cache": {"environ": {"TORCH_CCACHE": "none"}},
+        },
+    )
+
+
+def virtual_environment(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    def make(
+        *,
+        use: str = "run",
+        text: str = "1",
+        version: tuple[int, int] = (3, 12),
+        machine: str = "x86_64",
+        abiflags: str = "",
+    ) -> Key:
+        write(tmp_path / "lock", text)
+        with pytest.MonkeyPatch.context() as changed:
+            changed.setattr(os, "uname", lambda: SimpleNamespace(machine=machine))
+            changed.setattr(sys, "version_info", (*version, 1, "final", 0))
+            changed.setattr(sys, "abiflags", abiflags)
+            return bootstrap.virtual_environment(tmp_path / "lock", use)
+
+    return Case(
+        make,
+        {
+            "use": {"use": "dev"},
+            "version": {"version": (3, 13)},
+            "abi": {"abiflags": "t"},
+            "abi: of another machine": {"machine": "aarch64"},
+            "lock": {"text": "2"},
+        },
+    )
+
+
+CASES: Mapping[type[Key], Callable[[Path, pytest.MonkeyPatch], Case]] = {
+    StagingInputs: staging,
+    PackageInputs: package,
+    ExtensionInputs: extension,
+    LocalPackageInputs: local,
+    package_store.ChannelKey: channel,
+    debian_root.RootInputs: debian,
+    lock.Question: question,
+    make_wheels.WheelInputs: wheel,
+    CompiledWheel: compiled,
+    estimate.CompiledObjects: objects,
+    estimate.RunDuration: duration,
+    bootstrap.VirtualEnvironment: virtual_environment,
+    Fingerprint: lambda *_: of_fields(Fingerprint, dependency=({}, {"a": "1"}), source=({}, {"a": "1"})),
+    Download: lambda *_: of_fields(Download, url=("a", "b"), sha256=("1", "2")),
+    Clone: lambda *_: of_fields(Clone, address=("a", "b"), only=("", "main")),
+    NewestPackages: lambda *_: of_fields(
+        NewestPackages, channel=("a", "b"), platform=("linux-64", "noarch"), names=(("fmt",), ("zlib",))
+    ),
+    PinningPackage: lambda *_: of_fields(PinningPackage, channel=("a", "b"), name=("a", "b")),
+    IndexPage: lambda *_: of_fields(IndexPage, url=("a", "b")),
+    WheelMetadata: lambda *_: of_fields(WheelMetadata, file_name=("a", "b"), content=("1", "2")),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [(kind, field.name) for kind in CASES for field in fields(kind)],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_another_input_is_another_key(
+    kind: type[Key], field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[kind](tmp_path, monkeypatch)
+    before = case.make()
+    assert case.make().digest == before.digest
+    assert field in case.changes, f"tests/unit/test_keys.py: change the input {field} of {kind.__name__}, too"
+    for name, arguments in case.changes.items():
+        if name.partition(":")[0] == field:
+            after = case.make(**arguments)
+            assert getattr(after, field) != getattr(before, field), name
+            assert after.digest != before.digest
+            if isinstance(before, StagingInputs) and isinstance(after, StagingInputs):
+                assert after.fingerprint.digest != before.fingerprint.digest
+
+
+def test_every_key_has_a_case() -> None:
+    declared = set()
+    for path in SCRIPTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "Key" for base in node.bases):
+                declared.add(node.name)
+    assert declared == {kind.__name__ for kind in CASES}
+
+
+#: Modules that hash contents: of files, folders, programs and parts of archives.
+CONTENTS = {
+    "groundwork/keys.py", "groundwork/bootstrap.py", "groundwork/files.py", "groundwork/in_use.py",
+    "groundwork/network/cache.py", "groundwork/network/wheel_contents.py", "groundwork/wheel_file.py",
+    "megabuild/configs/config_file.py", "megabuild/engine/reproducible.py", "megabuild/plan/fingerprint.py",
+    "megabuild/plan/options.py", "megabuild/providers/debian/root.py", "megabuild/providers/local/compilers.py",
+    "megabuild/providers/local/python.py", "megabuild/store/server.py", "pin_audit/sources/pinning.py",
+    "pyg_extensions/fetch_sources.py", "pyg_extensions/install/installer.py",
+}  # fmt: skip
+
+
+def test_other_modules_hash_contents_only() -> None:
+    hashing = {
+        path.relative_to(SCRIPTS).as_posix()
+        for path in SCRIPTS.rglob("*.py")
+        if "hashlib" in path.read_text() and path.relative_to(SCRIPTS).parts[0] != "cuda_code"
+    }
+    assert hashing == CONTENTS, (
+        "declare a Key of groundwork/keys.py, or name the module here if it hashes a content"
+    )
+
+
+def test_a_key_refuses_values_whose_text_may_leave_something_out() -> None:
+    with pytest.raises(TypeError):
+        _ = Download(url=cast(str, Path("a")), sha256="").digest
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(LocalPackage)])
+def test_a_local_package_with_another_field_is_another_package(field: str) -> None:
+    unchanging = {
+        "fill": "its inputs say what it writes",
+        "size": "for progress only",
+        "python": "in the name, the version or the requirements",
+    }
+    changes: dict[str, Any] = {
+        "name": "b", "version": "2", "platform": "linux-aarch64", "build": "x_0", "build_number": 1, "noarch": "python",
+        "depends": ("c",), "constrains": ("c",), "run_exports": {"weak": ("a",)}, "inputs": {"c": "2"},
+        "relocate": "/opt", "relink": True, "site_packages": "lib", "summary": "x", "fill": print, "size": 1,
+        "python": "3.12",
+    }  # fmt: skip
+    changed = replace(LOCAL, **{field: changes[field]})
+    assert (changed.key == LOCAL.key) == (field in unchanging)
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Options)])
+def test_an_option_is_part_of_the_last_runs_key_or_changes_no_time(field: str) -> None:
+    unchanging = {
+        "output": "a place", "cache": "a place", "keep_going": "only after a failure", "deadline": "a limit",
+        "earlier": "other configs", "torch": "part of the run's name", "rehearse": "part of the run's name",
+        "own": "part of the cache's name", "root": "part of the cache's name", "config": "part of the run's name",
+    }  # fmt: skip
+    changes: dict[str, Any] = {
+        "engine": Engine.HOST, "pythons": ("3.12",), "optimization": "0", "upstream_tests": True, "cpu_count": 3,
+        "pyg": "none", "pyg_index": "x", "pyg_sources": "x", "extensions": ("scatter",), "arch_list": "9.0",
+        "memory": 1, "torch_source": Path("/source"),
+    }  # fmt: skip
+    if field in unchanging:
+        return
+    before = options()
+    after = options(**{field: changes[field]})
+    assert estimate._last_run_file(after) != estimate._last_run_file(before)
+
+
+def test_names_of_runs_and_caches_tell_builds_apart() -> None:
+    before = options()
+    for changed in (
+        options(rehearse=True),
+        options(torch="2.14.0"),
+        options(config={"name": "linux_64_cuda130"}),
+    ):
+        assert changed.run_name != before.run_name
+        assert changed.cache_name != before.cache_name
+    assert options(rehearse=True).objects_name != before.objects_name
+    foreign = options(own=False)
+    elsewhere = replace(foreign, root=Path("/elsewhere/nowhere"))
+    assert len({before.cache_name, foreign.cache_name, elsewhere.cache_name}) == 3
+    assert len({before.objects_name, foreign.objects_name, elsewhere.objects_name}) == 3
+
+
+def test_a_store_tells_builds_apart() -> None:
+    plan = cast(Any, SimpleNamespace(options=options(), staging=Fingerprint()))
+    other = cast(Any, SimpleNamespace(options=options(), staging=Fingerprint(source={"recipe": "x"})))
+    rehearsal = cast(Any, SimpleNamespace(options=options(rehearse=True), staging=Fingerprint()))
+    assert len({store_lookup.staging_key(one) for one in (plan, other, rehearsal)}) == 3
+    item = PlanItem(package=PLANNED, fingerprint="1")
+    renamed = replace(item, package=replace(PLANNED, file_name="b-1-0.conda"))
+    keys = [
+        store_lookup.package_key(options(), one) for one in (item, replace(item, fingerprint="2"), renamed)
+    ]
+    keys.append(store_lookup.package_key(options(rehearse=True), item))
+    assert len({*keys}) == 4

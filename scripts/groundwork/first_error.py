@@ -6,71 +6,36 @@ The lines are untrusted: no command in them is run, no file opened, and every ke
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-#: Ninja's report of a failed step: its outputs, then a line with its command, then its output.
-FAILED = re.compile(r"^FAILED: (?:\[code=-?\d+\] )?(?P<outputs>.*\S)\s*$")
-_NEXT = re.compile(r"^\[\d+/\d+\b|^ninja: |^FAILED: |^::megabuild:: ")
-#: pip's line above the output of a build, at the output's indentation, or left of it in a box.
-_PIP = re.compile(r"^(?P<blanks> *)(?:Running command |(?P<bar>╰─> )\[\d+ lines of output\])")
-_BEFORE, _AFTER, _MOST_LINES = 3, 8, 14
-_WIDTH, _LONGEST_MESSAGE, _LONGEST_COMMAND = 240, 300, 100_000
+from groundwork.error_patterns import CERTAIN, SUMMARIES, WEAK, ErrorPattern, Strength
+from groundwork.failed_step import FailedStep, find_failed_step
 
-_ERROR = r"(?:catastrophic |internal compiler |internal |fatal )?(?i:error)"
-_CRASH = (
-    r"Segmentation fault|Illegal instruction|Bus error|Floating point exception|Aborted|Trace/breakpoint trap"
-)
-_COMPILERS = r"(?:\S*[-/])?(?:[cg]\+\+|g?cc|clang(?:\+\+)?|cc1\w*|lto1|rustc)(?:-\d+)?"
-_FILE, _LINE = r"(?P<file>[^\s:]+)", r"(?P<line>\d+)"
-#: In order of priority: the first pattern that matches any line of the failed step, else of the whole phase, decides.
-_PATTERNS = [
-    (kind, re.compile(f"^{pattern}"))
-    for kind, pattern in (
-        ("compiler", rf"(?P<file>[^\s:][^:]*):{_LINE}:(?:\d+:)? (?P<message>{_ERROR}: .*)"),
-        ("compiler", rf"(?P<file>[^\s(][^(]*)\({_LINE}[,\d]*\) ?: (?P<message>{_ERROR}(?: #?[\w-]+)? ?: .*)"),
-        ("compiler", rf"ptxas (?P<file>\S+), line {_LINE}; (?P<message>(?:fatal|error) *: .*)"),
-        ("linker", r"(?P<message>nvlink (?:fatal|error) *: .*)"),
-        ("compiler", (r"(?P<message>(?:nvcc|ptxas|cicc|cudafe\+\+|fatbinary) (?:fatal|error) *: "
-                      r"(?!Failed to preprocess host compiler properties).*)")),
-        ("linker", (rf"(?!.*\bwarning: )(?:\S*ld(?:\.\w+)?: )?{_FILE}:(?:{_LINE}:)?(?:.*: )?[^:]*?"
-                    r"(?P<message>(?:undefined (?:reference|symbol)|multiple definition|relocation).*)")),
-        ("linker", rf"{_FILE}: (?P<message>file not recognized: .*)"),
-        ("linker", (r"\S*\b(?:ld(?:\.\w+)?|mold): (?!.*\bwarning: |.*: in function |skipping incompatible "
-                    r"|.*\blto-wrapper )"
-                    rf"(?:{_FILE}: )?(?P<message>.*)")),
-        ("compiler", rf"(?P<message>{_COMPILERS}: {_ERROR}: .*|error\[\w+\]: .*)"),
-        ("cmake", rf"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::{_LINE} \([\w:]+\))?)?:(?P<message>.*)"),
-        ("other", (r"(?P<message>ninja: (?:error|fatal): .*|Fatal Python error: .*|terminate called .*"
-                   rf"|.*: Assertion [`'].*' failed\.?|(?:{_CRASH})(?: \(core dumped\))?\s*$)")),
-        ("shell", rf"(?P<file>\S+): line {_LINE}: +\d+ (?P<message>(?:{_CRASH}).*)"),
-        ("python", r"(?P<message>)Traceback \(most recent call last\):"),
-        ("python", r"E +(?P<message>(?:[\w.]*(?:Error|Exception|Interrupt|Failed)\b|assert ).*)"),
-        ("python", r"(?:FAILED|ERROR) (?P<file>[^\s:]+\.py)(?:::\S+)? - (?P<message>.*)"),
-        ("python", r"(?P<message>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)"),
-        ("shell", (rf"(?P<file>\S+): line {_LINE}: (?P<message>.*(?:not found|No such file|denied|unbound variable"
-                   r"|syntax error|bad substitution|Exec format).*)")),
-        ("other", r"make(?:\[\d+\])?: \*\*\* (?P<message>(?!\[).*)"),
-        ("other", r"(?P<message>Hunk #\d+ FAILED at \d+\..*)"),
-        ("compiler", rf"(?P<file>[^\s:]+\.\w+):{_LINE}:\d+: (?!(?i:warn|note|remark|anmerk|avert))(?P<message>\S.*)"),
-        ("other", r"(?P<message>(?!collect2: )(?:[\w./+-]+: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|fatal error): .*)"),
-    )
-]  # fmt: skip
+_BEFORE, _AFTER, _MOST_LINES = 3, 8, 14
+_WIDTH, _LONGEST_MESSAGE = 240, 300
+#: Lines above a message in which its file may be named.
+_ABOVE = 6
+
 #: Lines near an error that name its file: of Python, pytest, a shell, Rust, patch.
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_FRAME = re.compile(r'^\s*File "(?P<file>(?!<frozen )[^"]+)", line (?P<line>\d+)')
 _PLACES = [_FRAME] + [
     re.compile(pattern)
     for pattern in (
-        rf"^(?P<file>[^\s:]+\.py):{_LINE}: ",
-        rf"^(?P<file>\S+): line {_LINE}: ",
-        rf"^\s*--> (?P<file>[^:]+):{_LINE}",
+        r"^(?P<file>[^\s:]+\.py):(?P<line>\d+)(?:: |$)",
+        r"^(?P<file>\S+): line (?P<line>\d+): ",
+        r"^\s*--> (?P<file>[^:]+):(?P<line>\d+)",
         r"^patching file (?P<file>\S+)(?P<line>)",
     )
 ]
 #: The start of a compiler's error that CMake quotes, and lines below that end its text.
-_QUOTED = re.compile(rf"[^\s:]+:\d+:(?:\d+:)? {_ERROR}:")
-_QUOTE_ENDS = re.compile(r"\d* *\||[^\s:]+:\d+:")
+_QUOTED = re.compile(
+    r"[^\s:]+:\d+:(?:\d+:)? (?:fatal |internal )?error:|\S*(?:cc|\+\+|clang)\S*: (?:fatal )?error: "
+)
+_QUOTE_ENDS = re.compile(r"\d* *\||[^\s:]+:\d+:|gmake|make|ninja: ")
+#: Lines below CMake's message that are not of it.
+_CMAKE_ENDS = re.compile(r"Call Stack|This (?:error|warning) is for project developers")
 #: A traceback that does not end the program.
 _HARMLESS = re.compile(
     r"^(?:(?:Exception (?:ignored|in thread)|--- Logging error|Error in ).*\n)+(?:(?: |Traceback).*\n)*.*\n",
@@ -79,8 +44,13 @@ _HARMLESS = re.compile(
 #: Lines that explain no failure.
 _ASIDE = re.compile(
     r"^\s*$|(?i:\bwarning\b)|\bnote: |^\s*(?:\d* *\||\^|~)|^In file included|^compilation terminated|^collect2: error: "
-    r"|^make(?:\[\d+\])?: |^ninja: build stopped|use the --help option|: in function |^\++ "
+    r"|^make(?:\[\d+\])?: |^ninja: build stopped|use the --help option|: in function |^\++ |^Errors while running CTest"
 )
+_TRACEBACK = re.compile(r"^(?:\S+: )?Traceback \(most recent call last\):")
+#: unittest's title above each failed test's traceback, between two rules.
+_UNITTEST, _RULE = re.compile(r"^(?:ERROR|FAIL): \w+ \("), re.compile(r"^={70}$")
+#: An exception in a group, whose own line only counts the others.
+_GROUP, _EXCEPTION = re.compile(r"^\s*(?:Base)?ExceptionGroup: "), re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:: |$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +62,7 @@ class FirstError:
     file: str = ""  #: as the tool printed it
     line: int = 0  #: 0 if unknown
     excerpt: tuple[str, ...] = ()  #: the message and a few lines around it
-    command: str = ""  #: of ninja's failed step; may be long
+    command: str = ""  #: of the failed step; may be long
     outputs: str = ""  #: of ninja's failed step
 
     @property
@@ -103,63 +73,117 @@ class FirstError:
 
 
 def first_error(lines: Sequence[str]) -> FirstError | None:
-    """Return the error of the first step that ninja reports as failed, else the first error of any tool, else None."""
-    lines = _without_indent_of_pip(lines)
-    step, failed = next(
-        ((n, match) for n, line in enumerate(lines) if (match := FAILED.match(line))), (0, None)
+    """Return the error of the first step that failed, else the first error of any tool, else None.
+
+    Within a step, the first error of the strongest form counts, of the weakest form the last. A failed step without a
+    known error is reported by its last words, or by its command.
+    """
+    step = find_failed_step(lines)
+    if step.known:
+        error = _error_in(step.lines) or _last_words(step)
+        return replace(error, command=step.command, outputs=step.outputs)
+    return _error_in(step.lines) or (_of_traced_command(step, lines) if step.traced else None)
+
+
+def _last_words(step: FailedStep) -> FirstError:
+    relevant = [line for line in step.lines if not _ASIDE.search(line)] or step.lines
+    message = (
+        relevant[-1]
+        if relevant
+        else f"{step.outputs.partition(' ')[0] or step.command}: failed without output"
     )
-    if failed is None:
-        return _error_in(lines)
-    outputs = failed["outputs"]
-    printed = list(takewhile(lambda line: not _NEXT.match(line), lines[step + 1 :]))
-    command = printed.pop(0)[:_LONGEST_COMMAND] if printed else ""
-    # a step of ninja's console pool prints while it runs, so before the report that it failed
-    console = list(takewhile(lambda line: not _NEXT.match(line), reversed(lines[:step])))[::-1]
-    error = _error_in(printed) or (_error_in(console) if not printed else None)
-    if error is None:
-        relevant = [line for line in printed if not _ASIDE.search(line)] or printed
-        message = relevant[-1] if relevant else f"{outputs.split()[0]}: failed without output"
-        error = FirstError(kind="other", message=_cut(message), excerpt=tuple(map(_cut, printed[-_AFTER:])))
-    return replace(error, command=command, outputs=outputs)
+    shown = step.lines[-_AFTER:] or [step.command]
+    return FirstError(kind="other", message=_cut(message), excerpt=tuple(map(_cut, shown)))
 
 
-def _without_indent_of_pip(lines: Sequence[str]) -> list[str]:
-    """Remove the blanks that pip puts before all that a build prints; pips may call each other."""
-    shifted, indent = [], 0
-    for line in lines:
-        if line.strip() and not line.startswith(" " * indent):
-            indent = 0
-        shifted.append(line[indent:])
-        if match := _PIP.match(shifted[-1]):
-            indent += len(match["blanks"]) + len(match["bar"] or "")
-    return shifted
+def _of_traced_command(step: FailedStep, lines: Sequence[str]) -> FirstError:
+    """Return the error of an earlier command, if it is certain, else that of the last one, which failed silently."""
+    spoken = [line for line in step.lines if not _ASIDE.search(line)]
+    if not spoken and (earlier := _certain_error(lines)) is not None:
+        return earlier
+    shown = [*lines[-_MOST_LINES:]] if not spoken else [f"+ {step.command}", *step.lines[-_AFTER:]]
+    message = _cut(f"failed: {step.command}", _LONGEST_MESSAGE)
+    return FirstError(kind="shell", message=message, excerpt=tuple(map(_cut, shown)), command=step.command)
 
 
 def _error_in(lines: Sequence[str]) -> FirstError | None:
-    """Return the first error; a traceback that did not end its program counts only if there is no other error."""
+    """Return the error; a traceback that did not end its program counts only if there is no other error."""
     text = "".join(f"{line[: 10 * _WIDTH]}\n" for line in lines)
-    return _reported(_HARMLESS.sub("", text).split("\n")[:-1]) or _reported(text.split("\n")[:-1])
+    harmful = _HARMLESS.sub("", text)
+    error = _reported(harmful.split("\n")[:-1])
+    return error if error is not None or harmful == text else _reported(text.split("\n")[:-1])
 
 
 def _reported(lines: Sequence[str]) -> FirstError | None:
-    for kind, pattern in _PATTERNS:
-        for at, line in enumerate(lines):
-            if match := pattern.match(line):
-                if kind == "python" and not match["message"]:
-                    return _traceback(lines)
-                named = match.groupdict()
-                message, file = _whole_message(lines, at, match["message"]), named.get("file") or ""
-                number = int(named.get("line") or 0)
-                if kind == "cmake":
-                    return _cmake(lines, at, message, file, number)
-                if not file and kind != "linker" and not message.startswith("ninja: "):
-                    below = lines[at + 1].strip() if at + 1 < len(lines) else ""
-                    if below.startswith("what():"):
-                        message = _cut(f"{message}: {below}", _LONGEST_MESSAGE)
-                    file, number = _nearest_place(lines, at)
-                excerpt = tuple(map(_cut, lines[max(0, at - _BEFORE) : at + _AFTER + 1]))
-                return FirstError(kind=kind, message=message, file=file, line=number, excerpt=excerpt)
+    return _certain_error(lines) or _last_of(WEAK, lines) or _last_of(SUMMARIES, lines)
+
+
+def _certain_error(lines: Sequence[str]) -> FirstError | None:
+    for pattern in CERTAIN:
+        for at in range(len(lines)):
+            if match := _match(pattern, lines, at):
+                return _error_of(pattern, match, lines, at)
     return None
+
+
+def _last_of(patterns: Sequence[ErrorPattern], lines: Sequence[str]) -> FirstError | None:
+    """Return the last match; a message that ends with a colon is continued by the next line."""
+    for at in range(len(lines) - 1, -1, -1):
+        for pattern in patterns:
+            if _match(pattern, lines, at):
+                while at and lines[at - 1].rstrip().endswith(":") and _match(pattern, lines, at - 1):
+                    at -= 1
+                match = _match(pattern, lines, at)
+                assert match is not None
+                return _error_of(pattern, match, lines, at)
+    return None
+
+
+def _match(pattern: ErrorPattern, lines: Sequence[str], at: int) -> re.Match[str] | None:
+    match = pattern.match.match(lines[at])
+    if match is None:
+        return None
+    if pattern.below and not re.match(pattern.below, _next_line(lines, at)):
+        return None
+    if pattern.above and _place_above(pattern, lines, at) is None:
+        return None
+    return match
+
+
+def _next_line(lines: Sequence[str], at: int) -> str:
+    """Return the next line that is not blank, or an empty one."""
+    return next((line for line in lines[at + 1 :] if line.strip()), "")
+
+
+def _place_above(pattern: ErrorPattern, lines: Sequence[str], at: int) -> re.Match[str] | None:
+    near = reversed(lines[max(0, at - _ABOVE) : at])
+    return next(filter(None, (re.match(pattern.above, line) for line in near)), None)
+
+
+def _error_of(pattern: ErrorPattern, match: re.Match[str], lines: Sequence[str], at: int) -> FirstError:
+    if pattern.kind == "python" and not match["message"]:
+        return _traceback(lines)
+    named = match.groupdict()
+    if pattern.above and (place := _place_above(pattern, lines, at)) is not None:
+        named |= place.groupdict()
+    message = match["message"] if pattern.joins else _whole_message(lines, at, match["message"])
+    file, number = named.get("file") or "", int(named.get("line") or 0)
+    if pattern.kind == "cmake":
+        return _cmake(lines, at, message, file, number)
+    if pattern.joins:
+        message = _cut(f"{message.rstrip(':')}: {_joined(_next_line(lines, at))}", _LONGEST_MESSAGE)
+    elif not file and pattern.kind != "linker" and not message.startswith("ninja: "):
+        below = lines[at + 1].strip() if at + 1 < len(lines) else ""
+        if below.startswith("what():"):
+            message = _cut(f"{message}: {below}", _LONGEST_MESSAGE)
+        if pattern.strength is Strength.certain or pattern.kind == "python":
+            file, number = _nearest_place(lines, at)
+    excerpt = tuple(map(_cut, lines[max(0, at - _BEFORE) : at + _AFTER + 1]))
+    return FirstError(kind=pattern.kind, message=message, file=file, line=number, excerpt=excerpt)
+
+
+def _joined(line: str) -> str:
+    return re.sub(r"^\s*(?:╰─▶ |cause: )?", "", line).strip()
 
 
 def _whole_message(lines: Sequence[str], at: int, message: str) -> str:
@@ -194,9 +218,18 @@ def _cmake(lines: Sequence[str], at: int, message: str, file: str, line: int) ->
     elif (quoted := _quoted_error(lines[at + 1 : end])) is not None:
         return quoted
     block = [line for line in lines[at:end] if line.strip()][:_MOST_LINES]
-    message = message or " ".join(" ".join(takewhile(str.strip, lines[at + 1 : end])).split())
+    message = message or " ".join(" ".join(_cmake_text(lines[at + 1 : end])).split())
     message = _cut(f"CMake Error: {message}", _LONGEST_MESSAGE)
     return FirstError(kind="cmake", message=message, file=file, line=line, excerpt=tuple(map(_cut, block)))
+
+
+def _cmake_text(lines: Sequence[str]) -> Iterator[str]:
+    """Yield a message's first paragraph, and the next one if the first ends with a colon."""
+    text = list(takewhile(lambda line: not _CMAKE_ENDS.match(line), lines))
+    first = list(takewhile(str.strip, text))
+    yield from first
+    if first and first[-1].rstrip().endswith(":"):
+        yield from takewhile(str.strip, text[len(first) + 1 :])
 
 
 def _quoted_error(lines: Sequence[str]) -> FirstError | None:
@@ -210,8 +243,9 @@ def _quoted_error(lines: Sequence[str]) -> FirstError | None:
 
 
 def _traceback(lines: Sequence[str]) -> FirstError:
-    """Return the error of the last traceback, or of its first cause if it is chained."""
-    began = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent")]
+    """Return the error of the last traceback, or of its first cause if it is chained; of unittest the first."""
+    lines = _first_of_unittest(lines)
+    began = [number for number, line in enumerate(lines) if _TRACEBACK.match(line)]
     start = began.pop()
     while began and any(
         line.startswith("The above exception was the direct") for line in lines[began[-1] : start]
@@ -219,16 +253,32 @@ def _traceback(lines: Sequence[str]) -> FirstError:
         start = began.pop()
     inside = (n for n in range(start + 1, len(lines)) if lines[n].strip() and not lines[n][0].isspace())
     end = next(inside, len(lines) - 1)
-    shown = [*lines[start : end + 1], *_text_below(lines, end)]
-    shown = [shown[0], "  …", *shown[2 - _MOST_LINES :]] if len(shown) > _MOST_LINES else shown
+    text = _whole_message(lines, end, lines[end])
     frame = next(filter(None, map(_FRAME.match, reversed(lines[start:end]))), None)
+    if _GROUP.match(lines[end]):
+        members = range(end + 1, len(lines))
+        end = next((n for n in members if _EXCEPTION.match(lines[n]) and not _GROUP.match(lines[n])), end)
+        text = _whole_message(lines, end, lines[end])
+    shown = [*lines[start : end + 1], *_text_below(lines, end)]
+    above = [line for line in lines[max(0, start - _BEFORE) : start] if line.strip()]
+    shown = (
+        [*above, shown[0], "  …", *shown[2 - _MOST_LINES :]] if len(shown) > _MOST_LINES else [*above, *shown]
+    )
     return FirstError(
         kind="python",
-        message=_whole_message(lines, end, lines[end]),
+        message=text,
         file=frame["file"] if frame else "",
         line=int(frame["line"]) if frame else 0,
         excerpt=tuple(map(_cut, shown)),
     )
+
+
+def _first_of_unittest(lines: Sequence[str]) -> Sequence[str]:
+    """Return the lines of the first failed test of unittest, which prints one traceback for each."""
+    start = next((n for n, line in enumerate(lines) if _UNITTEST.match(line)), None)
+    if start is None or not any(_TRACEBACK.match(line) for line in lines[start:]):
+        return lines
+    return [lines[start], *takewhile(lambda line: not _RULE.match(line), lines[start + 1 :])]
 
 
 def _cut(line: str, width: int = _WIDTH) -> str:

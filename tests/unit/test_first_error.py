@@ -221,3 +221,52 @@ def test_the_indentation_of_pip_and_of_a_pip_within_it_hides_no_step() -> None:
     outer = "  Running command pip subprocess to install build dependencies"
     found = error_in([outer, *(f"  {line}" for line in inner)])
     assert found.headline.startswith("b.c:1: fatal error: nosuch_header_for_this.h")
+
+
+@pytest.mark.parametrize(
+    ("text", "headline"),
+    [
+        ("+ cmake --install b\n-- Installing: a.so\n+ test -f a.so", "failed: test -f a.so"),
+        # a failed command in a substitution, and commands of the script's end
+        ("++ git describe --exact-match\n+ version=", "failed: git describe --exact-match"),
+        ("+ grep -q sm_120 list\n+ rm -rf /tmp/x\n+ exit 1", "failed: grep -q sm_120 list"),
+        # the command's own words first, a known error in them best of all
+        ("+ ./gen\nno schema for add.out", "failed: ./gen"),
+        ("+ make\na.c:3:1: error: no\n+ rm -rf /tmp/x\n+ exit 2", "a.c:3: error: no"),
+        ("+ git describe\nfatal: No names found\n+ true\n+ cp a.so b\ncp: cannot stat 'a.so': Is a directory",
+         "cp: cannot stat 'a.so'"),
+        # an error of a command that the script handled
+        ("+ pip download x\nERROR: No matching distribution found for x\n+ true\n+ test -f x", "failed: test -f x"),
+    ],
+)  # fmt: skip
+def test_the_last_command_of_a_trace_is_named_if_it_says_nothing(text: str, headline: str) -> None:
+    found = error_in(text.splitlines())
+    assert found.headline.startswith(headline)
+    assert any(text.splitlines()[0] in line or headline.partition(": ")[2] in line for line in found.excerpt)
+
+
+@pytest.mark.parametrize("blanks", ["      ", "         "])  # of uv to 0.9, and since
+def test_the_indentation_of_uv_hides_no_step(blanks: str) -> None:
+    built = [
+        "[1/2] a.o",
+        "FAILED: [code=1] a.o",
+        "c++ -c a.cpp",
+        "a.cpp:3:1: error: no",
+        "ninja: build stopped",
+    ]
+    said = [
+        "error: Failed to build `demo`",
+        *(f"{blanks}{line}" for line in ["[stdout]", "running", "[stderr]", *built]),
+    ]
+    found = error_in([*said, "", "hint: a library is missing"])
+    assert (found.headline, found.outputs) == ("a.cpp:3: error: no", "a.o")
+
+
+def test_gcc_s_diagnostics_as_json_are_read() -> None:
+    sarif = (
+        '{"version": "2.1.0", "runs": [{"results": [{"level": "error", "message": {"text": "no \'x\'"}, "locations": '
+        '[{"physicalLocation": {"artifactLocation": {"uri": "a.c"}, "region": {"startLine": 7}}}]}]}]}'
+    )
+    assert error_in(["FAILED: a.o", "cc -c a.c", sarif]).headline == "a.c:7: error: no 'x'"
+    other = '{"version": 3, "runs": [{"results": [7]}]}'
+    assert error_in([other, "error: of another program"]).headline == "error: of another program"

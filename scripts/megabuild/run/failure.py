@@ -38,9 +38,9 @@ _NETWORK = re.compile(
 )
 #: An earlier network error was followed by a successful retry.
 _NETWORK_LINES = 60
-#: Blank lines, a shell's trace, and rattler-build's advice on folders that it has removed.
+#: Blank lines, and rattler-build's advice on folders that it has removed.
 _NOISE = re.compile(
-    r"^\s*$|^\++ |^Script execution failed|^To run (?:the script|commands) "
+    r"^\s*$|^Script execution failed|^To run (?:the script|commands) "
     r"|^  (?:cd \"|Work directory: |(?:Build p|P)refix: )"
 )
 #: rattler-build's table of a solved environment ends at most this many lines before the end.

@@ -43,7 +43,7 @@ def write_failure_shell(
     enter, again = sandbox.state / ENTER, sandbox.state / AGAIN
     hint = "echo 'to run the failed script: bash -x conda_build.sh'"
     write_program(enter, sandbox, [*start, hint, "exec bash --norc -i"], name="enter")
-    ninja = _find_ninja_folder(sandbox.state, work, error.outputs) if error and error.command else None
+    ninja = _find_ninja_folder(sandbox.state, work, error.outputs) if error and error.outputs else None
     if error is None or ninja is None:
         return enter, None
     start += [f'{{ [ ! -f "{path}" ] || source "{path}"; }}' for path in _OF_RECIPES]

@@ -1,0 +1,200 @@
+"""Finds the step that failed in a build's output, and that step's own lines.
+
+The lines are untrusted: no command in them is run and no file opened.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+_LONGEST_COMMAND = 100_000
+#: Lines at the end in which shells and wrappers report how a program ended.
+_LAST_LINES = 6
+#: Ninja's report of a failed step: its outputs, then a line with its command, then its output.
+_FAILED = re.compile(r"^FAILED: (?:\[code=(?P<code>-?\d+)\] )?(?P<outputs>.*\S)\s*$")
+#: The same of samurai, which other programs call ninja, too.
+_SAMURAI = re.compile(r"^ninja: job failed with status (?P<code>\d+): (?P<command>.*)$")
+_ENDED = re.compile(r"^ninja: build stopped")
+_NEXT = re.compile(r"^\[\d+/\d+\b|^ninja: |^FAILED: |^::megabuild:: ")
+#: The report of make that a recipe failed, below the recipe's output.
+_MAKE = re.compile(r"^\w*make(?:\[\d+\])?: \*\*\* \[.*\] (?:Error (?P<code>\d+)|\w.*)")
+#: A command that a shell traces (``set -x``).
+_TRACE = re.compile(r"^\++ (?P<command>(?!.* \++$)\S.*)")
+#: Commands that do not fail, or not without a message: those of a script's end, such as a trap's.
+_SAYS_WHY = re.compile(
+    r"^(?:exit|return|set|trap|:|true|echo|printf|export|local|unset|rm|cd|pushd|popd|kill|wait)(?: |$)"
+    r"|^\w+=|^\[\[? \d+ -\w+ \d+ \]"
+)
+#: Lines after which a wrapper indents another program's output: pip, uv, cargo; blanks, then a box's corner.
+_INDENTING = re.compile(
+    r"^(?P<blanks> *)(?:Running command |(?P<corner>╰─> )\[\d+ lines of output\]"
+    r"|\[std(?:out|err)\]$|--- std(?:out|err)$)"
+)
+#: rustc's report of a linker, whose output follows, indented.
+_RUSTC_LINKS = re.compile(r"^error: linking with ")
+_RUSTC_NOTE = re.compile(r"^\s+(?:= note: )?")
+#: A group of exceptions, with lines at the left of its tracebacks.
+_GROUP = re.compile(r"^\s*\+ Exception Group Traceback \(most recent call last\):")
+_GROUP_BAR = re.compile(r"^\s*(?:\+(?:-\+)?-* ?|\| ?)")
+#: ``ctest -V`` puts a test's number before each of its lines.
+_CTEST = re.compile(r"^(?P<prefix>\d+: )Test command: ")
+#: GCC's diagnostics in JSON or SARIF take one line.
+_JSON = re.compile(r'^(?:\[\{"|\{"(?:\$schema|version|runs)")')
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedStep:
+    """The command that failed, as far as its output tells."""
+
+    lines: Sequence[str]  #: the command's own output; all lines if no tool tells commands apart
+    reports: Sequence[str] = ()  #: lines of the tool that ran the command, about its end
+    command: str = ""  #: may be long
+    outputs: str = ""  #: of a step of ninja
+    known: bool = False  #: ninja reports the step as failed, and which lines are its own
+    traced: bool = False  #: a shell's trace names the command
+    exit_code: int | None = None  #: as ninja or make reports it
+
+
+def find_failed_step(lines: Sequence[str]) -> FailedStep:
+    """Return the first step that ninja or make reports as failed, else the last command of a shell's trace.
+
+    Wrappers' indentation is removed.
+    """
+    lines = unwrap(lines)
+    for number, line in enumerate(lines):
+        if match := _FAILED.match(line):
+            return _of_ninja(lines, number, match)
+        if match := _SAMURAI.match(line):
+            printed = list(takewhile(_belongs, lines[number + 1 :]))
+            command = match["command"][:_LONGEST_COMMAND]
+            code = int(match["code"])
+            return FailedStep(lines=printed, reports=[line], command=command, known=True, exit_code=code)
+    return _of_trace(_before_make_s_report(lines))
+
+
+def _belongs(line: str) -> bool:
+    return not _NEXT.match(line)
+
+
+def _of_ninja(lines: Sequence[str], number: int, match: re.Match[str]) -> FailedStep:
+    printed = list(takewhile(_belongs, lines[number + 1 :]))
+    command = printed.pop(0)[:_LONGEST_COMMAND] if printed else ""
+    if not printed:
+        # a step of ninja's console pool prints while it runs, so before the report that it failed
+        printed = list(takewhile(_belongs, reversed(lines[:number])))[::-1]
+    below = lines[number + 1 :]
+    ended = max((at for at, line in enumerate(below) if _ENDED.match(line)), default=len(below))
+    return FailedStep(
+        lines=printed,
+        reports=[lines[number], *below[ended + 1 :][-_LAST_LINES:]],
+        command=command,
+        outputs=match["outputs"],
+        known=True,
+        exit_code=int(match["code"]) if match["code"] else None,
+    )
+
+
+def _before_make_s_report(lines: Sequence[str]) -> FailedStep:
+    for number, line in enumerate(lines):
+        if match := _MAKE.match(line):
+            code = int(match["code"]) if match["code"] else None
+            return FailedStep(
+                lines=lines[:number], reports=[line, *lines[number + 1 :][-_LAST_LINES:]], exit_code=code
+            )
+    return FailedStep(lines=lines, reports=lines[-_LAST_LINES:])
+
+
+def _of_trace(step: FailedStep) -> FailedStep:
+    for number in range(len(step.lines) - 1, -1, -1):
+        match = _TRACE.match(step.lines[number])
+        if match is not None and not _SAYS_WHY.match(match["command"]):
+            printed = step.lines[number + 1 :]
+            return FailedStep(
+                lines=[line for line in printed if not _TRACE.match(line)],
+                reports=step.reports,
+                command=match["command"][:_LONGEST_COMMAND],
+                traced=True,
+                exit_code=step.exit_code,
+            )
+    return step
+
+
+def unwrap(lines: Sequence[str]) -> list[str]:
+    """Return lines as the innermost program printed them: without wrappers' indentation, diagnostics as text."""
+    texts = [text for line in lines for text in _diagnostics(line)]
+    return list(_without_bars(_without_notes(_without_test_numbers(_without_indentation(texts)))))
+
+
+def _without_indentation(lines: Sequence[str]) -> Iterator[str]:
+    """Remove the blanks that wrappers put before a program's output; wrappers may call each other."""
+    indent = 0
+    for line in lines:
+        if line.strip() and not line.startswith(" " * indent):
+            indent = 0
+        shifted = line[indent:]
+        yield shifted
+        if match := _INDENTING.match(shifted):
+            indent += len(match["blanks"]) + len(match["corner"] or "")
+
+
+def _without_test_numbers(lines: Iterator[str]) -> Iterator[str]:
+    prefixes: tuple[str, ...] = ()
+    for line in lines:
+        if match := _CTEST.match(line):
+            prefixes += (match["prefix"],)
+        prefix = next((known for known in prefixes if line.startswith(known)), "")
+        yield line.removeprefix(prefix)
+
+
+def _without_notes(lines: Iterator[str]) -> Iterator[str]:
+    links = False
+    for line in lines:
+        links = bool(_RUSTC_LINKS.match(line)) or (links and line[:1] in ("", " "))
+        yield _RUSTC_NOTE.sub("", line) if links else line
+
+
+def _without_bars(lines: Iterator[str]) -> Iterator[str]:
+    inside = False
+    for line in lines:
+        if _GROUP.match(line):
+            inside = True
+            yield "Traceback (most recent call last):"
+            continue
+        inside = inside and bool(_GROUP_BAR.match(line))
+        yield _GROUP_BAR.sub("", line, count=1) if inside else line
+
+
+def _diagnostics(line: str) -> list[str]:
+    """Return a line, or the errors and warnings in it as GCC prints them as text."""
+    if not _JSON.match(line):
+        return [line]
+    try:
+        document = json.loads(line)
+        texts = _of_sarif(document) if isinstance(document, dict) else _of_json(document)
+    except (ValueError, RecursionError, KeyError, TypeError, IndexError, AttributeError):
+        return [line]  # another program's JSON
+    return texts or [line]
+
+
+def _of_json(document: list[dict[str, Any]]) -> list[str]:
+    texts = []
+    for one in document:
+        caret = one["locations"][0]["caret"]
+        texts.append(f"{caret['file']}:{caret['line']}:{caret['column']}: {one['kind']}: {one['message']}")
+    return texts
+
+
+def _of_sarif(document: dict[str, Any]) -> list[str]:
+    texts = []
+    for run in document["runs"]:
+        for one in run["results"]:
+            place = one["locations"][0]["physicalLocation"]
+            region = place["region"]
+            where = f"{place['artifactLocation']['uri']}:{region['startLine']}:{region.get('startColumn', 1)}"
+            texts.append(f"{where}: {one.get('level', 'error')}: {one['message']['text']}")
+    return texts

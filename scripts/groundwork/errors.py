@@ -101,6 +101,10 @@ class OutOfMemoryError(MegabuildError):
 
     exit_code = 13
 
+    def __init__(self, message: str, remedy: str = "", *, fewer_jobs_help: bool = True) -> None:
+        super().__init__(message, remedy)
+        self.fewer_jobs_help = fewer_jobs_help  #: the machine's memory ran out, not that of one program
+
 
 class VerdictError(MegabuildError):
     """An inspected package or environment is faulty, or could not be restored."""

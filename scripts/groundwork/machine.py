@@ -21,6 +21,8 @@ _MEMORY_FILES = (
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 _PROC, _VMSTAT = Path("/proc"), Path("/proc/vmstat")
+#: Value of vm.overcommit_memory (proc(5)): allocations fail, and the kernel kills no program for want of memory.
+_STRICT = 2
 #: A disk with less free is full. File systems without a limit on files report 0 of 0.
 _LEAST_BYTES, _LEAST_FILES = 50_000_000, 100
 #: Processes with the same id and start times closer than this are the same process: setting the clock moves both.
@@ -29,19 +31,28 @@ _SAME_SECONDS = 60.0
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 30
 #: Free share of memory below which daemons such as earlyoom and systemd-oomd kill; the kernel does not count these.
 _LITTLE = 0.1
-#: Finds messages of failed allocations in a program's output; not "CUDA error: out of memory", of a GPU's memory.
+#: Finds a program's own message of a failed allocation, and a batch system's of a kill for want of memory; not
+#: "CUDA error: out of memory", of a GPU's memory, and no source line that handles or throws such errors.
 lacked_memory = re.compile(
-    r"cannot allocate memory|memory exhausted|std::bad_alloc|not enough memory"
-    r"|out of memory allocating|(?-i:(?<! error)(?<!exception)): out of memory"
-    r"|\bmemory allocation (?:failure|error|of \d+ bytes failed)|^(?:E +)?(?:\S+\._Array)?MemoryError\b",
+    r"(?:: |\(|\[Errno 12\] )cannot allocate memory\b|\bvirtual memory exhausted|: memory exhausted|: not enough memory"
+    r"|throwing an instance of 'std::bad_alloc'|what\(\): +std::bad_alloc|(?:^|: )std::bad_alloc$"
+    r"|out of memory allocating \d+ bytes|(?-i:(?<! error)(?<!exception)(?<!_MEMORY)(?<!Allocation)): out of memory"
+    r"|\bmemory allocation (?:failure|error|of \d+ bytes failed)|DefaultCPUAllocator: can't allocate"
+    r"|^(?:E +)?(?:\S+\._Array)?MemoryError\b"
+    r"|^slurmstepd\S*: error: Detected \d+ oom.kill event|: task \d+: Out Of Memory$",
     re.IGNORECASE | re.MULTILINE,
 ).search
-#: Finds messages of a full disk or quota.
-lacked_space = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded", re.IGNORECASE).search
+#: Finds a program's own message of a full disk or quota; not a check for ENOSPC.
+lacked_space = re.compile(
+    r"(?:^|: |\(|\[Errno \d+\] )(?:No space left on device|Disk quota exceeded)|\bENOSPC: no space"
+    r"|\(os error (?:28|122)\)",
+    re.IGNORECASE | re.MULTILINE,
+).search
 #: Finds messages of a child killed by SIGKILL, for any reason.
 was_killed = re.compile(
-    r"Killed signal terminated program|signal:? 9\b|\bKilled\s{2,}|: Killed\b|^Killed$|\bSIGKILL\b"
-    r"|exit(?:ed with)? ?(?:code|status)?[:=]? ?(?:137|-9)\b|\[code=137\]|\bError 137\b",
+    r"Killed signal terminated program|\b(?:by|to) signal:? 9\b|signal: 9, SIGKILL|<Signals\.SIGKILL: 9>|\bKilled\s{2,}"
+    r"|: line \d+: +\d+ Killed\b|(?<!:): Killed(?: \(program .*)?$|^Killed$|\[code=137\]|\bError 137\b"
+    r"|non-zero exit status (?:137|-9)\b|exit(?:ed with)? ?(?:code|status)?[:=]? ?(?:137|-9)[.)]*$",
     re.IGNORECASE | re.MULTILINE,
 ).search
 
@@ -157,10 +168,27 @@ def tree_memory(root: int) -> int:
 
 
 def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> int | None:
-    """Return the number of OOM kills so far, of the system (proc(5)) and of cgroups; None if they are not counted."""
-    paths = (vmstat, *(group / "memory.events" for group in _groups(cgroup, own)))
+    """Return the number of OOM kills so far, None if they are not counted.
+
+    The system's (proc(5)) includes those in containers; cgroups count their own (version 2: memory.events, version 1:
+    memory.oom_control). Only a difference of two answers has a meaning.
+    """
+    paths = [vmstat]
+    paths += [group / "memory.events" for group in _groups(cgroup, own)]
+    paths += [group / "memory.oom_control" for group in _groups(cgroup, own, "memory")]
     kills = [kill for path in paths for kill in re.findall(r"^oom_kill (\d+)$", _read(path), re.MULTILINE)]
     return sum(map(int, kills)) if kills else None
+
+
+def committable(proc: Path = _PROC) -> float:
+    """Return the share of memory that programs may still allocate where the kernel promises no more than it has."""
+    if _number(proc / "sys" / "vm" / "overcommit_memory") != _STRICT:
+        return 1.0
+    amounts = dict(
+        re.findall(r"^(CommitLimit|Committed_AS): +(\d+) kB$", _read(proc / "meminfo"), re.MULTILINE)
+    )
+    limit, used = (int(amounts.get(name, 0)) for name in ("CommitLimit", "Committed_AS"))
+    return max(0, limit - used) / limit if limit else 1.0
 
 
 class MemoryWatch:
@@ -176,7 +204,7 @@ class MemoryWatch:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _SAMPLE_SECONDS
             now = measure()
-            self._free.append(now.memory_free / now.memory)
+            self._free.append(min(now.memory_free / now.memory, committable()))
 
     def short(self) -> bool:
         """Return whether memory ran out, or nearly did in the last 30 seconds; True if OOM kills are not counted."""

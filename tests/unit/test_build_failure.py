@@ -12,6 +12,7 @@ from groundwork.errors import (
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
+    PackageTestError,
     PreflightError,
     ProviderError,
     SwapRefused,
@@ -194,3 +195,55 @@ def test_an_environment_that_was_solved_and_not_made_is_no_conflict(
     error = explained(tmp_path, *table, wrong, kind="solve", message=wrong, short=False)
     assert isinstance(error, OutOfSpaceError)
     assert not isinstance(explained(tmp_path, "x.cpp:1: error: no", short=False), OutOfSpaceError)
+
+
+@pytest.mark.parametrize(
+    ("message", "short", "kind"),
+    [
+        ("IO Error: Script failed with status 137", True, "memory"),
+        ("IO Error: Script failed with status 137", False, "killed"),
+        ("IO Error: Script failed with status 143", False, "killed"),
+        ("IO Error: Script failed with status 153", True, "disk"),
+        ("IO Error: Script failed with status 139", True, "other"),
+    ],
+)
+def test_the_script_s_exit_status_is_a_fact(tmp_path: Path, message: str, short: bool, kind: str) -> None:
+    error = explained(tmp_path, "[1/9 1s] x", message=message, short=short)
+    assert (error.failure or {})["kind"] == kind
+
+
+def test_a_test_cannot_claim_the_script_s_exit_status(tmp_path: Path) -> None:
+    said = "Test failed: Script failed with status 137"
+    error = explained(tmp_path, said, kind="test", message=said)
+    assert isinstance(error, PackageTestError)
+
+
+def test_a_full_disk_is_measured_wherever_the_build_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "ccache"
+    cache.mkdir()
+    monkeypatch.setattr("megabuild.run.failure.is_full", lambda folder: folder == cache)
+    failure = Failure(
+        outcome=Outcome(ok=False, kind="build", message="", returncode=1), what="demo", jobs=1, state=tmp_path,
+        lines=["ccache: error: no"], short=False, disks=[tmp_path / "gone", cache],
+    )  # fmt: skip
+    error = failure.error()
+    assert isinstance(error, OutOfSpaceError)
+    assert f"({cache})" in error.message
+    assert "ccache: error: no" in error.message
+
+
+def test_a_program_without_space_on_a_disk_that_is_not_known_says_what_is_free(tmp_path: Path) -> None:
+    error = explained(tmp_path, "+ tar xf a", "tar: a: Cannot write: No space left on device", short=False)
+    assert isinstance(error, OutOfSpaceError)
+    assert f"free in {tmp_path}" in error.message
+    assert "tar: a: Cannot write" in error.message
+
+
+def test_fewer_jobs_help_only_if_memory_ran_out_on_the_machine(tmp_path: Path) -> None:
+    for short in (True, False):
+        error = explained(tmp_path, EXHAUSTED, short=short)
+        assert isinstance(error, OutOfMemoryError)
+        assert error.fewer_jobs_help == short
+        assert ("CPU_COUNT=4" in error.remedy) == short

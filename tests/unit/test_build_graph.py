@@ -143,6 +143,13 @@ def test_what_ran_out_of_memory_is_tried_with_half_the_jobs_until_there_is_but_o
     assert [re.findall(r"\d+", text) for text in said if "retrying" in text] == [["0", "2"], ["1", "1"]]
 
 
+def test_a_program_that_got_no_memory_for_another_reason_is_not_tried_with_fewer_jobs() -> None:
+    run = Run(jobs=4, tasks=1)
+    limited = run.add("scatter", errors=[OutOfMemoryError("ulimit -v", fewer_jobs_help=False)])
+    run.go()
+    assert (limited.jobs, run.ended()) == ([4], {"scatter": "failed"})
+
+
 def failure_of(kind: str) -> BuildError:
     error = BuildError(f"{kind} failed\nlog")
     error.failure = {"kind": kind}

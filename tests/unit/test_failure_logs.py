@@ -1,4 +1,4 @@
-"""What a person sees of failed builds: the line that explains the failure, the right headline."""
+"""What a person sees of failed builds: the line that explains the failure, the right headline, the right verdict."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from megabuild.engine.job import Outcome
 from megabuild.run.failure import Failure
 
 TABLES = Path(__file__).resolve().parent.parent / "data" / "failures" / "tools"
+RESOURCES = ("memory", "disk", "killed")
 
 
 class Log(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -93,3 +94,11 @@ def test_each_tool_has_ten_logs() -> None:
     counts = {table.stem: len(read(table)) for table in TABLES.glob("*.toml") if table.stem != "reports"}
     assert len(counts) == 12
     assert set(counts.values()) == {10}
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_no_words_in_a_log_make_a_failure_one_of_memory_disk_or_a_signal(short: bool, tmp_path: Path) -> None:
+    for name, log in LOGS.items():
+        kind = str((log.failure(tmp_path, short=short).error().failure or {})["kind"])
+        expected = "memory" if log.resource == "killed" and short else log.resource
+        assert (kind if kind in RESOURCES else "") == expected, name

@@ -192,6 +192,11 @@ def builder(user: UserEnvironment, folder: Path) -> Builder:
         ("", "x/_C.so", Path), ("", "x/__init__.py", BuildError), ("exit 1", "x/_C.so", BuildError),
         ("echo 'c++: fatal error: Killed signal terminated program cc1plus'; exit 1", "x/_C.so", BuildError),
         ("echo 'virtual memory exhausted: Cannot allocate memory'; exit 1", "x/_C.so", OutOfMemoryError),
+        ("echo 'ld: final link failed: No space left on device'; exit 1", "x/_C.so", OutOfSpaceError),
+        ("echo 'memory exhausted? no'; kill -XFSZ $$", "x/_C.so", OutOfSpaceError),
+        # words of a source line
+        ("echo \"a.h:2:61: error: 'bad_alloc' is no member of 'std'\n 2 | throw std::bad_alloc();\"; exit 1", "x/_C.so",
+         BuildError),
     ],
 )  # fmt: skip
 def test_a_compile_ends_with_its_wheel_or_its_cause(

@@ -13,7 +13,16 @@ from small_files import write
 
 from groundwork.errors import UsageError
 from groundwork.jobs import compile_jobs
-from groundwork.machine import Machine, MemoryWatch, kernel_kills, lacked_memory, measure, was_killed
+from groundwork.machine import (
+    Machine,
+    MemoryWatch,
+    committable,
+    kernel_kills,
+    lacked_memory,
+    lacked_space,
+    measure,
+    was_killed,
+)
 from megabuild.plan.estimate import GB
 
 NONE = Path("/no/such/list")
@@ -87,6 +96,23 @@ def test_counters_of_the_kernel_and_of_control_groups_are_read(tmp_path: Path) -
     assert kernel_kills(tmp_path / "none", tmp_path / "none", tmp_path / "none") is None
 
 
+def test_counters_of_version_1_are_read(tmp_path: Path) -> None:
+    (tmp_path / "own").write_text("4:memory:/job_1\n0::/\n")
+    write(
+        tmp_path / "memory" / "job_1" / "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"
+    )
+    assert kernel_kills(tmp_path / "none", tmp_path, tmp_path / "own") == 3
+
+
+@pytest.mark.parametrize(("policy", "free"), [("2", 0.25), ("0", 1.0), ("1", 1.0)])
+def test_memory_that_the_kernel_has_promised_is_not_free_where_it_promises_no_more(
+    policy: str, free: float, tmp_path: Path
+) -> None:
+    write(tmp_path / "sys" / "vm" / "overcommit_memory", f"{policy}\n")
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nCommitLimit:     4000 kB\nCommitted_AS:    3000 kB\n")
+    assert committable(tmp_path) == free
+
+
 @pytest.fixture
 def small_group() -> Iterator[Path]:
     """A control group with 60 MB of memory."""
@@ -156,7 +182,32 @@ def test_a_kill_by_the_kernel_and_little_free_memory_are_evidence(
         ("    with pytest.raises(MemoryError):", False, False),
         ("test_SIGKILL PASSED", False, False),
         ("Error 1370", False, False),
+        # words in checks, sources and other tests
+        ("checking for SIGKILL... yes", False, False),
+        ("-- Looking for SIGKILL - found", False, False),
+        ("exited with code -9 as expected", False, False),
+        ("   12 |      throw std::bad_alloc();", False, False),
+        ("a.cpp:4:1: note: 'std::bad_alloc' is defined in header '<new>'", False, False),
+        ("CUDA_ERROR_OUT_OF_MEMORY: out of memory", False, False),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch.", True, False),
     ],
 )
 def test_failed_allocations_and_killed_programs_are_told_apart(text: str, lacked: bool, killed: bool) -> None:
     assert (bool(lacked_memory(text)), bool(was_killed(text))) == (lacked, killed)
+
+
+@pytest.mark.parametrize(
+    ("text", "lacked"),
+    [
+        ("ld: final link failed: No space left on device", True),
+        ("OSError: [Errno 28] No space left on device: '/x'", True),
+        ("error: failed to create file (os error 28)", True),
+        ("Error: ENOSPC: no space left on device, write", True),
+        ("cp: error writing 'x': Disk quota exceeded", True),
+        ("checking whether ENOSPC is declared... yes", False),
+        ("+ cc -DHAVE_ENOSPC=1 -c a.c", False),
+        ('return f("No space left on device");', False),
+    ],
+)
+def test_a_program_s_report_of_a_full_disk_is_no_mention_of_one(text: str, lacked: bool) -> None:
+    assert bool(lacked_space(text)) == lacked

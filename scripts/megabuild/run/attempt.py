@@ -121,6 +121,7 @@ class Attempt(AbstractContextManager["Attempt"]):
         failure = Failure(
             outcome=outcome, lines=culprit.lines, what=what or culprit.what, phase=self.phase, jobs=self.jobs,
             log=self.log.path, state=self.state, short=self._memory.short(), aside=aside,
+            disks=[mount.source for mount in sandbox.mounts if mount.writable],
             inside=sandbox.state_inside, package=culprit.package, enter=enter, again=again,
         )  # fmt: skip
         error = failure.error()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from groundwork.errors import (
     BuildError,
@@ -18,9 +20,19 @@ from groundwork.errors import (
     ProviderError,
     SwapRefused,
 )
+from groundwork.exhaustive import assert_never
+from groundwork.failed_step import FailedStep, find_failed_step
 from groundwork.first_error import FirstError, first_error
-from groundwork.machine import disk_free, is_full, lacked_memory, lacked_space, was_killed
-from groundwork.text import counted, display
+from groundwork.machine import disk_free, is_full
+from groundwork.resources import (
+    ResourceFacts,
+    Verdict,
+    ending_signals,
+    find_complaint,
+    judge,
+    limited_memory,
+)
+from groundwork.text import counted, display, size
 from megabuild.engine.job import Outcome
 
 _PHASE = "::megabuild:: phase "
@@ -47,6 +59,8 @@ _NOISE = re.compile(
 _TABLE_ENDS = 6
 #: rattler-build does not say why it could not create an environment. With less free space, the disk is the cause.
 _ENVIRONMENT_BYTES = 200_000_000
+#: rattler-build's own report of a script's end.
+_STATUS = re.compile(r"Script failed with status (\d+)")
 _KEPT = "finished packages and objects are kept"
 _AGAIN = f"correct the cause, then run again: {_KEPT}"
 EXCERPT_LINES = 20
@@ -88,6 +102,7 @@ class Failure:
     jobs: int  #: parallel compile jobs
     state: Path  #: the task's state folder
     short: bool  #: memory ran out, or nearly so, during the run
+    disks: Sequence[Path] = ()  #: folders that the build writes, besides ``state``
     inside: str = ""  #: the state folder as builds see it
     package: str = ""  #: package being built; empty for staging
     phase: str = ""  #: last announced phase
@@ -134,28 +149,94 @@ class Failure:
         }
         return error
 
+    @cached_property
+    def _facts(self) -> ResourceFacts:
+        """The facts about memory, disks and signals, measured now."""
+        full = [folder for folder in (self.state, *self.disks) if folder.exists() and is_full(folder)]
+        if self._unlinked and disk_free(self.state) < _ENVIRONMENT_BYTES:
+            full.append(self.state)
+        codes = [self.outcome.returncode, self._step.exit_code or 0]
+        status = _STATUS.search(self.outcome.message) if self.outcome.kind == "build" else None
+        codes += [int(status[1])] if status else []
+        return ResourceFacts(
+            memory_short=self.short, full_disk=full[0] if full else None, exit_codes=tuple(codes)
+        )
+
+    @cached_property
+    def _step(self) -> FailedStep:
+        return find_failed_step(of_last_phase(self.lines))
+
+    @property
+    def _verdict(self) -> Verdict:
+        return judge(self._facts, find_complaint(self._step, self.first))
+
     def _resource_error(self) -> tuple[str, MegabuildError] | None:
-        text, shown = "\n".join(self.lines), self._shown()
-        full = next((f"\n{line}" for line in reversed(self.lines) if lacked_space(line)), "")
-        cramped = self._unlinked and disk_free(self.state) < _ENVIRONMENT_BYTES
-        if full or is_full(self.state) or cramped:
-            return "disk", OutOfSpaceError(
-                f"{self.what}: the disk is full, or has no inodes left ({self.state}){full}",
-                f"free some space, or move --output to another disk, then run again: {_KEPT}",
-            )
-        killed = was_killed(text) or self.outcome.returncode in (-9, 137)
-        if lacked_memory(text) or (killed and self.short):
+        match self._verdict:
+            case Verdict.ordinary:
+                return None
+            case Verdict.disk | Verdict.space | Verdict.file_limit as verdict:
+                return "disk", self._disk_error(verdict)
+            case Verdict.memory | Verdict.allocation as verdict:
+                return "memory", self._memory_error(verdict)
+            case Verdict.killed:
+                return "killed", self._killed_error()
+            case never:
+                return assert_never(never)
+
+    def _disk_error(
+        self, verdict: Literal[Verdict.disk, Verdict.space, Verdict.file_limit]
+    ) -> MegabuildError:
+        shown = self._cause() + self._shown()
+        match verdict:
+            case Verdict.disk:
+                return OutOfSpaceError(
+                    f"{self.what}: the disk is full, or has no inodes left ({self._facts.full_disk}){shown}",
+                    f"free some space, or move --output to another disk, then run again: {_KEPT}",
+                )
+            case Verdict.space:
+                free = f"{size(disk_free(self.state))} free in {self.state}"
+                return OutOfSpaceError(
+                    f"{self.what}: a program found no space left on its disk or quota ({free}){shown}",
+                    f"free some space where that program writes, then run again: {_KEPT}",
+                )
+            case Verdict.file_limit:
+                return OutOfSpaceError(
+                    f"{self.what}: a file reached the limit of files' sizes{shown}",
+                    f"raise the limit (ulimit -f), then run again: {_KEPT}",
+                )
+            case never:
+                return assert_never(never)
+
+    def _memory_error(self, verdict: Literal[Verdict.memory, Verdict.allocation]) -> MegabuildError:
+        shown = self._cause() + self._shown()
+        if verdict is Verdict.memory:
             fewer = f"run again with CPU_COUNT={self.jobs // 2}"
-            return "memory", OutOfMemoryError(
+            return OutOfMemoryError(
                 f"{self.what}: out of memory with {counted(self.jobs, 'compile job')}{shown}",
                 f"{fewer if self.jobs > 1 else 'build on a machine with more memory'}: {_KEPT}",
             )
-        if killed:
-            return "killed", BuildError(
-                f"{self.what}: killed by a signal (kill -9?); memory did not run out{shown}",
-                f"find the program that kills compilers, such as a batch system, then run again: {_KEPT}",
-            )
-        return None
+        limit = limited_memory()
+        hint = f"raise the limit of memory (ulimit {limit})" if limit else "build with more memory or swap"
+        return OutOfMemoryError(
+            f"{self.what}: a program got no memory, although the machine had some free{shown}",
+            f"{hint}, then run again: {_KEPT}",
+            fewer_jobs_help=False,
+        )
+
+    def _killed_error(self) -> MegabuildError:
+        shown = self._cause() + self._shown()
+        signals = ending_signals(self._facts.exit_codes)
+        name = signals[0].name if signals and signals[0] is not signal.SIGKILL else "kill -9?"
+        return BuildError(
+            f"{self.what}: killed by a signal ({name}); memory did not run out{shown}",
+            f"find the program that kills compilers, such as a batch system, then run again: {_KEPT}",
+        )
+
+    def _cause(self) -> str:
+        """Return the first error, on a line of its own unless the excerpt shows it."""
+        headline = self.first.headline if self.first else ""
+        shown = not headline or any(self.first and self.first.message in line for line in self._excerpt)
+        return "" if shown else f"\n{headline}"
 
     def _other_error(self) -> tuple[str, MegabuildError]:
         outcome, first, shown = self.outcome, self.first, self._shown()

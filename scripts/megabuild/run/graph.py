@@ -195,12 +195,12 @@ class Graph:
     def _retry_or_fail(self, work: Work, error: MegabuildError) -> None:
         """Queue a task again if a retry can help; else fail it.
 
-        If memory ran out, it gets half the jobs. Otherwise one retry is enough: the network may be back soon, a program
-        may have been killed by mistake, and two processes of rattler-build may have unpacked the same package at the
-        same time.
+        If memory ran out on the machine, it gets half the jobs. Otherwise one retry is enough: the network may be back
+        soon, a program may have been killed by mistake, and two processes of rattler-build may have unpacked the same
+        package at the same time.
         """
         how, kind = "", error.failure["kind"] if error.failure else ""
-        if isinstance(error, OutOfMemoryError):
+        if isinstance(error, OutOfMemoryError) and error.fewer_jobs_help:
             jobs = work.budget.halve()
             how = f"retrying with {counted(jobs, 'job')}" if jobs else ""
         elif work.name not in self._retried and kind in ("network", "killed", "environment"):

@@ -17,12 +17,21 @@ from pathlib import Path
 from packaging.version import Version
 
 from groundwork import files
-from groundwork.errors import BuildError, OutOfMemoryError, PreflightError
+from groundwork.errors import (
+    BuildError,
+    MegabuildError,
+    OutOfMemoryError,
+    OutOfSpaceError,
+    PreflightError,
+)
+from groundwork.exhaustive import assert_never
+from groundwork.failed_step import find_failed_step
 from groundwork.first_error import first_error
 from groundwork.host_compiler import find_gcc_suffix, read_newest_gcc
-from groundwork.machine import MemoryWatch, lacked_memory, was_killed
+from groundwork.machine import MemoryWatch, is_full
 from groundwork.pip_settings import without_pip
 from groundwork.process import run, start_guarded
+from groundwork.resources import ResourceFacts, Verdict, find_complaint, judge, limited_memory
 from groundwork.text import counted, plain
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, check_python_headers, cuda_home
 from pyg_extensions.install.user_environment import UserEnvironment, clean
@@ -150,35 +159,75 @@ class Builder:
         """Run ``setup.py --version``, which compiles nothing; raise BuildError if it fails."""
         status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
-            cause = _cause(log.read_text(errors="replace"), status)
+            cause = _cause(log, status)
             raise BuildError(f"setup.py fails: {cause} (log: {log})", _REMEDY)
 
     def build(self, source: Path, log: Path, environ: Mapping[str, str], seen: Callable[[str], None]) -> Path:
-        """Compile, and return the wheel; ``seen`` gets each line of the log as it is written."""
+        """Compile, and return the wheel; ``seen`` gets each line of the log as it is written.
+
+        Raises BuildError: It failed; OutOfMemoryError, OutOfSpaceError: for want of memory or space.
+        """
         memory, out = MemoryWatch(), source.parent / "wheels"
         argv = [str(self.environment.interpreter), str(_WRAPPER), str(out)]
-        status = _logged(argv, source, log, environ, seen)
+        status = _logged(argv, source, log, environ, seen, tick=memory.tick)
         wheels = sorted(out.glob("*.whl"))
         if status == 0 and len(wheels) == 1:
             with zipfile.ZipFile(wheels[0]) as archive:
                 if any(".so" in name for name in archive.namelist()):
                     return wheels[0]
             raise BuildError(f"the compile made no library (log: {log})", "check CXX, CC and CXXFLAGS")
-        text = log.read_text(errors="replace")
-        killed = was_killed(text)
-        if lacked_memory(text) or (killed and memory.short()):
-            reason = f"out of memory with {counted(self.jobs, 'compile job')} (log: {log})"
-            raise OutOfMemoryError(reason, "use fewer compile jobs: --jobs 1")
-        if killed:
-            raise BuildError(
-                f"a compiler was killed by a signal (kill -9?); memory did not run out (log: {log})",
-                "find the program that kills compilers, such as a batch system, and start again",
-            )
-        raise BuildError(f"compilation failed: {_cause(text, status)} (log: {log})", _REMEDY)
+        lines = _lines(log)
+        step, error = find_failed_step(lines), first_error(lines)
+        folders = (source, self.folder, Path(environ.get("CCACHE_DIR", self.objects)))
+        full = [folder for folder in folders if folder.exists() and is_full(folder)]
+        facts = ResourceFacts(
+            memory_short=memory.short(),
+            full_disk=full[0] if full else None,
+            exit_codes=(status, step.exit_code or 0),
+        )
+        cause = f"{error.headline if error else f'exit status {status}'} (log: {log})"
+        raise self._failure(judge(facts, find_complaint(step, error)), facts, cause)
+
+    def _failure(self, verdict: Verdict, facts: ResourceFacts, cause: str) -> MegabuildError:
+        """Return the error of a failed compile."""
+        match verdict:
+            case Verdict.ordinary:
+                return BuildError(f"compilation failed: {cause}", _REMEDY)
+            case Verdict.disk:
+                reason = f"the disk is full, or has no inodes left ({facts.full_disk}): {cause}"
+                return OutOfSpaceError(reason, "free some space and start again")
+            case Verdict.space:
+                reason = f"a program found no space left on its disk or quota: {cause}"
+                return OutOfSpaceError(reason, "free some space where that program writes, and start again")
+            case Verdict.file_limit:
+                reason = f"a file reached the limit of files' sizes: {cause}"
+                return OutOfSpaceError(reason, "raise the limit (ulimit -f) and start again")
+            case Verdict.memory:
+                reason = f"out of memory with {counted(self.jobs, 'compile job')}: {cause}"
+                return OutOfMemoryError(reason, "use fewer compile jobs: --jobs 1")
+            case Verdict.allocation:
+                reason = f"a program got no memory, although the machine had some free: {cause}"
+                limit = limited_memory()
+                hint = (
+                    f"raise the limit of memory: ulimit {limit}"
+                    if limit
+                    else "use fewer compile jobs: --jobs 1"
+                )
+                return OutOfMemoryError(reason, hint, fewer_jobs_help=False)
+            case Verdict.killed:
+                reason = f"a compiler was killed by a signal (kill -9?); memory did not run out: {cause}"
+                hint = "find the program that kills compilers, such as a batch system, and start again"
+                return BuildError(reason, hint)
+            case never:
+                return assert_never(never)
 
 
-def _cause(text: str, status: int) -> str:
-    error = first_error([plain(line) for line in text.splitlines()])
+def _lines(log: Path) -> list[str]:
+    return [plain(line) for line in log.read_text(errors="replace").splitlines()]
+
+
+def _cause(log: Path, status: int) -> str:
+    error = first_error(_lines(log))
     return error.headline if error else f"exit status {status}"
 
 
@@ -210,6 +259,7 @@ def _logged(
     log: Path,
     environ: Mapping[str, str],
     seen: Callable[[str], None] = lambda line: None,
+    tick: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a build under the guard, which ends the build when this process ends; return the exit status."""
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -225,6 +275,7 @@ def _logged(
                 *lines, partial = (partial + written.read()).split("\n")
                 for line in lines:
                     seen(line)
+                tick()
                 if status is not None:
                     return status
                 time.sleep(_LOOK_SECONDS)

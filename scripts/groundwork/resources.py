@@ -1,0 +1,131 @@
+"""Decides by facts whether a build failed for want of memory or disk, or because another program ended it.
+
+Facts are exit statuses and signals, the kernel's counters, free memory and free space, measured around the failure.
+Words count only if the failing command itself printed them in the form of a message of its own: a build can print any
+text, quote a source line or test how errors are handled.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from groundwork.failed_step import FailedStep
+from groundwork.first_error import FirstError
+from groundwork.machine import lacked_memory, lacked_space, was_killed
+
+#: A shell's exit code for a program that a signal ended is this plus the signal's number.
+_SHELL_SIGNAL = 128
+#: Exceptions that report a system call, an allocation or another program's end; others may quote any words.
+_SYSTEM_EXCEPTION = re.compile(
+    r"(?:[\w.]*\.)?(?:\w*MemoryError|OSError|IOError|BlockingIOError|CalledProcessError"
+    r"|RuntimeError: .*DefaultCPUAlloc)"
+)
+#: How a compiler's error begins that is not one in the source line that it names.
+_OF_THE_COMPILER = ("fatal error: ", "internal compiler error: ", "CMake Error: ")
+_LONGEST_LINE = 2400
+#: Lines of a step's end in which its last message is; a step of unknown start has many.
+_LAST_LINES = 40
+#: Signals that other programs and limits send; crashes (SIGSEGV, SIGABRT …) are the build's own.
+_SENT = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU})
+_TERMINATED = re.compile(
+    r"Terminated signal terminated program|: line \d+: +\d+ Terminated\b|: task \d+: Terminated$"
+    r"|<Signals\.SIGTERM: 15>|^Terminated$"
+)
+
+
+class Verdict(Enum):
+    """Why a build failed."""
+
+    ordinary = "ordinary"  #: an error in sources, recipe or environment
+    memory = "memory"  #: memory ran out, as measured: fewer compile jobs can help
+    allocation = (
+        "allocation"  #: a program got no memory, although memory was free: a limit, or one huge allocation
+    )
+    disk = "disk"  #: a disk is full, as measured
+    space = "space"  #: a program got no space where it wrote, although the known disks have some: a quota, another disk
+    file_limit = "file_limit"  #: a file reached the limit of files' sizes (``ulimit -f``)
+    killed = "killed"  #: a signal of another program ended it; memory did not run out
+
+
+class Complaint(Enum):
+    """What the failing command itself reports."""
+
+    none = "none"
+    memory = "memory"
+    space = "space"
+    killed = "killed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceFacts:
+    """Facts measured when a build failed."""
+
+    memory_short: bool  #: the kernel killed for want of memory during the step, or almost none was free
+    full_disk: Path | None = None  #: a folder that the build writes, whose file system is full
+    exit_codes: Sequence[int] = ()  #: of the failed command and of those that ran it; negative for a signal
+
+
+def judge(facts: ResourceFacts, complaint: Complaint) -> Verdict:
+    """Return the verdict on a failed build."""
+    signals = set(ending_signals(facts.exit_codes))
+    killed = bool(signals & _SENT) or complaint is Complaint.killed
+    if facts.full_disk is not None:
+        return Verdict.disk
+    if signal.SIGXFSZ in signals:
+        return Verdict.file_limit
+    if complaint is Complaint.space:
+        return Verdict.space
+    if complaint is Complaint.memory:
+        return Verdict.memory if facts.memory_short else Verdict.allocation
+    if killed:
+        return (
+            Verdict.memory
+            if facts.memory_short and not signals & _SENT - {signal.SIGKILL}
+            else Verdict.killed
+        )
+    return Verdict.ordinary
+
+
+def ending_signals(exit_codes: Iterable[int]) -> list[signal.Signals]:
+    """Return the signals that ended programs, by their exit codes."""
+    known = {int(number): number for number in signal.Signals}
+    numbers = (-code if code < 0 else code - _SHELL_SIGNAL for code in exit_codes)
+    return [known[number] for number in numbers if number in known]
+
+
+def find_complaint(step: FailedStep, error: FirstError | None) -> Complaint:
+    """Return what the failing command reports of memory, disk and signals.
+
+    An error in a source, which may quote any words, is no such report, and outweighs one.
+    """
+    if error is None or error.kind in ("shell", "other"):
+        last = [*step.lines[-_LAST_LINES:], *step.reports]
+        complaints = {_of_line(line[:_LONGEST_LINE]) for line in last}
+        order = (Complaint.space, Complaint.memory, Complaint.killed)
+        return next((complaint for complaint in order if complaint in complaints), Complaint.none)
+    if error.kind == "python":
+        return _of_line(error.message) if _SYSTEM_EXCEPTION.match(error.message) else Complaint.none
+    of_source = error.line and not error.message.startswith(_OF_THE_COMPILER)
+    return Complaint.none if of_source else _of_line(error.message)
+
+
+def _of_line(line: str) -> Complaint:
+    if lacked_space(line):
+        return Complaint.space
+    if lacked_memory(line):
+        return Complaint.memory
+    return Complaint.killed if was_killed(line) or _TERMINATED.search(line) else Complaint.none
+
+
+def limited_memory() -> str:
+    """Return the option of ``ulimit`` that limits each program's memory here, or an empty string."""
+    limits = (("-v", resource.RLIMIT_AS), ("-d", resource.RLIMIT_DATA))
+    return next(
+        (option for option, one in limits if resource.getrlimit(one)[0] != resource.RLIM_INFINITY), ""
+    )

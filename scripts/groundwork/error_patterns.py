@@ -27,7 +27,9 @@ _FILE = rf"(?P<file>(?!(?i:fatal|error|warning|note|info)\s*:|(?:\S*[-/])?{_LINK
 _LINE = r"(?P<line>\d+)"
 #: What a program's message ends with if a system call failed (strerror(3)).
 _SYSTEM_ERRORS = (
-    r"No such file or directory|Permission denied|Exec format error|Is a directory|Not a directory"
+    r"No such file or directory|Permission denied|Exec format error|Is a directory|Not a directory|File exists"
+    r"|File too large|No space left on device|Disk quota exceeded|Cannot allocate memory|Read-only file system"
+    r"|Input/output error|Operation not permitted|Argument list too long|Too many open files|Text file busy"
 )
 
 
@@ -332,7 +334,7 @@ WEAK: Sequence[ErrorPattern] = (
         kind="other",
         regex=(
             r"(?P<message>(?!.*\bwarning\b)[\w./+-]+: (?:(?:\d+: )?cannot \S.*"
-            rf"|(?:.*: )?(?:{_SYSTEM_ERRORS}|not found|No space left on device)))$"
+            rf"|(?:.*: )?(?:{_SYSTEM_ERRORS}|not found)))$"
         ),
         strength=Strength.weak,
         example="cp: cannot stat 'lib/libdemo_extra.so': No such file or directory",

@@ -48,6 +48,10 @@ lacked_space = re.compile(
     r"|\(os error (?:28|122)\)",
     re.IGNORECASE | re.MULTILINE,
 ).search
+#: Finds a program's own message of a file that reached the limit of files' sizes (``ulimit -f``), or the shell's.
+reached_file_limit = re.compile(
+    r": File too large\b|\[Errno 27\]|\(os error 27\)|: line \d+: +\d+ File size limit exceeded"
+).search
 #: Finds messages of a child killed by SIGKILL, for any reason.
 was_killed = re.compile(
     r"Killed signal terminated program|\b(?:by|to) signal:? 9\b|signal: 9, SIGKILL|<Signals\.SIGKILL: 9>|\bKilled\s{2,}"

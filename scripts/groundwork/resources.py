@@ -17,7 +17,7 @@ from pathlib import Path
 
 from groundwork.failed_step import FailedStep
 from groundwork.first_error import FirstError
-from groundwork.machine import lacked_memory, lacked_space, was_killed
+from groundwork.machine import lacked_memory, lacked_space, reached_file_limit, was_killed
 
 #: A shell's exit code for a program that a signal ended is this plus the signal's number.
 _SHELL_SIGNAL = 128
@@ -26,6 +26,8 @@ _SYSTEM_EXCEPTION = re.compile(
     r"(?:[\w.]*\.)?(?:\w*MemoryError|OSError|IOError|BlockingIOError|CalledProcessError"
     r"|RuntimeError: .*DefaultCPUAlloc)"
 )
+#: How errors of googletest, Catch2 and Rust begin; they show the values that a test compared.
+_OF_TESTS = ("Failure: ", "FAILED: ", "panicked: ")
 #: How a compiler's error begins that is not one in the source line that it names.
 _OF_THE_COMPILER = ("fatal error: ", "internal compiler error: ", "CMake Error: ")
 _LONGEST_LINE = 2400
@@ -59,6 +61,7 @@ class Complaint(Enum):
     none = "none"
     memory = "memory"
     space = "space"
+    file_limit = "file_limit"
     killed = "killed"
 
 
@@ -77,7 +80,7 @@ def judge(facts: ResourceFacts, complaint: Complaint) -> Verdict:
     killed = bool(signals & _SENT) or complaint is Complaint.killed
     if facts.full_disk is not None:
         return Verdict.disk
-    if signal.SIGXFSZ in signals:
+    if signal.SIGXFSZ in signals or complaint is Complaint.file_limit:
         return Verdict.file_limit
     if complaint is Complaint.space:
         return Verdict.space
@@ -104,10 +107,12 @@ def find_complaint(step: FailedStep, error: FirstError | None) -> Complaint:
 
     An error in a source, which may quote any words, is no such report, and outweighs one.
     """
+    if error is not None and error.message.startswith(_OF_TESTS):
+        return Complaint.none
     if error is None or error.kind in ("shell", "other"):
         last = [*step.lines[-_LAST_LINES:], *step.reports]
         complaints = {_of_line(line[:_LONGEST_LINE]) for line in last}
-        order = (Complaint.space, Complaint.memory, Complaint.killed)
+        order = (Complaint.space, Complaint.file_limit, Complaint.memory, Complaint.killed)
         return next((complaint for complaint in order if complaint in complaints), Complaint.none)
     if error.kind == "python":
         return _of_line(error.message) if _SYSTEM_EXCEPTION.match(error.message) else Complaint.none
@@ -118,6 +123,8 @@ def find_complaint(step: FailedStep, error: FirstError | None) -> Complaint:
 def _of_line(line: str) -> Complaint:
     if lacked_space(line):
         return Complaint.space
+    if reached_file_limit(line):
+        return Complaint.file_limit
     if lacked_memory(line):
         return Complaint.memory
     return Complaint.killed if was_killed(line) or _TERMINATED.search(line) else Complaint.none

@@ -38,6 +38,7 @@ FULL = Path("/full")
         (ResourceFacts(memory_short=False), Complaint.space, Verdict.space),
         (ResourceFacts(memory_short=True, full_disk=FULL, exit_codes=(137,)), Complaint.killed, Verdict.disk),
         (ResourceFacts(memory_short=False, exit_codes=(153,)), Complaint.none, Verdict.file_limit),
+        (ResourceFacts(memory_short=True), Complaint.file_limit, Verdict.file_limit),
         # crashes are the build's own
         (ResourceFacts(memory_short=True, exit_codes=(139,)), Complaint.none, Verdict.ordinary),
         (ResourceFacts(memory_short=True, exit_codes=(134, -6)), Complaint.none, Verdict.ordinary),
@@ -72,12 +73,14 @@ _STEP = "FAILED: a.o\nc++ -c a.cpp\n"
         ('Traceback (most recent call last):\n  File "/a.py", line 3\nMemoryError', Complaint.memory),
         ("Compiling  a.cu\nmake: *** [Makefile:70: a.o] Error 137", Complaint.killed),
         ("/w/conda_build.sh: line 12: 4711 Terminated              cmake --build build", Complaint.killed),
+        ("head: error writing 'standard output': File too large", Complaint.file_limit),
         # the same words in sources, tests, checks, warnings and of another step
         (f"{_STEP}a.cpp:3:9: error: 'bad_alloc' is no member of 'std'\n 3 | throw std::bad_alloc();", Complaint.none),
         (f"{_STEP}a.cpp:3:9: error: static assertion failed: No space left on device", Complaint.none),
         (f"{_STEP}a.cpp:3:9: error: use of undeclared 'x::Killed'", Complaint.none),
         (f"ld: final link failed: No space left on device\n[2/3] b.o\n{_STEP}a.cpp:3: error: no", Complaint.none),
         ("checking whether ENOSPC is declared... yes\n-- Looking for SIGKILL - found\ncp: no", Complaint.none),
+        ("a.cpp:3: Failure\nValue of: text\n  Which is: open: No space left on device", Complaint.none),
         ("test_kill: exited with code -9 as expected\nok\nfalse: no", Complaint.none),
         ("E   AssertionError: assert 'x' == 'Cannot allocate memory'", Complaint.none),
         ("E   RuntimeError: CUDA_ERROR_OUT_OF_MEMORY: out of memory", Complaint.none),

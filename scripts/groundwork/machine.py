@@ -143,10 +143,11 @@ def _existing(folder: Path) -> Path:
 
 
 def is_full(folder: Path) -> bool:
-    """Return whether a folder's file system has almost no bytes or inodes left."""
+    """Return whether a folder's file system has almost no bytes or inodes left; one that counts none is not full."""
     status = os.statvfs(folder)
     few_files = status.f_files > 0 and status.f_favail < _LEAST_FILES
-    return few_files or status.f_bavail * status.f_frsize < _LEAST_BYTES
+    few_bytes = status.f_blocks > 0 and status.f_bavail * status.f_frsize < _LEAST_BYTES
+    return few_files or few_bytes
 
 
 def is_running(pid: int, since: float) -> bool:

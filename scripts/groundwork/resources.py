@@ -47,7 +47,7 @@ class Verdict(Enum):
     ordinary = "ordinary"  #: an error in sources, recipe or environment
     memory = "memory"  #: memory ran out, as measured: fewer compile jobs can help
     allocation = (
-        "allocation"  #: a program got no memory, although memory was free: a limit, or one huge allocation
+        "allocation"  #: a program got no memory, although some was free: a limit, or one huge allocation
     )
     disk = "disk"  #: a disk is full, as measured
     space = "space"  #: a program got no space where it wrote, although the known disks have some: a quota, another disk
@@ -87,11 +87,8 @@ def judge(facts: ResourceFacts, complaint: Complaint) -> Verdict:
     if complaint is Complaint.memory:
         return Verdict.memory if facts.memory_short else Verdict.allocation
     if killed:
-        return (
-            Verdict.memory
-            if facts.memory_short and not signals & _SENT - {signal.SIGKILL}
-            else Verdict.killed
-        )
+        # the kernel sends SIGKILL, a daemon such as earlyoom SIGTERM first
+        return Verdict.memory if facts.memory_short else Verdict.killed
     return Verdict.ordinary
 
 

@@ -17,6 +17,7 @@ from groundwork.machine import (
     Machine,
     MemoryWatch,
     committable,
+    is_full,
     kernel_kills,
     lacked_memory,
     lacked_space,
@@ -211,3 +212,24 @@ def test_failed_allocations_and_killed_programs_are_told_apart(text: str, lacked
 )
 def test_a_program_s_report_of_a_full_disk_is_no_mention_of_one(text: str, lacked: bool) -> None:
     assert bool(lacked_space(text)) == lacked
+
+
+@pytest.mark.parametrize(
+    ("blocks", "blocks_free", "files", "files_free", "full"),
+    [
+        (10**6, 10**6, 10**6, 10**6, False),
+        (10**6, 10, 10**6, 10**6, True),
+        (10**6, 10**6, 10**6, 3, True),
+        # file systems that count no inodes, or nothing at all
+        (10**6, 10**6, 0, 0, False),
+        (0, 0, 0, 0, False),
+    ],
+)
+def test_a_disk_is_full_if_it_counts_and_has_almost_nothing_left(
+    blocks: int, blocks_free: int, files: int, files_free: int, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = os.statvfs_result(
+        (4096, 4096, blocks, blocks_free, blocks_free, files, files_free, files_free, 0, 255)
+    )
+    monkeypatch.setattr("groundwork.machine.os.statvfs", lambda folder: answer)
+    assert is_full(Path("/")) == full

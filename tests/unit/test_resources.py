@@ -31,6 +31,7 @@ FULL = Path("/full")
         (ResourceFacts(memory_short=False, exit_codes=(1, 137)), Complaint.none, Verdict.killed),
         (ResourceFacts(memory_short=True, exit_codes=(-9,)), Complaint.none, Verdict.memory),
         (ResourceFacts(memory_short=False, exit_codes=(-15,)), Complaint.none, Verdict.killed),
+        (ResourceFacts(memory_short=True, exit_codes=(143,)), Complaint.none, Verdict.memory),  # earlyoom
         (ResourceFacts(memory_short=True), Complaint.killed, Verdict.memory),
         (ResourceFacts(memory_short=False), Complaint.killed, Verdict.killed),
         (ResourceFacts(memory_short=True), Complaint.memory, Verdict.memory),

@@ -82,9 +82,9 @@ CERTAIN: Sequence[ErrorPattern] = (
     ),
     ErrorPattern(
         kind="compiler",
-        regex=rf"<[\w -]+>: (?P<message>{_ERROR}: .*)",
+        regex=rf"(?P<message><[\w -]+>: {_ERROR}: .*)",
         example='<command-line>: error: "_FORTIFY_SOURCE" redefined [-Werror]',
-        message='error: "_FORTIFY_SOURCE" redefined [-Werror]',
+        message='<command-line>: error: "_FORTIFY_SOURCE" redefined [-Werror]',
     ),
     ErrorPattern(
         kind="compiler",

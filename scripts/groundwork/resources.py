@@ -62,7 +62,8 @@ class Complaint(Enum):
     memory = "memory"
     space = "space"
     file_limit = "file_limit"
-    killed = "killed"
+    killed = "killed"  #: by SIGKILL
+    terminated = "terminated"  #: by SIGTERM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ class ResourceFacts:
 def judge(facts: ResourceFacts, complaint: Complaint) -> Verdict:
     """Return the verdict on a failed build."""
     signals = set(ending_signals(facts.exit_codes))
-    killed = bool(signals & _SENT) or complaint is Complaint.killed
+    killed = bool(signals & _SENT) or complaint in (Complaint.killed, Complaint.terminated)
     if facts.full_disk is not None:
         return Verdict.disk
     if signal.SIGXFSZ in signals or complaint is Complaint.file_limit:
@@ -109,7 +110,13 @@ def find_complaint(step: FailedStep, error: FirstError | None) -> Complaint:
     if error is None or error.kind in ("shell", "other"):
         last = [*step.lines[-_LAST_LINES:], *step.reports]
         complaints = {_of_line(line[:_LONGEST_LINE]) for line in last}
-        order = (Complaint.space, Complaint.file_limit, Complaint.memory, Complaint.killed)
+        order = (
+            Complaint.space,
+            Complaint.file_limit,
+            Complaint.memory,
+            Complaint.killed,
+            Complaint.terminated,
+        )
         return next((complaint for complaint in order if complaint in complaints), Complaint.none)
     if error.kind == "python":
         return _of_line(error.message) if _SYSTEM_EXCEPTION.match(error.message) else Complaint.none
@@ -124,7 +131,9 @@ def _of_line(line: str) -> Complaint:
         return Complaint.file_limit
     if lacked_memory(line):
         return Complaint.memory
-    return Complaint.killed if was_killed(line) or _TERMINATED.search(line) else Complaint.none
+    if was_killed(line):
+        return Complaint.killed
+    return Complaint.terminated if _TERMINATED.search(line) else Complaint.none
 
 
 def limited_memory() -> str:

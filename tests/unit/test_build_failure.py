@@ -247,3 +247,17 @@ def test_fewer_jobs_help_only_if_memory_ran_out_on_the_machine(tmp_path: Path) -
         assert isinstance(error, OutOfMemoryError)
         assert error.fewer_jobs_help == short
         assert ("CPU_COUNT=4" in error.remedy) == short
+
+
+@pytest.mark.parametrize(
+    ("message", "line", "name"),
+    [
+        ("Script failed with status 143", "", "(SIGTERM)"),
+        ("", "/w/conda_build.sh: line 12: 4711 Terminated              cmake --build build", "(SIGTERM)"),
+        ("Script failed with status 137", "", "(kill -9?)"),
+        ("", "c++: fatal error: Killed signal terminated program cc1plus", "(kill -9?)"),
+    ],
+)
+def test_the_signal_is_named(tmp_path: Path, message: str, line: str, name: str) -> None:
+    error = explained(tmp_path, line, message=message, short=False)
+    assert f"killed by a signal {name}; memory did not run out" in error.message

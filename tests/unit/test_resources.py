@@ -34,6 +34,7 @@ FULL = Path("/full")
         (ResourceFacts(memory_short=True, exit_codes=(143,)), Complaint.none, Verdict.memory),  # earlyoom
         (ResourceFacts(memory_short=True), Complaint.killed, Verdict.memory),
         (ResourceFacts(memory_short=False), Complaint.killed, Verdict.killed),
+        (ResourceFacts(memory_short=False), Complaint.terminated, Verdict.killed),
         (ResourceFacts(memory_short=True), Complaint.memory, Verdict.memory),
         (ResourceFacts(memory_short=False), Complaint.memory, Verdict.allocation),
         (ResourceFacts(memory_short=False), Complaint.space, Verdict.space),
@@ -73,7 +74,7 @@ _STEP = "FAILED: a.o\nc++ -c a.cpp\n"
          Complaint.space),
         ('Traceback (most recent call last):\n  File "/a.py", line 3\nMemoryError', Complaint.memory),
         ("Compiling  a.cu\nmake: *** [Makefile:70: a.o] Error 137", Complaint.killed),
-        ("/w/conda_build.sh: line 12: 4711 Terminated              cmake --build build", Complaint.killed),
+        ("/w/conda_build.sh: line 12: 4711 Terminated              cmake --build build", Complaint.terminated),
         ("head: error writing 'standard output': File too large", Complaint.file_limit),
         # the same words in sources, tests, checks, warnings and of another step
         (f"{_STEP}a.cpp:3:9: error: 'bad_alloc' is no member of 'std'\n 3 | throw std::bad_alloc();", Complaint.none),

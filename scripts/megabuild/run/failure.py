@@ -25,6 +25,7 @@ from groundwork.failed_step import FailedStep, find_failed_step
 from groundwork.first_error import FirstError, first_error
 from groundwork.machine import disk_free, is_full
 from groundwork.resources import (
+    Complaint,
     ResourceFacts,
     Verdict,
     ending_signals,
@@ -168,7 +169,11 @@ class Failure:
 
     @property
     def _verdict(self) -> Verdict:
-        return judge(self._facts, find_complaint(self._step, self.first))
+        return judge(self._facts, self._complaint)
+
+    @property
+    def _complaint(self) -> Complaint:
+        return find_complaint(self._step, self.first)
 
     def _resource_error(self) -> tuple[str, MegabuildError] | None:
         match self._verdict:
@@ -226,6 +231,8 @@ class Failure:
     def _killed_error(self) -> MegabuildError:
         shown = self._cause() + self._shown()
         signals = ending_signals(self._facts.exit_codes)
+        if self._complaint is Complaint.terminated:
+            signals.append(signal.SIGTERM)
         name = signals[0].name if signals and signals[0] is not signal.SIGKILL else "kill -9?"
         return BuildError(
             f"{self.what}: killed by a signal ({name}); memory did not run out{shown}",

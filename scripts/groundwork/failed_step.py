@@ -25,6 +25,8 @@ _NEXT = re.compile(r"^\[\d+/\d+\b|^ninja: |^FAILED: |^::megabuild:: ")
 _MAKE = re.compile(r"^\w*make(?:\[\d+\])?: \*\*\* \[.*\] (?:Error (?P<code>\d+)|\w.*)")
 #: A command that a shell traces (``set -x``).
 _TRACE = re.compile(r"^\++ (?P<command>(?!.* \++$)\S.*)")
+#: Lines of a text's comparison, as unittest and diff print it: near these, a plus begins no command.
+_DIFF, _NEAR = re.compile(r"^(?:- |\? |@@ |--- )"), 3
 #: Commands that do not fail, or not without a message: those of a script's end, such as a trap's.
 _SAYS_WHY = re.compile(
     r"^(?:exit|return|set|trap|:|true|echo|printf|export|local|unset|rm|cd|pushd|popd|kill|wait)(?: |$)"
@@ -52,6 +54,7 @@ class FailedStep:
     """The command that failed, as far as its output tells."""
 
     lines: Sequence[str]  #: the command's own output; all lines if no tool tells commands apart
+    earlier: Sequence[str] = ()  #: lines above a traced command
     reports: Sequence[str] = ()  #: lines of the tool that ran the command, about its end
     command: str = ""  #: may be long
     outputs: str = ""  #: of a step of ninja
@@ -112,10 +115,12 @@ def _before_make_s_report(lines: Sequence[str]) -> FailedStep:
 def _of_trace(step: FailedStep) -> FailedStep:
     for number in range(len(step.lines) - 1, -1, -1):
         match = _TRACE.match(step.lines[number])
-        if match is not None and not _SAYS_WHY.match(match["command"]):
+        near = step.lines[max(0, number - _NEAR) : number + _NEAR + 1]
+        if match is not None and not any(map(_DIFF.match, near)) and not _SAYS_WHY.match(match["command"]):
             printed = step.lines[number + 1 :]
             return FailedStep(
                 lines=[line for line in printed if not _TRACE.match(line)],
+                earlier=step.lines[:number],
                 reports=step.reports,
                 command=match["command"][:_LONGEST_COMMAND],
                 traced=True,

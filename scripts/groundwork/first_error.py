@@ -46,6 +46,8 @@ _ASIDE = re.compile(
     r"^\s*$|(?i:\bwarning\b)|\bnote: |^\s*(?:\d* *\||\^|~)|^In file included|^compilation terminated|^collect2: error: "
     r"|^make(?:\[\d+\])?: |^ninja: build stopped|use the --help option|: in function |^\++ |^Errors while running CTest"
 )
+#: Signs of uv before a line that continues a message.
+_NEXT_LINE_START = re.compile(r"^\s*(?:╰─▶ |cause: )?")
 _TRACEBACK = re.compile(r"^(?:\S+: )?Traceback \(most recent call last\):")
 #: unittest's title above each failed test's traceback, between two rules.
 _UNITTEST, _RULE = re.compile(r"^(?:ERROR|FAIL): \w+ \("), re.compile(r"^={70}$")
@@ -79,31 +81,37 @@ def first_error(lines: Sequence[str]) -> FirstError | None:
     known error is reported by its last words, or by its command.
     """
     step = find_failed_step(lines)
+    error = _error_in(step.lines)
     if step.known:
-        error = _error_in(step.lines) or _last_words(step)
-        return replace(error, command=step.command, outputs=step.outputs)
-    return _error_in(step.lines) or (_of_traced_command(step, lines) if step.traced else None)
+        return replace(error or _last_words(step), command=step.command, outputs=step.outputs)
+    if error is None and step.traced:
+        return _of_traced_command(step)
+    return error
 
 
 def _last_words(step: FailedStep) -> FirstError:
+    """Return the last line that may explain a failure, of a step without a known error."""
     relevant = [line for line in step.lines if not _ASIDE.search(line)] or step.lines
-    message = (
-        relevant[-1]
-        if relevant
-        else f"{step.outputs.partition(' ')[0] or step.command}: failed without output"
+    if not relevant:
+        name = step.outputs.partition(" ")[0] or step.command
+        message = f"{name}: failed without output"
+        return FirstError(kind="other", message=_cut(message), excerpt=(_cut(step.command),))
+    return FirstError(
+        kind="other", message=_cut(relevant[-1]), excerpt=tuple(map(_cut, step.lines[-_AFTER:]))
     )
-    shown = step.lines[-_AFTER:] or [step.command]
-    return FirstError(kind="other", message=_cut(message), excerpt=tuple(map(_cut, shown)))
 
 
-def _of_traced_command(step: FailedStep, lines: Sequence[str]) -> FirstError:
-    """Return the error of an earlier command, if it is certain, else that of the last one, which failed silently."""
-    spoken = [line for line in step.lines if not _ASIDE.search(line)]
-    if not spoken and (earlier := _certain_error(lines)) is not None:
-        return earlier
-    shown = [*lines[-_MOST_LINES:]] if not spoken else [f"+ {step.command}", *step.lines[-_AFTER:]]
+def _of_traced_command(step: FailedStep) -> FirstError:
+    """Return the error of a traced command that reports none; if it is silent, a certain one of an earlier command."""
+    command, shown = f"+ {step.command}", [line for line in step.lines if line.strip()]
+    if not any(not _ASIDE.search(line) for line in step.lines):
+        if (earlier := _certain_error(step.earlier)) is not None:
+            return earlier
+        excerpt = [*step.earlier[1 - _MOST_LINES :], command]
+    else:
+        excerpt = [command, *shown[-_AFTER:]]
     message = _cut(f"failed: {step.command}", _LONGEST_MESSAGE)
-    return FirstError(kind="shell", message=message, excerpt=tuple(map(_cut, shown)), command=step.command)
+    return FirstError(kind="shell", message=message, excerpt=tuple(map(_cut, excerpt)), command=step.command)
 
 
 def _error_in(lines: Sequence[str]) -> FirstError | None:
@@ -130,12 +138,13 @@ def _last_of(patterns: Sequence[ErrorPattern], lines: Sequence[str]) -> FirstErr
     """Return the last match; a message that ends with a colon is continued by the next line."""
     for at in range(len(lines) - 1, -1, -1):
         for pattern in patterns:
-            if _match(pattern, lines, at):
-                while at and lines[at - 1].rstrip().endswith(":") and _match(pattern, lines, at - 1):
-                    at -= 1
-                match = _match(pattern, lines, at)
-                assert match is not None
-                return _error_of(pattern, match, lines, at)
+            if not _match(pattern, lines, at):
+                continue
+            first = at
+            while first and lines[first - 1].rstrip().endswith(":") and _match(pattern, lines, first - 1):
+                first -= 1
+            match = _match(pattern, lines, first)
+            return _error_of(pattern, match, lines, first) if match else None
     return None
 
 
@@ -166,24 +175,30 @@ def _error_of(pattern: ErrorPattern, match: re.Match[str], lines: Sequence[str],
     named = match.groupdict()
     if pattern.above and (place := _place_above(pattern, lines, at)) is not None:
         named |= place.groupdict()
-    message = match["message"] if pattern.joins else _whole_message(lines, at, match["message"])
     file, number = named.get("file") or "", int(named.get("line") or 0)
     if pattern.kind == "cmake":
-        return _cmake(lines, at, message, file, number)
-    if pattern.joins:
-        message = _cut(f"{message.rstrip(':')}: {_joined(_next_line(lines, at))}", _LONGEST_MESSAGE)
-    elif not file and pattern.kind != "linker" and not message.startswith("ninja: "):
-        below = lines[at + 1].strip() if at + 1 < len(lines) else ""
-        if below.startswith("what():"):
-            message = _cut(f"{message}: {below}", _LONGEST_MESSAGE)
-        if pattern.strength is Strength.certain or pattern.kind == "python":
-            file, number = _nearest_place(lines, at)
+        return _cmake(lines, at, _whole_message(lines, at, match["message"]), file, number)
+    if not file and _has_place_nearby(pattern, match["message"]):
+        file, number = _nearest_place(lines, at)
     excerpt = tuple(map(_cut, lines[max(0, at - _BEFORE) : at + _AFTER + 1]))
+    message = _message_of(pattern, match["message"], lines, at)
     return FirstError(kind=pattern.kind, message=message, file=file, line=number, excerpt=excerpt)
 
 
-def _joined(line: str) -> str:
-    return re.sub(r"^\s*(?:╰─▶ |cause: )?", "", line).strip()
+def _has_place_nearby(pattern: ErrorPattern, message: str) -> bool:
+    """Return whether another line may name the place of an error that names none."""
+    alone = pattern.kind == "linker" or pattern.joins or message.startswith("ninja: ")
+    return pattern.strength is Strength.certain and not alone
+
+
+def _message_of(pattern: ErrorPattern, message: str, lines: Sequence[str], at: int) -> str:
+    """Return a message with the next line if that belongs to it."""
+    if pattern.joins:
+        joined = _NEXT_LINE_START.sub("", _next_line(lines, at)).strip()
+        return _cut(f"{message.rstrip(':')}: {joined}", _LONGEST_MESSAGE)
+    message = _whole_message(lines, at, message)
+    below = lines[at + 1].strip() if at + 1 < len(lines) else ""
+    return _cut(f"{message}: {below}", _LONGEST_MESSAGE) if below.startswith("what():") else message
 
 
 def _whole_message(lines: Sequence[str], at: int, message: str) -> str:

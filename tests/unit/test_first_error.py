@@ -235,6 +235,9 @@ def test_the_indentation_of_pip_and_of_a_pip_within_it_hides_no_step() -> None:
         ("+ make\na.c:3:1: error: no\n+ rm -rf /tmp/x\n+ exit 2", "a.c:3: error: no"),
         ("+ git describe\nfatal: No names found\n+ true\n+ cp a.so b\ncp: cannot stat 'a.so': Is a directory",
          "cp: cannot stat 'a.so'"),
+        # a comparison of texts is no trace
+        ('Traceback (most recent call last):\n  File "/a.py", line 3\nAssertionError: no\n- b\n+ c\n\nRan 1 test',
+         "/a.py:3: AssertionError: no"),
         # an error of a command that the script handled
         ("+ pip download x\nERROR: No matching distribution found for x\n+ true\n+ test -f x", "failed: test -f x"),
     ],

@@ -21,6 +21,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from groundwork import pip_output, pip_settings
+from groundwork.build_path import check_build_path
 from groundwork.debian_packages import install_command
 from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, of_system
 from groundwork.folding import folded
@@ -30,11 +32,12 @@ _LOCKS = {"run": "requirements.lock", "dev": "requirements-dev.lock"}
 #: Minor version of the newest Python 3 for which scripts/update-locks finds wheels of all packages.
 _NEWEST = 14
 STAMP = "complete"
-#: pip's variables that change where or whether it installs; the user's indexes, proxies and certificates are kept.
-_ELSEWHERE = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_DRY_RUN", "PIP_PYTHON", "PIP_REQUIREMENT"}
 #: Modules that Python's build leaves out if a library is missing, with the library's package in Debian.
 _OPTIONAL_MODULES = {"ctypes": "libffi-dev", "ssl": "libssl-dev", "zlib": "zlib1g-dev"}
-_PIP = ("-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps")
+_INSTALL = (
+    "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps", "--only-binary", ":all:",
+    "--requirement",
+)  # fmt: skip
 #: The remedy for a module of the environment that cannot be imported.
 _DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
 
@@ -57,6 +60,8 @@ def run_inside(root: str, program: str, module: str) -> None:
     open_streams()
     with _explained():
         check_python()
+        if not os.path.lexists(os.path.join(root, ".venv")):
+            _check_place(root, module)
         python = ensure(Path(root), "run")
         if not os.path.samefile(sys.prefix, python.parent.parent):
             os.execv(python, [str(python), "-I", program, *sys.argv[1:]])
@@ -66,6 +71,18 @@ def run_inside(root: str, program: str, module: str) -> None:
             reason = f"{module} cannot be imported: {type(error).__name__}: {error}"
             raise IntegrityError(reason, _DELETE) from error
     main()
+
+
+def _check_place(root: str, module: str) -> None:
+    """Raise PreflightError if a build would refuse the path of its output folder later.
+
+    Options that name another folder, or only print a text, are left to the command.
+    """
+    words = sys.argv[1:]
+    is_build = module == "command_line.build" or words[:1] == ["build"]
+    left = any(word.startswith(("-o", "--output", "-h", "--help", "--version")) for word in words)
+    if is_build and not left:
+        check_build_path(os.path.join(root, "output"))
 
 
 def check_python() -> None:
@@ -166,33 +183,42 @@ def _make(environment: Path, lock: Path, held: int) -> None:
             f"{environment.parent}: {error.strerror}, but the private environment is in the checkout",
             "clone the repository to a folder of yours, or let its owner start it once",
         ) from error
-    python = environment / "bin" / "python"
-    environ = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-    # the lock has its own versions; this also replaces a constraint of pip's configuration files
-    environ |= {"PIP_USER": "0", "PIP_CONSTRAINT": os.devnull, "PIP_BUILD_CONSTRAINT": os.devnull}
-    install = [python, *_PIP, "--only-binary", ":all:", "--requirement", lock]
-    remedy = f"install venv; in Debian, run: {install_command('python3-venv')}"
-    for command in ([sys.executable, "-I", "-m", "venv", environment], install):
-        # both inherit the lock: after a kill -9 of this process, the next start waits until pip has ended
-        with _seconds_shown():
-            done = subprocess.run(
-                list(map(str, command)), env=environ, stdin=subprocess.DEVNULL, check=False,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", pass_fds=[held],
-            )  # fmt: skip
-        if done.returncode:
-            shutil.rmtree(environment, ignore_errors=True)
-            unreachable = "Retrying (" in done.stdout
-            if command is install and sys.version_info.minor > _NEWEST and not unreachable:
-                remedy = (
-                    f"start with Python 3.10 to 3.{_NEWEST}; some packages have no wheels for a newer one yet"
-                )
-            last = "\n".join(done.stdout.splitlines()[-8:])
-            failed = "cannot set up the private environment; last output:"
-            raise ProviderError(f"{environment.parent}: {failed}\n{last}", remedy)
-        remedy = (
-            "check the network and pip's index (pip config list; PIP_CERT=FILE for a company's certificates)"
-        )
+    try:
+        _fill(environment, lock, held)
+    except MegabuildError:
+        shutil.rmtree(environment, ignore_errors=True)
+        raise
     (environment / STAMP).touch()
+
+
+def _fill(environment: Path, lock: Path, held: int) -> None:
+    """Make a virtual environment and install the lock into it; raises ProviderError."""
+    failed = f"{environment.parent}: cannot set up the private environment:"
+    made = _run([sys.executable, "-I", "-m", "venv", str(environment)], held, dict(os.environ))
+    if made.returncode:
+        last = "\n".join(made.stdout.splitlines()[-8:])
+        raise ProviderError(
+            f"{failed}\n{last}", f"install venv; in Debian, run: {install_command('python3-venv')}"
+        )
+    pip = (str(environment / "bin" / "python"), "-I", "-m", "pip")
+    # neither a user's target nor a user's constraint applies: the environment and the lock are megabuild's own
+    settings = pip_settings.read(pip, os.environ)
+    done = _run([*pip, *_INSTALL, str(lock)], held, settings.environ(os.environ))
+    if done.returncode == 0:
+        return
+    remedy = "check the network and pip's index (pip config list; PIP_CERT=FILE for a company's certificates)"
+    if sys.version_info.minor > _NEWEST and "Retrying (" not in done.stdout:
+        remedy = f"start with Python 3.10 to 3.{_NEWEST}; some packages have no wheels for a newer one yet"
+    raise ProviderError(f"{failed} {pip_output.explain(done.stdout)}", remedy)
+
+
+def _run(command: list[str], held: int, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a program that inherits the lock: after a kill -9 of this process, the next start waits for it."""
+    with _seconds_shown():
+        return subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", pass_fds=[held],
+        )  # fmt: skip
 
 
 @contextmanager

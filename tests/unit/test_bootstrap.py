@@ -79,45 +79,100 @@ def test_the_error_of_a_damaged_module_has_a_hint(
     assert f"rm -r {sys.prefix}" in hint
 
 
-def test_a_constraint_of_the_user_does_not_apply_to_the_private_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NVIDIA's images set PIP_CONSTRAINT."""
+def run_with(
+    monkeypatch: pytest.MonkeyPatch, failing: str, output: str, settings: str = ""
+) -> list[dict[str, str]]:
+    """Replace programs by answers; return the environments of pip's installations."""
     environments: list[dict[str, str]] = []
 
     def run(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
-        environments.append(env)
-        Path(command[-1]).mkdir(parents=True, exist_ok=True)
-        return subprocess.CompletedProcess(command, 0, "")
+        if "install" in command:
+            environments.append(env)
+        failed = failing in command
+        if "venv" in command and not failed:
+            Path(command[-1]).mkdir(parents=True)
+        return subprocess.CompletedProcess(command, int(failed), output if failed else settings)
 
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setenv("PIP_CONSTRAINT", "/etc/pip/constraint.txt")
+    return environments
+
+
+def test_settings_of_the_user_do_not_move_the_private_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVIDIA's images set PIP_CONSTRAINT; a file may name a target."""
+    for name in filter(lambda name: name.startswith("PIP_"), tuple(os.environ)):
+        monkeypatch.delenv(name)
+    environments = run_with(monkeypatch, "nothing", "", "install.target='/t'\nglobal.proxy='p'")
+    for name in ("CONSTRAINT", "TARGET", "USER", "REQUIRE_VIRTUALENV"):
+        monkeypatch.setenv(f"PIP_{name}", "/etc/pip/x")
     monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
     bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
-    assert {env["PIP_CONSTRAINT"] for env in environments} == {os.devnull}
-    assert {env["PIP_INDEX_URL"] for env in environments} == {"https://index.example/simple"}
+    (environment,) = environments
+    assert {name: value for name, value in environment.items() if name.startswith("PIP_")} == {
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_INDEX_URL": "https://index.example/simple",
+        "PIP_PROXY": "p",
+    }
+    assert (tmp_path / ".venv" / "run-1" / bootstrap.STAMP).exists()
+
+
+RETRIES = "".join(
+    f"WARNING: Retrying (Retry(total={left}, connect=None)) after connection broken by 'NewConnectionError("
+    "'<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f84a9041590>: Failed to establish a new"
+    " connection: [Errno -3] Temporary failure in name resolution')': /simple/click/\n"
+    for left in range(4, -1, -1)
+)
 
 
 @pytest.mark.parametrize(
-    ("failing", "output", "hint"),
+    ("failing", "output", "said", "hint"),
     [
-        ("venv", "No module named ensurepip\n", "install venv"),
-        ("pip", "ERROR: none\n", "start with Python 3.10 to 3."),
-        ("pip", "WARNING: Retrying (Retry(total=0)) after connection broken\n", "check the network"),
+        ("venv", "No module named ensurepip\n", "No module named ensurepip", "install venv"),
+        ("install", "ERROR: none\n", "ERROR: none", "start with Python 3.10 to 3."),
+        (
+            "install",
+            f"{RETRIES}ERROR: No matching distribution found for click==8.1.8\n",
+            "click==8.1.8: Temporary failure in name resolution",
+            "check the network",
+        ),
     ],
 )
 def test_the_step_that_failed_decides_the_hint(
-    failing: str, output: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    failing: str, output: str, said: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(command, int(failing in command), output)
-
-    monkeypatch.setattr(subprocess, "run", run)
+    run_with(monkeypatch, failing, output)
     monkeypatch.setattr(bootstrap, "_NEWEST", sys.version_info.minor - 1)
     with pytest.raises(ProviderError) as raised:
         bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
-    assert output.strip() in raised.value.message
+    assert raised.value.message.split("private environment:")[1].strip() == said
     assert raised.value.remedy.startswith(hint)
+    assert not (tmp_path / ".venv" / "run-1").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "refused"),
+    [
+        ("command_line.build", ["linux_64_cpu"], True), ("command_line.main", ["build", "linux_64_cpu"], True),
+        ("command_line.build", ["linux_64_cpu", "--output=/o"], False), ("command_line.build", ["-h"], False),
+        ("command_line.main", ["slim", "/e"], False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["a b", "müller"])
+def test_a_build_refuses_its_path_before_it_makes_an_environment(
+    module: str, words: list[str], refused: bool, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class EnvironmentMade(Exception):
+        pass
+
+    def ensure(root: Path, use: str) -> Path:
+        raise EnvironmentMade
+
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(bootstrap, "ensure", ensure)
+    monkeypatch.setattr(sys, "argv", ["program", *words])
+    with pytest.raises(SystemExit, match="4") if refused else pytest.raises(EnvironmentMade):
+        bootstrap.run_inside(str(tmp_path / name), "program", module)
 
 
 def test_the_locks_and_the_hint_know_the_same_newest_python(repository: Path) -> None:

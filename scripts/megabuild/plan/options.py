@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from groundwork.errors import PreflightError
 from groundwork.interrupts import Deadline
 from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.isolation.base import Isolation
@@ -15,9 +13,6 @@ from megabuild.isolation.engine import Engine
 
 #: Where isolated builds see megabuild's folders.
 INSIDE = "/opt/megabuild"
-#: The engine pads prefixes below a state's path to 255 characters, and work folders are deeper than prefixes.
-_LONGEST_PATH = 160
-_SAFE_PATH = re.compile(r"[A-Za-z0-9_./+@=-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +95,3 @@ class Options:
 def objects_lock(name: str) -> str:
     """Return the name of an object cache's lock, which no config has."""
     return f"objects/{name}"
-
-
-def check_path(path: str) -> None:
-    """Check that compilers and build scripts can handle the path of a state folder.
-
-    Raises PreflightError: It is too long, or contains another character than `_SAFE_PATH`, such as a space.
-    """
-    if len(path) > _LONGEST_PATH or not _SAFE_PATH.fullmatch(path):
-        raise PreflightError(
-            f"{path}: compilers and build scripts cannot handle this path of the output folder",
-            f"pass --output with a path of at most {_LONGEST_PATH} letters, digits and _./+@=-",
-        )

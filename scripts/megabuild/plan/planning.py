@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from groundwork import files, in_use
+from groundwork.build_path import check_build_path
 from groundwork.errors import ProviderError, UsageError
 from groundwork.progress import Notes
 from megabuild.configs.overrides import arch_list, python_pins
@@ -15,7 +16,7 @@ from megabuild.plan import fingerprint, solving, store_lookup, tree_reuse
 from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable
 from megabuild.plan.estimate import estimate, find_shared_objects, read_last_run
 from megabuild.plan.extensions import ExtensionPlanner
-from megabuild.plan.options import Options, check_path
+from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.published import is_published, records
 from megabuild.plan.recipe_parts import part_of, parts
@@ -42,7 +43,7 @@ def make_plan(
         ``without_channel``, the plan's isolation has that error), the config does not render, the provider has no
         environment, no Python can be built for, or ``SOURCE_DATE_EPOCH`` is invalid.
     """
-    check_path(str(options.state))
+    check_build_path(str(options.state))
     if not without_channel:
         check_platform(options)
     date = source_date(options.root, os.environ)

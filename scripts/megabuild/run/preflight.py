@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
+from groundwork.build_path import check_build_path
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
 from groundwork.machine import disk_free, disk_of, forbids_programs, measure
 from groundwork.text import counted
 from megabuild.cleaning import size_of
 from megabuild.isolation.base import Isolation
 from megabuild.plan.estimate import GB
-from megabuild.plan.options import check_path
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
 from megabuild.status.status import logger
@@ -18,7 +18,7 @@ from megabuild.status.status import logger
 
 def check(plan: Plan, isolation: Isolation) -> None:
     """Run all checks that need no compiler, cheapest first, and log the free space and memory."""
-    check_path(plan.options.state_inside(isolation))
+    check_build_path(plan.options.state_inside(isolation))
     logger.info("checked disk: %s", check_disk(plan))
     machine, per_job = measure(), plan.estimate.memory_per_job
     if machine.memory < per_job:

@@ -19,7 +19,7 @@ from typing import Any
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from groundwork import pip_settings
+from groundwork import pip_output, pip_settings
 from groundwork.errors import BuildError, OutOfSpaceError, PreflightError, ProviderError, UsageError
 from groundwork.files import writable
 from groundwork.machine import lacked_space
@@ -57,10 +57,6 @@ _NEW = "create your own environment (python3 -m venv DIR) and pass --python DIR"
 _PATIENCE = {"PIP_DEFAULT_TIMEOUT": "10", "PIP_RETRIES": "1"}
 _VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
 _REFUSED = re.compile(r"Permission denied|Read-only file system|\[Errno (?:13|30)\]")
-#: pip reports an index's failure in a warning, not in its error.
-_NO_ANSWER = re.compile(
-    r"((?:connection broken by|The repository located at|40[13] Error|Could not fetch URL|Cannot determine).*)"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +268,7 @@ def run_pip(
     if done.returncode == 0:
         return
     text, site = done.stdout + done.stderr, environment.site
-    message = f"{what}: {extract_errors(text)}"
+    message = f"{what}: {pip_output.explain(text)}"
     if lacked_space(text):
         raise OutOfSpaceError(message, f"free disk space in {site} and {temporary}")
     if _REFUSED.search(text):
@@ -293,13 +289,3 @@ def check_installed(environment: UserEnvironment, wheel: Path) -> None:
             f"pip reported success, but {environment.prefix} has {name} {found or '(none)'}, not {version}",
             pip_settings.REMEDY,
         )
-
-
-def extract_errors(text: str) -> str:
-    """Return the errors in a failed program's output, else its last lines, joined to one line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    reasons = [match[1] for line in lines if (match := _NO_ANSWER.search(line))][-1:]
-    noise = ("warning:", "[notice]", "note:", "hint:")
-    lines = [line for line in lines if not line.lower().startswith(noise)]
-    errors = [line for line in lines if line.lower().startswith(("error:", "fatal error:"))]
-    return "; ".join([*reasons, *(errors or lines)[-4:]]) or "no output"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,26 @@ def test_without_any_python_it_says_what_to_install(
     with pytest.raises(ProviderError, match=r"Python 3\..*: ") as caught:
         _ask(load(repository, name), tmp_path, rehearsal=name == "linux_64_cpu")
     assert "uv python install 3." in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(
+    ("program", "remedy"),
+    [
+        (
+            "/usr/bin/apt-get",
+            r"run: .*apt-get install python3-dev.*; or, for another Python: uv python install 3\.14",
+        ),
+        (None, r"run: uv python install 3\.14"),
+    ],
+)
+def test_the_first_hint_is_the_systems_own_way(
+    program: str | None, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreters, "find", lambda report: {})
+    monkeypatch.setattr("shutil.which", lambda name, **_: program)
+    with pytest.raises(ProviderError) as caught:
+        interpreters.some_of(("3.13", "3.14", "3.14t"), lambda note: None)
+    assert re.fullmatch(remedy, caught.value.remedy)
 
 
 class Toy(Provider):

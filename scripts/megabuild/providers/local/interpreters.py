@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,9 +119,18 @@ def some_of(pythons: Sequence[str], report: Notes) -> dict[str, Interpreter]:
         raise ProviderError(
             f"Python {', '.join(pythons)}: not found with headers on this machine "
             f"(found: {', '.join(installed) or 'none'})",
-            f"run: uv python install {pythons[-1]}; or, for Debian's own Python: {install_command('python3-dev')}",
+            _remedy_for_none(pythons),
         )
     return chosen
+
+
+def _remedy_for_none(pythons: Sequence[str]) -> str:
+    """Return how to install one of the given Pythons with its headers, the usual way of this system first."""
+    usual = [python for python in pythons if not python.endswith("t")]
+    by_uv = f"uv python install {(usual or pythons)[-1]}"
+    if shutil.which("apt-get"):
+        return f"run: {install_command('python3-dev')}; or, for another Python: {by_uv}"
+    return f"run: {by_uv}"
 
 
 def ask(executable: Path) -> Interpreter | None:

@@ -16,7 +16,7 @@ from small_files import write
 from tiny import wait_for
 
 from groundwork import files
-from groundwork.errors import BusyError, IntegrityError
+from groundwork.errors import BusyError, IntegrityError, PreflightError
 
 START = """
 import sys
@@ -151,3 +151,14 @@ def test_a_second_user_of_a_lock_is_refused_until_the_first_has_ended(tmp_path: 
         files.sole_user(lock, "in use").__enter__()
     with files.sole_user(lock, "in use"):
         pass
+
+
+def test_a_folder_is_checked_without_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.check_creatable(tmp_path / "a" / "b", "remedy")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(PreflightError, match="file is not writable"):
+        files.check_creatable(tmp_path / "file" / "b", "remedy")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(PreflightError, match=f"{tmp_path} is not writable"):
+        files.check_creatable(tmp_path / "a", "remedy")

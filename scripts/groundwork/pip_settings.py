@@ -148,5 +148,12 @@ def ask(pip: Sequence[str], environ: Mapping[str, str], *arguments: str) -> str:
         raise ProviderError(f"pip {' '.join(arguments)}: {done.stderr}", "run again on a less busy machine")
     lines = (done.stdout + done.stderr).strip().splitlines()
     cause = redact.text(lines[-1].strip()) if lines else process.describe_end(done.returncode)
-    remedy = f"run: {pip[0]} -m ensurepip" if "No module named pip" in cause else REMEDY
-    raise ProviderError(f"pip of {pip[0]} cannot list its configuration: {cause}", remedy)
+    raise ProviderError(f"{' '.join(pip)} cannot list its configuration: {cause}", _remedy(pip, cause))
+
+
+def _remedy(pip: Sequence[str], cause: str) -> str:
+    if "No module named pip" in cause:
+        return f"run: {pip[0]} -m ensurepip"
+    if "does not support python" in cause:  # the running Python's pip, started for an older one
+        return f"run: {pip[-1]} -m ensurepip"
+    return REMEDY

@@ -63,6 +63,7 @@ def test_limits_of_versions_and_permissions_are_for_the_users_environments_only(
         ("echo 'python: No module named pip' >&2; exit 1", "No module named pip", "ensurepip"),
         ("echo 'ERROR: broken https://me:s3cret@index.example' >&2; exit 3", "index.example", "pip config"),
         ("kill -9 $$", "SIGKILL", "pip config"),
+        ("echo 'This version of pip does not support python 3.9' >&2; exit 1", "3.9", "/pip -m ensurepip"),
     ],
 )
 def test_a_pip_without_an_answer_is_an_error(answer: str, said: str, hint: str, tmp_path: Path) -> None:

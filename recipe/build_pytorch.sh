@@ -29,7 +29,8 @@ else
     "$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" wheel . dist --leave-out build/shared-with-libtorch.txt
 fi
 # By name, not by path: pip would record a path of the build machine in direct_url.json.
-"$PYTHON" -m pip install torch --pre --find-links dist --no-deps --no-index --no-cache-dir \
+# no file of pip may name another target
+PIP_CONFIG_FILE=/dev/null "$PYTHON" -m pip install torch --pre --find-links dist --no-deps --no-index --no-cache-dir \
     --disable-pip-version-check -v
 "$script_python" "$RECIPE_DIR/share_libtorch.py" link "$SP_DIR/torch" "$PREFIX" build/shared-with-libtorch.txt
 clean

@@ -56,10 +56,16 @@ def test_the_record_names_what_is_there_and_nothing_names_the_folder_of_the_whee
 ) -> None:
     make_wheel(tmp_path / "dist", "torch-2.14.0a0+git1-py3-none-any.whl", {"torch/version.py": b"git = 1"})
     script = (repository / "recipe" / "build_pytorch.sh").read_text()
-    install = re.search(r'^"\$PYTHON" -m pip install(?:.*\\\n)*.*', script, re.MULTILINE)
+    install = re.search(r'^.*"\$PYTHON" -m pip install(?:.*\\\n)*.*', script, re.MULTILINE)
     assert install is not None
     site = tmp_path / "site"
-    environment = {**os.environ, "PYTHON": sys.executable, "PIP_TARGET": str(site)}
+    write(tmp_path / "home" / ".config" / "pip" / "pip.conf", "[install]\ndry-run = true\n")  # has no effect
+    environment = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "PIP_TARGET": str(site),
+        "HOME": str(tmp_path / "home"),
+    }
     subprocess.run(["bash", "-euc", install[0]], cwd=tmp_path, env=environment, check=True)
     (info,) = site.glob("torch-*.dist-info")
     named = {row[0] for row in csv.reader((info / "RECORD").read_text().splitlines())}

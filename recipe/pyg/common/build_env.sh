@@ -164,7 +164,8 @@ install_wheel() {
     # By name, not by path: pip would record a path of the build machine in direct_url.json.
     local name version
     IFS=- read -r name version _ <<<"$(basename "$1")"
-    "$PYTHON" -m pip install "$name==$version" --find-links "$(dirname "$1")" --no-deps --no-index \
+    # no file of pip may name another target
+    PIP_CONFIG_FILE=/dev/null "$PYTHON" -m pip install "$name==$version" --find-links "$(dirname "$1")" --no-deps --no-index \
         --no-cache-dir --disable-pip-version-check --ignore-installed ${compile_python:---compile}
 }
 

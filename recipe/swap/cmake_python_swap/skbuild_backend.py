@@ -129,6 +129,7 @@ def _call(
     command += ["--no-deps", "--no-index", "--no-cache-dir", "--disable-pip-version-check"]
     command += [f"-C{setting}" for setting in settings]
     environment = {**os.environ, "TMPDIR": str(temporary), "CMAKE_EXECUTABLE": str(cmake)}
+    environment["PIP_CONFIG_FILE"] = os.devnull  # no file of pip may name another folder
     output = None if log is None else subprocess.PIPE
     result = subprocess.run(
         command,

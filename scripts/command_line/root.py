@@ -74,7 +74,7 @@ def _install_extra() -> str:
     if (prefix / "uv-receipt.toml").is_file():
         return f"uv tool install {quoted}"
     if os.environ.get("UV"):  # set by uvx, whose environments are in a cache
-        return f"uvx --from {quoted} megabuild"
+        return f"uvx --from {quoted} {shlex.join(['megabuild', *sys.argv[1:]])}"
     return f"{shlex.quote(sys.executable)} -m pip install {quoted}"
 
 

@@ -105,7 +105,7 @@ def test_an_unknown_command_gets_the_name_of_a_close_one(absent: str) -> None:
 @pytest.mark.parametrize(
     ("note", "variables", "command"),
     [
-        ("", {}, f"{sys.executable} -m pip install {{}}"), ("", {"UV": "uv"}, "uvx --from {} megabuild"),
+        ("", {}, f"{sys.executable} -m pip install {{}}"), ("", {"UV": "uv"}, "uvx --from {} megabuild audit --json"),
         ("uv-receipt.toml", {"UV": "uv"}, "uv tool install {}"),
         ("pipx_metadata.json", {}, "pipx install --force {}"),
     ],
@@ -121,6 +121,7 @@ def test_the_extra_comes_from_the_same_place_with_the_same_installer(
     monkeypatch.setattr("importlib.metadata.distribution", lambda name: distribution)
     monkeypatch.setattr(root, "is_checkout", lambda: False)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["megabuild", "audit", "--json"])
     monkeypatch.delenv("UV", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

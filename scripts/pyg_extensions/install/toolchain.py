@@ -73,9 +73,9 @@ def check_python_headers(environment: UserEnvironment, environ: Mapping[str, str
         usual = Path("/usr/bin/python3").resolve().name == f"python{environment.python}"
         package = "python3-dev" if usual else f"python{environment.python}-dev"
         remedy = f"install Python's headers; in Debian, run: {install_command(package)}"
-    raise PreflightError(
-        f"Python {environment.python} of {environment.prefix} has no headers: {problem}", remedy
-    )
+    cause = problem.rpartition("error: ")[2]  # without the path of the trial
+    reason = f"Python {environment.python} of {environment.prefix} has no headers: {cause}"
+    raise PreflightError(reason, remedy)
 
 
 def cuda_home(

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -153,13 +153,15 @@ class Screen(logging.Handler):
         is_due = time.monotonic() - self._told >= _QUIET_SECONDS
         if not self._moving and not is_due:
             return
+        if self._moving:
+            redraw(self._lines, self._rows(named_lines))
+        else:
+            self.tell("; ".join(self._rows(record_lines)))
+
+    def _rows(self, lines_of: Callable[[RunRecord, float], list[str]]) -> list[str]:
+        """Return the lines of the run, or of the step that was reported last."""
         now = time.time()
         if self._status is None:
-            rows = [activity_line(self._step, now)]
-        else:
-            with self._status.lock:
-                rows = (named_lines if self._moving else record_lines)(self._status.record, now)
-        if self._moving:
-            redraw(self._lines, rows)
-        else:
-            self.tell("; ".join(rows))
+            return [activity_line(self._step, now)]
+        with self._status.lock:
+            return lines_of(self._status.record, now)

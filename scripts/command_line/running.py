@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 
@@ -23,10 +24,12 @@ from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.plan import Plan
 from megabuild.plan.plan_report import plan_result
 from megabuild.plan.planning import make_plan
+from megabuild.providers.environment import Pending
 from megabuild.run.log_archive import LogArchive
 from megabuild.status.status import Status
 
 _UNKNOWN = "unknown"
+_Number = TypeVar("_Number", int, float)
 
 
 def run_configs(
@@ -51,7 +54,7 @@ def run_configs(
     overview = overview_lines(plans)
     if not plan_only:
         print_lines(overview, console.file)
-    archive = _log_archive(plans) if zip_logs and not plan_only else None
+    archive = _log_archive(plans, wanted=zip_logs and not plan_only)
     entries: list[dict[str, object]] = []
     rows, exit_code = [], 0
     for number, (name, plan) in enumerate(plans.items(), 1):
@@ -71,21 +74,30 @@ def run_configs(
         state = f"{Sign.failed} exit code {code}" if code else Sign.done
         rows.append((name, duration(time.monotonic() - began), state))
         exit_code = code if code == Interrupted.exit_code else exit_code or code
-    lines = overview if plan_only else table(("config", "time", "result"), rows)
-    packed = _zip_logs(archive, lines, console) if archive else None
-    document = {"configs": entries, "exit_code": exit_code}
-    return Result(
+    result = Result(
         format="plan" if plan_only else "run",
-        document=document | ({"logs": str(packed) if packed else None} if archive else {}),
-        lines=["", *lines, *(["", f"all logs: {display(packed)}"] if packed else [])],
+        document={"configs": entries, "exit_code": exit_code},
+        lines=["", *(overview if plan_only else table(("config", "time", "result"), rows))],
         exit_code=exit_code,
     )
+    return _with_logs(result, archive, console) if archive else result
 
 
-def _log_archive(plans: Mapping[str, Plan | Exception]) -> LogArchive | None:
+def _log_archive(plans: Mapping[str, Plan | Exception], *, wanted: bool) -> LogArchive | None:
     """Return the archive of the logs that are written from now on; None if no config can be built."""
     options = [plan.options for plan in plans.values() if not isinstance(plan, Exception)]
-    return LogArchive(options[0].output, [each.state for each in options]) if options else None
+    if not wanted or not options:
+        return None
+    return LogArchive(options[0].output, [each.state for each in options])
+
+
+def _with_logs(result: Result, archive: LogArchive, console: Console) -> Result:
+    """Zip the logs, with the result's lines; return the result with the path of the zip, null without new logs."""
+    path = _zip_logs(archive, result.lines[1:], console)
+    if path is None:
+        return replace(result, document={**result.document, "logs": None})
+    lines = [*result.lines, "", f"all logs: {display(path)}"]
+    return replace(result, document={**result.document, "logs": str(path)}, lines=lines)
 
 
 def _zip_logs(archive: LogArchive, lines: Sequence[str], console: Console) -> Path | None:
@@ -133,9 +145,9 @@ class _Need:
     def cells(self) -> tuple[str, str, str]:
         """Return the figures as text."""
         return (
-            _UNKNOWN if self.download is None else size(self.download),
-            _UNKNOWN if self.disk is None else size(self.disk),
-            _UNKNOWN if self.hours is None else duration(self.hours * 3600),
+            _text(self.download, size),
+            _text(self.disk, size),
+            _text(self.hours, lambda hours: duration(hours * 3600)),
         )
 
 
@@ -162,33 +174,43 @@ def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
 
 def _need(plan: Plan) -> _Need:
     """Return the figures of a plan. Downloads from a channel that is no folder here are known to its server only."""
-    pending, estimate = plan.environment.pending, plan.estimate
-    added = pending.bytes if pending else 0
-    downloads = pending.download if pending else 0
-    is_remote = any(not isinstance(channel, Path) for channel in plan.environment.channels)
-    return _Need(
-        download=None if is_remote else downloads,
-        disk=estimate.disk + added if estimate.basis else None,
-        kept=estimate.packages + added,
-        hours=estimate.hours if estimate.basis else None,
+    estimate = plan.estimate
+    pending = plan.environment.pending or Pending()
+    need = _Need(
+        download=pending.download,
+        disk=estimate.disk + pending.bytes,
+        kept=estimate.packages + pending.bytes,
+        hours=estimate.hours,
     )
+    if any(not isinstance(channel, Path) for channel in plan.environment.channels):
+        need = replace(need, download=None)
+    return need if estimate.basis else replace(need, disk=None, hours=None)
 
 
 def _sum(needs: Sequence[_Need]) -> _Need:
     """Return the sums; a sum with an unknown part is unknown."""
-    downloads = [need.download for need in needs if need.download is not None]
-    disks = [need.disk for need in needs if need.disk is not None]
-    hours = [need.hours for need in needs if need.hours is not None]
-    return _Need(
-        download=sum(downloads) if len(downloads) == len(needs) else None,
-        disk=sum(disks) if len(disks) == len(needs) else None,
-        hours=sum(hours) if len(hours) == len(needs) else None,
-    )
+    whole = _Need()
+    for need in needs:
+        whole = _Need(
+            download=_plus(whole.download, need.download),
+            disk=_plus(whole.disk, need.disk),
+            hours=_plus(whole.hours, need.hours),
+        )
+    return whole
+
+
+def _plus(one: _Number | None, other: _Number | None) -> _Number | None:
+    return None if one is None or other is None else one + other
+
+
+def _text(value: _Number | None, text_of: Callable[[_Number], str]) -> str:
+    return _UNKNOWN if value is None else text_of(value)
 
 
 def _peak(needs: Sequence[_Need]) -> int | None:
     """Return the largest disk space in use if each config's trees are removed before the next one is built."""
-    peak, kept = 0, 0
+    peak = 0
+    kept = 0
     for need in needs:
         if need.disk is None:
             return None

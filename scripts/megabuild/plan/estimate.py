@@ -53,7 +53,8 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     if figures is None:
         return Estimate(), jobs, 0
     pythons = plan.rounds
-    packages, disk = 0.0, 0.0
+    packages = 0.0
+    disk = 0.0
     if plan.missing:  # one and a half trees while a package is made, the packages, their test environments
         packages = figures.package + pythons * figures.per_python
         disk = 1.5 * figures.tree + 3 * packages

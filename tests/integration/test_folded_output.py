@@ -66,6 +66,13 @@ def test_narrow_terminals_show_whole_words(words: list[str], columns: int) -> No
     )
 
 
+@pytest.mark.parametrize("words", [["audit", "--offline"], ["sizes", sys.prefix]], ids=" ".join)
+def test_tables_and_their_remarks_fit_a_narrow_terminal(words: list[str]) -> None:
+    seen = look(words, 60)
+    assert len(seen.lines) > 20, seen.text
+    check_folds(seen, 60)
+
+
 def test_a_plan_and_its_command_fit_a_narrow_terminal() -> None:
     seen = look(["build", "linux_64_cpu", "--plan", "--pyg", "none"], 60)
     check_folds(seen, 60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import re
 import subprocess
 import sys
 import termios
@@ -44,6 +45,17 @@ def test_foreign_commands_reach_neither_log_nor_screen(
         assert not any(sign in told for sign in _STEERING)
         assert "52;c;ZXZpbA==" in told  # shown, not executed
     assert shown.endswith("z of")
+
+
+def test_one_place_prints(repository: Path) -> None:
+    """Elsewhere nothing would mask secrets, replace terminal commands and fold lines."""
+    modules = (repository / "scripts" / "command_line").glob("*.py")
+    printing = {
+        path.name
+        for path in modules
+        if re.search(r"(?<![.\w])print\(|click\.echo\(|sys\.std\w+\.write\(", path.read_text())
+    }
+    assert printing == {"run_command.py"}
 
 
 def test_no_output_can_write_the_clipboard() -> None:

@@ -81,7 +81,8 @@ def install_pyg(
     requests = parse_requests(extensions, matrix())
     native = arch_list == "native"
     archs = () if native else cuda_archs(arch_list or "")
-    environment = look(interpreter(python, os.environ))
+    with Screen(what="inspecting the environment"):
+        environment = look(interpreter(python, os.environ))
     if native and not environment.devices:
         raise UnknownError("--arch-list native: PyTorch sees no GPU", "name architectures: --arch-list 12.0")
     per_job = bytes_per_compile(cuda=environment.cuda_version is not None)

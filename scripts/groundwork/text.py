@@ -18,7 +18,7 @@ _STYLE = re.compile("\x1b\\[[0-9;]*[mK]|\x1b\\]8;[^\x07\x1b]*(?:\x07|\x1b\\\\)")
 class Sign:
     """Signs used in output; :func:`printable` replaces them on an ASCII stream."""
 
-    done, failed, kept, warning, dash, cut = "✓", "✗", "=", "!", "-", "…"
+    done, failed, kept, warning, dash = "✓", "✗", "=", "!", "-"
 
 
 _ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~"})

@@ -36,7 +36,7 @@ def patched(repository: Path, wheel: Wheel, folder: Path, patch: str) -> list[st
     """Unpack the wheel's headers, apply a patch, and return the compiler's options for them and Python's."""
     split_wheel._extract(wheel, {name: name for name in only_headers(wheel).members}, folder)
     include = folder / "torch/include"
-    command = ["patch", "-p1", "--fuzz=0", "-s", "-i", repository / "recipe/patches" / patch]
+    command = ["patch", "-p1", "--fuzz=0", "-s", "-i", str(repository / "recipe/patches" / patch)]
     subprocess.run(command, cwd=include, check=True)
     folders = [include, include / "torch/csrc/api/include", sysconfig.get_path("include")]
     return [f"-I{place}" for place in folders]

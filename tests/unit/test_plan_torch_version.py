@@ -238,7 +238,7 @@ def test_every_patch_is_listed_once_for_any_source(repository: Path) -> None:
     recipe = YAML(typ="safe").load((repository / "recipe" / "recipe.yaml").read_text(encoding="utf-8"))
     *sources, patched = recipe["outputs"][0]["source"]
     assert all("torch_source_path" in source["if"] and "patches" not in source["then"] for source in sources)
-    common, by_source = patched["then"]["patches"]
-    listed = [common, *by_source["then"], *by_source["else"]]
+    *common, by_source = patched["then"]["patches"]
+    listed = [*common, *by_source["then"], *by_source["else"]]
     folder = repository / "recipe" / "patches"
     assert sorted(listed) == sorted(str(path.relative_to(folder.parent)) for path in folder.rglob("*.patch"))

@@ -8,6 +8,7 @@ Standard library only, because build scripts run it with any Python.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import filecmp
 import json
 import os
@@ -15,14 +16,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import tree_dates
 
 MANIFEST = ".megabuild-sync.json"
-#: In an emptied work folder. Without it, running the build script there again would delete the tree's sources.
+#: In a work folder from when it is emptied. Without it, running the build script there again would delete the sources.
 SYNCED = ".megabuild-synced"
 #: Files that the engine writes into its work folder, which are not sources.
 ENGINE_FILES = frozenset(
@@ -30,13 +31,15 @@ ENGINE_FILES = frozenset(
 )
 
 
-def source_files(root: Path) -> Iterator[Path]:
-    """Yield the paths, relative to ``root``, of all files and links below it, without the engine's own files."""
+def source_entries(root: Path) -> Iterator[Path]:
+    """Yield the paths, relative to ``root``, of all folders, files and links below it, each after its folder.
+
+    The engine's own files are left out.
+    """
     for folder, folders, files in os.walk(root):
         here = Path(folder)
-        links = [name for name in folders if (here / name).is_symlink()]
-        folders[:] = sorted(set(folders) - set(links))
-        for name in sorted(files + links):
+        folders.sort()
+        for name in sorted(folders + files):
             if here == root and name in ENGINE_FILES:
                 continue
             yield (here / name).relative_to(root)
@@ -54,56 +57,102 @@ def same(left: Path, right: Path) -> bool:
 class Synced(NamedTuple):
     """The changes that :func:`sync` made."""
 
-    written: int  #: number of files written
-    removed: int  #: number of files removed
+    written: int  #: number of files and links written
+    removed: int  #: number of files and links removed
     set_back: int  #: seconds by which the tree's dates were set back, because some were in the future; or 0
 
 
 def sync(source: Path, tree: Path) -> Synced:
     """Make the sources in ``tree`` equal to those in ``source``; files that a build made in it stay.
 
-    Written files are newer than all other files in the tree, even if the clock was set back.
+    A file or link takes the place of a folder with the files that a build made there. Never reads, writes or removes
+    through a link in the tree. Folders keep their modes. Written files are newer than all other files in the tree, even
+    if the clock was set back.
     """
     tree.mkdir(parents=True, exist_ok=True)
     newest, set_back = tree_dates.mend(tree)
-    manifest = tree / MANIFEST
-    before = _read(manifest)
-    now = list(source_files(source))
+    before = _read(tree / MANIFEST)
+    entries = list(source_entries(source))
+    now = {entry.as_posix() for entry in entries}
     # The manifest grows before the tree does, so that later runs can remove the files of a killed run.
-    _write(manifest, sorted(before | {path.as_posix() for path in now}))
+    _write(tree, before | now)
+    # Former entries go first: their folders may become links, through which they would remove other files.
+    removed = _remove_former(tree, sorted(before - now, reverse=True))
     written = 0
-    for path in now:
-        old, new = tree / path, source / path
-        if same(new, old):
+    for entry in entries:
+        new, old = source / entry, tree / entry
+        if _is_folder(new):
+            _make_folder(old)
+        elif not same(new, old):
+            _replace(old, new, tree, newest)
+            written += 1
+    _write(tree, now)
+    return Synced(written, removed, set_back)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder in place of a file or link; the folder above must be no link."""
+    if _is_folder(path):
+        return
+    tree_dates.remove(path)
+    path.mkdir()
+
+
+def _remove_former(tree: Path, names: Sequence[str]) -> int:
+    """Remove entries that the sources no longer have, each before its folder; return the number of files and links."""
+    removed = 0
+    for name in names:
+        path = tree / name
+        if _is_behind_link(tree, path) or not os.path.lexists(path):
             continue
-        if old.is_dir() and not old.is_symlink():
-            shutil.rmtree(old)
-        old.parent.mkdir(parents=True, exist_ok=True)
-        copy = old.with_name(old.name + ".sync")
-        shutil.copy2(new, copy, follow_symlinks=False)
-        if not copy.is_symlink():
-            os.utime(copy)  # newer than any object made from the former content
-            while copy.stat().st_mtime_ns <= newest:  # some file systems count in seconds
-                time.sleep(0.01)
-                os.utime(copy)
-        os.replace(copy, old)
-        written += 1
-    gone = before - {path.as_posix() for path in now}
-    for name in gone:
-        (tree / name).unlink(missing_ok=True)
-    _write(manifest, sorted(path.as_posix() for path in now))
-    return Synced(written, len(gone), set_back)
+        if _is_folder(path):
+            with contextlib.suppress(OSError):  # not empty: a build made files in it
+                path.rmdir()
+        else:
+            path.unlink()
+            removed += 1
+    return removed
+
+
+def _is_behind_link(tree: Path, path: Path) -> bool:
+    """Return whether a folder between the tree and a path in it is a link."""
+    folder = path.parent
+    while folder != tree:
+        if folder.is_symlink():
+            return True
+        folder = folder.parent
+    return False
+
+
+def _replace(old: Path, new: Path, tree: Path, newest: int) -> None:
+    """Replace an entry of the tree by a source file or link; a file becomes newer than the date ``newest``."""
+    copy = tree / tree_dates.SCRATCH
+    tree_dates.remove(copy)
+    shutil.copy2(new, copy, follow_symlinks=False)
+    if not copy.is_symlink():
+        os.utime(copy)  # newer than any object made from the former content
+        while copy.stat().st_mtime_ns <= newest:  # some file systems count in seconds
+            time.sleep(0.01)
+            os.utime(copy)
+    if _is_folder(old):
+        shutil.rmtree(old)
+    os.replace(copy, old)
 
 
 def empty(source: Path) -> None:
-    """Remove the synced sources from ``source``: the engine would copy them for every output."""
+    """Remove the synced sources from ``source``: the engine would copy them for every output.
+
+    The marker comes first. Otherwise a second run after a kill would take the remaining sources for all sources.
+    """
+    (source / SYNCED).touch()
     for entry in source.iterdir():
         if entry.name in ENGINE_FILES:
             continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+        tree_dates.remove(entry)
 
 
 def generate(output: Path, command: Sequence[str]) -> bool:
@@ -130,13 +179,23 @@ def _read(path: Path) -> set[str]:
         names = json.loads(path.read_text())
     except (OSError, ValueError):
         return set()
-    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+    if not isinstance(names, list):
+        return set()
+    return {name for name in names if isinstance(name, str) and _is_below(name)}
 
 
-def _write(path: Path, names: list[str]) -> None:
-    new = path.with_name(path.name + ".new")
-    new.write_text(json.dumps(names, indent=0))
-    os.replace(new, path)
+def _is_below(name: str) -> bool:
+    """Return whether a name of a manifest is a path below the tree."""
+    parts = Path(name).parts
+    return bool(parts) and not os.path.isabs(name) and os.pardir not in parts
+
+
+def _write(tree: Path, names: Iterable[str]) -> None:
+    """Write the manifest of a tree."""
+    new = tree / tree_dates.SCRATCH
+    tree_dates.remove(new)
+    new.write_text(json.dumps(sorted(names), indent=0))
+    os.replace(new, tree / MANIFEST)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -164,7 +223,6 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     written, removed, set_back = sync(options.source, options.tree)
     empty(options.source)
-    (options.source / SYNCED).touch()
     if set_back:
         print(f"{options.tree}: dates were in the future: set back by {set_back} s")
     print(f"::megabuild:: synced written={written} removed={removed}")

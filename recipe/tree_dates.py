@@ -8,8 +8,8 @@ older than its inputs. Standard library only.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,8 @@ from typing import NamedTuple
 _LOG = ".ninja_log"
 _LOG_FIELDS, _LOG_DATE = 5, 2
 _SECOND = 10**9
+#: A temporary file at the top of a tree. It has a fixed name, so that the next run removes the file of a killed one.
+SCRATCH = ".megabuild-scratch"
 
 
 class Mended(NamedTuple):
@@ -38,6 +40,7 @@ def mend(tree: Path) -> Mended:
 
     Raises OSError: A date cannot be set.
     """
+    remove(tree / SCRATCH)
     dated = sorted(_dated(tree))
     newest = max([date for date, _ in dated], default=0)
     logs = {path: content for _, path in dated if path.name == _LOG and (content := _read(path))}
@@ -46,7 +49,7 @@ def mend(tree: Path) -> Mended:
         return Mended(newest, 0)
     seconds = -((now - latest) // _SECOND)
     for path, content in logs.items():
-        _write(path, _shifted(content, seconds * _SECOND))
+        _write(path, _shifted(content, seconds * _SECOND), tree / SCRATCH)
     for date, path in dated:
         status = path.lstat()
         os.utime(path, ns=(status.st_atime_ns, date - seconds * _SECOND), follow_symlinks=False)
@@ -61,10 +64,21 @@ def _dated(tree: Path) -> Iterator[tuple[int, Path]]:
             yield path.lstat().st_mtime_ns, path
 
 
+def remove(path: Path) -> None:
+    """Remove a folder, file or link, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _now(tree: Path) -> int:
     """Return the file system's time, which on a network drive is the server's."""
-    with tempfile.NamedTemporaryFile(dir=tree) as probe:
-        return os.fstat(probe.fileno()).st_mtime_ns
+    probe = tree / SCRATCH
+    with probe.open("xb") as file:
+        now = os.fstat(file.fileno()).st_mtime_ns
+    probe.unlink()
+    return now
 
 
 def _read(path: Path) -> bytes:
@@ -74,11 +88,11 @@ def _read(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _write(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as new:
+def _write(path: Path, content: bytes, scratch: Path) -> None:
+    with scratch.open("xb") as new:
         new.write(content)
-    os.chmod(new.name, stat.S_IMODE(path.stat().st_mode))
-    os.replace(new.name, path)
+    scratch.chmod(stat.S_IMODE(path.stat().st_mode))
+    os.replace(scratch, path)
 
 
 def _dates(log: bytes) -> Iterator[int]:

@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 from calling import exit_code as call
 from slim_world import HOSTILE, SITE, environment, install, tree, wrong_in_records
+from stop_at_write import every_stop
 
 from command_line.run_command import Invocation
-from gpu_tools.slim import backup
+from gpu_tools.slim import backup, commands
 from gpu_tools.slim.backup import hold_backup
 from groundwork.errors import (
     BusyError,
@@ -70,6 +71,11 @@ def copy(source: Path, how: str = "cp") -> Path:
 def content(root: Path) -> Mapping[str, tuple[object, ...]]:
     """Return what a copy keeps of a tree: all but dates and the number of hard links."""
     return {path: (one[0], one[3]) for path, one in tree(root).items()}
+
+
+def without_backup(root: Path) -> Mapping[str, tuple[object, ...]]:
+    """Return the content of a tree without slim's own folder."""
+    return {path: entry for path, entry in content(root).items() if not path.startswith(BACKUP)}
 
 
 def originals(root: Path) -> dict[str, bytes]:
@@ -241,6 +247,46 @@ def test_what_was_cut_short_is_not_forgotten(env: Path, slim: Any) -> None:
     killed(slim, env, 20, "--undo")
     assert slim("--forget") == PreflightError.exit_code
     assert slim("--undo") == 0
+
+
+def test_a_forget_killed_anywhere_is_repeated_until_done(env: Path, slim: Any) -> None:
+    assert slim("--apply", "--no-check") == 0
+    halfway = 0
+    for folder in every_stop(env, commands.forget):
+        if (folder / BACKUP / "forgotten").is_dir():
+            halfway += 1
+            with pytest.raises(UsageError, match="--forget was interrupted"):
+                commands.undo(folder)
+            with pytest.raises(UsageError, match="--forget was interrupted"):
+                commands.check_subject(folder, in_place=False, writes=False)
+        if (folder / BACKUP).is_dir():
+            commands.forget(folder)
+        assert not (folder / BACKUP).exists()
+        assert loads(folder / TORCH)
+    assert halfway > 5
+
+
+def test_a_slimming_after_a_killed_forget_has_its_own_originals(made: Path, env: Path, slim: Any) -> None:
+    assert slim("--apply", "--no-check") == 0
+    (env / BACKUP / "originals").rename(env / BACKUP / "forgotten")
+    for path in (TORCHS_LIST, TORCHS_HEADER):  # installed again
+        (env / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(made / path, env / path)
+    before = without_backup(env)
+    assert slim("--apply", "--no-check") == 0
+    assert slim("--undo") == 0
+    assert without_backup(env) == before
+
+
+def test_originals_that_a_user_deleted_are_forgotten(
+    env: Path, slim: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert slim("--apply", "--no-check") == 0
+    shutil.rmtree(env / BACKUP / "originals")
+    assert slim("--undo") == VerdictError.exit_code
+    assert "reinstall the packages" in capsys.readouterr().err
+    assert slim("--forget") == 0
+    assert not (env / BACKUP).exists()
 
 
 @pytest.mark.parametrize("how", COPIES)

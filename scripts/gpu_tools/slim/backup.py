@@ -4,6 +4,9 @@
 replace or remove, written before the first change. An original in the folder means: this file was replaced or removed.
 A library is hard-linked into the folder, then replaced by renaming, so its path always has a complete file; running
 programs keep the file they opened. If a replacement was changed later, its original stays until ``forget``.
+
+``forget`` renames ``originals`` to ``forgotten``, then deletes the manifest and that folder. While ``forgotten``
+exists, the manifest is void: the next use of the backup folder completes the deletion.
 """
 
 from __future__ import annotations
@@ -54,10 +57,20 @@ def hold_backup(root: Path) -> Iterator[Backup]:
         _give_to_owner(folder / "lock", root)
         backup = Backup(root)
         shutil.rmtree(backup.new, ignore_errors=True)
+        backup.finish_forgetting()
         try:
             yield backup
         finally:
             backup.close()
+
+
+def is_half_forgotten(root: Path) -> bool:
+    """Return whether the deletion of an environment's originals was interrupted."""
+    return _forgotten(root).is_dir()
+
+
+def _forgotten(root: Path) -> Path:
+    return root / BACKUP / "forgotten"
 
 
 class Backup:
@@ -69,7 +82,11 @@ class Backup:
         self._originals = self._folder / "originals"
         self._path = self._folder / "manifest.json"
         self.new = self._folder / "new"  #: Folder for new files before they replace the originals.
-        self._manifest = read_manifest(self._path, self._originals)
+        self._forgotten = _forgotten(root)
+        self._freed = 0  # bytes of originals that an earlier, interrupted process was to delete
+        self._manifest = None
+        if not is_half_forgotten(root):
+            self._manifest = read_manifest(self._path, self._originals)
 
     def put_back(self) -> Restored:
         """Restore the originals and the folders' modes.
@@ -148,12 +165,21 @@ class Backup:
                 f"{self._root}: the last slimming was interrupted",
                 "finish it with --apply, or restore the originals with --undo",
             )
-        files = (path.lstat() for path in self._originals.rglob("*"))
-        freed = sum(status.st_size for status in files if not stat.S_ISDIR(status.st_mode))
-        # rename first: an interrupted deletion must not look like a backup that can be restored
-        self._originals.rename(self.new)
+        self._freed += _size(self._originals)
+        with suppress(FileNotFoundError):  # a user deleted the originals
+            self._originals.rename(self._forgotten)
         self._manifest = None
-        return freed
+        return self._freed
+
+    def finish_forgetting(self) -> None:
+        """Complete the deletion of originals that an interrupted process began.
+
+        Raises OSError: A file cannot be deleted.
+        """
+        if is_half_forgotten(self._root):
+            self._freed = _size(self._forgotten)
+            self._path.unlink(missing_ok=True)
+            shutil.rmtree(self._forgotten)
 
     def close(self) -> None:
         """Delete the backup folder if it has no originals to restore."""
@@ -161,8 +187,11 @@ class Backup:
             return
         for folder in (self.new, self._originals):
             shutil.rmtree(folder, ignore_errors=True)
-        for path in (*self._folder.glob(f"{self._path.name}.*.new"), self._folder / "lock", self._path):
+        # the manifest goes before the forgotten originals: without both, it would look like one of missing originals
+        for path in (*self._folder.glob(f"{self._path.name}.*.new"), self._path):
             path.unlink(missing_ok=True)
+        shutil.rmtree(self._forgotten, ignore_errors=True)
+        (self._folder / "lock").unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             self._folder.rmdir()
 
@@ -228,6 +257,12 @@ class Backup:
             new.mkdir()
             _give_to_owner(new, new.parent)
             new.chmod(modes.get(str(path), 0o755))
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    files = (path.lstat() for path in folder.rglob("*"))
+    return sum(status.st_size for status in files if not stat.S_ISDIR(status.st_mode))
 
 
 def _give_to_owner(path: Path, like: Path) -> None:

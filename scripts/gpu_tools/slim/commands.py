@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpu_tools.contents import BACKUP, scan
 from gpu_tools.file_lists import is_environment
-from gpu_tools.slim.backup import Backup, Restored, hold_backup
+from gpu_tools.slim.backup import Backup, Restored, hold_backup, is_half_forgotten
 from gpu_tools.slim.check import Check
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.repack import repack
@@ -37,6 +37,8 @@ def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
             f"{subject}: an environment can only be slimmed in place",
             f"copy it, then slim the copy with --apply: cp -a {subject} DIR",
         )
+    elif not in_place and is_half_forgotten(subject):
+        raise _half_forgotten(subject)
     elif not in_place and (subject / BACKUP).is_dir():
         raise UsageError(
             f"{subject}: already slimmed",
@@ -127,10 +129,12 @@ def write(subject: Path, folder: Path, request: SlimRequest, note: Notes) -> Res
 def undo(root: Path) -> Result:
     """Restore all originals.
 
-    Raises UsageError: The environment has no originals.
+    Raises UsageError: The environment has no originals, or an interrupted --forget has deleted some.
     Raises VerdictError: Some files could not be restored; their originals are kept.
     """
     _require_backup(root)
+    if is_half_forgotten(root):
+        raise _half_forgotten(root)
     with hold_backup(root) as backup:
         restored = _put_back(backup, root)
     lines = [f"{root}: restored {counted(restored.count, 'original file')}"]
@@ -142,11 +146,16 @@ def undo(root: Path) -> Result:
 def _put_back(backup: Backup, root: Path) -> Restored:
     restored = backup.put_back()
     if left := restored.left:
+        remedy = "reinstall the packages of these files; --forget ends the slimming"
+        if (root / BACKUP / "originals").is_dir():
+            remedy = (
+                "move the changed files away and run --undo again, or take the originals from "
+                f"{root / BACKUP}/originals; reinstall packages without originals; --forget deletes the originals"
+            )
         raise VerdictError(
             f"{root}: {counted(restored.count, 'file')} restored, {len(left)} not, because they were changed or "
             f"reinstalled, or have no original ({_name_some(file.path for file in left)})",
-            f"move the changed files away and run --undo again, or take the originals from {root / BACKUP}/originals; "
-            "reinstall packages without originals; --forget deletes the originals",
+            remedy,
         )
     return restored
 
@@ -171,6 +180,13 @@ def forget(root: Path) -> Result:
         freed = backup.forget()
     lines = [f"deleted the originals: {size(freed)} freed; slimming can no longer be undone"]
     return _slim_result({"state": "forgotten", "freed": freed}, lines)
+
+
+def _half_forgotten(root: Path) -> UsageError:
+    return UsageError(
+        f"{root}: --forget was interrupted while it deleted the originals; slimming can no longer be undone",
+        "delete the remaining originals with --forget",
+    )
 
 
 def _require_backup(root: Path) -> None:

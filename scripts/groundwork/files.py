@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tarfile
@@ -27,6 +28,8 @@ from groundwork.user_folders import cache_folder as cache_folder
 
 Record = TypeVar("Record")
 _SCRATCH = ".scratch-"
+_REMOVED = re.compile(r"\.removed-[0-9a-f]{8}-?(?P<name>.*)", re.DOTALL)
+_LONGEST = 200  # bytes of a former name, so that the new one has at most 255
 #: The earliest date in a zip file, 1980-01-01, in seconds since 1970.
 OLDEST_IN_ZIP = 315532800
 
@@ -157,12 +160,23 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder or file. A folder is renamed first: if killed halfway, it does not look complete."""
+    """Remove a folder or file. A folder is renamed first: if killed halfway, it does not look complete.
+
+    The new name ends with the former one, by which :func:`former_name` recognizes the rest of a killed removal.
+    """
     if path.is_dir() and not path.is_symlink():
-        path = path.rename(path.with_name(f".removed-{uuid.uuid4().hex[:8]}"))
+        if former_name(path.name) is None:
+            name = os.fsdecode(os.fsencode(path.name)[:_LONGEST])
+            path = path.rename(path.with_name(f".removed-{uuid.uuid4().hex[:8]}-{name}"))
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def former_name(name: str) -> str | None:
+    """Return the former name of a folder that :func:`remove` was removing, maybe cut or empty; None of another one."""
+    match = _REMOVED.fullmatch(name)
+    return match["name"] if match else None
 
 
 def sync(path: Path) -> None:

@@ -47,6 +47,8 @@ _CACHE = (
     ("channels", "channel/store", "[0-9a-f]{8,64}"),
     ("debian", "debian", _KEY),
 )
+#: Kinds of half removed folders without a name: of those at the top of a run's folder, and of the cache.
+_UNNAMED = frozenset({"work", "downloads"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,9 @@ def find_items(output: Path, cache: Path) -> Iterator[Item]:
             if path != (run / "logs" / "latest.log").resolve():
                 yield Item(kind=kind, path=path, run=run.name, lock=run / "lock")
         for path in (output / "packages" / run.name, output / "wheels" / run.name):
+            for leftover in sorted(path.parent.glob(".removed-*")):
+                if files.former_name(leftover.name) == run.name and _is_real(leftover, output):
+                    yield Item(kind="packages", path=leftover, run=run.name, lock=run / "lock")
             if _is_real(path, output):
                 records = published.records(path)
                 foreign = [
@@ -80,7 +85,9 @@ def find_items(output: Path, cache: Path) -> Iterator[Item]:
     needed = _find_needed(output, cache)
     for kind, path in _entries(cache, _CACHE):
         folder = path.relative_to(cache).parts[0]
-        if folder == "objects":
+        if files.former_name(path.name) is not None:
+            yield Item(kind=kind, path=path)
+        elif folder == "objects":
             yield Item(kind=kind, path=path, lock=objects_lock(path.name))
         elif folder != "rattler" or path.name == "pkgs":
             why = needed.get(path.name, needed.get("", "")) if kind == "channels" else ""
@@ -95,9 +102,12 @@ def find_items(output: Path, cache: Path) -> Iterator[Item]:
 
 def _entries(root: Path, table: tuple[tuple[str, str, str], ...]) -> Iterator[tuple[str, Path]]:
     for kind, folder, names in table:
-        names += r"|\.removed-[0-9a-f]{8}" if folder != "." or kind == "work" else ""
         for path in sorted((root / folder).iterdir()) if _is_real(root / folder, root) else ():
-            if _is_real(path) and re.fullmatch(names, path.name):
+            former = files.former_name(path.name)
+            name = path.name if former is None else former
+            # a removal that kept no name belongs to any row of its folder
+            is_unnamed = name == "" and (kind in _UNNAMED or folder != ".")
+            if (is_unnamed or re.fullmatch(names, name)) and _is_real(path):
                 yield kind, path
 
 

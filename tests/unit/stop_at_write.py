@@ -7,6 +7,7 @@ subject of ``tests/integration/kill_at_write.c``.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -87,17 +88,14 @@ def watched(below: Path, *, stop_at: int = 0) -> Iterator[list[str]]:
             _watching.remove(calls)
 
 
-def every_stop(template: Path, operation: Callable[[Path], object]) -> Iterator[Path]:
+def every_stop(template: Path, operation: Callable[[Path], object], *, step: int = 1) -> Iterator[Path]:
     """Yield, for each of an operation's write-like calls, a copy of a folder in which it was stopped there.
 
-    The copy is always at the same path, next to the template.
+    The copy is always at the same path, next to the template. With ``step``, only every so many calls are tried.
     """
     folder = template.with_name(f"{template.name}-stopped")
-    stop_at = 0
-    while True:
-        stop_at += 1
-        subprocess.run(["rm", "-rf", folder], check=True)
-        subprocess.run(["cp", "-a", template, folder], check=True)
+    for stop_at in itertools.count(1, step):
+        subprocess.run(["sh", "-c", 'rm -rf "$2" && cp -a "$1" "$2"', "sh", template, folder], check=True)
         try:
             with watched(folder, stop_at=stop_at):
                 operation(folder)

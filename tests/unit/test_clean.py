@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from calling import call
+from stop_at_write import every_stop
 
 from command_line.run_command import Invocation
 from groundwork import files, in_use
@@ -108,6 +110,44 @@ def test_exactly_the_files_of_builds_are_found(output: Path, cache: Path) -> Non
     assert left(output, cache) == {
         "lock", "run.json", "of-install-pyg.log", f"{RUN}-{TIME}.999999Z.log", *(path.name for path in foreign),
     }, "with the last log and what locks"  # fmt: skip
+
+
+def test_a_clean_killed_anywhere_is_completed_by_the_next(output: Path, cache: Path, tmp_path: Path) -> None:
+    """Of each kind and folder: the next clean of the same kind removes the rest."""
+    for name in ("ccache", "pyg-compiled", "sdists", "torch-wheels", "torch-source", "environments"):
+        put(cache / name / "below" / "x")
+    put(output / "wheels" / RUN / "simple" / "index.html")
+    foreign = {
+        put(path).name for path in (output / "packages/.removed-0/y", cache / ".removed-mine-sdists/z")
+    }
+    here = tmp_path / "here"
+    here.mkdir()
+    for folder in (output, cache):
+        shutil.move(folder, here)
+    kinds = dict.fromkeys(item.kind for item in find_items(here / "output", here / "cache"))
+    assert set(kinds) == set(COSTS)
+    for kind in kinds:
+
+        def clean_kind(folder: Path, kind: str = kind) -> None:
+            assert clean(folder / "output", folder / "cache", kind) == {}
+
+        for folder in every_stop(here, clean_kind, step=3):
+            clean_kind(folder)
+            assert not [item for item in find_items(folder / "output", folder / "cache") if item.kind == kind]
+            rest = [path for path in folder.rglob(".removed-*") if path.name != ".removed-0123abcd"]
+            assert {path.name for path in rest} == {".removed-0", ".removed-mine-sdists"}
+            assert left(folder / "output", folder / "cache") >= foreign
+
+
+@pytest.mark.parametrize("place", ["", "rattler", "objects", "wheels", "channel/store", "debian"])
+def test_half_removed_folders_without_a_name_are_found(output: Path, cache: Path, place: str) -> None:
+    put(cache / place / ".removed-0123abcd" / "x")
+    assert [item.path for item in find_items(output, cache) if files.former_name(item.path.name) == ""] == [
+        output / RUN / ".removed-0123abcd",
+        cache / place / ".removed-0123abcd",
+    ]
+    clean(output, cache)
+    assert not (cache / place / ".removed-0123abcd").exists()
 
 
 @pytest.mark.parametrize("name", ["thesis", RUN])

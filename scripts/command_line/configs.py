@@ -15,7 +15,6 @@ from command_line.run_command import print_lines
 from groundwork.errors import UsageError
 from groundwork.machine import machine_platform
 from groundwork.result import Result
-from groundwork.text import wrapped
 from megabuild.configs.config import LIST_CONFIGS, available, list_configs, select
 from megabuild.configs.config_file import platform_of
 
@@ -73,7 +72,7 @@ def list_names(names: Sequence[str]) -> Result:
     for platform in dict.fromkeys(by_platform.values()):
         here = " (this machine)" if platform == machine_platform() else ""
         own = [name for name in names if by_platform[name] == platform]
-        lines += [f"{platform or 'other'}{here}:", *wrapped(" ".join(own), first="  "), ""]
+        lines += [f"{platform or 'other'}{here}:", *(f"  {name}" for name in own), ""]
     document = [{"name": name, "platform": platform} for name, platform in by_platform.items()]
     return Result(format="configs", document={"configs": document}, lines=lines[:-1])
 

@@ -102,25 +102,28 @@ def test_the_closing_table_fits_80_columns_comes_last_and_names_the_failed_packa
     assert any("incomplete after 11:06 h" in line for line in failed)
 
 
+BUILT, SKIPPED = ResultStatus.BUILT, ResultStatus.SKIPPED
+
+
 @pytest.mark.parametrize(
     ("statuses", "staging", "end"),
     [
-        (("built", "built"), "fresh", "x: done in 1:40 min"),
-        (("skipped", "skipped"), "reuse", "x: done in 1:40 min"),
+        ((BUILT, BUILT), "fresh", "x: done in 1:40 min"),
+        ((SKIPPED, SKIPPED), "reuse", "x: done in 1:40 min"),
         (
-            ("skipped", "built"),
+            (SKIPPED, BUILT),
             "reuse",
             "x: done in 1:40 min in this run; earlier ones built 1 package",
         ),
         (
-            ("built", "built"),
+            (BUILT, BUILT),
             "resume",
             "x: done in 1:40 min in this run; earlier ones began the compile",
         ),
     ],
 )
 def test_the_time_of_a_resumed_run_is_called_its_own(
-    statuses: tuple[str, ...], staging: str, end: str
+    statuses: tuple[ResultStatus, ...], staging: str, end: str
 ) -> None:
     rows = tuple(PackageResult(package=PackageId("a", "1", "b"), status=status) for status in statuses)
     summary = replace(a_summary(), config="x", packages=rows, seconds=100.0, staging=staging)

@@ -109,9 +109,9 @@ def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
     assert planning.make_plan(options, print).usable_isolation().name == "podman"
 
 
-@pytest.mark.parametrize("engine", [None, "docker", "podman", "bubblewrap"])
+@pytest.mark.parametrize("engine", [None, Engine.DOCKER, Engine.PODMAN, Engine.BUBBLEWRAP])
 def test_a_plan_tests_the_engine_of_its_run(
-    engine: str | None, programs: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+    engine: Engine | None, programs: Path, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = provider("https://channel.invalid", pythons=config().pythons)
     monkeypatch.setattr(planning, "choose_provider", made)
@@ -120,7 +120,7 @@ def test_a_plan_tests_the_engine_of_its_run(
     result = plan_result(planning.make_plan(replace(options, engine=engine), print))
     assert result.exit_code == IsolationError.exit_code
     assert result.lines[2].startswith("✗ cannot be built here: ")
-    assert (engine or "docker") in result.lines[2]
+    assert (engine or Engine.DOCKER).value in result.lines[2]
     assert result.document["isolation"] is None
 
 

@@ -167,8 +167,8 @@ def test_status_succeeds_if_it_can_read_and_follow_if_the_run_did(
 ) -> None:
     record = None if standing is Standing.UNREADABLE else a_state(exit_code=exit_code)
     run = RunState(folder=tmp_path, standing=standing, record=record)
-    assert status_result([run], 80, time.time()).exit_code == of_status
-    assert status_result([run], 80, time.time(), followed=True).exit_code == of_follow
+    assert status_result([run], time.time()).exit_code == of_status
+    assert status_result([run], time.time(), followed=True).exit_code == of_follow
 
 
 def test_a_followed_run_is_shown_until_it_ends(

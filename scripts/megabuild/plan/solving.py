@@ -93,8 +93,9 @@ def _fault_of_channel(
 ) -> MegabuildError:
     """Return the error of the first channel that does not give its index; rattler's error may not name it."""
     reason, faulty = _one_line(error), "a channel"
+    cache = cache_folder(os.environ) / CHANNEL_INDEXES
     for address in channels.addresses:
-        names = Gateway(client=client).names([_channel(address)], [platform, "noarch"])  # type: ignore[list-item]
+        names = Gateway(cache_dir=cache, client=client).names([_channel(address)], [platform, "noarch"])  # type: ignore[list-item]
         try:
             asyncio.run(names)
         except GatewayError as own:

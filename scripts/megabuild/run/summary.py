@@ -129,12 +129,13 @@ class Summary:
         took = duration(self.seconds)
         end = f"done in {took}" if self.ok else f"incomplete after {took}"
         statuses = [row.status for row in self.packages]
-        if "built" not in statuses:
+        if ResultStatus.BUILT not in statuses:
             return end
         earlier = []
         if self.staging == "resume":
             earlier.append("began the compile")
-        if reused := statuses.count("skipped"):
+        reused = statuses.count(ResultStatus.SKIPPED)
+        if reused:
             earlier.append(f"built {counted(reused, 'package')}")
         return f"{end} in this run; earlier ones {' and '.join(earlier)}" if earlier else end
 

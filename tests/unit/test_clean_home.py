@@ -19,11 +19,13 @@ PROGRAM = """
 import sys
 from groundwork.errors import MegabuildError
 from groundwork.network import resolver
+from groundwork.network.channel_logins import Channels
 from groundwork.network.index import Configured
 from megabuild.plan.solving import solved
 
 address = sys.argv[1]
-solved(["python"], [f"{address}/channel"], "linux-64", virtual={}, what="x", remedy="")
+channels = Channels(addresses=(f"{address}/channel",))
+solved(["python"], channels, "linux-64", virtual={}, what="x", remedy="")
 try:
     where = Configured(indexes=(f"{address}/locked",))
     resolver.resolve(["six"], resolver.Target(version="3.12.1"), where, cache=None)

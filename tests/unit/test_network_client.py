@@ -24,7 +24,7 @@ from audit_site import (
     trickle,
 )
 
-from groundwork import process, redact
+from groundwork import pip_settings, process, redact
 from groundwork.errors import ProviderError
 from groundwork.network import client, index
 from groundwork.network.client import Client, NetworkError
@@ -170,7 +170,7 @@ def test_pip_s_own_index_is_the_one_that_pip_names_unless_another_is_configured(
     monkeypatch.setenv("ASKED_FOR", listed)  # answers are kept by environment
     help_text = "  -i, --index-url <url>  Base URL (default\n    https://default.invalid/simple)."
     answers = {"config": listed, "download": help_text}
-    monkeypatch.setattr(index, "_run_pip", lambda environment, command, *_: answers[command])
+    monkeypatch.setattr(pip_settings, "ask", lambda pip, environ, command, *_: answers[command])
     assert index.configured().indexes == indexes
 
 

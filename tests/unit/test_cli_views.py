@@ -118,7 +118,7 @@ BUILT, SKIPPED = ResultStatus.BUILT, ResultStatus.SKIPPED
         (
             (BUILT, BUILT),
             "resume",
-            "x: done in 1:40 min in this run; earlier ones began the compile",
+            "x: done in 1:40 min in this run; earlier ones compiled objects",
         ),
     ],
 )

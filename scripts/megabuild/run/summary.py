@@ -133,7 +133,7 @@ class Summary:
             return end
         earlier = []
         if self.staging == "resume":
-            earlier.append("began the compile")
+            earlier.append("compiled objects")
         reused = statuses.count(ResultStatus.SKIPPED)
         if reused:
             earlier.append(f"built {counted(reused, 'package')}")

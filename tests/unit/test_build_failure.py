@@ -212,6 +212,12 @@ def test_the_script_s_exit_status_is_a_fact(tmp_path: Path, message: str, short:
     assert (error.failure or {})["kind"] == kind
 
 
+def test_the_exit_status_of_a_package_s_test_is_a_fact(tmp_path: Path) -> None:
+    engine = "PyRattlerBuildError: failed to run test: IO Error: Script failed with status 137"
+    error = explained(tmp_path, "ok", kind="test", message=f"Test failed: a-1-0.conda: {engine}")
+    assert isinstance(error, OutOfMemoryError)
+
+
 def test_a_test_cannot_claim_the_script_s_exit_status(tmp_path: Path) -> None:
     said = "Test failed: Script failed with status 137"
     error = explained(tmp_path, said, kind="test", message=said)

@@ -60,8 +60,13 @@ _NOISE = re.compile(
 _TABLE_ENDS = 6
 #: rattler-build does not say why it could not create an environment. With less free space, the disk is the cause.
 _ENVIRONMENT_BYTES = 200_000_000
-#: rattler-build's own report of a script's end.
-_STATUS = re.compile(r"Script failed with status (\d+)")
+#: rattler-build's own report of a script's end, by the outcome's kind; a test's output is above it.
+_STATUS = {
+    "build": re.compile(r"Script failed with status (\d+)"),
+    "test": re.compile(
+        r": PyRattlerBuildError: failed to run test: IO Error: Script failed with status (\d+)"
+    ),
+}
 _KEPT = "finished packages and objects are kept"
 _AGAIN = f"correct the cause, then run again: {_KEPT}"
 EXCERPT_LINES = 20
@@ -157,8 +162,9 @@ class Failure:
         if self._unlinked and disk_free(self.state) < _ENVIRONMENT_BYTES:
             full.append(self.state)
         codes = [self.outcome.returncode, self._step.exit_code or 0]
-        status = _STATUS.search(self.outcome.message) if self.outcome.kind == "build" else None
-        codes += [int(status[1])] if status else []
+        reported = _STATUS.get(self.outcome.kind)
+        if reported is not None and (status := reported.search(self.outcome.message)) is not None:
+            codes.append(int(status[1]))
         return ResourceFacts(
             memory_short=self.short, full_disk=full[0] if full else None, exit_codes=tuple(codes)
         )

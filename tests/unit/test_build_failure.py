@@ -179,6 +179,16 @@ def test_the_network_is_nobody_s_mistake(tmp_path: Path, kind: str) -> None:
     assert not isinstance(explained(tmp_path, line, kind="build"), ProviderError), "a script's own download"
 
 
+def test_a_test_of_network_errors_that_passed_is_no_network_error(tmp_path: Path) -> None:
+    passed = "test_retry[HTTP Error 503] PASSED: Connection reset by peer"
+    failed = ["Traceback (most recent call last):", '  File "/w/test_a.py", line 3', "AssertionError: 1 != 2"]
+    error = explained(tmp_path, passed, *["."] * 9, *failed, kind="test", short=False)
+    assert isinstance(error, PackageTestError)
+    unreachable = [*failed[:2], "ConnectionResetError: [Errno 104] Connection reset by peer"]
+    error = explained(tmp_path, *unreachable, kind="test", short=False)
+    assert isinstance(error, ProviderError)
+
+
 def test_an_environment_that_was_solved_and_not_made_is_no_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -257,7 +257,9 @@ class Failure:
         if first and first.outputs and first.file.rpartition("/")[2] not in first.outputs:
             # an error in a header or of a linker does not name the object
             cause += f" ({first.outputs.split()[0]})"
-        said = of_last_phase([*self.lines, *outcome.message.splitlines()])
+        # a package's test may test errors of networks: only what it printed about its failure counts
+        printed = self._excerpt if outcome.kind == "test" else self.lines
+        said = of_last_phase([*printed, *outcome.message.splitlines()])
         if outcome.kind in ("test", "solve", "other") and (line := network_failed(said)):
             return "network", ProviderError(
                 f"{self.what}: network error: {line[:300]}{shown}",

@@ -73,7 +73,10 @@ esac
 if [[ -n "${TORCH_CCACHE:-}" ]]; then
     launchers+=("$RECIPE_DIR/compile_cached.sh" "$TORCH_CCACHE")
     # hits do not depend on the tree's folder
-    export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$(dirname "$TORCH_TREE")}" CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
+    export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$(dirname "$TORCH_TREE")}" CCACHE_NOHASHDIR=1
+    source "$RECIPE_DIR/pyg/common/identify_compilers.sh"
+    CCACHE_COMPILERCHECK="$(identify_compilers "${CC:-cc}" "${CXX:-c++}")"
+    export CCACHE_COMPILERCHECK
     # ninja makes the compilers list their headers, so the cache need not preprocess
     export CCACHE_DEPEND=1
     # Packages' headers are hard links: a second installation of the same package, for a test or another build, changes their
@@ -86,16 +89,6 @@ if ((${#launchers[@]})); then
     export CMAKE_C_COMPILER_LAUNCHER="$launcher" CMAKE_CXX_COMPILER_LAUNCHER="$launcher"
     if [[ "$cuda_compiler_version" != "None" && "$torch_source" != "model" ]]; then
         export CMAKE_CUDA_COMPILER_LAUNCHER="$launcher"
-        # nvcc calls these programs, and may itself be a script: the object cache must hash them too
-        NVCC_PROGRAMS=""
-        for program in nvcc cicc cudafe++ ptxas fatbinary nvlink; do
-            for folder in "$BUILD_PREFIX/nvvm/bin" "$BUILD_PREFIX/bin" /usr/lib/nvidia-cuda-toolkit/bin /usr/bin; do
-                [[ -x "$folder/$program" ]] || continue
-                NVCC_PROGRAMS+="${NVCC_PROGRAMS:+:}$folder/$program"
-                break
-            done
-        done
-        export NVCC_PROGRAMS
     fi
 fi
 # CMake must know conda's CMAKE_ARGS (cross-compiler, sysroot, search roots) before project(), but PyTorch's setup.py ignores

@@ -12,11 +12,7 @@ for word do
     set -- "$@" "$word"
 done
 case "${2:-}" in
-    nvcc | */nvcc)
-        # Never by preprocessed text: nvcc -E prints one architecture's, so the cache would return objects of former sources.
-        CCACHE_EXTRAFILES="${NVCC_PROGRAMS:-}"
-        export CCACHE_EXTRAFILES
-        ;;
+    nvcc | */nvcc) exec "$RECIPE_DIR/pyg/common/cache_nvcc.sh" "$@" ;;
     *)
         # The bindings get other definitions with CUDA, and other folders for each Python, which many do not read: the cache
         # also looks for their preprocessed text. For libtorch, whose commands are the same, that would only take time.

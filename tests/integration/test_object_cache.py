@@ -93,14 +93,23 @@ def test_an_object_comes_from_another_folder_and_release_and_names_neither(
     assert [path for path in paths if path not in held] == []
 
 
+def stand_in_for_nvcc(compiler: Path) -> Path:
+    """A compiler named nvcc whose dry run names g++ and a ptxas next to it; test_nvcc_cache has the real one."""
+    folder = compiler.parent
+    plan = f"#$ _HERE_={folder}\\n#$ PATH={folder}:/usr/bin:/bin\\n#$ g++ -c x.cpp\\n#$ ptxas x.ptx\\n"
+    program(folder / "ptxas", "12.9")
+    return program(
+        folder / "nvcc", f'case "$1" in --dryrun) printf \'{plan}\'; exit;; esac\nexec {compiler} "$@"'
+    )
+
+
 def test_what_nvcc_makes_depends_on_the_programs_that_it_calls(
     repository: Path, compiler: Path, tmp_path: Path
 ) -> None:
-    nvcc = compiler.rename(compiler.parent / "nvcc")
+    nvcc = stand_in_for_nvcc(compiler)
     for number, (ptxas, said) in enumerate([("12.9", MISS), ("12.9", HIT), ("13.0", MISS)]):
-        folder = tmp_path / f"folder{number}"
-        program(folder / "out" / "bld" / "rattler-build_libtorch" / "build_env" / "bin" / "ptxas", ptxas)
-        assert compiled(repository, nvcc, folder, cuda="13.0") == said
+        program(compiler.parent / "ptxas", ptxas)
+        assert compiled(repository, nvcc, tmp_path / f"folder{number}", cuda="13.0") == said
 
 
 @pytest.mark.parametrize(
@@ -111,7 +120,7 @@ def test_only_the_bindings_are_found_by_their_text(
 ) -> None:
     """A config with CUDA defines USE_CUDA for all bindings, of which most do not read it."""
     cuda = "13.0" if name == "nvcc" else "None"
-    compiler = compiler.rename(compiler.parent / name)
+    compiler = stand_in_for_nvcc(compiler) if name == "nvcc" else compiler
     assert compiled(repository, compiler, tmp_path / "first", output=output, cuda=cuda) == MISS
     options = {"output": output, "cuda": cuda, "definition": "-DUSE_CUDA"}
     assert compiled(repository, compiler, tmp_path / "second", **options) == said

@@ -73,12 +73,21 @@ LDFLAGS="$(linker_flags "${LDFLAGS:-}")"
 if [[ -n "${PYG_CCACHE:-}" ]]; then
     mkdir -p "$work/launcher"
     # with the former PATH: a launcher that searches ccache on PATH must not find this script
-    printf '#!/bin/sh\nPATH="%s" exec "%s" "$@"\n' "$PATH" "$PYG_CCACHE" >"$work/launcher/ccache"
+    cat >"$work/launcher/ccache" <<LAUNCHER
+#!/bin/sh
+PATH="$PATH"
+export PATH
+case "\$1" in nvcc | */nvcc) exec "$common/cache_nvcc.sh" "$PYG_CCACHE" "\$@" ;; esac
+exec "$PYG_CCACHE" "\$@"
+LAUNCHER
     chmod +x "$work/launcher/ccache"
+    source "$common/identify_compilers.sh"
+    CCACHE_COMPILERCHECK="$(identify_compilers "${CC:-cc}" "${CXX:-c++}")"
+    export CCACHE_COMPILERCHECK CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1
     export PATH="$work/launcher:$PATH"
-    export CMAKE_C_COMPILER_LAUNCHER="$PYG_CCACHE" CMAKE_CXX_COMPILER_LAUNCHER="$PYG_CCACHE"
-    export CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
-    # the cache compares preprocessed text, which does not depend on the searched Python folders
+    launcher="$work/launcher/ccache"
+    export CMAKE_C_COMPILER_LAUNCHER="$launcher" CMAKE_CXX_COMPILER_LAUNCHER="$launcher"
+    # C and C++ by preprocessed text, which does not depend on the searched Python folders; nvcc never (cache_nvcc.sh)
     unset CCACHE_DEPEND CCACHE_NODIRECT
     # Packages' headers are hard links: another installation of the same package changes their ctime.
     export CCACHE_SLOPPINESS=include_file_ctime
@@ -128,7 +137,7 @@ else
     NVCC_FLAGS="-Xfatbin -compress-all"
     [[ "$cuda_compiler_version" == 13.* ]] && NVCC_FLAGS+=" -compress-mode=size"
     export NVCC_FLAGS="$NVCC_FLAGS -I$cuda_include -w"
-    export CMAKE_CUDA_FLAGS="-w" CMAKE_CUDA_COMPILER_LAUNCHER="${PYG_CCACHE:-}"
+    export CMAKE_CUDA_FLAGS="-w" CMAKE_CUDA_COMPILER_LAUNCHER="${launcher:-}"
     # a build that runs once does not need the list of headers, and not every object cache can create it
     export TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES=1
 fi

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -39,6 +40,8 @@ from pyg_extensions.table import Extension
 
 #: Runs setup.py files with ninja; the recipes use it, too.
 _WRAPPER = Path(__file__).parents[1] / "recipe" / "build_wheel.py"
+_CACHE_NVCC = Path(__file__).parents[1] / "recipe" / "cache_nvcc.sh"
+_IDENTIFY_COMPILERS = Path(__file__).parents[1] / "recipe" / "identify_compilers.sh"
 _NINJA = Version("1.13")  # the first version that uses a jobserver
 _SETUPTOOLS = Version("70.1")  # the first version that makes wheels without the package wheel
 _REMEDY = "fix the error in the log and start again"
@@ -46,6 +49,26 @@ _LOOK_SECONDS = 0.2  # between two reads of a growing log
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 #: Variables of PyTorch's and the extensions' builds that a compile sets itself.
 OWN_VARIABLES = ("TORCH_CUDA_ARCH_LIST", *_FORCED)
+
+
+def write_launcher(folder: Path, ccache: str) -> Path:
+    """Write a program ``ccache`` that adds to nvcc's commands all that the real one does not read."""
+    folder.mkdir(parents=True)
+    launcher = folder / "ccache"
+    text = (
+        "#!/bin/sh\n"
+        f'case "$1" in nvcc | */nvcc) exec {shlex.quote(str(_CACHE_NVCC))} {shlex.quote(ccache)} "$@" ;; esac\n'
+        f'exec {shlex.quote(ccache)} "$@"\n'
+    )
+    files.write(launcher, text, mode=0o700)
+    return launcher
+
+
+def _identify_compilers(environ: Mapping[str, str]) -> str:
+    """Return ccache's check of the C and C++ compilers, which recipes use, too."""
+    script = f'. {shlex.quote(str(_IDENTIFY_COMPILERS))}; identify_compilers "${{CC:-cc}}" "${{CXX:-c++}}"'
+    done = run(["sh", "-c", script], timeout=60, environ=environ)
+    return done.stdout.strip() or "content"
 
 
 def log_folder(usual: Path, cache: Path) -> Path:
@@ -102,9 +125,15 @@ class Builder:
             "CCACHE_NOHASHDIR": "1",
             "CCACHE_DIR": variables.get("CCACHE_DIR", str(self.objects)),
         }
-        if shutil.which("ccache", path=variables["PATH"]):
+        ccache = shutil.which("ccache", path=variables["PATH"])
+        if ccache:
+            launcher = write_launcher(work / "launcher", ccache)
             launchers = (f"CMAKE_{language}_COMPILER_LAUNCHER" for language in ("C", "CXX", "CUDA"))
-            variables |= dict.fromkeys(launchers, "ccache")
+            variables |= dict.fromkeys(launchers, str(launcher))
+            # PyTorch looks for it on PATH
+            path = [str(launcher.parent), *path]
+            variables["PATH"] = os.pathsep.join(path)
+            variables["CCACHE_COMPILERCHECK"] = _identify_compilers(variables)
         if self.environment.cuda_version is None:
             return {**variables, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
         home = cuda_home(self.environment, variables)

@@ -1,0 +1,1 @@
+../../../recipe/pyg/common/identify_compilers.sh

@@ -48,6 +48,24 @@ def compiled(launcher: Path, *folders: Path) -> str:
     ).stdout.strip()
 
 
+@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
+@pytest.mark.parametrize("setting", ["prefix_command", "prefix_command_cpp", "compiler"])
+def test_a_configuration_in_the_cache_s_folder_runs_no_program(
+    launcher: Path, tmp_path: Path, setting: str
+) -> None:
+    # an isolated build can write it, with a path outside
+    planted = program(tmp_path / "planted", f'touch "{tmp_path}/ran"\nexec "$@"')
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "objects" / "ccache.conf").write_text(f"{setting} = {planted}\nlog_file = {tmp_path}/log\n")
+    source = tmp_path / "a.c"
+    for content in ("int f(void) { return 1; }", "int f(void) { return 1; }", "int f(void) { return 2; }"):
+        source.write_text(content)
+        subprocess.run([launcher, "cc", "-c", str(source), "-o", str(tmp_path / "a.o")], check=True)
+    assert list((tmp_path / "objects").glob("?")), "the cache was used"
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "log").exists()
+
+
 def test_the_object_cache_is_used_where_there_is_one_and_no_server_s_password_is_shown(
     launcher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

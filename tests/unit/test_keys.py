@@ -558,6 +558,13 @@ def test_names_of_runs_and_caches_tell_builds_apart() -> None:
     assert len({before.objects_name, foreign.objects_name, elsewhere.objects_name}) == 3
 
 
+def test_builds_on_the_host_share_no_objects_with_isolated_ones() -> None:
+    on_host = options().objects_folder(Host())
+    isolated = options().objects_folder(Container(name="podman", image="image"))
+    assert on_host != isolated
+    assert {on_host.name, isolated.name} == set(options().objects_names)
+
+
 def test_a_store_tells_builds_apart() -> None:
     plan = cast(Any, SimpleNamespace(options=options(), staging=Fingerprint()))
     other = cast(Any, SimpleNamespace(options=options(), staging=Fingerprint(source={"recipe": "x"})))

@@ -80,7 +80,7 @@ def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]
     compiles = options.own and not options.rehearse and provider_of(options.config).compiles
     if not compiles or os.environ.get("TORCH_CCACHE") == "none":
         return ""
-    full = (options.cache / "objects" / options.objects_name).is_dir()
+    full = any((options.cache / "objects" / name).is_dir() for name in options.objects_names)
     compiled = []
     for name in available(options.root):
         other = replace(options, config=replace(options.config, name=name))

@@ -69,6 +69,19 @@ class Options:
         return f"{owner}-rehearsal" if self.rehearse else owner
 
     @property
+    def objects_names(self) -> tuple[str, str]:
+        """Names of the object caches of isolated builds, and of builds on the host.
+
+        An isolated build writes its cache: it may put any object there, which would be linked and run on the host.
+        """
+        return self.objects_name, f"{self.objects_name}-host"
+
+    def objects_folder(self, isolation: Isolation) -> Path:
+        """The object cache of builds in this isolation."""
+        isolated, on_host = self.objects_names
+        return self.cache / "objects" / (on_host if isolation.is_host else isolated)
+
+    @property
     def state(self) -> Path:
         """Folder with everything that a later run resumes from."""
         return self.output.absolute() / self.run_name

@@ -35,9 +35,11 @@ case "${{program##*/}}" in
     *) exec "$program" "$@" ;;  # no gate: a server that it leaves running would keep the slot
 esac
 CCACHE_DIR={folder}
+# Builds write the cache's folder: a configuration in it would choose programs that another build runs.
+CCACHE_CONFIGPATH=/dev/null
 CCACHE_REMOTE_STORAGE={storage}
 CCACHE_MAXSIZE={size}
-export CCACHE_DIR CCACHE_REMOTE_STORAGE CCACHE_MAXSIZE CCACHE_PREFIX
+export CCACHE_DIR CCACHE_CONFIGPATH CCACHE_REMOTE_STORAGE CCACHE_MAXSIZE CCACHE_PREFIX
 exec "$program" "$@"
 """
 _GATE = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from groundwork import files
 from groundwork.build_path import check_build_path
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
 from groundwork.machine import disk_free, disk_of, forbids_programs, measure
@@ -37,12 +38,26 @@ def check(plan: Plan, isolation: Isolation) -> None:
                 f"{config.name}: no torch_sha256 for the source of PyTorch {config.torch_version}",
                 "add torch_sha256 to conda_build_config.yaml",
             )
+    check_caches(plan, isolation)
     isolation.check()
     # without packages that the run itself makes
     packages = [item.package for item in plan.items]
     solver = Solver(plan.environment, plan.options.config.platform, {package.name for package in packages})
     for package in packages:
         solver.built_with(package)
+
+
+def check_caches(plan: Plan, isolation: Isolation) -> None:
+    """Check that the folders of the cache that builds write belong to this user.
+
+    ccache ends every compile with an error if it cannot write, so another user's folder would fail the whole build.
+
+    Raises PreflightError: A folder cannot be written to.
+    """
+    options = plan.options
+    for folder in (options.objects_folder(isolation), options.cache / "rattler" / options.cache_name):
+        files.writable(folder, "make it writable for you, or set MEGABUILD_CACHE to a folder of your own")
+        files.check_writable_inside(folder)
 
 
 def check_disk(plan: Plan) -> str:

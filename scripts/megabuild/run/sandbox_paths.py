@@ -75,7 +75,7 @@ def make_place(
     write_launcher(
         state,
         inside=state_inside,
-        folder=mount("ccache", cache / "objects" / options.objects_name, writable=True),
+        folder=mount("ccache", options.objects_folder(isolation), writable=True),
         heavy_jobs=heavy_jobs,
     )
     sandbox = Place(

@@ -56,9 +56,14 @@ def check_writable_inside(folder: Path) -> None:
             )
 
 
+def existing_part(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+
+
 def check_creatable(folder: Path, remedy: str) -> None:
     """Check that a folder is writable or can be created, without creating it; raises PreflightError."""
-    existing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    existing = existing_part(folder)
     if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
         raise PreflightError(f"{folder} cannot be written to: {existing} is not writable", remedy)
 

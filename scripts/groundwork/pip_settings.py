@@ -32,10 +32,8 @@ _ACCESS = frozenset(
         "no-cache-dir",
         "no-index",
         "proxy",
-        "pypi-url",
         "resume-retries",
         "retries",
-        "timeout",
         "trusted-host",
         "use-deprecated",
         "use-feature",
@@ -63,6 +61,8 @@ _DISPLAY = frozenset(
         "verbose",
     }
 )
+#: Second names of options, by which a setting would count twice.
+_ALIASES = {"timeout": "default-timeout", "pypi-url": "index-url"}
 #: Asks any pip for all of its settings, also where the user's settings silence it.
 _AUDIBLE = {"PIP_QUIET": "0", "PIP_VERBOSE": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "COLUMNS": "200"}
 _LINE = re.compile(r"([\w-]+)\.([\w-]+)=(.*)")
@@ -123,14 +123,19 @@ def read(
         match = _LINE.fullmatch(line)
         if match and match[1] in by_section:
             with contextlib.suppress(SyntaxError, ValueError):  # a warning of pip, not a setting
-                by_section[match[1]][match[2]] = str(ast.literal_eval(match[3]))
+                by_section[match[1]][_full_name(match[2])] = str(ast.literal_eval(match[3]))
     values: dict[str, str] = {}
     for settings in by_section.values():
         values |= settings
     for variable, value in environ.items():
         if variable.startswith("PIP_"):
-            values[variable[4:].lower().replace("_", "-")] = value
+            name = _full_name(variable.removeprefix("PIP_").lower().replace("_", "-"))
+            values[name] = value or values.get(name, "")  # pip, too, passes over an empty variable
     return PipSettings({name: value for name, value in values.items() if value.strip()})
+
+
+def _full_name(option: str) -> str:
+    return _ALIASES.get(option, option)
 
 
 def ask(pip: Sequence[str], environ: Mapping[str, str], *arguments: str) -> str:

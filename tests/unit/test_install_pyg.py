@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -156,6 +157,21 @@ def test_a_place_that_is_full_or_closed_is_told_from_an_index(
     user = environment(interpreter=python, distributions={"pip": "25"})
     with pytest.raises(kind):
         run_pip(user, "install", "x", what="pip does not install x", links=None, temporary=tmp_path)
+
+
+@pytest.mark.parametrize("start", [installer.plan, installer.install])
+def test_a_full_disk_ends_a_plan_and_a_run_at_once(
+    start: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = fake_python(tmp_path, "exit 0")
+    user = environment(interpreter=python, site=tmp_path, distributions={"pip": "25"})
+    options = InstallOptions(
+        environment=user, mode="auto", index=PygIndex(str(tmp_path)), sources=None, cache=tmp_path / "cache",
+        archs=(), logs=tmp_path, jobs=1, report=lambda _: None, progress=lambda *_: None,
+    )  # fmt: skip
+    monkeypatch.setattr(installer, "is_full", lambda folder: folder == tmp_path)
+    with pytest.raises(OutOfSpaceError, match="the disk is full"):
+        start([], options)
 
 
 def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(

@@ -46,7 +46,8 @@ def test_a_later_place_overrides_and_a_warning_is_no_setting(tmp_path: Path) -> 
     assert read(tmp_path, listed, {}).values == {
         "index-url": "b", "cert": "c", "find-links": "\n/a\n/b",
     }  # fmt: skip
-    assert read(tmp_path, listed, {"PIP_INDEX_URL": "d", "PIP_CERT": ""}).values["index-url"] == "d"
+    values = read(tmp_path, listed, {"PIP_PYPI_URL": "d", "PIP_CERT": "", "PIP_TIMEOUT": "180"}).values
+    assert (values["index-url"], values["cert"], values["default-timeout"]) == ("d", "c", "180")
 
 
 def test_limits_of_versions_and_permissions_are_for_the_users_environments_only(tmp_path: Path) -> None:

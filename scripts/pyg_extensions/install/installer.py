@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from groundwork import files
-from groundwork.errors import BuildError, IntegrityError, ProviderError, UsageError
+from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, ProviderError, UsageError
+from groundwork.machine import is_full
 from groundwork.network.index import configured
 from groundwork.progress import Phases, title
 from groundwork.text import counted
@@ -33,9 +34,11 @@ def plan(requests: Sequence[Installation], options: InstallOptions) -> None:
     """Choose the origin of each extension and test the tools of a compile; change and report nothing.
 
     Raises PreflightError: The environment or the cache cannot be written to.
+    Raises OutOfSpaceError: One of their disks is full.
     """
     options.environment.check_writable()
     files.check_creatable(options.cache, _OTHER_CACHE)
+    _check_space(options)
     with tempfile.TemporaryDirectory() as folder:
         _Installer(options, Path(folder), only_plan=True).choose_all(requests)
 
@@ -44,10 +47,12 @@ def install(requests: Sequence[Installation], options: InstallOptions) -> None:
     """Install all extensions in the order of their dependencies; one that fails does not stop the others.
 
     Raises PreflightError: The environment or the cache cannot be written to.
+    Raises OutOfSpaceError: One of their disks is full.
     Raises BusyError: Another process installs into the environment.
     """
     options.environment.check_writable()
     files.writable(options.cache, _OTHER_CACHE)
+    _check_space(options)
     # two pips at once remove each other's files; the environment's lock is in the cache, by its path
     prefix = options.environment.prefix.resolve()
     name = hashlib.sha256(os.fsencode(prefix)).hexdigest()[:16]
@@ -60,6 +65,13 @@ def install(requests: Sequence[Installation], options: InstallOptions) -> None:
             if request.error is None:
                 with request.attempt(options.report):
                     installer.finish(request)
+
+
+def _check_space(options: InstallOptions) -> None:
+    """Raise OutOfSpaceError if the disk of the cache or of the environment is full."""
+    for folder in (options.cache, options.environment.site):
+        if is_full(files.existing_part(folder)):
+            raise OutOfSpaceError(f"{folder}: the disk is full", "free disk space there")
 
 
 class _Installer:

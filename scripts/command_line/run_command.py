@@ -25,7 +25,6 @@ from groundwork import interrupts
 from groundwork.bootstrap import open_streams
 from groundwork.errors import (
     FULL,
-    IntegrityError,
     Interrupted,
     MegabuildError,
     OutOfSpaceError,
@@ -42,8 +41,6 @@ from groundwork.text import printable
 from groundwork.user_folders import replace_home
 
 CRASHED = os.EX_SOFTWARE  # 70
-#: Modules of readers. Their exceptions, which share no base class, mean damaged data.
-_READERS = re.compile(r"_csv|_lzma|configparser|json|msgspec|ruamel|struct|tarfile|zipfile|zlib|zstandard")
 PIPE_CLOSED = 141
 #: Group 1: the sequences that rich writes for this program (styles, links, moved and erased lines, a hidden cursor).
 #: Without group 1: any other character that controls a terminal or the direction of writing.
@@ -134,7 +131,7 @@ def outcome(action: Callable[[], object], invocation: Invocation) -> int:
     except SystemExit:
         raise
     except BaseException as error:  # a panic of rattler is no Exception
-        expected = _expected_error(error) or _damaged(error, invocation)
+        expected = _expected_error(error)
         return _report(expected or _crash(error, invocation), type(expected or error).__name__, invocation)
     if isinstance(result, Result):
         return result.exit_code
@@ -156,18 +153,6 @@ def _expected_error(error: BaseException) -> MegabuildError | None:
     if text.startswith("Symlink loop from"):  # Path.resolve, before Python 3.13
         return PreflightError(text, "remove the link")
     return lacking_extra(error) if isinstance(error, ModuleNotFoundError) else of_text(text)
-
-
-def _damaged(error: BaseException, invocation: Invocation) -> IntegrityError | None:
-    """Return the error to show if a file is to blame that no reader accepts, with the path at hand; else None."""
-    long = str(error).startswith("Exceeds the limit (4")  # a number of more than 4,300 digits
-    unreadable = long or isinstance(error, (RecursionError, UnicodeError))
-    if not unreadable and not _READERS.match(type(error).__module__):
-        return None
-    calls = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
-    paths = (value for call in reversed(calls) for value in call.values() if isinstance(value, Path))
-    remedy = f"replace the file; if it is in order, {_crash(error, invocation).remedy}"
-    return IntegrityError(f"{next(paths, 'a file')}: damaged: {error or type(error).__name__}", remedy)
 
 
 def _usage_error(error: click.ClickException) -> UsageError:

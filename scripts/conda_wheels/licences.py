@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+
+from groundwork.damage import reading
 
 #: auditwheel adds this hash to the name of a library that it vendors.
 _HASH = re.compile(r"-[0-9a-f]{8}(?=\.)")
@@ -18,8 +20,12 @@ CondaRecord = Mapping[str, Any]
 
 def installed(environment: Path) -> dict[str, CondaRecord]:
     """Return the records of the packages in an environment, by name."""
-    records = (json.loads(path.read_text()) for path in sorted((environment / "conda-meta").glob("*.json")))
-    return {record["name"]: record for record in records}
+    records: dict[str, CondaRecord] = {}
+    for path in sorted((environment / "conda-meta").glob("*.json")):
+        with reading(path):
+            record = json.loads(path.read_text(encoding="utf-8"))
+        records[record["name"]] = record
+    return records
 
 
 def of_package(name: str, unpacked: Path) -> dict[str, Path]:
@@ -40,9 +46,17 @@ def of_records(records: Mapping[str, CondaRecord], names: Iterable[str]) -> dict
     for name in names:
         unpacked = Path(records[name]["extracted_package_dir"])
         texts |= of_package(name, unpacked)
-        notices = (path for path in records[name]["files"] if path.endswith("/copyright"))
-        texts |= {f"{name}/{path.split('/', 2)[2]}": unpacked / path for path in notices}
+        for file in records[name]["files"]:
+            path = PurePosixPath(file)
+            if path.name == "copyright" and path.parent.name:
+                texts[f"{name}/{_below_doc(path)}"] = unpacked / path
     return texts
+
+
+def _below_doc(notice: PurePosixPath) -> PurePosixPath:
+    """Return a notice's path without ``share/doc``, as its licence text is named."""
+    below = notice.parts[2:] if notice.parts[:2] == ("share", "doc") else notice.parts
+    return PurePosixPath(*below)
 
 
 def of_vendored(tree: Path, records: Mapping[str, CondaRecord], root: Path | None) -> dict[str, Path]:
@@ -61,10 +75,14 @@ def of_vendored(tree: Path, records: Mapping[str, CondaRecord], root: Path | Non
     if root:
         for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
             package = listing.name.removesuffix(".list").partition(":")[0]
-            if not missing.isdisjoint(path.rpartition("/")[2] for path in listing.read_text().splitlines()):
+            if not missing.isdisjoint(
+                path.rpartition("/")[2] for path in listing.read_text(errors="surrogateescape").splitlines()
+            ):
                 texts[f"system/{package}/copyright"] = root / "usr/share/doc" / package / "copyright"
     for listing in tree.glob("*.dist-info/sboms/*.json"):
-        for component in json.loads(listing.read_text())["components"]:
+        with reading(listing):
+            components = json.loads(listing.read_text(encoding="utf-8"))["components"]
+        for component in components:
             notice = _SYSTEMS / component["name"] / "copyright"
             texts.setdefault(f"system/{component['name']}/copyright", notice)
     return {name: notice for name, notice in texts.items() if notice.is_file()}

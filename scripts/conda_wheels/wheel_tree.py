@@ -16,6 +16,7 @@ from pathlib import Path
 from conda_wheels import tools
 from cuda_code.elf_file import NotElf, opened
 from groundwork import wheel_file
+from groundwork.damage import reading
 from groundwork.errors import IntegrityError
 
 #: Files that pip and conda write at installation, which are not part of a wheel.
@@ -138,7 +139,8 @@ def tag(tree: Path, subdir: str) -> str:
     Raises IntegrityError: The tree is tagged abi3, but a library uses symbols outside the stable ABI.
     """
     folder = wheel_file.metadata(tree)
-    (python, abi, _) = _TAG.findall((folder / "WHEEL").read_text())[0]
+    with reading(folder / "WHEEL"):
+        (python, abi, _) = _TAG.findall((folder / "WHEEL").read_text(encoding="utf-8"))[0]
     if abi == "abi3":
         for path in libraries(tree):
             with opened(path) as elf:

@@ -23,6 +23,7 @@ import psutil
 from filelock import FileLock as FileLock
 from filelock import Timeout
 
+from groundwork.damage import reading
 from groundwork.errors import BusyError, IntegrityError, OutOfSpaceError, PreflightError, of_system
 from groundwork.user_folders import cache_folder as cache_folder
 
@@ -237,14 +238,10 @@ def verified(path: Path, digest: str) -> bool:
 
 def unpack(tarball: Path, folder: Path) -> None:
     """Unpack a tar archive, never to a path outside the folder; raises IntegrityError for a broken archive."""
-    try:
-        with tarfile.open(tarball) as archive:
-            # Python before 3.10.12 has no filters, and ignores this
-            archive.extraction_filter = getattr(tarfile, "data_filter", None)
-            archive.extractall(folder)
-    except (tarfile.TarError, EOFError) as error:
-        reason = f"{tarball.name} cannot be unpacked: {error}"
-        raise IntegrityError(reason, "download the archive again") from error
+    with reading(tarball, "download the archive again"), tarfile.open(tarball) as archive:
+        # Python before 3.10.12 has no filters, and ignores this
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
 
 
 @contextlib.contextmanager

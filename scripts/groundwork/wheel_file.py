@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from groundwork.damage import reading
 from groundwork.errors import IntegrityError
 
 _BLOCK = 1 << 20
@@ -83,7 +84,8 @@ def metadata(tree: Path) -> Path:
 def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None:
     """Change the version of an unpacked wheel, and add requirements; these replace requirements of the same project."""
     folder = metadata(tree)
-    head, separator, body = (folder / "METADATA").read_text(encoding="utf-8").partition("\n\n")
+    with reading(folder / "METADATA"):
+        head, separator, body = (folder / "METADATA").read_text(encoding="utf-8").partition("\n\n")
     new = {canonicalize_name(Requirement(requirement).name) for requirement in requires}
     lines = [
         f"Version: {version}" if line.startswith("Version: ") else line

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 import zipfile
@@ -22,6 +23,7 @@ import zstandard
 from command_line.main import megabuild
 from command_line.run_command import CRASHED, PIPE_CLOSED, Invocation, Output, _keep_utf8, outcome
 from groundwork import errors
+from groundwork.damage import reading
 from groundwork.redact import Mask
 from groundwork.result import Result
 
@@ -68,11 +70,7 @@ def test_an_error_is_message_hint_log_and_code(
         (OSError(errno.EMFILE, "Too many open files"), "PreflightError", 4),
         (ValueError("Unexpected at write => Too many open files (os error 24)"), "PreflightError", 4),
         (ValueError('Os { code: 28, message: "No space left on device" }'), "OutOfSpaceError", 12),
-        (RecursionError("maximum recursion depth exceeded"), "IntegrityError", 6),
-        (partial(int, "9" * 5000), "IntegrityError", 6),
-        (zipfile.BadZipFile("bad magic number"), "IntegrityError", 6),
-        (zlib.error("invalid block type"), "IntegrityError", 6),
-        (b"\xff".decode, "IntegrityError", 6),
+        (RecursionError("maximum recursion depth exceeded"), "RecursionError", CRASHED),
         (KeyboardInterrupt(), "Interrupted", 130),
         (PanicException("called `Result::unwrap()`"), "PanicException", CRASHED),
         (ZeroDivisionError("by zero"), "ZeroDivisionError", CRASHED),
@@ -125,20 +123,58 @@ def test_only_text_in_utf8_stays_in_variables() -> None:
     assert environ == {b"PATH": b"/bin:/usr/bin", b"LATIN": b"", b"HOME": "/é".encode()}
 
 
-def test_a_file_that_no_reader_accepts_is_named_with_the_details(
-    invocation: Invocation, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: json.loads("[" * 100_000),
+        lambda: int("9" * 5000),
+        lambda: b"\xff".decode(),
+        lambda: zlib.decompress(b"x"),
+        lambda: zipfile.ZipFile(io.BytesIO(b"x")),
+        lambda: struct.unpack("<H", b""),
+    ],
+    ids=["nested", "number", "text", "zlib", "zip", "struct"],
+)
+def test_a_file_that_its_reader_rejects_is_named(
+    read: Callable[[], object], invocation: Invocation, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    nested = tmp_path / "nested.json"
-    nested.write_text("[" * 100_000)
+    def read_file() -> None:
+        with reading(tmp_path / "file"):
+            read()
 
-    def read(path: Path) -> object:
-        return json.loads(path.read_text())
-
-    assert outcome(partial(read, nested), invocation) == errors.IntegrityError.exit_code
+    assert outcome(read_file, invocation) == errors.IntegrityError.exit_code
     first, hint = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"error: {nested}: damaged")
-    (details,) = invocation.log_folder.glob("crash-*")
-    assert str(details) in hint
+    assert first.startswith(f"error: {tmp_path / 'file'}: damaged: ")
+    assert hint == "hint: replace the file"
+
+
+def test_a_limit_of_the_machine_is_no_damage(tmp_path: Path) -> None:
+    with pytest.raises(errors.PreflightError), reading(tmp_path / "file"):
+        raise zstandard.ZstdError("cannot decompress: not enough memory")
+    with pytest.raises(ZeroDivisionError), reading(tmp_path / "file"):
+        _ = 1 / 0
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        lambda: json.loads("{own text"),
+        lambda: b"\xff".decode(),
+        lambda: int("1" * 5000),
+        lambda: struct.unpack("<H", b""),
+    ],
+    ids=["json", "text", "number", "struct"],
+)
+def test_a_bug_is_not_blamed_on_a_file_at_hand(
+    bug: Callable[[], object], invocation: Invocation, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def work(path: Path) -> object:
+        return bug()
+
+    assert outcome(partial(work, tmp_path / "thesis.tex"), invocation) == os.EX_SOFTWARE
+    shown = capsys.readouterr().err
+    assert "report this bug" in shown
+    assert "thesis.tex" not in shown
 
 
 RESULT = Result(format="slim", document={"freed": 3}, lines=["✓ done", "\x07bell"], exit_code=14)

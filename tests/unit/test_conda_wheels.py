@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -205,3 +206,24 @@ def test_a_full_disk_is_told_from_a_library_that_cannot_be_changed(
     tools.patchelf(tmp_path / "lib.so", ["--ok"])
     with pytest.raises(error, match=r"lib\.so"):
         tools.patchelf(tmp_path / "lib.so", ["--set-rpath", "x"])
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("share/doc/libfoo1/copyright", "foo/libfoo1/copyright"),
+        ("share/copyright", "foo/share/copyright"),
+        ("lib/foo/copyright", "foo/lib/foo/copyright"),
+    ],
+)
+def test_a_notice_is_taken_wherever_a_package_has_it(file: str, text: str, tmp_path: Path) -> None:
+    records = {"foo": {"extracted_package_dir": str(tmp_path), "files": [file, "lib/libfoo.so"]}}
+    assert licences.of_records(records, ["foo"]) == {text: tmp_path / file}
+
+
+def test_a_damaged_record_of_an_environment_is_named(tmp_path: Path) -> None:
+    record = tmp_path / "conda-meta" / "foo-1-0.json"
+    record.parent.mkdir()
+    record.write_text("{")
+    with pytest.raises(IntegrityError, match=re.escape(f"{record}: damaged: ")):
+        licences.installed(tmp_path)

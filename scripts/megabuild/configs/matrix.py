@@ -104,7 +104,7 @@ def outdated(root: Path, texts: Mapping[str, str] | None = None) -> dict[str, st
             states[file] = "missing"
         elif not config_file.is_generated(path):
             states[file] = "foreign"
-        elif path.read_text(encoding="utf-8") != text:
+        elif path.read_bytes() != text.encode():
             states[file] = "changed"
     return dict(sorted(states.items()))
 

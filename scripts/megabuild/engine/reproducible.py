@@ -31,6 +31,7 @@ from packaging.version import Version
 
 from cuda_code.elf_file import ElfFile, NotElf
 from groundwork import archives, files
+from groundwork.damage import reading
 
 _BLOCK = 1 << 20
 _ELF = b"\x7fELF"
@@ -75,6 +76,7 @@ def normalise(
     """
     with files.replacing(target, f".tmp-{target.name}") as temporary:
         with (
+            reading(package, "delete this package and run again"),
             files.open_regular(package) as read,
             zipfile.ZipFile(read) as old,
             zipfile.ZipFile(temporary, "x") as new,

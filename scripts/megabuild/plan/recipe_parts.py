@@ -14,6 +14,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from groundwork.damage import reading
 from groundwork.errors import ConfigError
 from groundwork.files import sha256
 
@@ -55,7 +56,8 @@ def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[P
     """
     folder = recipe.parent
     top = folder if top is None else top
-    document = YAML(typ="safe", pure=True).load(recipe.read_text(encoding="utf-8"))
+    with reading(recipe, "correct the recipe"):
+        document = YAML(typ="safe", pure=True).load(recipe.read_text(encoding="utf-8"))
     context = {str(key): str(value) for key, value in (document.get("context") or {}).items()}
     common = {key: document[key] for key in ("build", "source", "about") if key in document}
 

@@ -37,12 +37,13 @@ def sources(folder: Path = Path("/etc/apt")) -> Iterator[AptSource]:
     """Yield the enabled sources of sources.list, sources.list.d/*.list and *.sources."""
     listed = folder / "sources.list.d"
     for path in sorted(listed.glob("*.sources")):
-        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        text = path.read_text(errors="replace")  # comments may have any encoding
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
         for stanza in re.split(r"\n\s*\n", "\n".join(lines)):
             yield from _deb822(stanza)
     for path in (folder / "sources.list", *sorted(listed.glob("*.list"))):
         if path.is_file():
-            yield from _one_line(path.read_text())
+            yield from _one_line(path.read_text(errors="replace"))
 
 
 def _deb822(stanza: str) -> Iterator[AptSource]:

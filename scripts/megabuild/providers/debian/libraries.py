@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cuda_code.elf_file import NotElf, opened
+from groundwork.damage import reading
 from groundwork.errors import ProviderError
 from megabuild.providers.command import run
 from megabuild.providers.debian.root import DebianRoot, enter, remake_hint
@@ -126,7 +127,9 @@ def select(root: DebianRoot, libraries: Libraries) -> dict[str, tuple[Path, str]
 
     Raises ProviderError: The root has none of them.
     """
-    control = (root.source / "debian" / "control").read_text()
+    path = root.source / "debian" / "control"
+    with reading(path, "delete the root folder: the next build makes it again"):
+        control = path.read_text(encoding="utf-8")
     direct = runtime_packages(control, libraries.installed)
     chosen: dict[str, tuple[Path, str]] = {}
     for soname, (_, owner) in libraries.available.items():
@@ -169,7 +172,7 @@ def _owners(root: Path, installed: Mapping[str, InstalledPackage]) -> dict[Path,
         # no -dev packages: libstdc++-13-dev has a complete library, older than the one used at run time
         if not package or package.priority == "required" or name.endswith("-dev") or _ELSEWHERE.match(name):
             continue
-        for line in listing.read_text().splitlines():
+        for line in listing.read_text(errors="surrogateescape").splitlines():
             path = root / line.lstrip("/")
             if ".so" in path.name and path.is_file() and not path.is_symlink():
                 owners.setdefault(path, name)

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
+from groundwork.damage import reading
 from groundwork.network.wheel_contents import noted
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local.compilers import nvcc
@@ -29,6 +30,7 @@ _LIBRARY = re.compile(r"(lib.+?\.so)\.\d[\d.]*$")
 _LINK = "link:"
 _NVCC_NEEDS = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
 _NVCC_FLAGS = "${NVCC_PREPEND_FLAGS:+$NVCC_PREPEND_FLAGS }-ccbin=${CXX}"
+_DAMAGED = "delete the wheel: the next run downloads it again"
 
 
 def packages(
@@ -63,7 +65,7 @@ def packages(
         if note:
             everything = _packaged(note.members)
         else:
-            with zipfile.ZipFile(path) as archive:
+            with reading(path, _DAMAGED), zipfile.ZipFile(path) as archive:
                 everything = _packaged(member.filename for member in members(archive))
         described += _of_wheel(wheel, path, everything, table[project], needs, platform)
     versions = {package.name: package.version for package in described}
@@ -129,7 +131,7 @@ def _packaged(names: Iterable[str]) -> list[str]:
 
 
 def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
+    with reading(wheel, _DAMAGED), zipfile.ZipFile(wheel) as archive:
         for member in chosen:
             file = prefix / _prefix_path(member.removeprefix(_LINK))
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib.metadata import PathDistribution
 from pathlib import Path, PurePosixPath
 
+from groundwork.damage import reading
 from groundwork.errors import IntegrityError
 
 #: Starts the Python in the script's own folder, so that no prefix must be rewritten. The second line is a command for
@@ -89,7 +90,10 @@ def members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 
 def _extract(wheel: Path, target: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
+    with (
+        reading(wheel, "delete the wheel: the next run downloads it again"),
+        zipfile.ZipFile(wheel) as archive,
+    ):
         for member in members(archive):
             if "__pycache__" in member.filename.split("/"):
                 continue  # stray files of some wheels

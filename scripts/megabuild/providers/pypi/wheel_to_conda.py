@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
+from groundwork.damage import reading
 from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.local.package import LocalPackage, alias
 from megabuild.providers.pypi import unpack
@@ -102,7 +103,10 @@ def _library(
 
 def _pybind11_companions(made: _Described, path: Path) -> list[LocalPackage]:
     """Describe conda-forge's pybind11-global (headers and CMake files in the prefix) and pybind11-abi."""
-    with zipfile.ZipFile(path) as archive:
+    with (
+        reading(path, "delete the wheel: the next run downloads it again"),
+        zipfile.ZipFile(path) as archive,
+    ):
         headers = [name for name in archive.namelist() if re.search(r"detail/(internals|common)\.h$", name)]
         text = "".join(archive.read(name).decode() for name in headers)
     # the values differ by compiler and Python; conda-forge's version is the lowest

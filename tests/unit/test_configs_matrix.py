@@ -11,6 +11,7 @@ import pytest
 
 from groundwork.errors import ConfigError
 from megabuild.configs import matrix
+from megabuild.configs.arch_lists import find_misplaced
 from megabuild.configs.config import CONFIG_FOLDER, PROVIDERS, available, load
 from megabuild.configs.config_file import stamped
 
@@ -119,6 +120,76 @@ def test_zipped_keys_of_different_length_are_named(copy: Path, old: str, new: st
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(ConfigError, match="c_stdlib_version"):
         matrix.generate(copy)
+
+
+def test_a_new_provider_needs_every_key_that_all_others_have(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "PROVIDERS", (*PROVIDERS, "nix"))
+    path = copy / matrix.MATRIX_FILE
+    needed = ("provider", "torch_version", "torch_source", "torch_sha256", "blas_impl")
+    text = path.read_text().replace(
+        "  - local                       # [provider in (", "  - local  # [provider in ("
+    )
+    for key, value in zip(needed, ("nix", "2.13.0", "official", "None", "generic"), strict=True):
+        selector = '# [provider == "nix" and linux and x86_64]'
+        text = re.sub(rf"(?m)^{key}:\n", rf"{key}:\n  - {value}  {selector}\n", text, count=1)
+    for key, number in {"c_compiler": 14, "cxx_compiler": 14, "c_stdlib": 2.17}.items():
+        text = re.sub(
+            rf"(?m)^{key}_version:\n",
+            f'{key}_version:\n  - {number}  # [provider == "nix" and linux]\n',
+            text,
+        )
+    path.write_text(text)
+    expected = (
+        "no value of channel_sources, libmagma_devel, torch_upstream_tests, triton_version for linux-64 and"
+    )
+    with pytest.raises(ConfigError, match=f"{expected} provider nix"):
+        matrix.write(copy)
+    assert "linux_64_cpu_nix" not in available(copy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        # the lists of CUDA 12.9 and 13.0, and of 12.9 and Jetson, exchanged
+        ("10.0;12.0+PTX        # [linux and provider", "10.0;11.0;12.0+PTX   # [linux and provider"),
+        ("  - 8.7+PTX    ", "  - 11.0+PTX   "),
+    ],
+)
+def test_an_architecture_in_the_row_of_another_cuda_is_named(copy: Path, old: str, new: str) -> None:
+    path = copy / matrix.MATRIX_FILE
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=r"nvcc of CUDA 12\.9 does not know 11\.0"):
+        matrix.write(copy)
+
+
+def lists(**archs: str) -> dict[str, list[str]]:
+    cuda = ["None", *(name.replace("_", ".").removeprefix("cuda") for name in archs)]
+    return {"cuda_compiler_version": cuda, "torch_cuda_arch_list": ["None", *archs.values()]}
+
+
+@pytest.mark.parametrize(
+    ("values", "problems"),
+    [
+        (lists(cuda13_4="7.5;12.0+PTX", cuda13_5="7.5;12.0;13.0+PTX"), []),
+        (
+            lists(cuda13_4="7.5;12.0;13.0+PTX", cuda13_5="7.5;12.0+PTX"),
+            ["CUDA 13.5 lacks 13.0, which CUDA 13.4 has"],
+        ),
+        (lists(cuda13_4="8.0;9.0", cuda13_5="7.5;9.0"), ["CUDA 13.5 has 7.5, which CUDA 13.4 dropped"]),
+        (lists(cuda13_0="7.0;9.0"), ["nvcc of CUDA 13.0 does not know 7.0"]),
+        (lists(cuda12_4="9.0;10.0"), ["nvcc of CUDA 12.4 does not know 10.0"]),
+        (lists(cuda12_8="9.0a;10.0f+PTX"), []),
+    ],
+)
+def test_lists_of_architectures_follow_their_cuda(values: dict[str, list[str]], problems: list[str]) -> None:
+    assert find_misplaced(values) == problems
+    for key in values:
+        values[key] = values[key][::-1]
+    assert find_misplaced(values) == problems, "the order of rows does not matter"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from groundwork.names import accelerator
 from groundwork.result import Result
 from groundwork.text import counted
 from megabuild.configs import config_file
+from megabuild.configs.arch_lists import find_misplaced
 from megabuild.configs.config import (
     CONDA_FORGE,
     CONFIG_FOLDER,
@@ -50,6 +51,8 @@ _SELECTORS = {
     "osx and x86_64": {"osx-64"},
     "osx and arm64": {"osx-arm64"},
 }
+#: Keys that a provider lacks on purpose, by provider.
+_LEFT_OUT = {"wheel": {"torch_upstream_tests"}}  # an official wheel has no tests to build
 _NO_TEXT = re.compile(r"[-+.\d]+|true|false|null|~|", re.IGNORECASE)
 
 Values = Mapping[str, Sequence[str]]
@@ -62,10 +65,10 @@ def generate(root: Path) -> dict[str, str]:
     """
     configs: dict[str, str] = {}
     for platform in PLATFORMS:
-        for provider in PROVIDERS:
-            values, zip_keys = _read(root / MATRIX_FILE, platform, provider)
-            if not values.get("provider") or not values.get("target_platform"):
-                continue  # this provider does not serve this platform
+        read = {provider: _read(root / MATRIX_FILE, platform, provider) for provider in PROVIDERS}
+        served = {provider: found for provider, found in read.items() if _is_served(found[0])}
+        _check_keys(root / MATRIX_FILE, platform, {name: values for name, (values, _) in served.items()})
+        for values, zip_keys in served.values():
             for row in _rows(values, zip_keys):
                 name = _name(row, plain_blas=values["blas_impl"][0])
                 if name in configs:
@@ -148,7 +151,7 @@ def compared(root: Path, *, mend: bool) -> Result:
 def _read(path: Path, platform: str, provider: str) -> tuple[Values, Sequence[Sequence[str]]]:
     content = config_file.read_by_engine([path], platform, {"provider": provider})
     values, zip_keys = content.variant, content.zip_keys
-    if values.get("provider") and values.get("target_platform"):
+    if _is_served(values):
         zipped = {key: values.get(key, ()) for group in zip_keys for key in group}
         remedy = f"give every key a value per row for {platform} and provider {provider}"
         config_file.check_zips(path, zipped, zip_keys, remedy)
@@ -157,7 +160,39 @@ def _read(path: Path, platform: str, provider: str) -> tuple[Values, Sequence[Se
                 f"{path}: no value of {', '.join(missing)} for {platform} and provider {provider}",
                 f"give each of these keys a row with the selector of provider {provider}",
             )
+        if misplaced := find_misplaced(values):
+            raise ConfigError(
+                f"{path}: {_ARCHS} for {platform} and provider {provider}: {'; '.join(misplaced)}",
+                f"move each list of {_ARCHS} to the position that its CUDA version has in {_CUDA}",
+            )
     return values, zip_keys
+
+
+def _is_served(values: Values) -> bool:
+    """Return whether a provider has rows for a platform."""
+    return bool(values.get("provider") and values.get("target_platform"))
+
+
+def _check_keys(path: Path, platform: str, read: Mapping[str, Values]) -> None:
+    """Check that no provider lacks a key that all other providers of the platform have.
+
+    Such a config can be written, but a plan or recipe that reads the key fails.
+
+    Raises ConfigError: A provider lacks keys.
+    """
+    settled = {
+        provider: {key for key in values if values[key]} | _LEFT_OUT.get(provider, set())
+        for provider, values in read.items()
+    }
+    for provider, keys in settled.items():
+        others = [settled[other] for other in settled if other != provider]
+        if len(others) < 2:  # the only other one may have keys of its own
+            continue
+        if missing := set.intersection(*others) - keys:
+            raise ConfigError(
+                f"{path}: no value of {', '.join(sorted(missing))} for {platform} and provider {provider}",
+                f"give each of these keys a row with the selector of provider {provider}",
+            )
 
 
 def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, list[str]]]:

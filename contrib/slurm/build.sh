@@ -1,7 +1,8 @@
 #!/bin/bash
 # Build one config as jobs of Slurm: copy this file, change the settings, and run it on a login node.
 #
-#   CONFIG=linux_64_cuda130 PYTHONS="3.12 3.10 3.11 3.13 3.14" bash build.sh --account=torch    # arguments go to sbatch
+#   CONFIG=linux_64_cuda130 bash build.sh --account=torch                       # arguments go to sbatch
+#   CONFIG=linux_64_cuda130 PYTHONS="3.12 3.13" bash build.sh --account=torch   # two of its Pythons
 #
 # Jobs: libtorch with the first Python; an array with a task for each other Python; then everything else (extensions).
 # All but the last build in their own folder below OUTPUT/slurm. Finished work passes through the store.
@@ -11,10 +12,18 @@
 # engine: bubblewrap, podman or docker. Packages built without one contain the path of their job's folder.
 set -euo pipefail
 export CONFIG=${CONFIG:?set it to a config, such as linux_64_cuda130}
-export PYTHONS=${PYTHONS:-3.12 3.10 3.11 3.13 3.14}      # the first is the Python of libtorch's compile (torch_python_base)
 export OPTIONS=${OPTIONS:-}                         # options of every build, such as --rehearse --engine bubblewrap
 export MINUTES=${MINUTES:-720} REQUEUES=${REQUEUES:-10}
 export CHECKOUT=${CHECKOUT:-$PWD}
+values() {                                          # values KEY: print a key's values in the config
+    sed -n "/^$1:/,/^[^-]/s/^- *'\{0,1\}\([^']*\)'\{0,1\}\$/\1/p" "$CHECKOUT/.ci_support/$CONFIG.yaml"
+}
+if [[ -z "${PYTHONS:-}" ]]; then                    # the first is the Python of libtorch's compile
+    base=$(values torch_python_base)
+    others=$(values python | sed 's/\.\* \*_cp[a-z]*[0-9]*\(t\{0,1\}\)$/\1/' | { grep -vx "$base" || true; })
+    PYTHONS="$base ${others//$'\n'/ }"
+fi
+export PYTHONS
 export OUTPUT=${OUTPUT:-$CHECKOUT/output}
 export MEGABUILD_STORE=${MEGABUILD_STORE:-$OUTPUT/store} MEGABUILD_STORE_WRITES=1
 read -r first others <<<"$PYTHONS"

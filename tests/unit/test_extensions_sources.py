@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
+from cuda_code.kernels import KERNELS
+from gpu_tools.slim.features import is_known
+from gpu_tools.verify import gpu_probe
 from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.plan.extensions import ExtensionPlanner, why_not
 from megabuild.plan.options import Options
 from megabuild.providers.environment import Environment
+from pin_audit import ci_rules
 from pyg_extensions import sources
-from pyg_extensions.table import EXTENSIONS, ExtensionRelease, recipes
+from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, recipes
 
 Variant = dict[str, tuple[str, ...]]
 NONE = Path("/no/cache")
@@ -136,6 +141,18 @@ def test_the_table_is_in_step_with_recipes_and_what_is_in_packages(
         if extension.checkout:
             assert f"git: {extension.checkout.repository}\n" in recipe
             assert f"path: ${{{{ {extension.checkout.key} }}}}" in recipe
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS, ids=lambda extension: extension.name)
+def test_an_extension_is_in_every_list_of_extensions(extension: Extension, repository: Path) -> None:
+    assert extension.name in KERNELS, "recipe/pyg/common/cuda_code/kernels.py lacks its libraries"
+    assert extension.able(["9.0"]) == ("9.0",)
+    assert extension.name in gpu_probe.OPERATIONS, "scripts/gpu_tools/verify/gpu_probe.py lacks an operation"
+    assert is_known(canonicalize_name(extension.name)), "scripts/gpu_tools/slim/features.py does not know it"
+    packages = (repository / "scripts" / "pin_audit" / "packages.yaml").read_text()
+    assert f"{extension.key}_version" in packages, "scripts/pin_audit/packages.yaml lacks it"
+    if extension.conda.startswith("pytorch_"):
+        assert extension.conda in ci_rules._EXTENSIONS, "scripts/pin_audit/ci_rules.py lacks it"
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,17 @@ def test_only_libraries_known_to_be_unused_go_though_nothing_names_the_others(tm
     assert {path for path in gone(env) if ".so" in path} == taken - {"nvidia/cu13/lib/libcusolverMg.so.11"}
 
 
+def test_a_static_library_is_an_archive_whatever_its_suffix(tmp_path: Path) -> None:
+    """Circuit models, scripts of expect and other data may have the suffix of a library."""
+    env = venv(tmp_path / "env")
+    archive, data = b"!<arch>\n", b".MODEL D1 D\n"
+    files: dict[str, str | bytes] = {f"pk/data{suffix}": data for suffix in (".a", ".lib", ".exp", ".bc")}
+    install(env, "spice", {"pk/libx.a": archive, **files})
+    assert {path for path in gone(env) if path.startswith("pk/") and "__pycache__" not in path} == {
+        "pk/libx.a"
+    }
+
+
 def test_tests_documents_and_byte_code_go_and_come_back(tmp_path: Path, invocation: Invocation) -> None:
     """Other modules of a tests folder, licences and byte code without its source stay."""
     env, share = venv(tmp_path / "env"), "../../../share"

@@ -1,0 +1,29 @@
+"""contrib/slurm/build.sh submits jobs for the Pythons of the config."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from small_files import program
+
+from megabuild.configs.config import load
+
+
+@pytest.mark.parametrize("config", ["linux_64_cuda130", "linux_64_cpu_debian", "linux_64_cuda132_wheel"])
+def test_every_python_of_the_config_has_a_job(config: str, repository: Path, tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "sbatch", f'echo "$PART: $PYTHONS: $*" >>{tmp_path}/jobs; echo 1')
+    environ = {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "CONFIG": config,
+        "OUTPUT": str(tmp_path / "output"),
+    }
+    script = repository / "contrib" / "slurm" / "build.sh"
+    subprocess.run(["bash", script], cwd=repository, env=environ, check=True, stdout=subprocess.DEVNULL)
+    pythons = load(repository, config).pythons
+    ordered = ["3.12", *(python for python in pythons if python != "3.12")]
+    first, second, _ = (tmp_path / "jobs").read_text().splitlines()
+    assert first.startswith(f"libtorch: {' '.join(ordered)}: ")
+    assert f"--array=1-{len(pythons) - 1} " in second

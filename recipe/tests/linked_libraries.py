@@ -21,6 +21,7 @@ for link in links:
     done = subprocess.run(
         ["/bin/true"], stdout=subprocess.PIPE, text=True, check=False, env=environment, cwd=linked
     )
+    assert done.stdout, f"{link}: the dynamic linker prints no libraries (exit code {done.returncode})"
     missing = [line.split()[0] for line in done.stdout.splitlines() if line.endswith("not found")]
     lost = [name for name in missing if (libraries / name).exists()]
     assert not lost, f"{link} does not find {', '.join(lost)} of {libraries}"

@@ -156,6 +156,15 @@ def failure_of(kind: str) -> BuildError:
     return error
 
 
+@pytest.mark.parametrize("kind", ["network", "killed", "environment"])
+def test_a_retry_that_fails_as_well_is_the_last(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "NETWORK_PAUSE", 0.0)
+    run = Run()
+    fake = run.add("task", errors=[failure_of(kind) for _ in range(5)])
+    run.go()
+    assert (len(fake.jobs), run.ended()) == (2, {"task": "failed"})
+
+
 def test_what_a_retry_can_help_is_tried_once_more_and_the_network_after_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -12,10 +13,17 @@ import pytest
 from small_files import program
 from wheel_files import make_wheel
 
-from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
+from conda_wheels import built, licences, nvidia, simple_index, tools, wheel_tree
+from conda_wheels.built import BuiltPackage
 from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError
 
 ELF = b"\x7fELF and no more"
+
+
+BUILT = BuiltPackage(
+    project="torch", version="2.6.0", python="3.12", path=Path("torch.conda"), sha256="1", build_string="b",
+    accelerator="cpu", official=False, torch="2.6.0",
+)  # fmt: skip
 
 
 def write(folder: Path, **content: str | bytes) -> Path:
@@ -227,3 +235,16 @@ def test_a_damaged_record_of_an_environment_is_named(tmp_path: Path) -> None:
     record.write_text("{")
     with pytest.raises(IntegrityError, match=re.escape(f"{record}: damaged: ")):
         licences.installed(tmp_path)
+
+
+def test_of_several_builds_the_newest_becomes_the_wheel(tmp_path: Path) -> None:
+    packages = []
+    for name, when in (("first", 10), ("third", 30), ("second", 20)):
+        path = tmp_path / name
+        path.touch()
+        os.utime(path, (when, when))
+        packages.append(replace(BUILT, path=path))
+    assert [package.path.name for package in built._newest(packages)] == ["third"]
+    others = [replace(BUILT, python="3.13"), replace(BUILT, project="torch_scatter")]
+    others = [replace(other, path=tmp_path / "first") for other in others]
+    assert len(built._newest([*packages, *others])) == 3

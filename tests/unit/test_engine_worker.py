@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import rattler_build
 
 from groundwork.errors import IntegrityError
 from megabuild.engine import worker
@@ -57,7 +59,9 @@ def test_packages_are_tested_after_a_build_and_a_broken_one_is_put_aside(
     (tmp_path / "noarch").mkdir()
     monkeypatch.setattr(worker, "build", build)
     monkeypatch.setattr(
-        worker, "test", lambda package, channels, logins: tested if package.name[0] == "b" else ""
+        worker,
+        "test",
+        lambda package, channels, logins: tested or None if package.name[0] == "b" else None,
     )
     job = {"env": {}, "tests": [], "test": True, "channels": [], "planned": planned, "platform": "x"}
     (tmp_path / "job.json").write_text(json.dumps({**job, "output_dir": str(tmp_path)}))
@@ -82,3 +86,66 @@ def test_what_no_worker_writes_is_not_believed(tmp_path: Path, kind: str) -> Non
         path.write_text(kind)
     with pytest.raises(IntegrityError):
         Outcome.read(path, 0)
+
+
+def test_an_outcome_of_success_does_not_excuse_the_exit_code(tmp_path: Path) -> None:
+    path = tmp_path / "outcome.json"
+    path.write_text(json.dumps({"ok": True, "kind": "", "message": "", "passed": ["a-1-0.conda"]}))
+    assert Outcome.read(path, 0).ok
+    for code in (1, -9, 137):
+        outcome = Outcome.read(path, code)
+        assert (outcome.ok, outcome.kind, outcome.returncode) == (False, "killed", code)
+
+
+class NoWords(Exception):
+    """An error without a message."""
+
+
+@pytest.mark.parametrize(
+    ("error", "outputs", "problem"),
+    [
+        (None, [(True, ["fine"])], None),
+        (None, [], None),
+        (None, [(True, []), (False, ["E: broken", ""])], "E: broken"),
+        (None, [(False, [""])], "no output"),
+        (None, [(False, [])], "no output"),
+        (NoWords(), [], "NoWords"),
+        (NoWords("\n"), [], "NoWords"),
+    ],
+)
+def test_a_failed_test_of_a_package_is_never_taken_for_a_passed_one(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    error: Exception | None,
+    outputs: list[tuple[bool, list[str]]],
+    problem: str | None,
+) -> None:
+    class Package:
+        @staticmethod
+        def from_file(path: Path) -> Package:
+            return Package()
+
+        def run_tests(self, **_: object) -> list[SimpleNamespace]:
+            if error is not None:
+                raise error
+            return [SimpleNamespace(success=success, output=output) for success, output in outputs]
+
+    monkeypatch.setattr(rattler_build, "Package", Package)
+    path = tmp_path / "a-1-h0_0.conda"
+    path.touch()
+    assert worker.test(path, []) == problem
+    passed, wrong = worker.test_all([path], [], tmp_path / "broken")
+    assert (passed == [path.name]) == (wrong is None) == (problem is None)
+
+
+def test_a_build_that_raises_without_words_has_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def build(job: object) -> None:
+        raise NoWords
+
+    monkeypatch.setattr(worker, "build", build)
+    job = {"env": {}, "tests": [], "test": False}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    status = worker.main([str(tmp_path / "job.json"), str(tmp_path / "outcome.json")])
+    assert (status, Outcome.read(tmp_path / "outcome.json", status).message) == (1, "NoWords")

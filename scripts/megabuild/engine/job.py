@@ -48,7 +48,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             with files.open_regular(path) as file:
-                return structs.replace(_OUTCOMES.decode(file.read()), returncode=returncode)
+                outcome = structs.replace(_OUTCOMES.decode(file.read()), returncode=returncode)
         except FileNotFoundError:
             message = f"rattler-build exited with code {returncode}"
             return cls(ok=False, kind="killed", message=message, returncode=returncode)
@@ -57,6 +57,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
                 f"{path.name}: invalid outcome of rattler-build: {error}",
                 "run again; if it recurs, remove the build script's code that writes to $TMPDIR/outcome-*.json",
             ) from error
+        if outcome.ok and returncode:  # it ended after its last word, or a build script wrote the file
+            message = f"rattler-build exited with code {returncode}"
+            return structs.replace(outcome, ok=False, kind="killed", message=message)
+        return outcome
 
 
 _OUTCOMES = msgspec.json.Decoder(Outcome)

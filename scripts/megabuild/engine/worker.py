@@ -75,33 +75,39 @@ def packages(job: dict[str, Any]) -> list[Path]:
     return sorted(path for path in files if path.name in job["planned"])
 
 
-def test(package: Path, channels: list[str], logins: str | None) -> str:
-    """Run a package's own tests; return the error or an empty string, and print a failed test's output."""
+def text_of(error: BaseException) -> str:
+    """Return an error's text; its class if it has none."""
+    return str(error).strip() or type(error).__name__
+
+
+def test(package: Path, channels: list[str], logins: str | None) -> str | None:
+    """Run a package's own tests; return the error, or None if they passed, and print a failed test's output."""
     from rattler_build import Package
 
     try:
         results = Package.from_file(package).run_tests(channel=channels, auth_file=logins)
     except Exception as error:  # rattler-build's exceptions have no useful base class
-        return str(error) or type(error).__name__
+        return text_of(error)
     for result in results:
         if not result.success:
             # a short test's log is removed before the driver can read it
             print(*result.output, sep="\n", flush=True)
-            return (result.output or ["no output"])[-1]
-    return ""
+            return next((line for line in reversed(result.output) if line.strip()), "no output")
+    return None
 
 
 def test_all(
     packages: list[Path], channels: list[str], aside: Path | None, logins: str | None
-) -> tuple[list[str], str]:
+) -> tuple[list[str], str | None]:
     """Test package files; move failed ones to ``aside``, and leave those that cannot be installed yet.
 
-    Returns the names of the files that passed, and the error of one that did not.
+    Returns the names of the files that passed, and the error of one that did not, or None.
     """
-    passed, problem = list[str](), ""
+    passed: list[str] = []
+    problem: str | None = None
     for package in packages:
         wrong = test(package, channels, logins)
-        if not wrong:
+        if wrong is None:
             passed.append(package.name)
         elif kind_of(wrong) == "solve":  # it needs a package that was not built; its own test did not fail
             problem = problem or wrong
@@ -119,25 +125,26 @@ def main(arguments: list[str]) -> int:
     warnings.simplefilter("ignore", DeprecationWarning)  # build_recipes() is deprecated
     os.environ.update(job["env"])
     logins = logins_file()
-    message, passed = "", list[str]()
+    message: str | None = None
+    passed: list[str] = []
     if job["tests"]:
         passed, message = test_all([Path(path) for path in job["tests"]], job["channels"], None, logins)
     else:
         try:
             build(job, logins)
         except Exception as error:
-            message = str(error) or type(error).__name__
+            message = text_of(error)
         if job["test"]:
             output = Path(job["output_dir"])
             channels = [output.as_uri(), *job["channels"]]
             passed, problem = test_all(packages(job), channels, output / "broken", logins)
             message = message or problem
-    kind = kind_of(message) if message else ""
-    outcome = {"ok": not message, "kind": kind, "message": message, "passed": passed}
+    kind = "" if message is None else kind_of(message)
+    outcome = {"ok": message is None, "kind": kind, "message": message or "", "passed": passed}
     temporary = Path(f"{arguments[1]}.new")
     temporary.write_text(json.dumps(outcome, indent=1))
     os.replace(temporary, arguments[1])  # atomically
-    return 1 if message else 0
+    return 0 if message is None else 1
 
 
 if __name__ == "__main__":

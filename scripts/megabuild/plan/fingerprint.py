@@ -191,11 +191,18 @@ def tree_of(files: Mapping[str, str]) -> str:
 
 
 def _system_packages(root: Path) -> str:
-    """Return a sha256 over the packages installed in a Debian root."""
+    """Return a sha256 over the packages installed in a Debian root.
+
+    Raises PreflightError: dpkg's list of them cannot be read.
+    """
+    status = root / "var" / "lib" / "dpkg" / "status"
     try:
-        lines = (root / "var" / "lib" / "dpkg" / "status").read_text(errors="replace").splitlines()
-    except OSError:
-        return digest(str(root))
+        lines = status.read_text(errors="replace").splitlines()
+    except OSError as error:
+        raise PreflightError(
+            f"{status}: cannot be read: {error.strerror}",
+            "delete the root folder: the next build makes it again",
+        ) from error
     return digest([line for line in lines if line.startswith(("Package:", "Version:", "Status:"))])
 
 

@@ -58,7 +58,7 @@ def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
     """Return the lists recorded by :func:`note_channels`, the latest first, without lists of missing folders."""
     try:
         lists = msgspec.json.decode((channel / _BESIDE).read_bytes(), type=list[list[str]])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError):
         return []
     channels = [tuple(name if "://" in name else Path(name) for name in names) for names in lists]
     return [names for names in channels if all(isinstance(name, str) or name.is_dir() for name in names)]

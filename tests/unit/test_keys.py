@@ -26,6 +26,7 @@ from groundwork.keys import Key
 from megabuild.configs.config import load
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Host
+from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
 from megabuild.plan import estimate, fingerprint, solving, store_lookup
@@ -34,21 +35,27 @@ from megabuild.plan.fingerprint import Fingerprint, PackageInputs, StagingInputs
 from megabuild.plan.options import Options
 from megabuild.plan.plan import PlanItem, Task
 from megabuild.plan.recipe_parts import Part, parts
+from megabuild.providers import catalogue
+from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import Environment
+from megabuild.providers.local import compilers, package_store
 from megabuild.providers.local import package as local_package
-from megabuild.providers.local import package_store
+from megabuild.providers.local import python as local_python
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage, LocalPackageInputs
-from megabuild.providers.pypi import lock
+from megabuild.providers.pypi import lock, nvidia, wheel_to_conda
+from megabuild.providers.pypi.lock import Lock, Wheel
 from pin_audit.repositories import Clone
 from pin_audit.sources.channel import NewestPackages
 from pin_audit.sources.pinning import PinningPackage
 from pin_audit.sources.wheel_metadata import IndexPage, WheelMetadata
+from pyg_extensions.fetch_sources import source_identity
 from pyg_extensions.find_wheel import Download
 from pyg_extensions.install.kept_wheel import CompiledWheel, compiled_wheel
 from pyg_extensions.sources import Sources
+from pyg_extensions.table import ExtensionRelease, find
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -84,6 +91,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
     def make(
         *,
         host: bool = True,
+        image: str = "image",
         written: Mapping[str, str] | None = None,
         variant: Mapping[str, tuple[str, ...]] | None = None,
         planned: PlannedPackage = PLANNED,
@@ -99,7 +107,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         environment = Environment(
             channels=("none",), pythons=(), root=tmp_path / "root", source=tmp_path / "source"
         )
-        isolation = Host() if host else Container(name="podman", image="image")
+        isolation = Host() if host else Container(name="podman", image=image)
         part, _ = parts(recipe)
         assert part is not None
         return fingerprint.staging_inputs(part, options, planned, environment, isolation)
@@ -111,7 +119,9 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         make,
         {
             "place": {"host": False},
+            "place: another image": {"host": False, "image": "other"},
             "variant": {"variant": {"c_compiler_version": ("15",)}},
+            "variant: a further value": {"variant": {"c_compiler_version": ("14", "15")}},
             "build": {"planned": replace(PLANNED, staging_build=("gcc", "ninja"))},
             "host": {"planned": replace(PLANNED, staging_host=("zlib", "fmt"))},
             "system_packages": {"libpng": "2"},
@@ -577,3 +587,132 @@ def test_a_store_tells_builds_apart() -> None:
     ]
     keys.append(store_lookup.package_key(options(rehearse=True), item))
     assert len({*keys}) == 4
+
+
+def test_trees_in_different_places_are_different() -> None:
+    """Objects contain paths; compilers and libraries may be those of the image."""
+    places = [
+        Host().place("/a"), Host().place("/b"), Bubblewrap(root=Path("/")).place("/a"),
+        Container(name="podman", image="one").place("/a"), Container(name="podman", image="two").place("/a"),
+    ]  # fmt: skip
+    assert len({*places}) == len(places)
+
+
+LOCK = Lock(python="3.12", environment={}, wheels=())
+WHEEL = Wheel(
+    name="six", version="1", file_name="six-1-py3-none-any.whl", sha256="1" * 64, requires=(), requires_python=""
+)  # fmt: skip
+
+
+def of_wheel(sha256: str = "1" * 64) -> LocalPackage:
+    locks = [replace(LOCK, wheels=(replace(WHEEL, sha256=sha256),))]
+    return wheel_to_conda.packages(locks, Path("/nowhere"), catalogue.load(), "linux-64")[0]
+
+
+def of_nvidia(sha256: str = "1" * 64, members: tuple[str, ...] = ("nvidia/lib/a.so",)) -> LocalPackage:
+    entry = catalogue.NvidiaWheel(run="libx", dev="")
+    wheel = replace(WHEEL, sha256=sha256)
+    return nvidia._of_wheel(wheel, Path("/nowhere"), members, entry, ("cuda-version 13.*",), "linux-64")[0]
+
+
+def of_debian(fingerprint: str = "1", glibc: str = "2.41") -> LocalPackage:
+    return libraries.package(
+        DebianRoot(path=Path("/r"), fingerprint=fingerprint, release="13"), glibc, "linux-64"
+    )
+
+
+def of_nvcc(version: str = "12.4.1", root: str = "1", flags: str = "-a") -> LocalPackage:
+    return compilers.nvcc(version, "12.4", "linux-64", {"NVCC_PREPEND_FLAGS": flags}, (), root)
+
+
+@pytest.mark.parametrize(
+    ("make", "changes"),
+    [
+        (of_wheel, {"sha256": "2" * 64}),
+        (of_nvidia, {"sha256": "2" * 64}),
+        (of_nvidia, {"members": ("nvidia/lib/b.so",)}),
+        (of_debian, {"fingerprint": "2"}),
+        (of_debian, {"glibc": "2.36"}),
+        (of_nvcc, {"version": "12.4.2"}),
+        (of_nvcc, {"root": "2"}),
+        (of_nvcc, {"flags": "-b"}),
+    ],
+)
+def test_a_local_package_of_another_source_is_another(
+    make: Callable[..., LocalPackage], changes: Mapping[str, Any]
+) -> None:
+    assert make().key == make().key != make(**changes).key
+
+
+@pytest.mark.parametrize(
+    "changed", ["cc", "cxx", "cc1", "cc1plus", "as", "ld", "libgcc", "libgomp", "libstdcxx"]
+)
+def test_compilers_with_another_part_are_others(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = ["cc", "cxx", "cc1", "cc1plus", "as", "ld"]
+    names = [
+        *(f"part:{name}" for name in parts),
+        *(f"lib:{name}" for name in ("libgcc", "libgomp", "libstdcxx")),
+    ]
+    lines = [f"{name}=/{name.replace(':', '-')}" for name in names]
+    lines += ["cc=/part-cc", "cxx=/part-cxx", "version=14.2.0", "cxx_version=14.2.0", "glibc=glibc 2.41"]
+    lines += [f"program:{name}=" for name in compilers._PROGRAMS.values()]
+    monkeypatch.setattr(compilers, "run", lambda *_, **__: "\n".join(lines))
+    for name in names:
+        write(tmp_path / name.replace(":", "-"), name)
+    before = compilers.probe(root=tmp_path).digest
+    (path,) = (tmp_path / name.replace(":", "-") for name in names if name.partition(":")[2] == changed)
+    path.write_text("changed")
+    assert compilers.probe(root=tmp_path).digest != before
+
+
+@pytest.mark.parametrize("change", ["content", "date", "name", "further file", "folder"])
+def test_a_changed_interpreter_is_another_package(change: str, tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "python3.12"
+    write(library / "os.py", "1")
+    os.utime(library / "os.py", (1, 1))
+    for name in ("include", "include2"):
+        (tmp_path / name).mkdir()
+    made = replace(
+        interpreter(), prefix=tmp_path, stdlib=library, include=tmp_path / "include", library_folder=tmp_path
+    )
+    before = local_python._signature(made)
+    assert local_python._signature(made) == before
+    match change:
+        case "content":  # of the same date
+            (library / "os.py").write_text("12")
+            os.utime(library / "os.py", (1, 1))
+        case "date":
+            os.utime(library / "os.py", (2, 2))
+        case "name":
+            (library / "os.py").rename(library / "oz.py")
+        case "further file":
+            write(library / "json" / "a.py", "1")
+        case _:
+            made = replace(made, include=tmp_path / "include2")
+    assert local_python._signature(made) != before
+
+
+@pytest.mark.parametrize("change", ["content", "name", "further file", "archive"])
+def test_other_sources_of_an_extension_are_others(change: str, tmp_path: Path) -> None:
+    scatter = find("scatter")
+    release = ExtensionRelease(name="torch_scatter", version="2.1.2", sha256="1")
+    checkout = tmp_path / "pytorch_scatter"
+    for name in ("setup.py", "csrc/a.cpp", "csrc/b.cpp"):
+        write(checkout / name, name)
+    before = source_identity(scatter, release, tmp_path)
+    assert source_identity(scatter, release, tmp_path) == before
+    match change:
+        case "content":
+            write(checkout / "csrc/a.cpp", "changed")
+        case "name":
+            (checkout / "csrc/b.cpp").rename(checkout / "csrc/c.cpp")
+        case "further file":
+            write(checkout / "csrc/c.cpp", "")
+        case _:
+            write(tmp_path / release.archive, "archive")
+    assert source_identity(scatter, release, tmp_path) != before
+    assert source_identity(scatter, release, None) != source_identity(
+        scatter, replace(release, sha256="2"), None
+    )

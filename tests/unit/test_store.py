@@ -100,6 +100,19 @@ def boast(handler: Handler) -> None:
     handler.wfile.write(b"{}")
 
 
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_parts_of_another_size_than_the_records_are_refused(
+    here: Store, content: Path, tmp_path: Path, difference: int
+) -> None:
+    [*here.put("a", content)]
+    record = here.find("a")
+    assert record is not None
+    record.size += difference
+    with pytest.raises(IntegrityError):
+        [*here.fetch(record, tmp_path / "back")]
+    assert not (tmp_path / "back").exists()
+
+
 def test_an_answer_too_long_for_what_was_asked_is_not_read(tmp_path: Path) -> None:
     part = "0" * 64
     with serving({"/a.json": boast, f"/parts/00/{part}": boast}) as site:

@@ -1,0 +1,180 @@
+"""A program that fails makes its caller fail, whatever it printed or wrote before, and however it ended."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from small_files import program, write
+
+from cmake_python_swap import cmake_regenerate, ninja_dry_run, python_facts
+from conda_wheels import tools
+from gpu_tools.slim.check import Check
+from groundwork import bootstrap
+from groundwork.errors import MegabuildError
+from groundwork.network import resolver
+from groundwork.network.index import Configured
+from megabuild.providers import command
+from pin_audit import repositories
+from pyg_extensions import fetch_sources
+from pyg_extensions.install import toolchain, user_environment
+from pyg_extensions.table import EXTENSIONS
+
+
+class Failed(Exception):
+    """Raised where a caller returns its failure."""
+
+
+ERRORS = (Failed, MegabuildError, ninja_dry_run.NinjaError, cmake_regenerate.RegenerateError,
+          python_facts.InterpreterError)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class World:
+    """A program that writes all that a success would, and then fails or succeeds."""
+
+    folder: Path
+    end: str
+    patch: pytest.MonkeyPatch
+
+    def program(self, output: str = "", *, script: str = "", name: str = "program") -> str:
+        write(self.folder / "output", output)
+        path = program(self.folder / "bin" / name, f'{script}\ncat "{self.folder}/output"\n{self.end}')
+        return str(path)
+
+    def on_path(self, name: str, output: str = "", script: str = "") -> None:
+        self.program(output, name=name, script=script)
+        self.patch.setenv("PATH", f"{self.folder}/bin{os.pathsep}{os.environ['PATH']}")
+
+
+def returned(failure: object) -> None:
+    if failure:
+        raise Failed(str(failure))
+
+
+def provider(world: World) -> None:
+    command.run([world.program("fine")], what="x", timeout=20)
+
+
+def guarded_provider(world: World) -> None:
+    command.run([world.program("fine")], what="x", timeout=20, guarded=True)
+
+
+def uv(world: World) -> None:
+    target = cast(Any, SimpleNamespace(python="3.12"))
+    resolver._compile([world.program("packages = []")], ["numpy"], target, Configured(), None)
+
+
+def auditwheel(world: World) -> None:
+    tools._run([world.program("fine")], {}, "x")
+
+
+def git(world: World) -> None:
+    world.on_path("git", "fine", script='[ "$1" != version ] || { echo git version 2.47.0; exit 0; }')
+    repositories.run_git(world.folder, "status")
+
+
+def clone(world: World) -> None:
+    world.on_path("git", "fine", script='for folder do :; done; mkdir -p "$folder"')
+    fetch_sources._clone(EXTENSIONS[0], "1", world.folder / "clone", "x", only_try=False)
+
+
+def slim(world: World) -> None:
+    returned(Check(world.folder, (), print)._run([world.program("fine")]))
+
+
+def compiler(world: World) -> None:
+    script = "for file do :; done; printf '\\177ELF' >\"$file\""
+    words = [world.program(script=script), str(world.folder / "object")]
+    returned(toolchain._problem(words, {"PATH": os.environ["PATH"]}, world.folder))
+
+
+def environment_of(world: World) -> Any:
+    python = Path(world.program("fine"))
+    return SimpleNamespace(
+        interpreter=python, distributions={"pip": "26"}, site=world.folder, prefix=world.folder, managed=False
+    )
+
+
+def pip(world: World) -> None:
+    user_environment.run_pip(
+        environment_of(world), "install", "x", what="x", links=None, temporary=world.folder
+    )
+
+
+def import_of_an_extension(world: World) -> None:
+    returned(user_environment.find_import_fault(EXTENSIONS[1], environment_of(world)))
+
+
+def python_of_the_swap(world: World) -> None:
+    texts = ("prefix", "soabi", "include", "purelib", "platlib", "libdir", "library", "base_exec_prefix")
+    more = ("numpy_include", "pybind11_include", "pybind11_cmake", "skbuild")
+    facts = {**dict.fromkeys((*texts, *more), "x"), "implementation": "cpython", "version": "3.12.1"}
+    facts |= {"free_threaded": cast(Any, False), "include": str(world.folder)}
+    write(world.folder / "Python.h", "")
+    answer = f"{python_facts._MARK}{json.dumps(facts)}"
+    python_facts.ask(Path(world.program(answer)))
+
+
+def ninja(world: World) -> None:
+    write(world.folder / "build.ninja", "rule cc\n  command = cc\n")
+    ninja_dry_run.dry_run(world.folder, ninja=world.program("ninja: no work to do."))
+
+
+def cmake(world: World) -> None:
+    write(world.folder / "CMakeCache.txt", f"CMAKE_COMMAND:INTERNAL={world.program('fine')}\n")
+    write(world.folder / "build.ninja", "rule cc\n  command = cc\n")
+    cmake_regenerate.regenerate(world.folder)
+
+
+def pytest_of_upstream(world: World) -> None:
+    """pytest writes its report, with a passed test, and crashes at its end."""
+    path = Path(__file__).parents[2] / "recipe" / "upstream_tests" / "pytorch_tests.py"
+    spec = importlib.util.spec_from_file_location("pytorch_tests", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    report = "<testsuites><testsuite><testcase/></testsuite></testsuites>"
+    script = f"echo '{report}' >{world.folder}/test_x.py.xml"
+    world.patch.setattr(sys, "executable", world.program(script=script))
+    returned(module.run_file("test_x.py", "", world.folder, 1)["failed"])
+
+
+def environment_of_the_program(world: World) -> None:
+    write(world.folder / "requirements.lock", "")
+    make = 'mkdir -p "$last/bin"; cp "$0" "$last/bin/python"; exit 0'
+    python = world.program(script=f'for last do :; done; [ -f "$last" ] || {{ {make}; }}')
+    world.patch.setattr(sys, "executable", python)
+    bootstrap.ensure(world.folder, "run")
+
+
+CALLERS: tuple[Callable[[World], None], ...] = (
+    provider, guarded_provider, uv, auditwheel, git, clone, slim, compiler, pip, import_of_an_extension,
+    python_of_the_swap, ninja, cmake, pytest_of_upstream, environment_of_the_program,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["exit 3", "kill -9 $$"])
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
+def test_its_failure_is_the_callers(
+    caller: Callable[[World], None], end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ERRORS):
+        caller(World(tmp_path, end, monkeypatch))
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
+def test_its_success_is_the_callers(
+    caller: Callable[[World], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the program prints and writes is enough for a success: the failures above are those of its end."""
+    caller(World(tmp_path, "exit 0", monkeypatch))

@@ -126,15 +126,22 @@ def broken(sources: Path, torch: Path) -> Iterator[str]:
     for library in libraries:
         if OPENED_LATER.fullmatch(library.name):
             continue
-        if (child := os.fork()) == 0:  # each in its own process: some are flavours of the same library
-            try:
-                ctypes.CDLL(str(library), mode=os.RTLD_NOW)
-            except OSError as error:
-                print(error, file=sys.stderr, flush=True)
-                os._exit(1)
-            os._exit(0)
-        if os.waitpid(child, 0)[1]:
+        if not is_loadable(library):
             yield f"{library} cannot be loaded"
+
+
+def is_loadable(library: Path) -> bool:
+    """Return whether a library can be loaded, in a process of its own: some are flavours of the same library."""
+    child = os.fork()
+    if child == 0:
+        try:
+            ctypes.CDLL(str(library), mode=os.RTLD_NOW)
+        except OSError as error:
+            print(error, file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return status == 0  # neither an exit code nor a signal
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -23,6 +23,7 @@ from conda_wheels import make_wheels
 from conda_wheels.built import BuiltPackage
 from groundwork import bootstrap
 from groundwork.keys import Key
+from groundwork.names import PackageId
 from megabuild.configs.config import load
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Host
@@ -40,7 +41,7 @@ from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import Environment
-from megabuild.providers.local import compilers, package_store
+from megabuild.providers.local import compilers, package_store, placeholder_packages
 from megabuild.providers.local import package as local_package
 from megabuild.providers.local import python as local_python
 from megabuild.providers.local.interpreters import Interpreter
@@ -716,3 +717,93 @@ def test_other_sources_of_an_extension_are_others(change: str, tmp_path: Path) -
     assert source_identity(scatter, release, None) != source_identity(
         scatter, replace(release, sha256="2"), None
     )
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(PlannedPackage)])
+def test_a_planned_package_with_another_field_has_other_facts(field: str) -> None:
+    unchanging = {
+        "staging": "the name of the output; its digest is an input of its own",
+        "names_channels": "whether the build string has a hash over the channels",
+    }
+    value = getattr(PLANNED, field)
+    other: Any = "x"
+    if isinstance(value, tuple):
+        other = ("x",)
+    elif isinstance(value, (bool, int)):
+        other = value + 1
+    changed = replace(PLANNED, **{field: other})
+    assert (changed.facts == PLANNED.facts) == (field in unchanging)
+
+
+@pytest.mark.parametrize("kind", ["build", "host", "run", "test"])
+def test_what_a_package_is_compiled_with_is_an_input(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment in which it is only run or tested must be solvable, but changes nothing in it."""
+
+    def inputs(version: str) -> list[str]:
+        solved = {spec: version if spec == f"{kind}-tool" else "1" for spec in specs}
+        monkeypatch.setattr(
+            solving, "environment", lambda wanted, *_: {spec: solved[spec] for spec in wanted}
+        )
+        given = Environment(channels=("none",), pythons=())
+        return solving.Solver(given, "linux-64", own=()).built_with(made)
+
+    specs = ["build-tool", "host-tool", "run-tool", "test-tool"]
+    made = replace(
+        PLANNED, build=("build-tool",), host=("host-tool",), run=("run-tool",), test=("test-tool",)
+    )
+    assert (inputs("1") != inputs("2")) == (kind in ("build", "host"))
+
+
+@pytest.mark.parametrize("changed", ["version", "build", "sha256", "inputs"])
+def test_another_build_of_a_needed_package_is_another_input(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values: dict[str, Any] = {"version": "1", "build": "h1_0", "sha256": b"1" * 32, "inputs": ""}
+
+    def solved() -> dict[str, str]:
+        record = SimpleNamespace(name=SimpleNamespace(source="fmt"), file_name="fmt.conda", **values)
+        monkeypatch.setattr(solving, "solved", lambda *_, **__: [record])
+        made = {"fmt.conda": values["inputs"]} if values["inputs"] else {}
+        monkeypatch.setattr(solving.package_store, "made_of", lambda _: made)  # type: ignore[attr-defined]
+        return solving.environment(("fmt",), Environment(channels=(tmp_path,), pythons=()), "linux-64", "x")
+
+    before = solved()
+    values[changed] = b"2" * 32 if changed == "sha256" else "2"
+    assert solved() != before
+
+
+def test_wheels_of_one_name_have_a_place_each() -> None:
+    assert WHEEL.path(Path("/w")) != replace(WHEEL, sha256="2" * 64).path(Path("/w"))
+
+
+def test_a_stand_in_that_is_compiled_follows_the_compiler() -> None:
+    def key(digest: str) -> str:
+        made = compilers.Toolchain(
+            cc="", cxx="", version="14", glibc="2.41", programs={}, libraries={}, digest=digest
+        )
+        return placeholder_packages._stand_in(PackageId("libmagma", "2.9", "x"), made, "linux-64").key
+
+    assert key("1") != key("2")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("14", "15"), ("-DX", "-DY"), ("fmt", "zlib"), ("echo", "true")],
+    ids=["a value of the context", "a value in a value", "a requirement", "a script"],
+)
+def test_a_changed_recipe_changes_its_staging(old: str, new: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    text = """
+        context: {number: 14, unused: 1, flags: -DX, words: "${{ flags }} -O2"}
+        outputs:
+          - staging: {name: torch-staging}
+            build: {number: "${{ number }}", script: 'echo "${{ words }}"'}
+            requirements: {host: [fmt]}
+    """
+    write(recipe, text)
+    before = parts(recipe)[0]
+    write(recipe, text.replace("unused: 1", "unused: 2"))
+    assert parts(recipe)[0] == before
+    assert old in text
+    write(recipe, text.replace(old, new))
+    assert parts(recipe)[0] != before

@@ -33,7 +33,7 @@ def main() -> int:
         started = time.monotonic()
         try:
             function(arguments.device)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a test that exits has not passed
             failed += 1
             print(f"FAILED {name}: {type(error).__name__}: {error}", flush=True)
             sys.excepthook(type(error), error, error.__traceback__)

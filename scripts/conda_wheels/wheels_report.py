@@ -41,7 +41,8 @@ def result(index: WheelIndex, seconds: float) -> Result:
     rows = [
         (
             Sign.kept if item.kept else Sign.done,
-            item.wheel.name,
+            f"{item.wheel.project} {item.wheel.version}",
+            item.wheel.python or "any",
             size(item.wheel.size),
             f"glibc {item.glibc}" if item.glibc else "",
         )
@@ -52,7 +53,7 @@ def result(index: WheelIndex, seconds: float) -> Result:
     exact = [f"{wheel.project}=={wheel.version}" for wheel in chosen.values()]
     command = shlex.join(["pip", "install", "--extra-index-url", index.folder.as_uri(), *exact])
     lines = [
-        *table(("", "wheel", "size", "runs from"), rows, right=frozenset({2})),
+        *table(("", "wheel", "Python", "size", "runs from"), rows, right=frozenset({3})),
         f"{counted(len(rows), 'wheel')}, {duration(seconds)}: {display(index.folder)}",
         "",
         command,

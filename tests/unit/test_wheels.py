@@ -133,7 +133,11 @@ def test_nothing_is_made_twice_and_former_wheels_stay(own: Path) -> None:
     wheel(own, SPLINE).write_bytes(b"damaged")
     again = made(own)
     assert [(one.wheel.project, one.kept) for one in again.made] == [("torch", True), (SPLINE, False)]
-    document: Any = result(again, 1.0).to_json()
+    shown = result(again, 1.0)
+    assert (
+        max(map(len, shown.lines[: len(again.made) + 1])) <= 80
+    )  # file names are in the folder, and in the JSON
+    document: Any = shown.to_json()
     assert [(row["project"], row["made"]) for row in document["wheels"]] == [("torch", False), (SPLINE, True)]
     assert why_broken(wheel(own, SPLINE)) == ""
 

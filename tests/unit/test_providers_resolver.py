@@ -298,6 +298,25 @@ def test_pythons_without_a_fitting_wheel_are_left_out_with_the_reason(
     assert not any("/whl/" in path for path, _ in pypi.asked)  # pip's indexes had all that was needed
 
 
+def test_a_fault_of_an_index_drops_no_python(
+    pypi: Site, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = lock.resolve
+
+    def resolve(requirements: Sequence[str], python: Interpreter, *words: Any, **more: Any) -> lock.Lock:
+        if python.python == "3.12":
+            raise ProviderError("wheels for Python 3.12 cannot be resolved: HTTP status 503")
+        return asked(requirements, python, *words, **more)
+
+    monkeypatch.setattr(lock, "resolve", resolve)
+    with pytest.raises(ProviderError, match=r"wheel for Python 3\.12 cannot be looked up: .*HTTP status 503"):
+        _versions(repository, tmp_path, "linux_64_cuda130_wheel")
+    # another Python was asked for
+    pythons = {python: _interpreter(python) for python in ("3.11", "3.12")}
+    found = torch.find(load(repository, "linux_64_cuda130_wheel"), pythons, tmp_path / "wheels", ["3.11"])
+    assert [*found.locks] == ["3.11"]
+
+
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the config is for linux-64")
 @pytest.mark.parametrize("surveyed", [True, False])
 def test_a_survey_downloads_no_wheel_of_pytorch(

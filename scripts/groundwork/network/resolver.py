@@ -39,6 +39,10 @@ _NO_SOLUTION = "No solution found"
 _WRONG_HASH = "Hash mismatch"
 
 
+class NoFittingWheels(ProviderError):
+    """The indexes answered, and no wheels fit the requirements."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """The Python for which wheels are resolved."""
@@ -161,7 +165,7 @@ def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
     text, _, _ = redact.text(stderr).partition("\nhint: ")
     first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]
     if _NO_SOLUTION in first:
-        return ProviderError(f"no wheels fit Python {python}: " + "\n".join(causes), REMEDY)
+        return NoFittingWheels(f"no wheels fit Python {python}: " + "\n".join(causes), REMEDY)
     reasons = "\n".join([first.removeprefix("error: "), *causes])
     kind = IntegrityError if _WRONG_HASH in reasons else ProviderError
     return kind(f"wheels for Python {python} cannot be resolved: {reasons}", REMEDY)

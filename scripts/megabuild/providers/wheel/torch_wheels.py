@@ -16,7 +16,7 @@ from groundwork.errors import ProviderError
 from groundwork.files import FileLock, link
 from groundwork.network.client import NetworkError
 from groundwork.network.index import offered, places
-from groundwork.network.resolver import PAGE_TIMEOUTS
+from groundwork.network.resolver import PAGE_TIMEOUTS, NoFittingWheels
 from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.providers.command import each
@@ -63,7 +63,7 @@ def find(
     address, notes = upstream(config), dict[str, None]()
     silence = functools.cache(lambda: _why_silent(address))
 
-    def look(python: str) -> tuple[Lock | str, str]:
+    def look(python: str) -> tuple[Lock | NoWheel, str]:
         answer = _find_lock(config, interpreters[python], folder / "locks", None)
         if isinstance(answer, Lock) or (needed and python not in needed):
             return answer, ""
@@ -76,7 +76,8 @@ def find(
     pythons = [python for python in config.pythons if python in interpreters]
     answers = dict(zip(pythons, each(look, pythons, _AT_ONCE), strict=True))
     locks = {python: answer for python, (answer, _) in answers.items() if isinstance(answer, Lock)}
-    left_out = {python: answer for python, (answer, _) in answers.items() if isinstance(answer, str)}
+    missing = {python: answer for python, (answer, _) in answers.items() if not isinstance(answer, Lock)}
+    left_out = {python: answer.reason for python, answer in missing.items()}
     if not locks:
         reasons = [
             f"Python {', '.join(python for python in left_out if left_out[python] == reason)}: {reason}"
@@ -84,6 +85,17 @@ def find(
         ]
         raise ProviderError(
             f"{config.name}: no wheel of PyTorch fits ({'; '.join([*reasons, *notes])})", _REMEDY
+        )
+    unanswered = [
+        python
+        for python, answer in missing.items()
+        if not answer.is_known and (python in needed or not needed)
+    ]
+    if unanswered:  # a fault of the network must not drop a Python from the build
+        reason = left_out[unanswered[0]]
+        raise ProviderError(
+            f"{config.name}: PyTorch's wheel for Python {', '.join(unanswered)} cannot be looked up: {reason}",
+            "check the network and pip's indexes, then run again, or build for the other Pythons with --python",
         )
     more = tuple({source for _, source in answers.values() if source})
     return TorchWheels(locks=locks, left_out=left_out, more=more, notes=tuple(notes))
@@ -103,23 +115,32 @@ def _tag(config: Config) -> str:
     return f"cu{config.cuda_version.replace('.', '')}" if config.cuda_version else "cpu"
 
 
-def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str | None) -> Lock | str:
+@dataclass(frozen=True, kw_only=True)
+class NoWheel:
+    """No wheel of PyTorch is found for a Python."""
+
+    reason: str
+    is_known: bool  #: an index answered that there is none; False: none could be asked
+
+
+def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str | None) -> Lock | NoWheel:
     """Return the lock with the wheel that fits, or the reason why none fits."""
     version = config.torch_version
     reasons: list[str] = []
-    failure = ""
+    failure, is_known = "", True
     # "===" compares text: "2.13.0" does not match a wheel with a local version, such as 2.13.0+cpu
     for exact in (version, f"{version}+{_tag(config)}"):
         try:
             lock = locking.resolve([f"torch==={exact}"], interpreter, locks, dependencies=False, index=index)
         except ProviderError as error:
             failure = error.message.splitlines()[0]
+            is_known = is_known and isinstance(error, NoFittingWheels)
             continue
         cuda = accelerator(lock)
         if cuda == config.cuda_version:
             return lock
         reasons.append(f"the wheel of torch {exact} is for {f'CUDA {cuda}' if cuda else 'CPU'}")
-    return "; ".join(reasons) or failure
+    return NoWheel(reason="; ".join(reasons) or failure, is_known=is_known)
 
 
 def accelerator(lock: Lock) -> str | None:

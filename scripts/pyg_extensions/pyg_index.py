@@ -20,11 +20,12 @@ from packaging.version import Version
 from cuda_code.judge import empty
 from cuda_code.kernels import KERNELS
 from groundwork.errors import ProviderError, UsageError
-from groundwork.network.client import Client, NetworkError, Timeouts
+from groundwork.network.client import Client, NetworkError, NotFound, Timeouts
 from groundwork.network.index import PYG_INDEX, File, listed, local_path
 from groundwork.user_folders import expanded
 
 _TIMEOUTS = Timeouts(read=20.0, total=20.0)
+_FORBIDDEN = 403  # HTTP status
 _BUILT_FOR = re.compile(r"pt(?P<major>\d)(?P<minor>\d+)(?P<tag>cpu|cu\d{2,4})")
 #: The minor version of the oldest glibc in wheels for today's PyTorch, whose tag may have the older name manylinux2014.
 _OLDEST_GLIBC = 17
@@ -82,12 +83,18 @@ class PygIndex:
         """
         exact = Version(torch_version).base_version
         first = ".".join([*exact.split(".")[:2], "0"])
+        refused: ProviderError | None = None
         for version in dict.fromkeys((exact, first)):
             page = self._read(f"{self._base}torch-{version}%2B{tag}.html")
-            if isinstance(page, ProviderError):
+            if isinstance(page, NetworkError) and page.status == _FORBIDDEN:
+                refused = page
+            elif isinstance(page, ProviderError):
                 raise ProviderError(page.message, page.remedy)
-            if page:
+            elif page:
                 return page
+        # PyG's own storage bucket, which forbids listing, answers so for a missing page; others may ask for a password
+        if refused and not self._base.startswith(PYG_INDEX):
+            raise ProviderError(refused.message, refused.remedy)
         return ()
 
 
@@ -97,8 +104,7 @@ def read_page(address: str) -> tuple[File, ...] | ProviderError:
         files = dict.fromkeys(listed(address, Client(timeouts=_TIMEOUTS).get))
         return tuple(file for file in files if file.tags)
     except NetworkError as error:
-        # a storage bucket that forbids listing answers 403 for a missing page
-        return () if error.status in (403, 404) else error
+        return () if isinstance(error, NotFound) else error
     except OSError as error:
         reason = f"{local_path(address)}: cannot read: {error.strerror}"
         return ProviderError(reason, "check the folder's permissions and the disk")

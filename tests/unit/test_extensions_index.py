@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from wheel_files import make_page
 
-from groundwork.network.index import File
+from groundwork.errors import ProviderError
+from groundwork.network.client import Answer, Client, NetworkError
+from groundwork.network.index import File, configured, offered
 from pyg_extensions.pyg_index import PygIndex, WheelTarget, fitting
 
 
@@ -41,6 +44,17 @@ def test_a_patch_release_of_torch_is_served_by_the_page_of_the_first(tmp_path: P
     (wheel,) = PygIndex(str(tmp_path)).wheels("2.13.2+cpu", "cpu")
     assert wheel.version.local == "pt213cpu"
     assert PygIndex(str(tmp_path)).wheels("2.14.0", "cpu") == ()
+
+
+def test_a_refusal_is_no_empty_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(client: Client, url: str, **_: object) -> Answer:
+        raise NetworkError(f"{url}: HTTP status 403", "check the credentials for this server", 403)
+
+    monkeypatch.setattr(Client, "get", refuse)
+    with pytest.raises(ProviderError, match="HTTP status 403") as refused:
+        PygIndex("https://own.example/whl").wheels("2.13.1", "cpu")
+    assert "credentials" in refused.value.remedy
+    assert PygIndex().wheels("2.13.1", "cpu") == ()  # its bucket answers so for a missing page
 
 
 def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
@@ -85,3 +99,9 @@ def test_a_wheel_fits_or_the_reason_says_why_not(
     assert (len(fits) == 1) == (not reason)
     assert reason in why
     assert bool(reason) == bool(why)
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    where = replace(configured(), indexes=(), links=(str(tmp_path / "gone"),))
+    with pytest.raises(NetworkError, match="gone: no such folder"):
+        offered("torch", where, where.client().page)

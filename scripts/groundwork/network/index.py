@@ -146,7 +146,10 @@ def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, 
 def listed(address: str, fetch: Pages) -> Iterator[File]:
     """Yield the files that a page links to or a folder holds; raises NetworkError."""
     if "://" not in address:
-        wheels = sorted(expanded(address).glob("*.whl"))
+        folder = expanded(address)
+        if not folder.exists():
+            raise NetworkError(f"{folder}: no such folder", REMEDY)
+        wheels = sorted(folder.glob("*.whl"))
         yield from filter(None, (linked(path.as_uri(), {}) for path in wheels))
     elif urlsplit(address).scheme == "file":
         page = local_path(address) / ("index.html" if address.endswith("/") else "")

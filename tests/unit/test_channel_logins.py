@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,10 +16,13 @@ from calling import call
 from channel_server import FAULTS, PASSWORD, TOKEN, USER, served
 from rattler.package_streaming import extract
 from tiny import ROOT, Tiny, make_channel, make_package, publish
+from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
-from groundwork.errors import ConfigError, SwapRefused, UsageError
+from groundwork.errors import ConfigError, ProviderError, SwapRefused, UsageError
 from groundwork.network.channel_logins import credentials_file, separate_logins
+from groundwork.network.index import Configured
+from groundwork.network.resolver import Target, resolve
 from megabuild.plan import planning
 from megabuild.providers.conda_forge.provider import CondaForgeProvider
 from megabuild.providers.environment import machine_platform
@@ -109,6 +113,24 @@ def test_a_build_keeps_no_credentials_of_its_addresses(
     channel, output = tiny.options().packages.name, str(tmp_path / "output")
     arguments = ("env", "create", str(tmp_path / "env"), "tinylib", "--from", channel, "--output", output)
     assert call(Invocation(log_folder=tmp_path), *arguments).exit_code == 0
+
+
+def test_a_resolution_keeps_no_credentials_of_its_index(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = make_wheel(tmp_path / "served", "demo-1.0-py3-none-any.whl", {"demo.py": b""})
+    page = tmp_path / "served" / "simple" / "demo" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(f'<html><body><a href="../../{wheel.name}">{wheel.name}</a></body></html>')
+    places = Configured(indexes=(f"http://{LOGIN}@{host}/password/simple",))
+    target = Target(version=".".join(map(str, sys.version_info[:3])))
+    (found,) = resolve(["demo"], target, places, cache=tmp_path / "cache")
+    assert (found.name, USER in found.url) == (wheel.name, True)  # in memory only
+    assert holders(tmp_path) == []
+    with pytest.raises(ProviderError) as refused:
+        resolve(["demo"], target, Configured(indexes=(f"http://{LOGIN}x@{host}/password/simple",)))
+    assert PASSWORD not in refused.value.message
+    assert LOGIN not in refused.value.message
 
 
 def test_netrc_gives_access_to_a_channel(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

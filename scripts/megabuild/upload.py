@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rattler.package import IndexJson
 
-from groundwork import files, process
+from groundwork import files, process, redact
 from groundwork.archives import explain_damage
 from groundwork.errors import BuildError, ConfigError, UsageError
 from megabuild.plan import published
@@ -105,9 +106,11 @@ def upload(artifacts: Sequence[Artifact], user: str, label: str, *, scratch: Pat
 
     Unpacked copies go to a temporary folder in ``scratch``: the engine would leave them in /tmp if killed.
 
+    Raises UsageError: ``ANACONDA_SERVER_URL`` is no address.
     Raises IntegrityError: A package was damaged since it was published; no package is uploaded.
     Raises BuildError: The server refuses a package; earlier packages are uploaded.
     """
+    _check_server(os.environ.get("ANACONDA_SERVER_URL", ""))
     for artifact in artifacts:
         published.check(artifact.path)
     present = []
@@ -120,9 +123,18 @@ def upload(artifacts: Sequence[Artifact], user: str, label: str, *, scratch: Pat
             if upload.returncode and f"{artifact.path.name} already exists" in why:
                 present.append(artifact.path.name)
             elif upload.returncode:
-                reason = why or process.describe_end(upload.returncode)
+                reason = redact.text(why) or process.describe_end(upload.returncode)
                 raise BuildError(
                     f"{artifact.path.name}: upload failed: {reason}",
                     "correct the cause, then run the same command again",
                 )
     return present
+
+
+def _check_server(address: str) -> None:
+    parts = urlsplit(address)
+    if address and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise UsageError(
+            f"ANACONDA_SERVER_URL: not an address: {redact.text(address)}",
+            "set it to the server's API, as in https://HOST/api, or unset it for anaconda.org",
+        )

@@ -133,6 +133,23 @@ def test_a_server_that_refuses_is_an_error_without_the_token(release: Channel, a
     assert not [line for line in anaconda if "/libtorch/" in line], "its dependency was refused"
 
 
+@pytest.mark.parametrize(
+    ("address", "code", "words"),
+    [
+        ("anaconda.example", 2, "ANACONDA_SERVER_URL: not an address: anaconda.example"),
+        ("http://bob:s3cr3ts3cr3t@127.0.0.1:1/t/tk-s3cr3t/api", 8, "upload failed: "),
+    ],
+)
+def test_the_servers_address_is_checked_and_its_credentials_are_not_shown(
+    address: str, code: int, words: str, release: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANACONDA_SERVER_URL", address)
+    monkeypatch.setenv("ANACONDA_API_KEY", "0123456789")
+    done = upload(release, "--user", "me", "--apply")
+    assert (done.exit_code, words in done.stderr) == (code, True), done.stderr
+    assert "s3cr3t" not in done.output + done.stderr
+
+
 def test_the_newest_of_several_builds_is_uploaded(release: Channel) -> None:
     release.packages.clear()
     release.add("libtorch", f"{FLAVOUR}_h9_300")

@@ -27,7 +27,7 @@ from pin_audit.bump_context import (
     place_of,
     provider_of,
 )
-from pin_audit.facts import Requirement, Submodule, UpstreamArchs
+from pin_audit.facts import Newest, Requirement, Submodule, UpstreamArchs
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import Line
 from pin_audit.rows import cuda_of_wheel, is_optional, of_nvidia
@@ -166,39 +166,40 @@ def _requirements(context: BumpContext) -> Iterator[Change]:
 
 
 def needs_of_channel(release: Release) -> dict[str, Requirement]:
-    """Return a release's requirements of one version (``==3.7.1``, ``~=3.8.0``) that conda-forge must have, by name."""
-    pinned = {
-        row: fact
-        for row, fact in _by_row(release).items()
-        if fact.value.startswith(("==", "~=")) and not of_nvidia(fact)
-    }
-    return {
-        names().entry(row).conda[0] if names().entry(row).conda else row: fact for row, fact in pinned.items()
-    }
+    """Return a release's requirements of one version (``==3.7.1``, ``~=3.8.0``) by conda-forge's name."""
+    needs = {}
+    for row, fact in _by_row(release).items():
+        if fact.value.startswith(("==", "~=")) and not of_nvidia(fact):
+            name = next(iter(names().entry(row).conda), row)
+            needs[name] = fact
+    return needs
 
 
 def _availability(context: BumpContext) -> Iterator[Change]:
     """Yield the packages that the wheel needs in one version, unless conda-forge's newest version is one."""
     for name, fact in needs_of_channel(context.new).items():
         asked = lines_of(context.recipe, names().by_name(name))
-        known = [item for item in context.newest if item.name == name and item.value]
-        best = newest(item.value for item in known)
-        needed = Spec(fact.value)
-        if not asked or (best and needed.admits(best)):
-            continue
-        day = next((f", read on {item.where.fetched[:10]}" for item in known if item.where.fetched), "")
-        if not best:
-            troubles = [item.trouble for item in context.newest if item.name == name and item.trouble]
-            note = f"unknown whether conda-forge has it: {'; '.join(troubles) or 'its channel was not read'}"
-        elif Spec(f"<{lowest(needed)}").admits(best):
-            note = (
-                f"conda-forge has none newer than {best}{day}: without it, the packages cannot be installed"
-            )
-        else:
-            note = f"conda-forge's newest is {best}{day}; check that it has {fact.value}, too"
-        yield change(
-            asked[0][0], f"{name} in conda-forge", PERSON, best, fact.value, place_of(fact.where), note
-        )
+        found = [item for item in context.newest if item.name == name]
+        best = newest(item.value for item in found if item.value)
+        is_there = bool(best) and Spec(fact.value).admits(best)
+        if asked and not is_there:
+            line, _ = asked[0]
+            note = _why_absent(fact, best, found)
+            place = place_of(fact.where)
+            yield change(line, f"{name} in conda-forge", PERSON, best, fact.value, place, note)
+
+
+def _why_absent(fact: Requirement, best: str, found: Sequence[Newest]) -> str:
+    """Return a note on a requirement that conda-forge's newest version, ``best``, does not meet."""
+    if not best:
+        troubles = "; ".join(item.trouble for item in found if item.trouble)
+        return f"unknown whether conda-forge has it: {troubles or 'its channel was not read'}"
+    days = [item.where.fetched[:10] for item in found if item.where.fetched]
+    day = f", read on {days[0]}" if days else ""
+    lowest_needed = lowest(Spec(fact.value))
+    if Spec(f"<{lowest_needed}").admits(best):
+        return f"conda-forge has none newer than {best}{day}: without it, the packages cannot be installed"
+    return f"conda-forge's newest is {best}{day}; check that it has {fact.value}, too"
 
 
 def _by_row(release: Release) -> dict[str, Requirement]:

@@ -287,22 +287,29 @@ def judge_builds(
     builds: dict[str, dict[str, str]] = {}
     for path in by_path:
         if cuda := _cuda_of_name(path):
-            builds.setdefault(_CUDA_IN_NAME.sub("_cuda", path), {})[cuda] = path
+            library = _CUDA_IN_NAME.sub("_cuda", path)
+            builds.setdefault(library, {})[cuda] = path
     replaced: dict[str, Judgement] = {}
     for by_cuda in builds.values():
-        fitting = [cuda for cuda, path in by_cuda.items() if judgements[path].ok]
-        wanted = module.expected.cuda_version
-        if len(by_cuda) < 2 or (wanted not in by_cuda and not fitting):
-            continue
-        for cuda, path in by_cuda.items():
-            if wanted in by_cuda:
-                note = (
-                    "" if cuda == wanted else f"not judged: CUDA {wanted} loads the build for CUDA {wanted}"
-                )
-                replaced |= {path: Judgement(note=note)} if note else {}
-            elif cuda not in fitting:
-                note = f"{judgements[path].reason}; the builds for CUDA {', '.join(fitting)} are as expected"
-                replaced[path] = Judgement(
-                    note=f"{note}: pass the CUDA of your torch with --accelerator cudaNNN"
-                )
+        if len(by_cuda) > 1:
+            replaced |= _judge_other_builds(by_cuda, judgements, module.expected.cuda_version)
     return replaced
+
+
+def _judge_other_builds(
+    by_cuda: Mapping[str, str], judgements: Mapping[str, Judgement], wanted: str | None
+) -> dict[str, Judgement]:
+    """Return the judgements of builds of a library, by path, that the wanted CUDA version (None: any) does not load."""
+    if wanted in by_cuda:
+        note = f"not judged: CUDA {wanted} loads the build for CUDA {wanted}"
+        return {path: Judgement(note=note) for cuda, path in by_cuda.items() if cuda != wanted}
+    fitting = [cuda for cuda, path in by_cuda.items() if judgements[path].ok]
+    if not fitting:
+        return {}
+    others = f"the builds for CUDA {', '.join(fitting)} are as expected"
+    hint = "pass the CUDA of your torch with --accelerator cudaNNN"
+    return {
+        path: Judgement(note=f"{judgements[path].reason}; {others}: {hint}")
+        for cuda, path in by_cuda.items()
+        if cuda not in fitting
+    }

@@ -135,17 +135,22 @@ def _either(remedy: str, config: Config) -> str:
 def _alternative(config: Config) -> str:
     """Return advice to build on this machine without channel and container; empty if there is none for a GPU."""
     platform = machine_platform().replace("-", "_")
-    accelerators = [config.accelerator]
-    if config.cuda_version:  # another version of CUDA, the nearest one first
-        number = int(config.accelerator.removeprefix("cuda"))
-        stems = (path.stem for path in config.path.parent.glob(f"{platform}_cuda*_*.yaml"))
-        found = {match[1] for stem in stems if (match := re.search(r"_cuda(\d+)_(?:debian|wheel)$", stem))}
-        accelerators += [
-            f"cuda{other}" for other in sorted(found, key=lambda other: abs(int(other) - number))
-        ]
+    accelerators = [config.accelerator, *_nearest_cudas(config, platform)]
     for accelerator in accelerators:
         for kind in ("debian", "wheel"):
             name = f"{platform}_{accelerator}_{kind}"
             if config.path.with_name(f"{name}.yaml").is_file():
                 return f"run: python3 build-locally.py {name}"
     return "" if config.cuda_version else "pass --provider local"
+
+
+def _nearest_cudas(config: Config, platform: str) -> list[str]:
+    """Return the accelerators of configs for other CUDA versions, the nearest first; none for a CPU config."""
+    if not config.cuda_version:
+        return []
+    own = int(config.accelerator.removeprefix("cuda"))
+    versions = set[int]()
+    for path in config.path.parent.glob(f"{platform}_cuda*.yaml"):
+        if match := re.search(r"_cuda(\d+)_(?:debian|wheel)$", path.stem):
+            versions.add(int(match[1]))
+    return [f"cuda{version}" for version in sorted(versions, key=lambda version: abs(version - own))]

@@ -67,9 +67,11 @@ def find(folder: Path, python: str) -> Wheel:
             "(pip download torch==VERSION --no-deps)"
         )
     with zipfile.ZipFile(found[0]) as archive:
-        members = {
-            info.filename: (info.file_size, info.CRC) for info in archive.infolist() if not info.is_dir()
-        }
+        infos = [info for info in archive.infolist() if not info.is_dir()]
+    for info in infos:
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # without a limit of memory
+            raise ValueError(f"{found[0].name}: {info.filename} is neither stored nor deflated")
+    members = {info.filename: (info.file_size, info.CRC) for info in infos}
     for name in members:
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts:

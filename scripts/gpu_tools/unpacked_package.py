@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from groundwork import wheel_file
-from groundwork.archives import explain_damage
+from groundwork.archives import check_conda, explain_damage, unpack
 from groundwork.errors import OutOfSpaceError, UsageError
-from groundwork.files import scratch, unpack
+from groundwork.files import scratch
 from groundwork.text import size
+from groundwork.zip_archive import open_zip
 
 
 @contextmanager
@@ -35,24 +35,29 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[tuple[Pa
     with tempfile.TemporaryDirectory(prefix="megabuild-") if near is None else scratch(near) as folder:
         root = Path(folder, "package")
         root.mkdir()
+        free = shutil.disk_usage(root).free
         with explain_damage(package):
             if package.suffix == ".whl":
-                _check_size(package, root, near)
+                if (octets := _unpacked_size(package)) > free:
+                    raise _too_large(package, size(octets), root, near)
                 wheel_file.unpack(package, root)
             elif package.suffix == ".conda":
+                check_conda(package, free, _too_large(package, f"more than {size(free)}", root, near))
                 rattler.package_streaming.extract(package, root)
             else:
                 unpack(package, root)
         yield root, "wheel" if package.suffix == ".whl" else "package"
 
 
-def _check_size(wheel: Path, folder: Path, near: Path | None) -> None:
-    """Raise OutOfSpaceError if a wheel, perhaps a zip bomb, unpacks to more than the disk holds."""
-    with zipfile.ZipFile(wheel) as archive:
-        octets = sum(member.file_size for member in archive.infolist())
-    if octets > shutil.disk_usage(folder).free:
-        place = "set TMPDIR to a folder" if near is None else "pass a folder as --output"
-        raise OutOfSpaceError(
-            f"{wheel}: unpacks to {size(octets)}, more than {near or folder} has free",
-            f"{place} with more space, if you trust the wheel",
-        )
+def _too_large(package: Path, octets: str, folder: Path, near: Path | None) -> OutOfSpaceError:
+    place = "set TMPDIR to a folder" if near is None else "pass a folder as --output"
+    return OutOfSpaceError(
+        f"{package}: unpacks to {octets}, more than {near or folder} has free",
+        f"{place} with more space, if you trust the package",
+    )
+
+
+def _unpacked_size(wheel: Path) -> int:
+    """Return the bytes that a wheel claims to unpack to; no file becomes larger than its claim."""
+    with open_zip(wheel) as archive:
+        return sum(member.file_size for member in archive.infolist())

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import stat
-import tarfile
 import tempfile
 import threading
 import uuid
@@ -23,7 +22,6 @@ import psutil
 from filelock import FileLock as FileLock
 from filelock import Timeout
 
-from groundwork.damage import reading
 from groundwork.errors import BusyError, IntegrityError, OutOfSpaceError, PreflightError, of_system
 from groundwork.user_folders import cache_folder as cache_folder
 
@@ -234,14 +232,6 @@ def verified(path: Path, digest: str) -> bool:
     sync(path)  # after a power cut, the note would vouch for a file of zeros with the same size and date
     write(note, now)
     return True
-
-
-def unpack(tarball: Path, folder: Path) -> None:
-    """Unpack a tar archive, never to a path outside the folder; raises IntegrityError for a broken archive."""
-    with reading(tarball, "download the archive again"), tarfile.open(tarball) as archive:
-        # Python before 3.10.12 has no filters, and ignores this
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(folder)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from packaging.version import Version
 
 from groundwork.damage import reading
 from groundwork.errors import IntegrityError
+from groundwork.zip_archive import open_zip, read_member
 
 _BLOCK = 1 << 20
 #: Bytes above which an entry of a zip file needs 64-bit fields.
@@ -56,7 +57,7 @@ def recorded(digest: bytes) -> str:
 
 def unpack(wheel: Path, tree: Path) -> Path:
     """Unpack a wheel into a folder; keep executable bits."""
-    with zipfile.ZipFile(wheel) as archive:
+    with open_zip(wheel) as archive:
         for entry in archive.infolist():
             if not entry.is_dir():
                 path = Path(archive.extract(entry, tree))
@@ -107,13 +108,13 @@ def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None
 def why_broken(path: Path) -> str:
     """Return the fault of a wheel file, or an empty string if it is intact and its name matches its metadata."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             if damaged := archive.testzip():
                 return f"{damaged} is damaged"
             (name,) = [
                 name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
             ]
-            head = message_from_string(archive.read(name).decode())
+            head = message_from_string(read_member(archive, name).decode())
             project, version, _, _ = parse_wheel_filename(path.name)
             if (canonicalize_name(head["Name"]), Version(head["Version"])) == (project, version):
                 return ""

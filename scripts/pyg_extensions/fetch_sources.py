@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from cuda_code.judge import empty
-from groundwork import files
+from groundwork import archives, files
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.index import Configured, configured, offered
 from groundwork.process import run
@@ -93,7 +93,7 @@ def unpack_sources(
         remedy = f"{error.remedy}, or pass a folder with the archive: --pyg-sources DIR"
         raise ProviderError(f"{lacking}: {error.message}", remedy) from error
     check_sha256(archive, wanted.sha256)
-    files.unpack(archive, work / "unpacked")
+    archives.unpack(archive, work / "unpacked")
     setups = sorted((work / "unpacked").glob("*/setup.py"))
     if any((work / "unpacked").glob("*/PKG-INFO")) and not any((work / "unpacked").rglob("*.cpp")):
         fault = empty(extension.name)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import zstandard
 from audit_site import (
     IMPATIENT,
     PATIENT,
@@ -42,6 +43,15 @@ def test_a_partial_answer_is_discarded_before_the_retry(tmp_path: Path) -> None:
         assert Client(timeouts=PATIENT).get(f"{site.url}/").body == b"whole"
         Client(timeouts=PATIENT).save(f"{site.url}/", target)
     assert target.read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("encoding", ["zstd", "br", "gzip, gzip"])
+def test_an_encoding_that_unpacks_without_a_limit_is_refused(encoding: str) -> None:
+    def pack(handler: Handler) -> None:
+        handler.reply(200, zstandard.compress(bytes(64 << 20)), **{"Content-Encoding": encoding})
+
+    with serving({"/": pack}) as site, pytest.raises(NetworkError, match="which the request did not allow"):
+        Client(timeouts=PATIENT).get(f"{site.url}/")
 
 
 @pytest.mark.parametrize(("status", "asked"), [(500, 3), (403, 1)])

@@ -17,6 +17,7 @@ from groundwork import archives, wheel_file
 from groundwork.errors import UsageError
 from groundwork.files import OLDEST_IN_ZIP
 from groundwork.progress import Notes
+from groundwork.zip_archive import open_zip, read_member
 
 _LEVEL = 15  # rattler's default zstd level
 
@@ -75,8 +76,8 @@ def _pack_conda(package: Path, plan: SlimPlan, tag: str, gpus: Sequence[str]) ->
     index_file.write_text(json.dumps(index, indent=2))
     stem = "-".join([index["name"], index["version"], index["build"]])
     target = root.parent / f"{stem}.conda"
-    with zipfile.ZipFile(package) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
-        new.writestr("metadata.json", old.read("metadata.json"))
+    with open_zip(package) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
+        new.writestr("metadata.json", read_member(old, "metadata.json"))
         for kind in ("pkg-", "info-"):
             (former,) = (name for name in old.namelist() if name.startswith(kind))
             with old.open(former) as source, new.open(f"{kind}{stem}.tar.zst", "w", force_zip64=True) as copy:

@@ -35,6 +35,8 @@ _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 #: HTTP statuses of a server without range requests.
 NO_PARTS = frozenset({200, 416, 501})
 _REMEDY = "check the network and the proxy settings (HTTPS_PROXY)"
+#: Encodings that httpx unpacks without a limit: a block of 64 kB can become gigabytes. Those of gzip are 64 MB at most.
+_UNBOUNDED = frozenset({"zstd", "br"})
 _ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 
 Result = TypeVar("Result")
@@ -151,6 +153,7 @@ class Client:
         auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
         with self._open.stream("GET", url, headers=headers, auth=auth) as response:
             _check(response, shown, 206 if "Range" in headers else 200)
+            _check_encoding(response, shown)
             into.seek(0)
             into.truncate()
             for block in response.iter_bytes():
@@ -177,7 +180,7 @@ class Client:
             verify=trusted or certificates.trusting_context(),
             proxy=self._proxy or None,
             event_hooks={"response": [_no_downgrade]},
-            headers={"User-Agent": "megabuild"},
+            headers={"User-Agent": "megabuild", "Accept-Encoding": "gzip, deflate"},
         )
         weakref.finalize(self, opened.close)
         return opened
@@ -212,6 +215,15 @@ def _check(response: httpx.Response, shown: str, wanted: int) -> None:
         raise NotFound(f"{shown}: not found ({reason})", status=status)
     remedy = "check the credentials for this server" if status in (401, 403, 407) else _REMEDY
     raise NetworkError(f"{shown}: {reason}", remedy, status)
+
+
+def _check_encoding(response: httpx.Response, shown: str) -> None:
+    """Refuse encodings that the request did not allow, and chains of encodings: they unpack without a limit."""
+    encodings = [word.strip().lower() for word in response.headers.get("content-encoding", "").split(",")]
+    if len(encodings) > 1 or not _UNBOUNDED.isdisjoint(encodings):
+        raise NetworkError(
+            f"{shown}: compressed with {', '.join(encodings[:3])}, which the request did not allow"
+        )
 
 
 def _no_downgrade(response: httpx.Response) -> None:

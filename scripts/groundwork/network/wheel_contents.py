@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,6 +19,7 @@ from groundwork import files, redact
 from groundwork.errors import ProviderError
 from groundwork.network.client import NO_PARTS, Client, NetworkError, Timeouts
 from groundwork.network.index import Configured, File, local_path
+from groundwork.zip_archive import open_zip, read_member
 
 _TIMEOUTS = Timeouts(connect=5.0, read=20.0, total=60.0)
 _DOWNLOAD_TIMEOUTS = Timeouts(read=60.0, total=7200.0)
@@ -108,7 +109,7 @@ def read_remote(client: Client, file: File) -> Content:
     """Read a remote wheel's METADATA and directory by range requests; raises NetworkError, also for a broken wheel."""
     try:
         remote = RemoteFile(client, file.url)
-        return _read(remote, remote.length, file.sha256)
+        return _read(cast("IO[bytes]", remote), remote.length, file.sha256)
     except BROKEN as error:
         raise NetworkError(f"{file.name}: broken wheel: {error}", "check the file on the index") from error
 
@@ -119,8 +120,8 @@ def read_local(path: Path, sha256: str = "") -> Content:
         return _read(file, path.stat().st_size, sha256)
 
 
-def _read(file: IO[bytes] | io.RawIOBase, size: int, sha256: str) -> Content:
-    with zipfile.ZipFile(file) as archive:
+def _read(file: IO[bytes], size: int, sha256: str) -> Content:
+    with open_zip(file) as archive:
         infos = archive.infolist()
         metadata = [info for info in infos if _METADATA.fullmatch(info.filename)]
         if len(metadata) != 1 or metadata[0].file_size > _LARGEST:
@@ -128,7 +129,7 @@ def _read(file: IO[bytes] | io.RawIOBase, size: int, sha256: str) -> Content:
         return Content(
             sha256=sha256,
             size=size,
-            metadata=archive.read(metadata[0]).decode(errors="replace"),
+            metadata=read_member(archive, metadata[0].filename, most=_LARGEST).decode(errors="replace"),
             members={info.filename: info.file_size for info in infos if not info.is_dir()},
         )
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from groundwork import files
+from groundwork import archives, files
 from groundwork.errors import IntegrityError, of_text
 from groundwork.names import PackageId
 from groundwork.text import counted
+from groundwork.zip_archive import open_zip
 
 if TYPE_CHECKING:
     from megabuild.configs.render import PlannedPackage  # `clean` needs no renderer
+
+_LARGEST_INFO = 512 << 20  # bytes of a package's metadata; 100,000 files have 30 MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +36,11 @@ def read(path: Path) -> Archive:
     from rattler.package import IndexJson, PathsJson  # here: `clean` and --help read no package
 
     try:
-        with files.open_regular(path) as file, zipfile.ZipFile(file) as outer:
+        with files.open_regular(path) as file, open_zip(file) as outer:
             damaged = outer.testzip()
+            # rattler reads these files into memory
+            too_large = IntegrityError(f"{path}: its metadata is larger than any", "delete this package")
+            archives.check_conda(file, _LARGEST_INFO, too_large, parts="info-")
         index, paths = IndexJson.from_package_archive(path), PathsJson.from_package_archive(path)
     except (MemoryError, IntegrityError):  # out of memory: no fault of the file
         raise

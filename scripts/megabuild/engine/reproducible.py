@@ -32,6 +32,7 @@ from packaging.version import Version
 from cuda_code.elf_file import ElfFile, NotElf
 from groundwork import archives, files
 from groundwork.damage import reading
+from groundwork.zip_archive import open_zip, read_member
 
 _BLOCK = 1 << 20
 _ELF = b"\x7fELF"
@@ -78,10 +79,10 @@ def normalise(
         with (
             reading(package, "delete this package and run again"),
             files.open_regular(package) as read,
-            zipfile.ZipFile(read) as old,
+            open_zip(read) as old,
             zipfile.ZipFile(temporary, "x") as new,
         ):
-            _open_entry(new, "metadata.json", date).write(old.read("metadata.json"))
+            _open_entry(new, "metadata.json", date).write(read_member(old, "metadata.json"))
             seen = _Context(date=date, level=level, local=local, folder=target.parent)
             for kind in ("pkg-", "info-"):  # pkg first: info contains the digests of its files
                 (name,) = (name for name in old.namelist() if name.startswith(kind))

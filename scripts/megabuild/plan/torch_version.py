@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from groundwork import files
+from groundwork import archives, files
 from groundwork.errors import IntegrityError, PreflightError, UsageError
 from groundwork.progress import Notes
 from megabuild.configs.config import Config
@@ -122,7 +122,7 @@ def _unpacked(source: Path, version: str, cache: Path) -> tuple[Path, str]:
     final = cache / digest[:16]
     if not final.is_dir():
         with files.scratch(cache) as empty:
-            files.unpack(source, empty / "unpacked")
+            archives.unpack(source, empty / "unpacked")
             os.sync()  # a power cut must not leave a complete folder with empty files
             with suppress(OSError):  # another run has unpacked it
                 os.replace(empty / "unpacked", final)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import zstandard
 
-from groundwork.archives import entries
+from groundwork.archives import BoundedEntry, entries
 from groundwork.errors import IntegrityError
 
 _SECOND = 10**9
@@ -57,7 +57,10 @@ def unpack(source: Path, folder: Path) -> None:
     links: list[Path] = []
     files: set[str] = set()
     try:
-        with zstandard.open(source, "rb") as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
+        with (
+            zstandard.open(source, "rb") as packed,
+            tarfile.open(fileobj=packed, mode="r|", tarinfo=BoundedEntry) as archive,
+        ):
             for member in entries(archive):
                 date = _date(member)
                 safe = tarfile.data_filter(member, str(folder))

@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import time
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -34,6 +33,7 @@ from groundwork.pip_settings import without_pip
 from groundwork.process import run, start_guarded
 from groundwork.resources import ResourceFacts, Verdict, find_complaint, judge, limited_memory
 from groundwork.text import counted, plain
+from groundwork.zip_archive import open_zip
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, check_python_headers, cuda_home
 from pyg_extensions.install.user_environment import UserEnvironment, clean
 from pyg_extensions.table import Extension
@@ -201,7 +201,7 @@ class Builder:
         status = _logged(argv, source, log, environ, seen, tick=memory.tick)
         wheels = sorted(out.glob("*.whl"))
         if status == 0 and len(wheels) == 1:
-            with zipfile.ZipFile(wheels[0]) as archive:
+            with open_zip(wheels[0]) as archive:
                 if any(".so" in name for name in archive.namelist()):
                     return wheels[0]
             raise BuildError(f"the compile made no library (log: {log})", "check CXX, CC and CXXFLAGS")

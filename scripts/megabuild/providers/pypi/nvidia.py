@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -17,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from groundwork.damage import reading
 from groundwork.network.wheel_contents import noted
+from groundwork.zip_archive import open_zip, read_member
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.local.compilers import nvcc
 from megabuild.providers.local.package import LocalPackage, alias
@@ -65,7 +65,7 @@ def packages(
         if note:
             everything = _packaged(note.members)
         else:
-            with reading(path, _DAMAGED), zipfile.ZipFile(path) as archive:
+            with reading(path, _DAMAGED), open_zip(path) as archive:
                 everything = _packaged(member.filename for member in members(archive))
         described += _of_wheel(wheel, path, everything, table[project], needs, platform)
     versions = {package.name: package.version for package in described}
@@ -131,7 +131,7 @@ def _packaged(names: Iterable[str]) -> list[str]:
 
 
 def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) -> None:
-    with reading(wheel, _DAMAGED), zipfile.ZipFile(wheel) as archive:
+    with reading(wheel, _DAMAGED), open_zip(wheel) as archive:
         for member in chosen:
             file = prefix / _prefix_path(member.removeprefix(_LINK))
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def _fill(wheel: Path, chosen: Sequence[str], target: str | None, prefix: Path) 
         for number, name in enumerate(licences):
             folder = prefix / "share" / "licenses" / wheel.name.split("-")[0]
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{number or ''}{PurePosixPath(name).name}").write_bytes(archive.read(name))
+            (folder / f"{number or ''}{PurePosixPath(name).name}").write_bytes(read_member(archive, name))
     if target:
         (prefix / "targets" / target).mkdir(parents=True)
         for name in ("include", "lib"):

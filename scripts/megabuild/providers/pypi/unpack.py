@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from groundwork.damage import reading
 from groundwork.errors import IntegrityError
+from groundwork.zip_archive import open_zip
 
 #: Starts the Python in the script's own folder, so that no prefix must be rewritten. The second line is a command for
 #: sh, and the beginning of a string for Python.
@@ -92,7 +93,7 @@ def members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 def _extract(wheel: Path, target: Path) -> None:
     with (
         reading(wheel, "delete the wheel: the next run downloads it again"),
-        zipfile.ZipFile(wheel) as archive,
+        open_zip(wheel) as archive,
     ):
         for member in members(archive):
             if "__pycache__" in member.filename.split("/"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 
 from groundwork.damage import reading
+from groundwork.zip_archive import open_zip, read_member
 from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.local.package import LocalPackage, alias
 from megabuild.providers.pypi import unpack
@@ -105,10 +105,10 @@ def _pybind11_companions(made: _Described, path: Path) -> list[LocalPackage]:
     """Describe conda-forge's pybind11-global (headers and CMake files in the prefix) and pybind11-abi."""
     with (
         reading(path, "delete the wheel: the next run downloads it again"),
-        zipfile.ZipFile(path) as archive,
+        open_zip(path) as archive,
     ):
         headers = [name for name in archive.namelist() if re.search(r"detail/(internals|common)\.h$", name)]
-        text = "".join(archive.read(name).decode() for name in headers)
+        text = "".join(read_member(archive, name).decode() for name in headers)
     # the values differ by compiler and Python; conda-forge's version is the lowest
     abi = min(map(int, re.findall(r"define\s+PYBIND11_INTERNALS_VERSION\s+(\d+)", text)))
     return [

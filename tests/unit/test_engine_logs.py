@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,32 @@ def test_lines_come_once_and_only_when_they_are_complete(follower: LogFollower, 
     log.write_text("new\nfour")  # begun again
     assert texts(follower) == ["new"]
     assert texts(follower, last=True) == ["four"]
+
+
+@pytest.mark.parametrize("piece", [1 << 30, 70_000])
+def test_a_line_without_an_end_is_cut(piece: int, follower: LogFollower, work: Path) -> None:
+    line = b"x" * 5_000_000
+    seen = []
+    with (work / "conda_build.log").open("ab") as log:
+        for start in range(0, len(line), piece):
+            log.write(line[start : start + piece])
+            log.flush()
+            seen += texts(follower)
+        log.write(b"\nafter\n")
+        log.flush()
+        seen += texts(follower)
+    assert seen == ["x" * 100_000 + " (4900000 more bytes)", "after"]
+
+
+def test_millions_of_empty_lines_are_counted(follower: LogFollower, work: Path) -> None:
+    (work / "conda_build.log").write_bytes(b"before\n" + b"\n" * 12_000_000 + b"after\n")
+    start = time.process_time()
+    seen = texts(follower)
+    assert time.process_time() - start < 10
+    assert (seen[0], seen[-1]) == ("before", "after")
+    assert len(seen) < 5000
+    counted = sum(int(text.split()[2]) for text in seen if "more times" in text)
+    assert counted + seen.count("") == 12_000_000
 
 
 def test_a_log_is_read_to_its_end_after_its_removal(follower: LogFollower, work: Path) -> None:

@@ -7,9 +7,10 @@ replaced for the next output and removed soon after the script ends.
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,11 @@ _TEST_FOLDER = re.compile(r"test_(.+).{6}")
 #: Build scripts, tests right after a build, tests of packages built earlier.
 _PATTERNS = (("build", "out/bld/*/work"), ("test", "out/test/*/test"), ("test", "tmp/.tmp*/test_*/test"))
 _LOG = "conda_build.log"
+#: Bytes read at once, and of the longest line: a link command of PyTorch has 50,000.
+_BLOCK = 4 << 20
+_LONGEST_LINE = 100_000
+#: The most equal lines in a row.
+_LONGEST_RUN = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +58,43 @@ class _Open:
     path: Path
     file: BinaryIO
     head: bytes = b""
-    unfinished: bytes = b""
+    unfinished: bytes = b""  #: beginning of the line that is being written
+    dropped: int = 0  #: further bytes of that line
     facts: dict[str, str] = field(default_factory=dict)
+
+    def extend(self, part: bytes) -> None:
+        """Add a part to the unfinished line; bytes beyond the longest line are only counted."""
+        kept = part[: max(0, _LONGEST_LINE - len(self.unfinished))]
+        self.unfinished += kept
+        self.dropped += len(part) - len(kept)
+
+    def take(self) -> bytes:
+        """Return the unfinished line, and begin another."""
+        line = _marked(self.unfinished, self.dropped)
+        self.unfinished = b""
+        self.dropped = 0
+        return line
+
+
+def _marked(line: bytes, dropped: int) -> bytes:
+    """Return the beginning of a line with the number of bytes that were dropped after it."""
+    return line + f" ({dropped} more bytes)".encode() if dropped else line
+
+
+def _cut(line: bytes) -> bytes:
+    return _marked(line[:_LONGEST_LINE], max(0, len(line) - _LONGEST_LINE))
+
+
+def _without_long_runs(lines: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield lines, and instead of many equal ones in a row their number.
+
+    The driver masks, logs and parses every line. A script can write millions of empty lines in a second.
+    """
+    for line, equal in itertools.groupby(lines):
+        number = len(list(equal))
+        yield from itertools.repeat(line, min(number, _LONGEST_RUN))
+        if number > _LONGEST_RUN:
+            yield f"(this line {number - _LONGEST_RUN} more times)".encode()
 
 
 class LogFollower(AbstractContextManager["LogFollower"]):
@@ -126,15 +167,24 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         log.file.seek(0)
         head = log.file.read(_HEAD_BYTES) or b""
         if not head.startswith(log.head) or os.fstat(log.file.fileno()).st_size < position:
-            position, log.unfinished = 0, b""  # rewritten by another script
+            position = 0  # rewritten by another script
+            log.take()
         log.head = head
         log.file.seek(position)
-        lines = (log.unfinished + (log.file.read() or b"")).split(b"\n")
-        log.unfinished = lines.pop()
+        end = os.fstat(log.file.fileno()).st_size  # a script may write faster than this loop reads
+        while block := log.file.read(min(_BLOCK, end - log.file.tell())):
+            first, *others = block.split(b"\n")
+            log.extend(first)
+            if not others:
+                continue
+            if current:
+                log.facts = self._facts(log) or log.facts
+            yield from self._as_lines(log, [log.take(), *map(_cut, others[:-1])])
+            log.extend(others[-1])
         if last and log.unfinished:
-            lines.append(log.unfinished)
-        if lines and current:
-            log.facts = self._facts(log) or log.facts
+            yield from self._as_lines(log, [log.take()])
+
+    def _as_lines(self, log: _Open, lines: Sequence[bytes]) -> Iterator[ScriptLine]:
         facts = log.facts
         package = PackageId(
             facts.get("PKG_NAME", "") if facts else UNKNOWN,
@@ -142,6 +192,6 @@ class LogFollower(AbstractContextManager["LogFollower"]):
             facts.get("PKG_BUILD_STRING", ""),
         )
         python = facts.get("PY_VER", "") if "PKG_NAME" in facts else ""
-        for line in lines:
+        for line in _without_long_runs(lines):
             text = line.decode(errors="replace").rstrip("\r")
             yield ScriptLine(kind=log.kind, package=package, python=python, text=text)

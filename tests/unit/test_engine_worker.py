@@ -134,7 +134,7 @@ def test_a_failed_test_of_a_package_is_never_taken_for_a_passed_one(
     path = tmp_path / "a-1-h0_0.conda"
     path.touch()
     assert worker.test(path, [], None) == problem
-    passed, wrong = worker.test_all([path], [], tmp_path / "broken")
+    passed, wrong = worker.test_all([path], [], tmp_path / "broken", None)
     assert (passed == [path.name]) == (wrong is None) == (problem is None)
 
 

@@ -141,7 +141,7 @@ def test_a_failed_test_of_a_package_is_never_taken_for_a_passed_one(
 def test_a_build_that_raises_without_words_has_failed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def build(job: object) -> None:
+    def build(job: object, logins: str | None) -> None:
         raise NoWords
 
     monkeypatch.setattr(worker, "build", build)

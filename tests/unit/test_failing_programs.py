@@ -22,6 +22,7 @@ from groundwork import bootstrap
 from groundwork.errors import MegabuildError
 from groundwork.network import resolver
 from groundwork.network.index import Configured
+from groundwork.pip_settings import PipSettings
 from megabuild.providers import command
 from pin_audit import repositories
 from pyg_extensions import fetch_sources
@@ -100,8 +101,9 @@ def compiler(world: World) -> None:
 def environment_of(world: World) -> Any:
     python = Path(world.program("fine"))
     return SimpleNamespace(
-        interpreter=python, distributions={"pip": "26"}, site=world.folder, prefix=world.folder, managed=False
-    )
+        interpreter=python, distributions={"pip": "26"}, site=world.folder, prefix=world.folder, managed=False,
+        pip=(str(python), "-m", "pip"), pip_settings=lambda: PipSettings({}),
+    )  # fmt: skip
 
 
 def pip(world: World) -> None:

@@ -169,8 +169,8 @@ class Repository:
         self.fetched = ""
         self._login = unquote(parts.username or ""), unquote(parts.password or "")
         self._services, self._only = services, only
-        clone = Clone(address=self.address, only=only)
-        self._folder = services.folder / "git" / f"{clone.digest[:16]}.git"
+        self.clone = Clone(address=self.address, only=only)
+        self._folder = services.folder / "git" / f"{self.clone.digest[:16]}.git"
         self._filter = "blob:none" if only else "tree:0"
         self._offline = services.offline and parts.scheme != "file"
         self._lock = threading.RLock()

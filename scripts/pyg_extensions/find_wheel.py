@@ -91,9 +91,14 @@ class Download(Key):
     sha256: str  #: as the index lists it, or empty
 
 
+def download_key(wheel: File) -> Download:
+    """Return the key of a wheel in the cache."""
+    return Download(url=wheel.url, sha256=wheel.sha256)
+
+
 def _in_cache(wheel: File, cache: Path, report: Callable[[str], None]) -> Path:
     """Return an intact copy of the wheel in the cache, fetching it if needed."""
-    key = Download(url=wheel.url, sha256=wheel.sha256)
+    key = download_key(wheel)
     path = cache / _FOLDER / key.digest[:16] / wheel.name
     # Without a hash a changed file goes unnoticed: local files, which are cheap to read, are always copied again.
     if not path.is_file() or wheel.url.startswith("file:") or why_broken(path):

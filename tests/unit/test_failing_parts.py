@@ -6,19 +6,21 @@ import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from small_files import shared_library, write
+from small_files import program, shared_library, write
 from test_run_places import started
 from test_run_places import tiny as tiny
-from tiny import Tiny
+from tiny import Tiny, make_package
 
 import check_staged
 import verify_package
 from groundwork.errors import BuildError, IntegrityError
+from megabuild.engine import archive
 from megabuild.engine.job import Outcome
 from megabuild.isolation.base import Host
 from megabuild.run import session, store_transfer
@@ -101,3 +103,33 @@ def test_a_damaged_record_of_a_store_is_not_a_stored_file() -> None:
     assert not store_transfer._has_record(cast(Any, SimpleNamespace(find=find)), "key")
     assert not store_transfer._has_record(cast(Any, SimpleNamespace(find=lambda key: None)), "key")
     assert store_transfer._has_record(cast(Any, SimpleNamespace(find=lambda key: key)), "key")
+
+
+@pytest.mark.parametrize("launcher", ["compile_cached.sh", "compile_at_O0.sh"])
+@pytest.mark.parametrize(("end", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9)])
+@pytest.mark.parametrize("compiler", ["g++", "nvcc"])
+def test_a_launcher_ends_as_the_compiler_does(
+    launcher: str, compiler: str, end: str, code: int, tmp_path: Path
+) -> None:
+    made = program(tmp_path / compiler, end)
+    words = [str(made), "-x", "cu", "-c", "a.cu"]
+    words = ["/usr/bin/env", *words] if launcher == "compile_cached.sh" else words
+    environ = {"PATH": "/usr/bin:/bin", "PREFIX": "/p", "BUILD_ENV_LINK": "/l"}
+    assert subprocess.run([str(RECIPE / launcher), *words], env=environ, check=False).returncode == code
+
+
+def test_a_generator_that_fails_stops_the_build(tmp_path: Path) -> None:
+    words = ["--generate", "made.h", "--", "sh", "-c", "echo x >made.h; exit 3"]
+    command = [sys.executable, str(RECIPE / "sync_tree.py"), *words]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode != 0
+
+
+def test_a_package_with_one_damaged_entry_is_damaged(tmp_path: Path) -> None:
+    path = make_package(tmp_path / "linux-64", "a", "1", "h0_0", {"share/a": b"x" * 5000})
+    with zipfile.ZipFile(path) as package:
+        info = next(info for info in package.infolist() if info.filename.startswith("pkg-"))
+    content = bytearray(path.read_bytes())
+    content[info.header_offset + 30 + len(info.filename) + info.compress_size - 2] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(IntegrityError, match=r"a-1-h0_0\.conda: "):
+        archive.read(path)

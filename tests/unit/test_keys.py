@@ -48,10 +48,13 @@ from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage, LocalPackageInputs
 from megabuild.providers.pypi import lock, nvidia, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock, Wheel
-from pin_audit.repositories import Clone
+from pin_audit.repositories import Clone, Repository
+from pin_audit.sources import channel as channel_source
+from pin_audit.sources import pinning, wheel_metadata
 from pin_audit.sources.channel import NewestPackages
 from pin_audit.sources.pinning import PinningPackage
 from pin_audit.sources.wheel_metadata import IndexPage, WheelMetadata
+from pyg_extensions import find_wheel
 from pyg_extensions.fetch_sources import source_identity
 from pyg_extensions.find_wheel import Download
 from pyg_extensions.install.kept_wheel import CompiledWheel, compiled_wheel
@@ -97,6 +100,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         variant: Mapping[str, tuple[str, ...]] | None = None,
         planned: PlannedPackage = PLANNED,
         libpng: str = "1",
+        overrides: Mapping[str, tuple[str, ...]] | None = None,
     ) -> StagingInputs:
         for name, text in (written or {}).items():
             write(tmp_path / name, text)
@@ -106,8 +110,9 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         options = Options(config=config, root=tmp_path, output=tmp_path / "output", cache=tmp_path / "cache")
         write(tmp_path / "source/a.cpp", "int a;") if "source/a.cpp" not in (written or {}) else None
         environment = Environment(
-            channels=("none",), pythons=(), root=tmp_path / "root", source=tmp_path / "source"
-        )
+            channels=("none",), pythons=(), root=tmp_path / "root", source=tmp_path / "source",
+            overrides=overrides or {},
+        )  # fmt: skip
         isolation = Host() if host else Container(name="podman", image=image)
         part, _ = parts(recipe)
         assert part is not None
@@ -122,6 +127,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "place": {"host": False},
             "place: another image": {"host": False, "image": "other"},
             "variant": {"variant": {"c_compiler_version": ("15",)}},
+            "variant: of the provider": {"overrides": {"c_compiler_version": ("15",)}},
             "variant: a further value": {"variant": {"c_compiler_version": ("14", "15")}},
             "build": {"planned": replace(PLANNED, staging_build=("gcc", "ninja"))},
             "host": {"planned": replace(PLANNED, staging_host=("zlib", "fmt"))},
@@ -305,12 +311,15 @@ def wheel(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         form: str = "1",
         programs: Mapping[str, str] | None = None,
         date: int = 0,
-        libtorch: str = "1",
+        libtorch: str = "2",
         beside: str = "https://channel.example",
         root: str = "1",
     ) -> Key:
         patch.setattr(make_wheels, "_FORMAT", form)
-        records = {"libtorch-2.6.0-0.conda": SimpleNamespace(sha256=libtorch)}
+        records = {
+            "libtorch-2.6.0-0.conda": SimpleNamespace(sha256="1"),
+            "libtorch-cuda-linalg-2.6.0-0.conda": SimpleNamespace(sha256=libtorch),
+        }
         channel = SimpleNamespace(records=lambda _: records, channels_beside=lambda _: [(beside,)])
         patch.setattr(make_wheels, "published", channel)
         debian = DebianRoot(path=tmp_path, fingerprint=root, release="13")
@@ -325,7 +334,7 @@ def wheel(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "package": {"built": replace(BUILT, sha256="2")},
             "version": {"built": replace(BUILT, accelerator="cu124")},
             "requires": {"built": replace(BUILT, more=("triton==3",))},
-            "libtorch": {"libtorch": "2"},
+            "libtorch": {"libtorch": "3"},
             "channels": {"beside": "https://other.example"},
             "root": {"root": "2"},
         },
@@ -435,6 +444,61 @@ def virtual_environment(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
     )
 
 
+def file(**changes: str) -> Any:
+    return SimpleNamespace(**{"url": "https://a.example/x.whl", "sha256": "1", "name": "x.whl", **changes})
+
+
+def download(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    changes = {name: {name: "another"} for name in ("url", "sha256")}
+    return Case(lambda **changed: find_wheel.download_key(file(**changed)), changes)
+
+
+def metadata(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    return Case(
+        lambda **changed: wheel_metadata.metadata_key(file(**changed)),
+        {
+            "file_name": {"name": "y.whl"},
+            "content": {"sha256": "2"},
+            "content: address": {"sha256": "", "url": "b"},
+        },
+    )
+
+
+def clone(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    services = cast(Any, SimpleNamespace(folder=tmp_path, offline=False))
+
+    def make(address: str = "https://a.example/x.git", only: str = "v1") -> Key:
+        return Repository(address, services, only).clone
+
+    return Case(make, {"address": {"address": "https://b.example/x.git"}, "only": {"only": "v2"}})
+
+
+def newest(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    def make(
+        alias: str = "https://a.example", platform: str = "linux-64", names: tuple[str, ...] = ("fmt",)
+    ) -> Key:
+        patch.setenv("CONDA_CHANNEL_ALIAS", alias)
+        return channel_source.newest_key(platform, names)
+
+    return Case(
+        make,
+        {
+            "channel": {"alias": "https://b.example"},
+            "platform": {"platform": "noarch"},
+            "names": {"names": ("fmt", "zlib")},
+        },
+    )
+
+
+def pins(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
+    def make(alias: str = "https://a.example", name: str = "pinning") -> Key:
+        patch.setenv("CONDA_CHANNEL_ALIAS", alias)
+        patch.setattr(pinning, "_PACKAGE", name)
+        return pinning.pinning_key()
+
+    return Case(make, {"channel": {"alias": "https://b.example"}, "name": {"name": "other"}})
+
+
 CASES: Mapping[type[Key], Callable[[Path, pytest.MonkeyPatch], Case]] = {
     StagingInputs: staging,
     PackageInputs: package,
@@ -449,14 +513,12 @@ CASES: Mapping[type[Key], Callable[[Path, pytest.MonkeyPatch], Case]] = {
     estimate.RunDuration: duration,
     bootstrap.VirtualEnvironment: virtual_environment,
     Fingerprint: lambda *_: of_fields(Fingerprint, dependency=({}, {"a": "1"}), source=({}, {"a": "1"})),
-    Download: lambda *_: of_fields(Download, url=("a", "b"), sha256=("1", "2")),
-    Clone: lambda *_: of_fields(Clone, address=("a", "b"), only=("", "main")),
-    NewestPackages: lambda *_: of_fields(
-        NewestPackages, channel=("a", "b"), platform=("linux-64", "noarch"), names=(("fmt",), ("zlib",))
-    ),
-    PinningPackage: lambda *_: of_fields(PinningPackage, channel=("a", "b"), name=("a", "b")),
-    IndexPage: lambda *_: of_fields(IndexPage, url=("a", "b")),
-    WheelMetadata: lambda *_: of_fields(WheelMetadata, file_name=("a", "b"), content=("1", "2")),
+    Download: download,
+    Clone: clone,
+    NewestPackages: newest,
+    PinningPackage: pins,
+    IndexPage: lambda *_: Case(lambda url="a": wheel_metadata.page_key(url), {"url": {"url": "b"}}),
+    WheelMetadata: metadata,
 }
 
 

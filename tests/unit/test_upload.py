@@ -180,6 +180,16 @@ def test_an_upload_that_is_killed_has_failed(release: Channel, monkeypatch: pyte
     assert "upload failed: exit code 137" in done.stderr
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_only_the_package_itself_may_be_in_the_channel_already(
+    release: Channel, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    name = "os.path.basename(sys.argv[3])" if named else "'another.conda'"
+    monkeypatch.setattr(uploading, "_UPLOAD", f"import os, sys; sys.exit({name} + ' already exists')")
+    done = upload(release, "--user", "me", "--apply")
+    assert done.exit_code == (0 if named else BuildError.exit_code)
+
+
 def test_a_damaged_package_stops_the_upload(release: Channel, anaconda: list[str]) -> None:
     (package,) = (release.output / "packages").glob("*/linux-64/libtorch-2.13.0-*.conda")
     with package.open("r+b") as file:

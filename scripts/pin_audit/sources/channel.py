@@ -49,6 +49,12 @@ class NewestPackages(Key):
     names: Sequence[str]  #: sorted
 
 
+def newest_key(platform: str, names: Collection[str]) -> NewestPackages:
+    """Return the key of the channel's cached answer."""
+    channel = redact.address(channel_url(CONDA_FORGE))
+    return NewestPackages(channel=channel, platform=platform, names=sorted(names))
+
+
 _Packages = Mapping[str, tuple[NewestPackage, str]]
 
 
@@ -66,9 +72,7 @@ def read(request: AuditRequest) -> SourceOutcome:
     troubles: list[str] = []
 
     def look_up(platform: str) -> None:
-        key = NewestPackages(
-            channel=redact.address(channel_url(CONDA_FORGE)), platform=platform, names=sorted(names)
-        )
+        key = newest_key(platform, names)
         try:
             entry = services.cached(
                 key, services.max_age, lambda: msgspec.json.encode(newest(platform, names, services)[1])

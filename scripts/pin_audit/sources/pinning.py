@@ -160,6 +160,11 @@ class PinningPackage(Key):
     name: str
 
 
+def pinning_key() -> PinningPackage:
+    """Return the key of the cached pins."""
+    return PinningPackage(channel=redact.address(channel_url(CONDA_FORGE)), name=_PACKAGE)
+
+
 def _from_network(services: Services) -> _Files:
     """Return the pins of the newest package in the channel, through the cache."""
 
@@ -182,8 +187,7 @@ def _from_network(services: Services) -> _Files:
         files = structs.replace(_classified(members, name), commit=commit, package=name)
         return msgspec.json.encode(files)
 
-    key = PinningPackage(channel=redact.address(channel_url(CONDA_FORGE)), name=_PACKAGE)
-    entry = services.cached(key, services.max_age, make)
+    entry = services.cached(pinning_key(), services.max_age, make)
     return structs.replace(msgspec.json.decode(entry.data, type=_Files), fetched=entry.when)
 
 

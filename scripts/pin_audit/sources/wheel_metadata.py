@@ -54,6 +54,16 @@ class WheelMetadata(Key):
     content: str  #: the wheel's sha256, or its address if the index lists none
 
 
+def page_key(url: str) -> IndexPage:
+    """Return the key of a cached page."""
+    return IndexPage(url=redact.address(url))
+
+
+def metadata_key(file: File) -> WheelMetadata:
+    """Return the key of a wheel's cached METADATA."""
+    return WheelMetadata(file_name=file.name, content=file.sha256 or redact.address(file.url))
+
+
 def read(request: AuditRequest) -> SourceOutcome:
     """Return one fact per requirement of the target's wheels, and one with the Pythons that have wheels."""
     target, services = request.target, request.services
@@ -99,7 +109,7 @@ def files_of(
             kept = {"url": redact.address(answer.url), "page": answer.body.decode("utf-8", errors="replace")}
             return msgspec.json.encode(kept)
 
-        entry = services.cached(IndexPage(url=redact.address(url)), services.max_age, make)
+        entry = services.cached(page_key(url), services.max_age, make)
         kept = msgspec.json.decode(entry.data)
         return Answer(url=kept["url"], body=kept["page"].encode())
 
@@ -155,8 +165,7 @@ def _metadata(file: File, request: AuditRequest, client: Client) -> tuple[Sequen
             return _required(read_local(path).metadata.encode(), file.project, file.version), where
         except (OSError, *BROKEN) as error:
             raise AuditError(f"{path}: not a readable wheel: {error}", "download the wheel again") from error
-    key = WheelMetadata(file_name=file.name, content=file.sha256 or redact.address(file.url))
-    entry = request.services.cached(key, math.inf, make)
+    entry = request.services.cached(metadata_key(file), math.inf, make)
     pyg = request.target.index == "pyg"
     url, index = (_page(_torch(request)), "PyG's") if pyg else ("", "pip's")
     where = msgspec.structs.replace(where, url=url, index=index, fetched=entry.when)

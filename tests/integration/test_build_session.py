@@ -252,7 +252,7 @@ def test_a_refused_swap_has_an_error_of_its_own_and_other_pythons_are_built_if_a
     with pytest.raises(BuildError):
         tiny.run(keep_going=True)
     summary = json.loads((tiny.options().state / "run.json").read_text())
-    assert [row["status"] for row in summary["packages"]][1:] == ["missing", "built"]
+    assert [row["status"] for row in summary["packages"]][1:] == ["failed", "built"]
 
 
 @pytest.mark.parametrize("keep_going", [False, True])
@@ -356,7 +356,7 @@ def test_what_a_killed_run_has_built_but_not_tested_is_only_tested(
     assert pythons == ["built"] * 2
     scripts = [text for text in tiny.phases() if text.endswith(": build script")]
     assert 0 < len(scripts) < 3, "not that of the package that the killed run had built"
-    assert "testing tinypy 1.0" in tiny.phases()
+    assert any(phase.startswith("testing tinypy 1.0") for phase in tiny.phases())
 
 
 def test_the_first_published_package_can_be_installed_before_the_run_ends(tiny: Tiny) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import shutil
 import subprocess
 import sys
@@ -19,12 +20,17 @@ from tiny import Tiny, make_package
 
 import check_staged
 import verify_package
-from groundwork.errors import BuildError, IntegrityError
+from groundwork import process
+from groundwork.errors import BuildError, IntegrityError, PackageTestError, ProviderError
+from groundwork.jobs import Budget
+from groundwork.network import wheel_contents
 from megabuild.engine import archive
 from megabuild.engine.job import Outcome
 from megabuild.isolation.base import Host
+from megabuild.providers import command
 from megabuild.run import session, store_transfer
 from megabuild.run.attempt import Attempt
+from megabuild.run.package_test import package_test
 from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary
@@ -133,3 +139,33 @@ def test_a_package_with_one_damaged_entry_is_damaged(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(IntegrityError, match=r"a-1-h0_0\.conda: "):
         archive.read(path)
+
+
+def test_a_failed_test_of_a_package_fails_its_task(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = Outcome(ok=False, kind="test", message="Test failed: x")
+    monkeypatch.setattr(Attempt, "follow", lambda *_, **__: failed)
+    with started(tiny, Host()) as run:
+        item = run.plan.items[0]
+        package = item.package
+        shelf = Shelf(run.plan.options.state, queue.SimpleQueue())
+        folder = tmp_path / "built" / package.subdir
+        shelf.add(make_package(folder, package.name, package.version, package.build_string), 1.0)
+        result = package_test(run, Budget(1), shelf, item).run(1, threading.Event())
+    assert isinstance(result.error, PackageTestError)
+    assert result.error.packages == {package.file_name}
+    assert not result.archives
+
+
+def test_a_program_that_does_not_start_has_failed(tmp_path: Path) -> None:
+    assert process.run([tmp_path / "missing"], timeout=9).returncode == process.NOT_STARTED
+    assert process.run(["sleep", "9"], timeout=0.1).returncode == process.TIMED_OUT
+    with pytest.raises(ProviderError):
+        command.run([str(tmp_path / "missing")], what="x", timeout=9)
+
+
+def test_a_wheel_of_another_hash_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path / "a.whl", "another wheel")
+    with pytest.raises(ValueError, match="the index says 000"):
+        wheel_contents._verified(tmp_path / "a.whl", "0" * 64)

@@ -102,7 +102,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         libpng: str = "1",
         overrides: Mapping[str, tuple[str, ...]] | None = None,
     ) -> StagingInputs:
-        for name, text in (written or {}).items():
+        for name, text in {"recipe/patches/base.patch": "1", **(written or {})}.items():
             write(tmp_path / name, text)
         write(tmp_path / "root/var/lib/dpkg/status", f"Package: libpng\nVersion: {libpng}\n")
         values = {"torch_source": ("official",), "c_compiler_version": ("14",), **(variant or {})}
@@ -135,6 +135,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "recipe": {"written": {"recipe/recipe.yaml": changed}},
             "scripts": {"written": {"recipe/build_staging.sh": "true"}},
             "patches": {"written": {"recipe/patches/for-all.patch": "x"}},
+            "patches: a changed one": {"written": {"recipe/patches/base.patch": "2"}},
             "patches: of the source": {"written": {"recipe/patches/official/one.patch": "x"}},
             "source_tree": {"written": {"source/a.cpp": "int b;"}},
         },
@@ -531,16 +532,16 @@ def test_another_input_is_another_key(
     kind: type[Key], field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = CASES[kind](tmp_path, monkeypatch)
-    before = case.make()
-    assert case.make().digest == before.digest
+    assert case.make().digest == case.make().digest
     assert field in case.changes, f"tests/unit/test_keys.py: change the input {field} of {kind.__name__}, too"
-    for name, arguments in case.changes.items():
-        if name.partition(":")[0] == field:
-            after = case.make(**arguments)
-            assert getattr(after, field) != getattr(before, field), name
-            assert after.digest != before.digest
-            if isinstance(before, StagingInputs) and isinstance(after, StagingInputs):
-                assert after.fingerprint.digest != before.fingerprint.digest
+    changes = {name: arguments for name, arguments in case.changes.items() if name.partition(":")[0] == field}
+    for name, arguments in changes.items():
+        before = case.make()  # files of an earlier change stay
+        after = case.make(**arguments)
+        assert getattr(after, field) != getattr(before, field), name
+        assert after.digest != before.digest
+        if isinstance(before, StagingInputs) and isinstance(after, StagingInputs):
+            assert after.fingerprint.digest != before.fingerprint.digest
 
 
 def test_every_key_has_a_case() -> None:

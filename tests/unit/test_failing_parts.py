@@ -120,7 +120,7 @@ def test_a_launcher_ends_as_the_compiler_does(
     made = program(tmp_path / compiler, end)
     words = [str(made), "-x", "cu", "-c", "a.cu"]
     words = ["/usr/bin/env", *words] if launcher == "compile_cached.sh" else words
-    environ = {"PATH": "/usr/bin:/bin", "PREFIX": "/p", "BUILD_ENV_LINK": "/l"}
+    environ = {"PATH": "/usr/bin:/bin", "PREFIX": "/p", "BUILD_ENV_LINK": "/l", "RECIPE_DIR": str(RECIPE)}
     assert subprocess.run([str(RECIPE / launcher), *words], env=environ, check=False).returncode == code
 
 

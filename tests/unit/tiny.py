@@ -34,8 +34,12 @@ from megabuild.status.status import Status, logger
 
 ROOT = Path(__file__).resolve().parent.parent / "data" / "tiny"
 DECISIONS = {
-    "built from scratch": "fresh", "is reused": "reuse", "continues where": "resume", "compiled completely": "resume", "rebuilt": "recompile",
-}  # fmt: skip
+    "built from scratch": "fresh",
+    "is reused": "reuse",
+    "continues where": "resume",
+    "compiled completely": "resume",
+    "rebuilt": "recompile",
+}
 PACKAGES = (("tool", "1.0", "0"), ("python", "3.11.7", "0_cpython"), ("python", "3.12.1", "0_cpython"))
 
 

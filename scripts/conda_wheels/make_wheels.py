@@ -56,6 +56,7 @@ def make(request: Request, report: Notes) -> WheelIndex:
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"{folder}: another process is making wheels in this folder"
     with files.sole_user(folder / ".lock", busy), files.scratch(folder) as work:
+        simple_index.remove_former(folder)
         indexed = simple_index.read(folder)
         published_hashes = {record.sha256 for record in published.records(channel).values()}
         kept = [entry for entry in indexed if entry.package in published_hashes]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -81,11 +82,16 @@ def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
         (new / wheel.place).chmod(0o644)
     _write_pages(new, listed)
     (new / _RECORDS).write_text(json.dumps([asdict(wheel) for wheel in listed], indent=1))
-    with files.scratch(folder) as empty:
-        (empty / SIMPLE).symlink_to(new.name)
-        (empty / SIMPLE).replace(folder / SIMPLE)
-    for former in folder.glob(f"{_HIDDEN}*"):  # also unfinished indexes of killed processes
-        if former != new:
+    files.replace_link(folder / SIMPLE, new.name)
+    remove_former(folder)
+
+
+def remove_former(folder: Path) -> None:
+    """Remove former indexes, and unfinished ones of killed processes. The caller holds the folder's lock."""
+    link = folder / SIMPLE
+    current = os.readlink(link) if link.is_symlink() else ""
+    for former in folder.glob(f"{_HIDDEN}*"):
+        if former.name != current:
             shutil.rmtree(former)
 
 

@@ -90,5 +90,9 @@ def write_index(folder: Path, platform: str) -> None:
         own_folder(folder / subdir)
     # not parallel: rattler holds each package in memory
     asyncio.run(index_fs(folder, force=True, write_zst=False, write_shards=False, max_parallel=1))
-    with contextlib.suppress(OSError):
-        (folder / ".tmp").rmdir()  # rattler's temporary folder
+    # rattler's temporary folder, in which a killed process leaves an index
+    for leftover in entries(folder / ".tmp"):
+        if leftover.name.startswith("repodata.json.") and leftover.is_file():
+            leftover.unlink()
+    with contextlib.suppress(OSError):  # missing, or not empty
+        (folder / ".tmp").rmdir()

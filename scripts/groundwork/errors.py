@@ -171,6 +171,9 @@ def of_system(error: OSError) -> MegabuildError | None:
             f"{subject}{error.strerror}",
             f"free some space, raise the limit (ulimit -f) or {other_disk}, and run again; finished work is kept",
         )
+    if error.errno == errno.ENOLCK:
+        # network file systems mounted without locks: Lustre without -o flock, some of NFS and CIFS
+        return PreflightError(f"{subject}its file system has no locks", other_disk)
     checks = "the disk (dmesg) and the limits of processes and files (ulimit -u -n)"
     if error.errno in _REFUSED and error.filename:
         checks = "the path and its permissions"

@@ -12,14 +12,15 @@ import shutil
 import stat
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
+import filelock
 import msgspec
 import psutil
-from filelock import FileLock as FileLock
 from filelock import Timeout
 
 from groundwork.errors import BusyError, IntegrityError, OutOfSpaceError, PreflightError, of_system
@@ -27,6 +28,7 @@ from groundwork.user_folders import cache_folder as cache_folder
 
 Record = TypeVar("Record")
 _SCRATCH = ".scratch-"
+_UNFINISHED = re.compile(r"\.(\d{1,10})-\d+\.new$")
 _REMOVED = re.compile(r"\.removed-[0-9a-f]{8}-?(?P<name>.*)", re.DOTALL)
 _LONGEST = 200  # bytes of a former name, so that the new one has at most 255
 #: The earliest date in a zip file, 1980-01-01, in seconds since 1970.
@@ -67,6 +69,20 @@ def check_creatable(folder: Path, remedy: str) -> None:
         raise PreflightError(f"{folder} cannot be written to: {existing} is not writable", remedy)
 
 
+class FileLock(filelock.FileLock):
+    """A lock on a file, which the kernel frees when its process ends."""
+
+    def acquire(self, *arguments: Any, **options: Any) -> filelock.AcquireReturnProxy[Any]:
+        """Take the lock; raises Timeout, and OSError with the file's name, which the kernel does not give."""
+        try:
+            return super().acquire(*arguments, **options)
+        except Timeout:
+            raise
+        except OSError as error:
+            error.filename = error.filename or self.lock_file
+            raise
+
+
 @contextlib.contextmanager
 def replacing(target: Path, name: str = "") -> Iterator[Path]:
     """Yield a temporary path in the folder of ``target``, created if missing; at the end it replaces ``target``."""
@@ -87,6 +103,18 @@ def write(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
             file.write(content.encode() if isinstance(content, str) else content)
         if mode is not None:
             temporary.chmod(mode)
+
+
+def remove_unfinished(folder: Path, *, age: float = 0.0) -> None:
+    """Remove temporary files of :func:`write` in a folder, whose processes were killed.
+
+    ``age``: seconds since the last change, for a folder that other hosts share, whose processes are unknown here.
+    """
+    for path in folder.glob("*.new"):
+        match = _UNFINISHED.search(path.name)
+        with contextlib.suppress(OSError):
+            if match and not psutil.pid_exists(int(match[1])) and time.time() - path.lstat().st_mtime >= age:
+                path.unlink()
 
 
 def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) -> BinaryIO:
@@ -141,6 +169,17 @@ def read_untrusted(path: Path, *, below: Path | None = None) -> bytes | None:
             return file.read()
     except (OSError, IntegrityError):
         return None
+
+
+def replace_link(link: Path, target: str) -> None:
+    """Make or replace a symbolic link atomically; raises OSError with its name, as the system's has the target's."""
+    with scratch(link.parent) as folder:
+        new = folder / link.name
+        try:
+            new.symlink_to(target)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(link)) from error
+        os.replace(new, link)
 
 
 def copy(source: Path, target: Path) -> None:

@@ -60,8 +60,9 @@ def _locked(cache: Path, name: str, how: int) -> int:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(file, how)
-    except OSError:
+    except OSError as error:
         os.close(file)
+        error.filename = str(path)  # the kernel names none
         raise
     return file
 

@@ -22,25 +22,48 @@ _LONGEST = 366 * 24 * 3600.0
 _RESERVE_SECONDS, _RESERVE_SHARE = 60.0, 0.1
 
 
-@contextlib.contextmanager
-def stop_on_signals() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise a KeyboardInterrupt with their name; code that catches errors lets it through."""
+#: Seconds after a signal in which others have no effect, and the time of the last one that had, by time.monotonic.
+_QUIET_SECONDS = 10.0
+_stopped_at = -_QUIET_SECONDS
 
-    def stop(number: int, frame: FrameType | None) -> None:
+
+def ignore_signals() -> None:
+    """Ignore SIGTERM and SIGHUP from now on: the process ends anyway, and its exit code must be its own."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    global _stopped_at
+    now = time.monotonic()
+    if now - _stopped_at > _QUIET_SECONDS:
+        _stopped_at = now
         raise KeyboardInterrupt(signal.Signals(number).name)
 
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP raise a KeyboardInterrupt with their name; code that catches errors lets it through.
+
+    After one, further ones have no effect for ten seconds: they would interrupt the end that the first one began.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
+    if signal.getsignal(signal.SIGTERM) is not _stop:  # the outermost
+        global _stopped_at
+        _stopped_at = -_QUIET_SECONDS
     # nohup(1) starts programs with SIGHUP ignored: keep that
     both = (signal.SIGTERM, signal.SIGHUP)
     numbers = [number for number in both if signal.getsignal(number) != signal.SIG_IGN]
-    former = {number: signal.signal(number, stop) for number in numbers}
+    former = {number: signal.signal(number, _stop) for number in numbers}
     try:
         yield
     finally:
         for number, before in former.items():
-            signal.signal(number, before)
+            if signal.getsignal(number) != signal.SIG_IGN:  # ignored until the process ends
+                signal.signal(number, before)
 
 
 @dataclass(frozen=True, kw_only=True)

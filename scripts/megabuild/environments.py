@@ -26,6 +26,9 @@ from megabuild.providers.environment import machine_platform
 #: Name of the activation script in an environment's folder.
 ACTIVATE = "activate"
 _META = "conda-meta"
+#: A file in an unfinished environment, and the lock of the process that makes it.
+_UNFINISHED = ".megabuild-unfinished"
+_LOCK = ".megabuild-lock"
 #: Editing a file of an environment must not change the cache or another environment.
 _COPIES = "allow-hard-links = false\n"
 
@@ -115,29 +118,53 @@ def _remedy(reason: str, channel: Path) -> str:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that an environment can be created in a folder.
+    """Check that an environment can be created in a folder: a new or empty one, or an unfinished environment.
 
-    Raises UsageError: It is a file, or is not empty.
+    Raises UsageError: It is a file, or has other files.
     """
-    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+    if not os.path.lexists(folder) or _is_unfinished(folder):
+        return
+    if not folder.is_dir() or any(path.name != _LOCK for path in folder.iterdir()):
         raise UsageError(f"{folder}: not an empty folder", "choose another folder, or delete this one")
 
 
+def _is_unfinished(folder: Path) -> bool:
+    """Return whether :func:`create` began an environment in a folder, and was killed or is still at work."""
+    marker = folder / _UNFINISHED
+    return marker.is_file() and not marker.is_symlink() and not folder.is_symlink()
+
+
 def create(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> None:
-    """Install a solution into a new or empty folder, and write the script that activates it.
+    """Install a solution into a folder, and write the script that activates it.
+
+    The folder is new or empty, or has an unfinished environment, which is replaced.
 
     The cache keeps the unpacked packages; each use compares them with their digests and copies them.
 
     Raises UsageError: As :func:`check_folder`.
+    Raises BusyError: Another process is creating an environment there.
     Raises ProviderError: A package cannot be fetched or installed; the unfinished folder is kept.
     Raises OutOfSpaceError: The disk is full.
     """
     folder = folder.absolute()
     check_folder(folder)
-    try:
-        (folder / _META).mkdir(parents=True)
-    except FileExistsError:
-        raise UsageError(f"{folder}: another process is creating it", "choose another folder") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    with files.sole_user(folder / _LOCK, f"{folder}: another process is creating it"):
+        try:
+            check_folder(folder)  # again: another process may have finished it
+            (folder / _UNFINISHED).touch()
+            for path in folder.iterdir():  # of a killed process
+                if path.name not in (_LOCK, _UNFINISHED):
+                    files.remove(path)
+            _install(folder, solution, cache=cache, report=report)
+            _write_activation(folder)
+            (folder / _UNFINISHED).unlink()
+        finally:
+            (folder / _LOCK).unlink()
+
+
+def _install(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> None:
+    (folder / _META).mkdir()
     report(f"installing {counted(len(solution.records), 'package')}")
     try:
         asyncio.run(
@@ -157,9 +184,12 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> N
         raise
     except Exception as error:  # rattler has one exception per layer, without a common base
         reason = redact.text(" ".join(str(error).split()))
-        remedy = f"delete {folder} and run again"
+        remedy = "run the same command again: it replaces the unfinished environment"
         failed = ProviderError(f"{folder}: installation failed: {reason}", remedy)
         raise of_text(reason, str(folder)) or failed from error
+
+
+def _write_activation(folder: Path) -> None:
     variables = ActivationVariables(None, ["$PATH"], PathModificationBehavior.Replace)
     script = activate(folder, variables, Shell.bash).script
     files.write(folder / ACTIVATE, f"# for use in a shell: . {ACTIVATE}\n{script}")

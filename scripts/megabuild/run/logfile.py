@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path
 
+from groundwork import files
 from groundwork.errors import FULL
 from groundwork.redact import Mask
 from groundwork.text import plain
@@ -34,10 +34,7 @@ class LogFile(logging.Handler, AbstractContextManager["LogFile"]):
 
     def become_latest(self) -> None:
         """Point ``latest.log`` to this file, atomically."""
-        link = self.path.with_name(f".latest-{os.getpid()}")
-        link.unlink(missing_ok=True)
-        link.symlink_to(self.path.name)
-        os.replace(link, self.path.with_name("latest.log"))
+        files.replace_link(self.path.with_name("latest.log"), self.path.name)
 
     def write(self, source: str, text: str) -> str:
         """Write one line; return it masked, without control characters. On a full disk the line is lost."""

@@ -39,6 +39,7 @@ def execute(plan: Plan, status: Status) -> Summary:
         LogFile(options.state / "logs", options.run_name, Mask(os.environ)) as log,
     ):
         logger.addHandler(log)
+        _remove_unfinished(options)
         run = Driver(plan, log, status)
         failed: Exception | None = None
         try:
@@ -70,6 +71,13 @@ def execute(plan: Plan, status: Status) -> Summary:
         if failed is not None:
             raise failed
     return summary
+
+
+def _remove_unfinished(options: Options) -> None:
+    """Remove temporary files that killed runs of the config left."""
+    for folder in (options.state, options.packages):
+        files.remove_unfinished(folder)
+    files.remove_unfinished(options.output, age=60.0)  # other configs' runs write there, maybe on other hosts
 
 
 def locked(options: Options) -> contextlib.AbstractContextManager[object]:

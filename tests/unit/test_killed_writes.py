@@ -1,0 +1,144 @@
+"""Records vouch only for what is complete on the disk, wherever their writer is stopped."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_files import write
+from stop_at_write import every_stop, note, watched
+from tiny import make_package, publish
+
+from groundwork import files, in_use
+from groundwork.errors import BusyError
+from megabuild.engine import archive
+from megabuild.plan import published
+from megabuild.store import server
+
+CONTENT = b"0123456789" * 450
+
+
+@dataclass
+class CountedStore:
+    """obstore's store, whose puts the helper counts."""
+
+    remote: Any
+    folder: Path
+
+    def put(self, path: str, content: bytes) -> None:
+        note("put", str(self.folder / path))
+        self.remote.put(path, content)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.remote, name)
+
+
+def put(folder: Path) -> None:
+    store = server.Store(str(folder / "store"), writes=True)
+    store.__dict__["_remote"] = CountedStore(store._remote, folder / "store")
+    for _ in store.put("trees/abc", folder / "file"):
+        pass
+
+
+def fetched(folder: Path) -> bytes | None:
+    """The content under the key; None if the store has none."""
+    store = server.Store(str(folder / "store"))
+    record = store.find("trees/abc")
+    if record is None:
+        return None
+    for _ in store.fetch(record, folder / "got"):
+        pass
+    return (folder / "got").read_bytes()
+
+
+def test_an_upload_to_the_store_killed_anywhere_is_missing_or_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_PART", 1000)
+    here = write(tmp_path / "here" / "file", CONTENT).parent
+    stops = 0
+    for folder in every_stop(here, put):
+        assert fetched(folder) is None
+        put(folder)
+        assert fetched(folder) == CONTENT
+        stops += 1
+    assert stops == 3, "two different parts and the record"
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """A published package, and its new build with another package."""
+    here = tmp_path / "here"
+    publish(here / "channel", [make_package(here / "old" / "linux-64", "a", "1", "0", {"x": "old"})])
+    for name in ("a", "b"):
+        make_package(here / "out" / "linux-64", name, "1", "0", {"x": "new"})
+    return here
+
+
+def publish_new(folder: Path) -> None:
+    packages = [archive.read(path) for path in sorted((folder / "out" / "linux-64").glob("*.conda"))]
+    fingerprints = dict.fromkeys((package.path.name for package in packages), "new")
+    published.publish(
+        folder / "channel", packages, platform="linux-64", fingerprints=fingerprints, seconds={}
+    )
+
+
+def test_a_record_never_names_another_file_than_the_published_one(built: Path) -> None:
+    for folder in every_stop(built, publish_new, step=2):
+        channel = folder / "channel"
+        for record in published.records(channel).values():
+            assert files.sha256(channel / record.path) == record.sha256
+
+
+def test_a_published_package_is_on_the_disk_before_its_record(built: Path) -> None:
+    with watched(built / "channel") as calls:
+        publish_new(built)
+    written = [number for number, call in enumerate(calls) if call == f"rename {published.RECORDS}"]
+    for name in ("a-1-0.conda", "b-1-0.conda"):
+        moved, flushed = calls.index(f"rename linux-64/{name}"), calls.index(f"fsync linux-64/{name}")
+        assert moved < flushed < next(number for number in written if number > moved)
+
+
+def test_a_file_killed_anywhere_is_the_old_or_the_new_one(tmp_path: Path) -> None:
+    here = write(tmp_path / "here" / "record", "old").parent
+    for folder in every_stop(here, lambda folder: files.write(folder / "record", "new", mode=0o644)):
+        assert (folder / "record").read_text() in ("old", "new")
+
+
+def test_threads_that_write_one_file_have_a_temporary_file_each(tmp_path: Path) -> None:
+    both = threading.Barrier(2)
+
+    def write_one(content: str) -> None:
+        both.wait(10)
+        for _ in range(20):
+            files.write(tmp_path / "record", content)
+
+    with watched(tmp_path) as calls, ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(write_one, text) for text in ("one", "two")]:
+            done.result()
+    assert len({call for call in calls if call.startswith("open")}) == 2
+    assert (tmp_path / "record").read_text() in ("one", "two")
+
+
+def test_a_lock_of_a_stopped_process_blocks_no_other(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+
+    def use(folder: Path) -> None:
+        with in_use.shared_lock(folder / "cache", "own"), files.sole_user(folder / "lock", "busy"):
+            write(folder / "file")
+
+    for folder in every_stop(here, use):
+        use(folder)
+        with in_use.exclusive_lock(folder / "cache", "own") as is_free:
+            assert is_free
+        with (
+            files.sole_user(folder / "lock", "busy"),
+            pytest.raises(BusyError),
+            files.sole_user(folder / "lock", ""),
+        ):
+            pass

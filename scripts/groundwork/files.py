@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -28,6 +29,7 @@ from groundwork.user_folders import cache_folder as cache_folder
 
 Record = TypeVar("Record")
 _SCRATCH = ".scratch-"
+_STALE_SECONDS = 60.0
 _UNFINISHED = re.compile(r"\.(\d{1,10})-\d+\.new$")
 _REMOVED = re.compile(r"\.removed-[0-9a-f]{8}-?(?P<name>.*)", re.DOTALL)
 _LONGEST = 200  # bytes of a former name, so that the new one has at most 255
@@ -87,13 +89,27 @@ class FileLock(filelock.FileLock):
 def replacing(target: Path, name: str = "") -> Iterator[Path]:
     """Yield a temporary path in the folder of ``target``, created if missing; at the end it replaces ``target``."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(name or f".tmp-{uuid.uuid4().hex[:8]}-{target.name}")
+    if not name:
+        _remove_stale(target)
+        name = f".tmp-{os.getpid()}-{uuid.uuid4().hex[:8]}-{target.name}"
+    temporary = target.with_name(name)
     temporary.unlink(missing_ok=True)
     try:
         yield temporary
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_stale(target: Path) -> None:
+    """Remove temporary files of killed processes that were to replace ``target``: they may have gigabytes."""
+    for leftover in target.parent.glob(f".tmp-*-{glob.escape(target.name)}"):
+        owner = leftover.name.split("-")[1]
+        with contextlib.suppress(OSError):
+            # processes of other hosts are unknown here, but change their files
+            age = time.time() - leftover.lstat().st_ctime
+            if owner.isdecimal() and not psutil.pid_exists(int(owner)) and age > _STALE_SECONDS:
+                leftover.unlink()
 
 
 def write(path: Path, content: str | bytes, *, mode: int | None = None) -> None:

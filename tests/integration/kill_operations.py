@@ -290,12 +290,14 @@ def prepare_slimmed(folder: Path) -> None:
     slim(folder)
 
 
-def if_slimmed(action: str) -> object:
-    def act(folder: Path) -> None:
-        if (folder / "env" / ".megabuild-slim").is_dir():
-            getattr(commands, action)(folder / "env")
+def undo(folder: Path) -> None:
+    if (folder / "env" / ".megabuild-slim").is_dir():  # or it has ended
+        commands.undo(folder / "env")
 
-    return act
+
+def forget(folder: Path) -> None:
+    if (folder / "env" / ".megabuild-slim").is_dir():
+        commands.forget(folder / "env")
 
 
 def look_environment(folder: Path) -> dict[str, str]:
@@ -441,11 +443,14 @@ OPERATIONS = {
     ),
     "kept-wheel": Operation(prepare=prepare_kept, run=keep_wheel, look=lambda folder: tree(folder / "kept")),
     "slim-apply": Operation(prepare=prepare_environment, run=slim, look=look_environment, below="env"),
+    "slim-apply-undo": Operation(
+        prepare=prepare_environment, run=slim, again=undo, look=look_environment, below="env"
+    ),
     "slim-undo": Operation(
-        prepare=prepare_slimmed, run=if_slimmed("undo"), look=look_environment, below="env",  # type: ignore[arg-type]
+        prepare=prepare_slimmed, run=undo, look=look_environment, below="env"
     ),
     "slim-forget": Operation(
-        prepare=prepare_slimmed, run=if_slimmed("forget"), look=look_environment, below="env",  # type: ignore[arg-type]
+        prepare=prepare_slimmed, run=forget, look=look_environment, below="env"
     ),
     "clean": Operation(prepare=prepare_clean, run=clean, look=look_cleaned, leftovers=temporary),
     "wheels-index": Operation(prepare=prepare_index, run=publish_index, look=look_index),

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not in
 HERE = Path(__file__).parent
 OPERATIONS = [
     "sync", "sync-unpacked-again", "publish", "upload", "build", "store-put", "store-fetch", "files", "audit-cache",
-    "object-cache", "kept-wheel", "slim-apply", "slim-undo", "slim-forget", "clean", "wheels-index", "wheels",
-    "env-create", "bootstrap",
+    "object-cache", "kept-wheel", "slim-apply", "slim-apply-undo", "slim-undo", "slim-forget", "clean", "wheels-index",
+    "wheels", "env-create", "bootstrap",
 ]  # fmt: skip
 #: Those that take seconds each time.
 SLOW = {"build", "wheels", "bootstrap"}
@@ -61,7 +61,7 @@ def sweep(operation: str, killer: Path, folder: Path, seconds: float) -> Any:
 def test_an_operation_killed_at_some_calls_is_completed_by_the_next(
     operation: str, killer: Path, tmp_path: Path
 ) -> None:
-    report = sweep(operation, killer, tmp_path, 4.0 if operation in SLOW else 2.0)
+    report = sweep(operation, killer, tmp_path, 3.0 if operation in SLOW else 1.0)
     assert report["failures"] == []
     assert report["tried"] > 0
 

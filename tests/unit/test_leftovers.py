@@ -59,6 +59,23 @@ def test_unfinished_files_of_dead_processes_are_removed(tmp_path: Path, dead: in
     assert all(path.exists() for path in kept)
 
 
+def test_a_copy_removes_the_half_of_a_killed_one(
+    tmp_path: Path, dead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "source", "content")
+    half = write(tmp_path / f".tmp-{dead}-0123abcd-[copy]")
+    kept = [
+        write(tmp_path / name)
+        for name in (f".tmp-{os.getpid()}-0123abcd-[copy]", f".tmp-{dead}-0123abcd-other", ".tmp-mine-[copy]")
+    ]
+    files.copy(source, tmp_path / "[copy]")
+    assert half.exists(), "of another host, maybe"
+    monkeypatch.setattr(files, "_STALE_SECONDS", -1.0)
+    files.copy(source, tmp_path / "[copy]")
+    assert not half.exists()
+    assert all(path.exists() for path in kept)
+
+
 def test_a_run_removes_what_a_killed_one_left(tiny: Tiny, dead: int) -> None:
     options = tiny.options()
     for folder in (options.state, options.packages):

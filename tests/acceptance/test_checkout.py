@@ -40,28 +40,47 @@ def test_a_plan_names_every_output_of_the_feedstock(checkout: Place) -> None:
     [
         documented("python3 build-locally.py linux_64_cpu_debian --plan"),
         documented("python3 build-locally.py linux_64_cpu_debian") + THIS_PYTHON + " --plan",
-        documented("python3 build-locally.py linux_64_cpu_debian -p 3.12 -p 3.13", ONE_PYTHON) + " --plan",
-        documented("python3 build-locally.py linux_64_cuda124_debian --arch-list 9.0")
-        + THIS_PYTHON
-        + " --plan",
-        documented(
-            "MEGABUILD_STORE=/srv/store MEGABUILD_STORE_WRITES=1 python3 build-locally.py linux_64_cpu_debian -p 3.12"
-            " --pyg none",
-            {"-p 3.12": THIS_PYTHON, "/srv/store": "$HOME"},
-        )
-        + " --plan",
-        documented(
-            "MEGABUILD_STORE=/srv/store python3 build-locally.py linux_64_cpu_debian -p 3.13 --pyg none --plan",
-            {"-p 3.13": THIS_PYTHON, "/srv/store": "$HOME"},
+        pytest.param(
+            documented("python3 build-locally.py linux_64_cpu_debian -p 3.12 -p 3.13", ONE_PYTHON)
+            + " --plan",
+            marks=pytest.mark.long,
         ),
-        documented(
-            "CCACHE_REMOTE_STORAGE='redis://cache.example.org' python3 build-locally.py linux_64_cpu_debian"
-        )
-        + " --plan",
-        documented(
-            "CCACHE_REMOTE_STORAGE='redis://cache.example.org|read-only' python3 build-locally.py linux_64_cpu_debian"
-        )
-        + " --plan",
+        pytest.param(
+            documented("python3 build-locally.py linux_64_cuda124_debian --arch-list 9.0")
+            + THIS_PYTHON
+            + " --plan",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            documented(
+                "MEGABUILD_STORE=/srv/store MEGABUILD_STORE_WRITES=1 python3 build-locally.py linux_64_cpu_debian -p 3.12"
+                " --pyg none",
+                {"-p 3.12": THIS_PYTHON, "/srv/store": "$HOME"},
+            )
+            + " --plan",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            documented(
+                "MEGABUILD_STORE=/srv/store python3 build-locally.py linux_64_cpu_debian -p 3.13 --pyg none --plan",
+                {"-p 3.13": THIS_PYTHON, "/srv/store": "$HOME"},
+            ),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            documented(
+                "CCACHE_REMOTE_STORAGE='redis://cache.example.org' python3 build-locally.py linux_64_cpu_debian"
+            )
+            + " --plan",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            documented(
+                "CCACHE_REMOTE_STORAGE='redis://cache.example.org|read-only' python3 build-locally.py linux_64_cpu_debian"
+            )
+            + " --plan",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_debian_config_plans_pytorch_2_6(checkout: Place, command: str) -> None:
@@ -72,12 +91,25 @@ def test_a_debian_config_plans_pytorch_2_6(checkout: Place, command: str) -> Non
     "command",
     [
         documented("python3 build-locally.py linux_64_cuda132_wheel -e spline_conv"),
-        documented("python3 build-locally.py linux_64_cuda132_wheel -e scatter"),
-        documented("python3 build-locally.py linux_64_cuda132_wheel --arch-list 12.0 -e scatter -e sparse"),
-        documented(
-            "python3 build-locally.py linux_64_cuda132_wheel --arch-list 12.0 -e scatter -e sparse --plan"
+        pytest.param(
+            documented("python3 build-locally.py linux_64_cuda132_wheel -e scatter"), marks=pytest.mark.long
         ),
-        documented("python3 build-locally.py linux_64_cuda130_wheel --torch 2.14.1"),
+        pytest.param(
+            documented(
+                "python3 build-locally.py linux_64_cuda132_wheel --arch-list 12.0 -e scatter -e sparse"
+            ),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            documented(
+                "python3 build-locally.py linux_64_cuda132_wheel --arch-list 12.0 -e scatter -e sparse --plan"
+            ),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            documented("python3 build-locally.py linux_64_cuda130_wheel --torch 2.14.1"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_wheel_config_finds_its_wheels_on_pypi(checkout: Place, command: str) -> None:
@@ -89,8 +121,12 @@ def test_a_wheel_config_finds_its_wheels_on_pypi(checkout: Place, command: str) 
     "command",
     [
         documented("python3 build-locally.py linux_64_cuda130", {}),
-        documented("python3 build-locally.py linux_64_cuda130 --deadline 5h30m"),
-        documented("python3 build-locally.py linux_64_cuda130 --rehearse"),
+        pytest.param(
+            documented("python3 build-locally.py linux_64_cuda130 --deadline 5h30m"), marks=pytest.mark.long
+        ),
+        pytest.param(
+            documented("python3 build-locally.py linux_64_cuda130 --rehearse"), marks=pytest.mark.long
+        ),
     ],
 )
 def test_builds_of_hours_are_planned(checkout: Place, command: str) -> None:

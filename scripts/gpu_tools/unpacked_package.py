@@ -25,7 +25,12 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[tuple[Pa
     Raises UsageError: ``package`` is no wheel and no conda package.
     Raises IntegrityError: The package is damaged.
     """
-    if not package.name.endswith((".whl", ".conda", ".tar.bz2")) or not package.is_file():
+    has_name_of_a_package = package.name.endswith((".whl", ".conda", ".tar.bz2"))
+    if has_name_of_a_package and not package.exists():
+        raise UsageError(
+            f"{package}: not found", "pass an environment's folder, or an existing .whl or .conda file"
+        )
+    if not has_name_of_a_package or not package.is_file():
         raise UsageError(
             f"{package}: not an environment, wheel or conda package",
             "pass an environment's folder, or a .whl or .conda file",

@@ -243,6 +243,8 @@ def test_sizes_are_known_before_an_installation(checkout: Place) -> None:
     text = checkout.run(command).succeeded()
     assert "to download" in text
     assert "nvidia-cudnn-cu13" in text
+    example = documented("python3 scripts/megabuild sizes torch==2.13.0 onnxruntime-gpu")
+    assert "onnxruntime-gpu" in checkout.run(example).succeeded()
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,9 @@ def test_tools_for_a_gpu_say_that_there_is_none(checkout: Place, venv: Path) -> 
     native = checkout.run(documented("python3 scripts/megabuild slim ~/venv --arch-list native"))
     native.ended_with(native.exit_code)
     assert native.exit_code in (0, 19)
+    checked = checkout.run(documented("python3 scripts/megabuild verify ~/venv --arch-list native"))
+    checked.ended_with(checked.exit_code)
+    assert checked.exit_code in (14, 19)
     gpu = checkout.run(documented("python3 scripts/megabuild verify-gpu ~/venv")).ended_with(14)
     assert "torch cannot be imported" in gpu
 
@@ -86,5 +89,8 @@ def test_a_missing_file_is_named(checkout: Place) -> None:
         documented(
             'python3 scripts/megabuild verify output/packages/linux_64_cuda132_wheel/linux-64/pytorch_scatter-*.conda --arch-list "9.0;12.0"'
         ),
+        documented("python3 scripts/megabuild sizes torch-2.13.0-*.whl --all"),
+        documented("python3 scripts/megabuild verify torch_scatter-2.1.2-*.whl --beside ~/venv"),
     ):
-        assert "not found" in checkout.run(command).ended_with(2)
+        text = checkout.run(command).ended_with(2)
+        assert "not found" in text or "does not exist" in text

@@ -160,7 +160,7 @@ def create(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> N
             _write_activation(folder)
             (folder / _UNFINISHED).unlink()
         finally:
-            (folder / _LOCK).unlink()
+            (folder / _LOCK).unlink(missing_ok=True)
 
 
 def _install(folder: Path, solution: Solution, *, cache: Path, report: Notes) -> None:

@@ -95,7 +95,9 @@ def test_a_run_that_lacks_packages_has_failed(
             super().__init__(go=lambda: None, summary=lambda _: summary, note_channels=lambda: None)
 
     monkeypatch.setattr(session, "Driver", Driver)
-    options = SimpleNamespace(output=tmp_path, state=tmp_path / "x", run_name="x")
+    options = SimpleNamespace(
+        output=tmp_path, state=tmp_path / "x", packages=tmp_path / "packages" / "x", run_name="x"
+    )
     status = Status("x", tmp_path / "x")
     session.execute(cast(Any, SimpleNamespace(options=options)), status)
     assert (status.record.status, status.record.exit_code) == (end, code)

@@ -89,13 +89,12 @@ def run(command: click.Command, *, name: str, invocation: Invocation | None = No
         obj=invocation,
         terminal_width=min(width, WIDEST) - 1 if width else None,  # else click's 80
     )
-    with contextlib.ExitStack() as until_the_end:
-        until_the_end.enter_context(interrupts.stop_on_signals())
+    with interrupts.stop_on_signals():
         try:
             code = outcome(action, invocation)
         except KeyboardInterrupt:  # a signal while an error was printed
             code = Interrupted.exit_code
-        until_the_end.callback(interrupts.ignore_signals)
+        interrupts.ignore_signals()
     if code == 0 and any(output.is_incomplete for output in outputs):
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the output")
         code = _report(of_system(full) or OutOfSpaceError(str(full)), OutOfSpaceError.__name__, invocation)

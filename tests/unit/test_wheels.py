@@ -302,3 +302,10 @@ def test_abi3_is_believed_of_what_makes_no_use_of_one_python(tmp_path: Path, cod
     else:
         with pytest.raises(IntegrityError, match="needs PyLong_AsLong"):
             wheel_tree.tag(tmp_path, "linux-aarch64")
+
+
+def test_a_former_index_that_a_killed_process_left_is_removed(own: Path) -> None:
+    former = write(own / "wheels" / world.CONFIG / ".simple-0123abcd" / "index.html").parent
+    made(own)
+    assert not former.exists()
+    assert (simple(own) / "index.html").exists()

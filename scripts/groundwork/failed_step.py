@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -117,16 +119,31 @@ def _of_trace(step: FailedStep) -> FailedStep:
         match = _TRACE.match(step.lines[number])
         near = step.lines[max(0, number - _NEAR) : number + _NEAR + 1]
         if match is not None and not any(map(_DIFF.match, near)) and not _SAYS_WHY.match(match["command"]):
-            printed = step.lines[number + 1 :]
+            below = step.lines[number + 1 :]
+            printed = [line for line in below if not _TRACE.match(line)]
+            above = step.lines[:number]
+            early = [text for text in _echoed(below) if text in above and text not in printed]
             return FailedStep(
-                lines=[line for line in printed if not _TRACE.match(line)],
-                earlier=step.lines[:number],
+                lines=[*early, *printed],
+                earlier=above,
                 reports=step.reports,
                 command=match["command"][:_LONGEST_COMMAND],
                 traced=True,
                 exit_code=step.exit_code,
             )
     return step
+
+
+def _echoed(trace: Sequence[str]) -> Iterator[str]:
+    """Yield the texts that traced commands echoed.
+
+    A trace and the output of a quick command come through two pipes: the output may stand above the command.
+    """
+    for line in trace:
+        match = _TRACE.match(line)
+        if match is not None and match["command"].startswith("echo "):
+            with suppress(ValueError):  # an unfinished quotation
+                yield " ".join(shlex.split(match["command"])[1:])
 
 
 def unwrap(lines: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from megabuild.configs.config import load
 from megabuild.engine.supervisor import end_strays
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
+from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
 from megabuild.plan.choose_isolation import rehearsal_image
 from megabuild.run.launcher import LAUNCHER_FILES
@@ -218,7 +219,7 @@ def run(tiny: Tiny, name: str, *, own: bool = True) -> str:
     if not (configs / f"{name}.yaml").exists():
         shutil.copy(configs / "tiny.yaml", configs / f"{name}.yaml")
     cache, engine = tiny.output.parent / "cache", os.environ["TINY_ENGINE"]
-    options = tiny.options(cache=cache, engine=engine, pythons=("3.12",), own=own)
+    options = tiny.options(cache=cache, engine=Engine(engine), pythons=("3.12",), own=own)
     options = replace(options, config=load(tiny.root, name))
     execute(planning.make_plan(options, lambda text: None), Status(options.run_name, options.state))
     return (options.state / "logs" / "latest.log").read_text()

@@ -140,7 +140,7 @@ def test_what_only_its_name_makes_a_package_is_built(tmp_path: Path, first: Tiny
     built = packages(first)
     second = elsewhere(first)
     assert second.run().ok
-    assert compiled(second) == ["✓ tinypy 1.0: built"]
+    assert compiled(second) == ["✓ tinypy 1.0 py3.12: built"]
     assert [decided for decided, _ in second.decisions()] == ["reuse"], (
         "the tree is in the store all the same"
     )
@@ -169,7 +169,7 @@ def second_of(tmp_path: Path, channel: Path) -> Tiny:
 def test_a_real_server_keeps_it(tmp_path: Path, channel: Path) -> None:
     second = second_of(tmp_path, channel)
     assert second.run().ok
-    assert compiled(second) == ["✓ tinypy 1.0: built"]
+    assert compiled(second) == ["✓ tinypy 1.0 py3.12: built"]
     assert [decided for decided, _ in second.decisions()] == ["reuse"]
     kept = [path for path in (tmp_path / "server" / "objects").rglob("*") if path.is_file()]
     assert len(kept) >= 4

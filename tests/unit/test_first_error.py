@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.failed_step import find_failed_step
 from groundwork.first_error import FirstError, first_error
 from groundwork.text import plain
 from megabuild.run.failure import network_failed, of_last_phase
@@ -273,3 +274,17 @@ def test_gcc_s_diagnostics_as_json_are_read() -> None:
     assert error_in(["FAILED: a.o", "cc -c a.c", sarif]).headline == "a.c:7: error: no 'x'"
     other = '{"version": 3, "runs": [{"results": [7]}]}'
     assert error_in([other, "error: of another program"]).headline == "error: of another program"
+
+
+def test_an_echo_above_its_trace_is_the_failing_commands() -> None:
+    # two pipes: what a quick command prints may come before the line that names it
+    lines = [
+        "error: it does not compile",
+        "+ [[ a == a ]]",
+        "+ echo 'error: it does not compile'",
+        "+ exit 1",
+    ]
+    step = find_failed_step(lines)
+    assert list(step.lines) == ["error: it does not compile"]
+    silent = find_failed_step(["error: harmless, of before", "+ test -f x", "+ exit 1"])
+    assert (list(silent.lines), silent.command) == ([], "test -f x")

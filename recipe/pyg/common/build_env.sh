@@ -138,8 +138,8 @@ else
     [[ "$cuda_compiler_version" == 13.* ]] && NVCC_FLAGS+=" -compress-mode=size"
     export NVCC_FLAGS="$NVCC_FLAGS -I$cuda_include -w"
     export CMAKE_CUDA_FLAGS="-w" CMAKE_CUDA_COMPILER_LAUNCHER="${launcher:-}"
-    # a build that runs once does not need the list of headers, and not every object cache can create it
-    export TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES=1
+    # without the list of headers, nvcc's objects are not cached (cache_nvcc.sh)
+    unset TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES
 fi
 export CFLAGS CXXFLAGS CPPFLAGS LDFLAGS
 

@@ -73,10 +73,7 @@ esac
 if [[ -n "${TORCH_CCACHE:-}" ]]; then
     launchers+=("$RECIPE_DIR/compile_cached.sh" "$TORCH_CCACHE")
     # hits do not depend on the tree's folder
-    export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$(dirname "$TORCH_TREE")}" CCACHE_NOHASHDIR=1
-    source "$RECIPE_DIR/pyg/common/identify_compilers.sh"
-    CCACHE_COMPILERCHECK="$(identify_compilers "${CC:-cc}" "${CXX:-c++}")"
-    export CCACHE_COMPILERCHECK
+    export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$(dirname "$TORCH_TREE")}" CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
     # ninja makes the compilers list their headers, so the cache need not preprocess
     export CCACHE_DEPEND=1
     # Packages' headers are hard links: a second installation of the same package, for a test or another build, changes their

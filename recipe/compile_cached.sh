@@ -11,14 +11,9 @@ for word do
     esac
     set -- "$@" "$word"
 done
-case "${2:-}" in
-    nvcc | */nvcc) exec "$RECIPE_DIR/pyg/common/cache_nvcc.sh" "$@" ;;
-    *)
-        # The bindings get other definitions with CUDA, and other folders for each Python, which many do not read: the cache
-        # also looks for their preprocessed text. For libtorch, whose commands are the same, that would only take time.
-        case " $* " in
-            *CMakeFiles/torch_python.dir/*) unset CCACHE_DEPEND ;;
-        esac
-        ;;
+# The bindings get other definitions with CUDA, and other folders for each Python, which many do not read: the cache also looks
+# for their preprocessed text. For libtorch, whose commands are the same, that would only take time.
+case " $* " in
+    *CMakeFiles/torch_python.dir/*) unset CCACHE_DEPEND ;;
 esac
-exec "$@"
+exec "$RECIPE_DIR/pyg/common/cache_compiler.sh" "$@"

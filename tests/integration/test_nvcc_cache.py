@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -136,6 +136,90 @@ def test_flags_of_files_are_noticed(compiler: Compiler, form: str) -> None:
         (compiler.folder / "flags").write_text(flags)
         answers.append(compiler.run(*form.format("flags").split(), *COMPILE))
     assert answers == [MISS, HIT, MISS]
+
+
+def test_flags_of_a_file_that_another_file_names_are_noticed(compiler: Compiler) -> None:
+    (compiler.folder / "flags").write_text("--options-file more")
+    answers: list[str] = []
+    for flags in ("-DX=1", "-DX=1", "-DX=2"):
+        (compiler.folder / "more").write_text(flags)
+        answers.append(compiler.run("-optf=flags", *COMPILE))
+    assert answers == [MISS, HIT, MISS]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("variable", ["PTXAS_FLAGS", "INCLUDES", "SYSTEM_INCLUDES"])
+def test_variables_that_the_profile_appends_to_are_noticed(compiler: Compiler, variable: str) -> None:
+    first, second = ("-O3", "-O2") if variable == "PTXAS_FLAGS" else ("-I/a", "-I/b")
+    answers = [compiler.run(*COMPILE, **{variable: value}) for value in (first, first, second)]
+    assert answers == [MISS, HIT, MISS]
+
+
+@pytest.mark.long
+def test_a_header_of_one_architecture_is_noticed(compiler: Compiler) -> None:
+    (compiler.folder / "k.cu").write_text('#if __CUDA_ARCH__ == 900\n#include "one.h"\n#endif\n')
+    answers: list[str] = []
+    for text in ("// 1", "// 1", "// 2"):
+        (compiler.folder / "one.h").write_text(text)
+        os.utime(compiler.folder / "one.h", (10**9, 10**9))
+        answers.append(compiler.run(*COMPILE))
+    assert answers == [MISS, HIT, MISS]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "CCACHE_NODIRECT",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("CCACHE_NODEPEND", "direct_mode = false")),
+    ],
+)
+def test_no_setting_of_the_user_leads_to_text(compiler: Compiler, setting: str) -> None:
+    variables = {setting: "1"} if setting.startswith("CCACHE_") else {}
+    if not variables:
+        (compiler.folder / "objects").mkdir()
+        (compiler.folder / "objects" / "ccache.conf").write_text(setting)
+    answers: list[str] = []
+    for number in (1, 1, 2):
+        compiler.source("#if __CUDA_ARCH__ == 900", number)
+        answers.append(compiler.run(*COMPILE, **variables))
+    assert answers == [MISS, HIT, MISS]
+
+
+@pytest.mark.parametrize(("name", "cached"), [("nvcc-13.0", True), ("cuda-compiler", False)])
+def test_nvcc_under_another_name_is_never_found_by_text(compiler: Compiler, name: str, cached: bool) -> None:
+    program(compiler.folder / name, f'exec {compiler.nvcc} "$@"')
+    named = replace(compiler, nvcc=compiler.folder / name)
+    launcher = (str(LAUNCHER.with_name("cache_compiler.sh")), "ccache")
+    answers: list[str] = []
+    for number in (1, 1, 2):
+        named.source("#if __CUDA_ARCH__ == 900", number)
+        answers.append(named.run(*COMPILE, launcher=launcher))
+    assert answers == ([MISS, HIT, MISS] if cached else ["uncached"] * 3)
+
+
+def test_an_uncached_nvcc_runs_behind_ccache_s_prefix(compiler: Compiler) -> None:
+    """The prefix limits the memory of all compilers."""
+    prefix = program(compiler.folder / "prefix", f'touch {compiler.folder}/called\nexec "$@"')
+    words = [*ARCHS, "-c", "k.cu", "-o", "k.o"]
+    assert compiler.run(*words, CCACHE_PREFIX=str(prefix)) == "uncached"
+    assert (compiler.folder / "called").exists()
+
+
+@pytest.mark.parametrize("end", ["exit 3", "kill -9 $$"])
+def test_the_end_of_a_cached_nvcc_is_the_launcher_s(compiler: Compiler, end: str) -> None:
+    """And nothing is left of it."""
+    prefix = program(compiler.folder / "prefix", end)
+    environ = {"CCACHE_DIR": str(compiler.folder / "objects"), "TMPDIR": str(compiler.folder / "tmp")}
+    (compiler.folder / "tmp").mkdir()
+    ends = []
+    for launcher in ([str(LAUNCHER), "ccache"], ["ccache"]):
+        command = [*launcher, str(compiler.nvcc), *COMPILE]
+        variables = {**os.environ, **environ, "CCACHE_PREFIX": str(prefix), "CCACHE_DEPEND": "1"}
+        ends.append(
+            subprocess.run(command, cwd=compiler.folder, env=variables, capture_output=True).returncode
+        )
+    assert ends[0] == ends[1] != 0
+    assert not list((compiler.folder / "tmp").glob("nvcc-flags*"))
 
 
 @pytest.mark.long  # twelve compiles

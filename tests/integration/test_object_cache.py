@@ -93,6 +93,38 @@ def test_an_object_comes_from_another_folder_and_release_and_names_neither(
     assert [path for path in paths if path not in held] == []
 
 
+@pytest.mark.parametrize("part", ["cc1plus", "as"])
+@pytest.mark.parametrize("named", [True, False])
+def test_another_program_that_a_compiler_starts_is_a_miss(
+    repository: Path, compiler: Path, tmp_path: Path, part: str, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Builds run further compilers than those that CC and CXX name: for tools of a cross build, or as nvcc's host."""
+    for name in ("cc1plus", "as"):
+        asked = subprocess.run(
+            ["g++", f"-print-prog-name={name}"], capture_output=True, text=True, check=True
+        )
+        program(tmp_path / "parts" / name, f'exec {shutil.which(asked.stdout.strip())} "$@"')
+    compiler.write_text(compiler.read_text().replace("exec g++", f"exec g++ -B{tmp_path}/parts/"))
+    if not named:
+        monkeypatch.setitem(globals(), "SCRIPT", SCRIPT.replace("source", "run=$CXX CXX=g++; source").replace(
+            '"$CXX" $CXX', '"$run" $CXX'))  # fmt: skip
+    assert compiled(repository, compiler, tmp_path / "first") == MISS
+    assert compiled(repository, compiler, tmp_path / "second") == HIT
+    with (tmp_path / "parts" / part).open("a") as file:
+        file.write("# another\n")
+    assert compiled(repository, compiler, tmp_path / "third") == MISS
+
+
+def test_an_object_whose_list_of_headers_lacks_the_system_s_is_found_by_text(
+    repository: Path, compiler: Path, tmp_path: Path
+) -> None:
+    assert compiled(repository, compiler, tmp_path / "first", definition="-MMD") == MISS
+    package = tmp_path / "package" / "dependency.h"
+    package.write_text(package.read_text().replace("__FILE__", '"changed"'))
+    os.utime(package, (10**9, 10**9))
+    assert compiled(repository, compiler, tmp_path / "second", definition="-MMD") == MISS
+
+
 def stand_in_for_nvcc(compiler: Path) -> Path:
     """A compiler named nvcc whose dry run names g++ and a ptxas next to it; test_nvcc_cache has the real one."""
     folder = compiler.parent

@@ -40,6 +40,20 @@ def test_a_build_script_that_runs_again_keeps_the_tree(repository: Path, tmp_pat
     assert (tree / "Device.cpp").read_text() == "int mended;\n"
 
 
+def test_extensions_kernels_are_cached_by_their_list_of_headers(repository: Path, tmp_path: Path) -> None:
+    """PyTorch asks nvcc for the list unless the variable is set; without it, kernels are compiled again each time."""
+    program(tmp_path / "cuda" / "bin" / "nvcc", "exit 1")
+    made = settings(
+        repository, tmp_path, cuda_compiler_version="13.0", torch_cuda_arch_list="9.0", PYG_CCACHE="ccache",
+        CF_TORCH_CUDA_ARCH_LIST="9.0", BUILD_PREFIX=str(tmp_path / "cuda"),
+        RECIPE_DIR=str(repository / "recipe/pyg/pytorch_scatter"), TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES="1",
+    )  # fmt: skip
+    script = 'source "$RECIPE_DIR/../common/build_env.sh"; env'
+    done = subprocess.run(["bash", "-euc", script], env=made, check=True, capture_output=True, text=True)
+    assert "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES" not in done.stdout
+    assert f"CMAKE_CUDA_COMPILER_LAUNCHER={tmp_path}/launcher/ccache\n" in done.stdout
+
+
 def test_nnpack_s_configure_gets_nothing_from_the_network(repository: Path, tmp_path: Path) -> None:
     for place in (SIX, "cmake/Modules_CUDA_fix/FindCUDA.cmake"):
         write(tmp_path / "src" / place, "ExternalProject_Add(six URL https://index.example/six.tar.gz)\n")

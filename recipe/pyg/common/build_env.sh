@@ -77,13 +77,10 @@ if [[ -n "${PYG_CCACHE:-}" ]]; then
 #!/bin/sh
 PATH="$PATH"
 export PATH
-case "\$1" in nvcc | */nvcc) exec "$common/cache_nvcc.sh" "$PYG_CCACHE" "\$@" ;; esac
-exec "$PYG_CCACHE" "\$@"
+exec "$common/cache_compiler.sh" "$PYG_CCACHE" "\$@"
 LAUNCHER
     chmod +x "$work/launcher/ccache"
-    source "$common/identify_compilers.sh"
-    CCACHE_COMPILERCHECK="$(identify_compilers "${CC:-cc}" "${CXX:-c++}")"
-    export CCACHE_COMPILERCHECK CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1
+    export CCACHE_COMPILERCHECK=content CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1
     export PATH="$work/launcher:$PATH"
     launcher="$work/launcher/ccache"
     export CMAKE_C_COMPILER_LAUNCHER="$launcher" CMAKE_CXX_COMPILER_LAUNCHER="$launcher"

@@ -13,11 +13,13 @@ Run ``build_wheel.py DIST_FOLDER`` in the folder of the sources, with the Python
   Measured with g++ 12 on ``rw_cpu.cpp`` of torch_sparse: 25 CPU seconds with the macros, 18 without, 1.3 for the second
   Python; both Pythons' objects, compiled from scratch, are equal byte by byte.
 * ``BUILD_ENV_LINK`` (optional) is a link to the environment with PyTorch's headers and libraries. It replaces the
-  environment's path, whose length depends on the work folder.
+  environment's path, whose length depends on the work folder. Further links next to it replace folders whose names have
+  the Python's version: the cache finds nvcc's objects by their command, not by text.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import runpy
@@ -36,6 +38,9 @@ from jobserver import Jobserver, run_all
 
 #: Macros that only include Python.h, on Linux.
 _FOR_PYTHON = ("-DTORCH_API_INCLUDE_EXTENSION_H", "WITH_PYTHON")
+
+#: Folders of an environment that belong to one Python.
+_OF_ONE_PYTHON = re.compile(r"/(?P<kind>lib|include)/python3\.\d+t?(?=/|$)")
 
 #: The first version that uses a jobserver.
 _NINJA = (1, 13)
@@ -127,8 +132,19 @@ def _neutral_libraries(folders: Iterable[str]) -> list[str]:
 
 
 def _by_link(folder: str, link: str) -> str:
+    """Return the folder's path through the link, which is the same for every work folder and every Python."""
     target = os.path.realpath(link)
-    return link + folder[len(target) :] if folder == target or folder.startswith(target + os.sep) else folder
+    if folder != target and not folder.startswith(target + os.sep):
+        return folder
+    inside = folder[len(target) :]
+    versioned = _OF_ONE_PYTHON.match(inside)
+    if versioned is None:
+        return link + inside
+    # a link of its own: nvcc's objects are found only if the whole command is the same
+    without_version = f"{link}-{versioned['kind']}"
+    with contextlib.suppress(FileExistsError):  # another module's process was faster
+        os.symlink(target + versioned[0], without_version)
+    return without_version + inside[versioned.end() :]
 
 
 def _weight(module: Any) -> int:

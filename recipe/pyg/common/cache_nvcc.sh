@@ -72,6 +72,7 @@ for program in $programs; do
             done ;;
     esac
 done
+add "$(find_program "$nvcc")"
 add "$here/nvcc"
 add "$here/nvcc.profile"
 for library in "$(variable NVVMIR_LIBRARY_DIR)"/*.bc; do
@@ -80,19 +81,21 @@ done
 
 # ---- flags, wherever they come from --------------------------------------------------------------------------------
 # paths of the work folder and of temporary files differ between builds of the same object
-flags=$(mktemp "${TMPDIR:-/tmp}/nvcc-flags-XXXXXXXX") || uncached "$@"
-trap 'rm -f "$flags"' EXIT
-printf '%s\n' "$plan" | grep -v '^#\$ [A-Z_]*PATH=' | sed \
+flags=$(printf '%s\n' "$plan" | grep -v '^#\$ [A-Z_]*PATH=' | sed \
     -e "s|${BUILD_PREFIX:-/no-build-prefix}|BUILD_PREFIX|g" \
     -e "s|${PREFIX:-/no-prefix}|PREFIX|g" \
     -e "s|${BUILD_ENV_LINK:-/no-link}|PREFIX|g" \
     -e "s|${CCACHE_BASEDIR:-/no-base}|BASE|g" \
     -e "s|$(pwd)|BASE|g" \
     -e 's|[^" =]*tmpxft_[0-9a-f]*_[0-9a-f]*-[0-9a-f]*_|TMP_|g' \
-    -e 's|--module_id_file_name "[^"]*"||' >"$flags"
+    -e 's|--module_id_file_name "[^"]*"||' | sha256sum)
+case "$flags" in *" "*) ;; *) uncached "$@" ;; esac
 
-CCACHE_EXTRAFILES="${CCACHE_EXTRAFILES:+$CCACHE_EXTRAFILES:}$files:$flags"
-CCACHE_DEPEND=1
-CCACHE_COMPILERCHECK=content
-export CCACHE_EXTRAFILES CCACHE_DEPEND CCACHE_COMPILERCHECK
-"$cache" "$nvcc" "$@"
+CCACHE_EXTRAFILES="${CCACHE_EXTRAFILES:+$CCACHE_EXTRAFILES:}$files"
+# in place of the content of nvcc, which is one of the files
+CCACHE_COMPILERCHECK="string:${flags%% *}"
+# a user's settings must not lead to text
+unset CCACHE_NODEPEND CCACHE_NODIRECT
+CCACHE_DEPEND=1 CCACHE_DIRECT=1
+export CCACHE_EXTRAFILES CCACHE_COMPILERCHECK CCACHE_DEPEND CCACHE_DIRECT
+exec "$cache" "$nvcc" "$@"

@@ -40,8 +40,7 @@ from pyg_extensions.table import Extension
 
 #: Runs setup.py files with ninja; the recipes use it, too.
 _WRAPPER = Path(__file__).parents[1] / "recipe" / "build_wheel.py"
-_CACHE_NVCC = Path(__file__).parents[1] / "recipe" / "cache_nvcc.sh"
-_IDENTIFY_COMPILERS = Path(__file__).parents[1] / "recipe" / "identify_compilers.sh"
+_CACHE_COMPILER = Path(__file__).parents[1] / "recipe" / "cache_compiler.sh"
 _NINJA = Version("1.13")  # the first version that uses a jobserver
 _SETUPTOOLS = Version("70.1")  # the first version that makes wheels without the package wheel
 _REMEDY = "fix the error in the log and start again"
@@ -52,23 +51,12 @@ OWN_VARIABLES = ("TORCH_CUDA_ARCH_LIST", *_FORCED)
 
 
 def write_launcher(folder: Path, ccache: str) -> Path:
-    """Write a program ``ccache`` that adds to nvcc's commands all that the real one does not read."""
+    """Write a program ``ccache`` that adds to the key all that the real one does not read."""
     folder.mkdir(parents=True)
     launcher = folder / "ccache"
-    text = (
-        "#!/bin/sh\n"
-        f'case "$1" in nvcc | */nvcc) exec {shlex.quote(str(_CACHE_NVCC))} {shlex.quote(ccache)} "$@" ;; esac\n'
-        f'exec {shlex.quote(ccache)} "$@"\n'
-    )
-    files.write(launcher, text, mode=0o700)
+    command = shlex.join([str(_CACHE_COMPILER), ccache])
+    files.write(launcher, f'#!/bin/sh\nexec {command} "$@"\n', mode=0o700)
     return launcher
-
-
-def _identify_compilers(environ: Mapping[str, str]) -> str:
-    """Return ccache's check of the C and C++ compilers, which recipes use, too."""
-    script = f'. {shlex.quote(str(_IDENTIFY_COMPILERS))}; identify_compilers "${{CC:-cc}}" "${{CXX:-c++}}"'
-    done = run(["sh", "-c", script], timeout=60, environ=environ)
-    return done.stdout.strip() or "content"
 
 
 def log_folder(usual: Path, cache: Path) -> Path:
@@ -133,7 +121,9 @@ class Builder:
             # PyTorch looks for it on PATH
             path = [str(launcher.parent), *path]
             variables["PATH"] = os.pathsep.join(path)
-            variables["CCACHE_COMPILERCHECK"] = _identify_compilers(variables)
+            variables["CCACHE_COMPILERCHECK"] = "content"
+            # without the list of headers, nvcc's objects are not cached
+            variables.pop("TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES", None)
         if self.environment.cuda_version is None:
             return {**variables, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
         home = cuda_home(self.environment, variables)

@@ -1,0 +1,1 @@
+../../../recipe/pyg/common/cache_compiler.sh

@@ -1,0 +1,46 @@
+"""The command lines with which an extension's setup.py compiles."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture
+def build_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module, with an empty PyTorch: the real one is in no environment of these tests."""
+    utils, cpp_extension = ModuleType("torch.utils"), ModuleType("torch.utils.cpp_extension")
+    cpp_extension.BuildExtension = object  # type: ignore[attr-defined]
+    cpp_extension.__file__ = str(tmp_path / "torch" / "utils" / "cpp_extension.py")
+    utils.cpp_extension = cpp_extension  # type: ignore[attr-defined]
+    for module in (ModuleType("torch"), utils, cpp_extension):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.delitem(sys.modules, "build_wheel", raising=False)
+    return importlib.import_module("build_wheel")
+
+
+def test_header_folders_are_named_alike_for_every_python_and_work_folder(
+    build_wheel: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvcc's objects are found only by equal commands."""
+    named = []
+    for python in ("python3.12", "python3.13t"):
+        environment, link = tmp_path / f"env-of-{python}", tmp_path / python / "env"
+        folders = [
+            environment / "include",
+            environment / "include" / python,
+            environment / "lib" / python / "site-packages" / "torch" / "include",
+        ]
+        for folder in folders:
+            folder.mkdir(parents=True)
+        link.parent.mkdir()
+        link.symlink_to(environment)
+        monkeypatch.setenv("BUILD_ENV_LINK", str(link))
+        neutral = build_wheel._neutral_includes(["/usr/include", *map(str, folders)])
+        assert [Path(folder).resolve() for folder in neutral[1:]] == folders
+        named.append([folder.replace(str(link.parent), "WORK") for folder in neutral])
+    assert named[0] == named[1]

@@ -266,4 +266,4 @@ def _plan(options: Options, screen: Screen, *, plan_only: bool) -> Plan:
 def _cache_in_use(options: Options) -> AbstractContextManager[None]:
     """Protect the config's files in the cache; entering it waits while `megabuild clean` is running."""
     locks = [objects_lock(name) for name in options.objects_names]
-    return in_use.shared_lock(options.cache, options.cache_name, *locks)
+    return in_use.shared_lock(options.cache, *options.unpacked_names, *locks)

@@ -49,16 +49,6 @@ def writable(folder: Path, remedy: str) -> None:
         raise PreflightError(f"{folder} cannot be written to: {error.strerror}", remedy) from error
 
 
-def check_writable_inside(folder: Path) -> None:
-    """Check that the folders directly in a folder are writable, too; raises PreflightError."""
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink() and not os.access(path, os.W_OK | os.X_OK):
-            raise PreflightError(
-                f"{path} cannot be written to: it belongs to another user",
-                "make it writable for you, or set MEGABUILD_CACHE to a folder of your own",
-            )
-
-
 def existing_part(folder: Path) -> Path:
     """Return a folder, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.parents) if os.path.lexists(path))

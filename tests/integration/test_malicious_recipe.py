@@ -284,6 +284,61 @@ def test_another_feedstock_neither_reads_nor_changes_the_project_s_objects(
     assert said(run(other, "second"), "word") == "good"
 
 
+#: Writes a configuration of ccache's that names a program, by its path inside and by the one outside.
+_PLANT = """
+cache="$(sed -n 's/^CCACHE_DIR=//p' "$TORCH_CCACHE")"
+outside="$(awk -v folder="$cache" '$5 == folder {print $4}' /proc/self/mountinfo)"
+printf '#!/bin/sh\\ntouch "${0%%/*}/evil-ran"\\nexec "$@"\\n' >"$cache/evil" && chmod 755 "$cache/evil"
+folder="$SEEN_FROM"
+printf '%s = %s/evil\\n' prefix_command "$folder" prefix_command_cpp "$folder" >"$cache/ccache.conf"
+attempt planted "$folder"
+"""
+
+
+@pytest.mark.parametrize("seen_from", ["outside", "cache"])
+def test_a_program_planted_in_the_object_cache_runs_neither_outside_nor_in_another_build(
+    tiny: Tiny, other: Tiny, engine: str, seen_from: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_ccache(engine)
+    armed(tiny, _PLANT.replace("SEEN_FROM", seen_from), script="build_staging.sh")
+    assert "::attempt:: planted /" in run(tiny, "tiny")
+    objects = tiny.output.parent / "cache" / "objects"
+    assert len(list(objects.rglob("ccache.conf"))) == 1
+    for name in (engine, "host"):
+        monkeypatch.setenv("TINY_ENGINE", name)
+        armed(other, f"{_SOURCES}word", script="build_staging.sh")
+        assert "::attempt:: word good" in run(other, name)
+        assert not list(objects.rglob("evil-ran")), name
+        disarmed(other)
+
+
+def test_a_build_on_the_host_uses_no_object_of_an_isolated_build(
+    tiny: Tiny, other: Tiny, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_ccache(engine)
+    armed(tiny, _SOURCES + _POISON, script="build_staging.sh")
+    assert "::attempt:: word poisoned" in run(tiny, "tiny"), "the attack itself does nothing"
+    monkeypatch.setenv("TINY_ENGINE", "host")
+    armed(other, f"{_SOURCES}word", script="build_staging.sh")
+    assert "::attempt:: word good" in run(other, "other")
+
+
+def test_a_build_on_the_host_finds_nothing_that_an_isolated_build_of_its_config_left(
+    tiny: Tiny, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = ("out/planted", "tmp/planted", "tree/planted")
+    armed(
+        tiny, "".join(f"touch /opt/megabuild/state/{place}\n" for place in places), script="build_staging.sh"
+    )
+    run(tiny, "tiny")
+    state = tiny.options().state
+    assert any((state / place).exists() for place in places), "the attack itself does nothing"
+    monkeypatch.setenv("TINY_ENGINE", "host")
+    armed(tiny, "attempt another", script="build_staging.sh")
+    assert "::attempt:: another" in run(tiny, "tiny")
+    assert not any((state / place).exists() for place in places)
+
+
 def test_configs_of_one_recipe_share_objects(tiny: Tiny, other: Tiny, engine: str) -> None:
     """That is why a recipe that nobody trusts needs a cache of its own (docs/isolation.md)."""
     need_ccache(engine)

@@ -53,7 +53,7 @@ class Runs:
         self.incomplete: set[str] = set()  # configs with a failed package
 
     def plan(self, options: Options, *_: object, **how: bool) -> FakePlan:
-        for lock in (in_use.SHARED, options.cache_name, *map(objects_lock, options.objects_names)):
+        for lock in (in_use.SHARED, *options.unpacked_names, *map(objects_lock, options.objects_names)):
             with in_use.exclusive_lock(options.cache, lock) as free:
                 assert not free, "clean would remove files in use"
         self.plans.get(options.config.name, lambda: None)()

@@ -632,11 +632,12 @@ def test_names_of_runs_and_caches_tell_builds_apart() -> None:
     assert len({before.objects_name, foreign.objects_name, elsewhere.objects_name}) == 3
 
 
-def test_builds_on_the_host_share_no_objects_with_isolated_ones() -> None:
-    on_host = options().objects_folder(Host())
-    isolated = options().objects_folder(Container(name="podman", image="image"))
-    assert on_host != isolated
-    assert {on_host.name, isolated.name} == set(options().objects_names)
+@pytest.mark.parametrize("kind", ["objects", "unpacked"])
+def test_builds_on_the_host_share_no_cache_with_isolated_ones(kind: str) -> None:
+    folder_of = getattr(options(), f"{kind}_folder")
+    on_host, isolated = folder_of(Host()), folder_of(Container(name="podman", image="image"))
+    assert on_host != isolated == folder_of(Bubblewrap(root=Path("/")))
+    assert {on_host.name, isolated.name} == set(getattr(options(), f"{kind}_names"))
 
 
 def test_a_store_tells_builds_apart() -> None:

@@ -76,6 +76,16 @@ class Options:
         """
         return self.objects_name, f"{self.objects_name}-host"
 
+    @property
+    def unpacked_names(self) -> tuple[str, str]:
+        """Names of the package caches of isolated builds, and of builds on the host: programs in them are run."""
+        return self.cache_name, f"{self.cache_name}-host"
+
+    def unpacked_folder(self, isolation: Isolation) -> Path:
+        """The package cache of builds in this isolation."""
+        isolated, on_host = self.unpacked_names
+        return self.cache / "rattler" / (on_host if isolation.is_host else isolated)
+
     def objects_folder(self, isolation: Isolation) -> Path:
         """The object cache of builds in this isolation."""
         isolated, on_host = self.objects_names

@@ -7,7 +7,7 @@ import queue
 import time
 
 from groundwork import files
-from groundwork.errors import BuildError, DeadlineError, MegabuildError, OutOfSpaceError
+from groundwork.errors import BuildError, DeadlineError, IsolationError, MegabuildError, OutOfSpaceError
 from groundwork.jobs import Budget
 from groundwork.machine import is_full
 from groundwork.text import counted, display
@@ -31,6 +31,7 @@ from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary, install_line, name_of_test, package_results
+from megabuild.run.work_folders import separate_work
 from megabuild.status.reading import read_run_state
 from megabuild.status.record import PackageState
 from megabuild.status.show import progress_of
@@ -91,6 +92,7 @@ class Driver:
             check_disk(self._plan)
             self._plan = make_plan(self._plan.options, self.status.note)
             self._show_plan()
+        self._separate_work()
         self._plan = store_transfer.fetch(self._plan, os.environ, self.status)
         self._show_plan()
         if self._plan.is_done:
@@ -100,10 +102,18 @@ class Driver:
         check(plan, isolation)
         if ended := end_strays(plan.options.state):
             logger.info("ended %s left by a killed run", counted(ended, "process"))
-        unpacked = plan.options.cache / "rattler" / plan.options.cache_name / "pkgs"
+        unpacked = plan.options.unpacked_folder(isolation) / "pkgs"
         names = [item.package.file_name for item in plan.all_items]
         drop_unpacked(unpacked, {name: name in plan.existing for name in names})
         self._run_tasks(isolation)
+
+    def _separate_work(self) -> None:
+        """Before a build on the host, remove what isolated builds of the config left."""
+        plan = self._plan
+        if plan.is_done or isinstance(plan.isolation, IsolationError):
+            return
+        if separate_work(plan.options.state, plan.isolation):
+            logger.info("removed the work of isolated builds, whose programs would run on the host")
 
     def _run_tasks(self, isolation: Isolation) -> None:
         """Run the missing tasks: PyTorch's, its packages' tests, and one per extension and Python."""

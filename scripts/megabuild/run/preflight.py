@@ -8,9 +8,11 @@ from groundwork import files
 from groundwork.build_path import check_build_path
 from groundwork.errors import IntegrityError, OutOfMemoryError, OutOfSpaceError, PreflightError
 from groundwork.machine import disk_free, disk_of, forbids_programs, measure
+from groundwork.shared_folder import refuse_foreign
 from groundwork.text import counted
 from megabuild.cleaning import size_of
 from megabuild.isolation.base import Isolation
+from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan.estimate import GB
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
@@ -55,9 +57,11 @@ def check_caches(plan: Plan, isolation: Isolation) -> None:
     Raises PreflightError: A folder cannot be written to.
     """
     options = plan.options
-    for folder in (options.objects_folder(isolation), options.cache / "rattler" / options.cache_name):
-        files.writable(folder, "make it writable for you, or set MEGABUILD_CACHE to a folder of your own")
-        files.check_writable_inside(folder)
+    # as deep as ccache makes folders; packages below the other one are read
+    for folder, levels in ((options.objects_folder(isolation), 2), (options.unpacked_folder(isolation), 1)):
+        remedy = "make it writable for you, or set MEGABUILD_CACHE to a folder of your own"
+        refuse_foreign(folder, remedy, levels=levels, root_is_limited=isinstance(isolation, Bubblewrap))
+        files.writable(folder, remedy)
 
 
 def check_disk(plan: Plan) -> str:

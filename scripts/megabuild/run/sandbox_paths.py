@@ -46,7 +46,7 @@ def make_place(
     the build writes. For ``heavy_jobs`` see :func:`write_launcher`.
     """
     plan, isolation, state = attempt.run.plan, attempt.run.isolation, attempt.state
-    options, cache = plan.options, plan.options.cache
+    options = plan.options
     mounts: list[Mount] = []
 
     def mount(name: str, source: Path, *, writable: bool = False) -> str:
@@ -66,7 +66,7 @@ def make_place(
     ]
     environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
     # One cache per config, because nothing proves that a build's cache entries are correct.
-    environment["RATTLER_CACHE_DIR"] = mount("rattler", cache / "rattler" / options.cache_name, writable=True)
+    environment["RATTLER_CACHE_DIR"] = mount("rattler", options.unpacked_folder(isolation), writable=True)
     if not isolation.is_host and (bundle := certificates.system_bundle(os.environ)):
         # rattler-build's downloads inside use the same proxy, with the same company's certificate
         trusted = mount("certificates.pem", bundle)

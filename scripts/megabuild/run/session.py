@@ -11,16 +11,13 @@ from groundwork import files, in_use, interrupts
 from groundwork.errors import BuildError, BusyError, DeadlineError, Interrupted, MegabuildError
 from groundwork.files import FileLock
 from groundwork.redact import Mask
-from megabuild.cleaning import size_of
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.run.driver import Driver
 from megabuild.run.logfile import LogFile
 from megabuild.run.summary import LATEST, ResultStatus, Summary
+from megabuild.run.work_folders import remove_work
 from megabuild.status.status import Status, logger
-
-#: Subfolders that a finished run may leave in the state folders of a config and its extensions.
-_WORK = ("out", "tmp", "finished", "tests", "tree")
 
 
 def execute(plan: Plan, status: Status) -> Summary:
@@ -96,11 +93,5 @@ def remove_trees(options: Options) -> int:
 
     Packages, logs, records and the object cache stay. Raises BusyError: Another process is building the config.
     """
-    freed = 0
     with locked(options):
-        for folder in (options.state, *options.state.glob("pyg/*")):
-            for path in (folder / name for name in _WORK):
-                if path.exists() and not path.is_symlink():
-                    freed += size_of(path)
-                    files.remove(path)
-    return freed
+        return remove_work(options.state)

@@ -32,6 +32,7 @@ from groundwork.machine import MemoryWatch, is_full
 from groundwork.pip_settings import without_pip
 from groundwork.process import run, start_guarded
 from groundwork.resources import ResourceFacts, Verdict, find_complaint, judge, limited_memory
+from groundwork.shared_folder import refuse_foreign
 from groundwork.text import counted, plain
 from groundwork.zip_archive import open_zip
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, check_python_headers, cuda_home
@@ -142,7 +143,11 @@ class Builder:
         }
 
     def check(self, environ: Mapping[str, str], archs: Sequence[str]) -> None:
-        """Raise PreflightError unless the compilers work, and Python's headers are there."""
+        """Raise PreflightError unless the compilers and their cache work, and Python's headers are there."""
+        if environ.get("CCACHE_DIR") == str(self.objects) and "CMAKE_C_COMPILER_LAUNCHER" in environ:
+            refuse_foreign(
+                self.objects, "set MEGABUILD_CACHE or CCACHE_DIR to a folder of your own", levels=2
+            )
         check_cpp(environ, self.folder)
         check_python_headers(self.environment, environ, self.folder)
         if self.environment.cuda_version is not None:

@@ -147,6 +147,8 @@ _OUTSIDE = frozenset(
     {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOLCK, errno.ENOSYS,
      errno.EOPNOTSUPP}
 )  # fmt: skip
+#: Errors of a lock on NFS without its lock daemon, Lustre without ``-o flock``, and some user-space file systems.
+_LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 #: A system error in the text of a library in Rust, or of Python.
 _NUMBERED = re.compile(r"(?:\(os error |\bOs \{ code: |\[Errno )(\d+)")
 #: zstandard's, threads' and the loader's words; none has a class of its own.
@@ -165,18 +167,27 @@ def of_text(text: str, path: str | None = None) -> MegabuildError | None:
 def of_system(error: OSError) -> MegabuildError | None:
     """Return the error to show for a system error, or None if it may be a bug of megabuild."""
     subject = f"{error.filename}: " if error.filename else ""
-    other_disk = "use another disk (--output for builds, MEGABUILD_CACHE for the shared cache)"
+    options = "--output for builds, MEGABUILD_CACHE for the shared cache"
+    other_disk = f"use another disk ({options})"
     if error.errno in FULL:
         return OutOfSpaceError(
             f"{subject}{error.strerror}",
             f"free some space, raise the limit (ulimit -f) or {other_disk}, and run again; finished work is kept",
         )
     if error.errno == errno.ENOLCK:
-        # network file systems mounted without locks: Lustre without -o flock, some of NFS and CIFS
-        return PreflightError(f"{subject}its file system has no locks", other_disk)
+        remedy = f"use a folder whose file system has locks: {options}"
+        return PreflightError(f"{subject or 'a lock: '}its file system has no locks", remedy)
     checks = "the disk (dmesg) and the limits of processes and files (ulimit -u -n)"
     if error.errno in _REFUSED and error.filename:
         checks = "the path and its permissions"
     elif error.errno not in _OUTSIDE:
         return None
     return PreflightError(f"{subject}{error.strerror}", f"check {checks}, or {other_disk}")
+
+
+def name_lock(error: OSError, file: str) -> None:
+    """Give the error of a lock its file, which the kernel does not name, and one number for all ways to have no locks."""
+    error.filename = error.filename or file
+    if error.errno in _LOCKLESS:
+        error.errno = errno.ENOLCK
+        error.strerror = os.strerror(errno.ENOLCK)

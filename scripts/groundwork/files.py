@@ -24,7 +24,7 @@ import msgspec
 import psutil
 from filelock import Timeout
 
-from groundwork.errors import BusyError, IntegrityError, OutOfSpaceError, PreflightError, of_system
+from groundwork.errors import BusyError, IntegrityError, OutOfSpaceError, PreflightError, name_lock, of_system
 from groundwork.user_folders import cache_folder as cache_folder
 
 Record = TypeVar("Record")
@@ -71,7 +71,7 @@ class FileLock(filelock.FileLock):
         except Timeout:
             raise
         except OSError as error:
-            error.filename = error.filename or self.lock_file
+            name_lock(error, self.lock_file)
             raise
 
 

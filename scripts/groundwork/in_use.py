@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from groundwork import files
+from groundwork.errors import name_lock
 
 #: The lock of files that configs share (channels, Debian roots, wheels). A config's own files have its name as lock.
 SHARED = "cache"
@@ -62,7 +63,7 @@ def _locked(cache: Path, name: str, how: int) -> int:
         fcntl.flock(file, how)
     except OSError as error:
         os.close(file)
-        error.filename = str(path)  # the kernel names none
+        name_lock(error, str(path))
         raise
     return file
 

@@ -110,20 +110,24 @@ def test_an_index_of_wheels_killed_anywhere_keeps_one_former_at_most(tmp_path: P
         assert len(list(stopped.glob(".simple-*"))) == 1
 
 
-def no_locks(*_: object) -> None:
-    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
 
-
-def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fcntl, "flock", no_locks)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(OSError, match=r"'.*lock'") as raised, files.FileLock(tmp_path / "lock"):
         pass
     shown = of_system(raised.value)
     assert isinstance(shown, PreflightError)
     assert shown.message == f"{tmp_path}/lock: its file system has no locks"
-    assert "--output" in shown.remedy
-    with pytest.raises(OSError, match=r"cache\.lock'"), in_use.exclusive_lock(tmp_path, in_use.SHARED):
+    assert shown.remedy.startswith("use a folder whose file system has locks: ")
+    assert "MEGABUILD_CACHE" in shown.remedy
+    with pytest.raises(OSError, match=r"cache\.lock'") as raised, in_use.exclusive_lock(tmp_path, in_use.SHARED):
         pass
+    assert raised.value.errno == errno.ENOLCK
 
 
 def test_a_file_system_without_links_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,7 +186,7 @@ def of_system(error: OSError) -> MegabuildError | None:
 
 
 def name_lock(error: OSError, file: str) -> None:
-    """Give the error of a lock its file, which the kernel does not name, and one number for all ways to have no locks."""
+    """Give the error of a lock its file, which the kernel does not name, and one number for all that lacks locks."""
     error.filename = error.filename or file
     if error.errno in _LOCKLESS:
         error.errno = errno.ENOLCK

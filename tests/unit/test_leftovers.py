@@ -125,7 +125,10 @@ def test_a_file_system_without_locks_is_named(
     assert shown.message == f"{tmp_path}/lock: its file system has no locks"
     assert shown.remedy.startswith("use a folder whose file system has locks: ")
     assert "MEGABUILD_CACHE" in shown.remedy
-    with pytest.raises(OSError, match=r"cache\.lock'") as raised, in_use.exclusive_lock(tmp_path, in_use.SHARED):
+    with (
+        pytest.raises(OSError, match=r"cache\.lock'") as raised,
+        in_use.exclusive_lock(tmp_path, in_use.SHARED),
+    ):
         pass
     assert raised.value.errno == errno.ENOLCK
 

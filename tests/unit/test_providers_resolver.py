@@ -347,7 +347,44 @@ def test_a_cpu_package_is_never_made_from_a_cuda_wheel(site: Site, tmp_path: Pat
     _offer(site, tmp_path / "pip", {_torch("2.13.0"): CUDA})
     with pytest.raises(ProviderError, match=r"Python 3\.12: .*2\.13\.0.* CUDA 13\.0") as raised:
         _versions(repository, tmp_path, "linux_64_cpu_wheel")
-    assert "PIP_EXTRA_INDEX_URL" in raised.value.remedy
+    assert "PyPI has no CPU wheels of PyTorch for x86-64" in raised.value.message
+    assert "put torch-2.13.0+cpu-cp311-*.whl into a folder" in raised.value.remedy
+    assert "set PIP_FIND_LINKS to the folder" in raised.value.remedy
+    assert "set PIP_EXTRA_INDEX_URL to a mirror of " in raised.value.remedy
+    assert "docs/firewall.md" in raised.value.remedy
+
+
+@pytest.mark.parametrize("config", ["linux_64_cuda132_wheel", "linux_aarch64_cpu_wheel"])
+def test_wheels_that_pypi_has_are_not_told_to_be_missing_there(
+    site: Site, tmp_path: Path, repository: Path, config: str
+) -> None:
+    _offer(site, tmp_path / "pip", {_torch("2.1.0"): CUDA})
+    with pytest.raises(ProviderError, match="no wheel of PyTorch fits") as raised:
+        _versions(repository, tmp_path, config)
+    assert "PyPI has no" not in raised.value.message
+    assert "PIP_FIND_LINKS" in raised.value.remedy
+
+
+def test_a_folder_of_wheels_that_is_missing_is_named(
+    site: Site, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _offer(site, tmp_path / "pip", {_torch("2.13.0"): CUDA})
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{tmp_path}/typo")
+    with pytest.raises(ProviderError, match="no wheel of PyTorch fits") as raised:
+        _versions(repository, tmp_path, "linux_64_cpu_wheel")
+    assert f"{tmp_path}/typo: no such folder" in raised.value.message
+    assert raised.value.remedy.startswith("check the network and pip's configuration")
+
+
+@pytest.mark.usefixtures("site")
+def test_a_silent_index_is_not_told_to_have_no_wheel(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    with pytest.raises(ProviderError, match="no wheel of PyTorch fits") as raised:
+        _versions(repository, tmp_path, "linux_64_cpu_wheel")
+    assert "PyPI has no" not in raised.value.message
+    assert raised.value.remedy.startswith("check the network")
 
 
 def test_upstreams_index_has_what_pips_lack(pypi: Site, tmp_path: Path, repository: Path) -> None:

@@ -43,6 +43,14 @@ class NoFittingWheels(ProviderError):
     """The indexes answered, and no wheels fit the requirements."""
 
 
+class UnreachableIndexes(ProviderError):
+    """Indexes or folders of pip's configuration could not be read."""
+
+    def __init__(self, message: str, reasons: Sequence[str]) -> None:
+        super().__init__("\n".join([message, *reasons]), REMEDY)
+        self.reasons = tuple(reasons)  #: one for each of them
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """The Python for which wheels are resolved."""
@@ -94,7 +102,7 @@ def resolve(
                 return _compile(command, requirements, target, reachable, cache)
         except ProviderError as again:
             message = again.message if indexes else message
-        raise ProviderError("\n".join([message, *unreachable.values()]), REMEDY) from error
+        raise UnreachableIndexes(message, list(unreachable.values())) from error
 
 
 def _command(target: Target, cache: Path | None, *, dependencies: bool) -> list[str]:

@@ -16,7 +16,7 @@ from groundwork.errors import ProviderError
 from groundwork.files import FileLock, link
 from groundwork.network.client import NetworkError
 from groundwork.network.index import offered, places
-from groundwork.network.resolver import PAGE_TIMEOUTS, NoFittingWheels
+from groundwork.network.resolver import PAGE_TIMEOUTS, REMEDY, NoFittingWheels, UnreachableIndexes
 from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.providers.command import each
@@ -28,9 +28,6 @@ from megabuild.providers.pypi.lock import Lock
 _AT_ONCE = 2  # each runs an interpreter and uv
 #: PyTorch's own indexes, one for each accelerator (pytorch.org/get-started).
 UPSTREAM = "https://download.pytorch.org/whl"
-_REMEDY = (
-    "set PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS to an index or folder with the wheel, or pass another --python"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +80,12 @@ def find(
             f"Python {', '.join(python for python in left_out if left_out[python] == reason)}: {reason}"
             for reason in dict.fromkeys(left_out.values())
         ]
+        is_known = any(answer.is_known for answer in missing.values())
+        if is_known and _is_not_on_pypi(config):
+            reasons.append("PyPI has no CPU wheels of PyTorch for x86-64")
         raise ProviderError(
-            f"{config.name}: no wheel of PyTorch fits ({'; '.join([*reasons, *notes])})", _REMEDY
+            f"{config.name}: no wheel of PyTorch fits ({'; '.join([*reasons, *notes])})",
+            _remedy(config, next(iter(missing), "")) if is_known else REMEDY,
         )
     unanswered = [
         python
@@ -99,6 +100,20 @@ def find(
         )
     more = tuple({source for _, source in answers.values() if source})
     return TorchWheels(locks=locks, left_out=left_out, more=more, notes=tuple(notes))
+
+
+def _is_not_on_pypi(config: Config) -> bool:
+    """Return whether PyPI never has a config's wheels: its wheels for x86-64 are CUDA builds, others are for CPUs."""
+    return config.platform == "linux-64" and not config.cuda_version
+
+
+def _remedy(config: Config, python: str) -> str:
+    """Return the ways to a config's wheels without PyTorch's own index (docs/firewall.md)."""
+    wheel = f"torch-{config.torch_version}+{_tag(config)}-cp{python.replace('.', '').rstrip('t')}-*.whl"
+    return (
+        f"put {wheel} into a folder and set PIP_FIND_LINKS to the folder, "
+        f"or set PIP_EXTRA_INDEX_URL to a mirror of {upstream(config)} (docs/firewall.md)"
+    )
 
 
 def _why_silent(index: str) -> str:
@@ -127,6 +142,7 @@ def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str
     """Return the lock with the wheel that fits, or the reason why none fits."""
     version = config.torch_version
     reasons: list[str] = []
+    silent = dict[str, None]()
     failure, is_known = "", True
     # "===" compares text: "2.13.0" does not match a wheel with a local version, such as 2.13.0+cpu
     for exact in (version, f"{version}+{_tag(config)}"):
@@ -135,12 +151,14 @@ def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str
         except ProviderError as error:
             failure = error.message.splitlines()[0]
             is_known = is_known and isinstance(error, NoFittingWheels)
+            if isinstance(error, UnreachableIndexes):
+                silent |= dict.fromkeys(error.reasons)
             continue
         cuda = accelerator(lock)
         if cuda == config.cuda_version:
             return lock
         reasons.append(f"the wheel of torch {exact} is for {f'CUDA {cuda}' if cuda else 'CPU'}")
-    return NoWheel(reason="; ".join(reasons) or failure, is_known=is_known)
+    return NoWheel(reason="; ".join([*reasons, *silent]) or failure, is_known=is_known)
 
 
 def accelerator(lock: Lock) -> str | None:

@@ -100,7 +100,7 @@ DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
 def test_a_package_that_was_half_unpacked_is_unpacked_again(tiny: Tiny, undisturbed: Contents) -> None:
     """As a kill left it: the lock names the new content, and of the former one the libraries are gone."""
     (package,) = (tiny.options().packages / "linux-64").glob("tinylib-*")
-    folder = tiny.output / "cache" / "rattler" / STATE / "pkgs" / package.stem
+    folder = tiny.output / "cache" / "rattler" / f"{STATE}-host" / "pkgs" / package.stem
     shutil.copytree(folder, folder.with_name(f".{folder.name}a1B2c3"))
     shutil.rmtree(folder / "lib")
     folder.with_name(f"{folder.name}.lock").write_bytes(bytes(8) + bytes.fromhex(sha256(package)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -166,6 +167,8 @@ def of_text(text: str, path: str | None = None) -> MegabuildError | None:
 
 def of_system(error: OSError) -> MegabuildError | None:
     """Return the error to show for a system error, or None if it may be a bug of megabuild."""
+    if isinstance(error, shutil.Error):
+        return _of_copies(error)
     subject = f"{error.filename}: " if error.filename else ""
     options = "--output for builds, MEGABUILD_CACHE for the shared cache"
     other_disk = f"use another disk ({options})"
@@ -183,6 +186,15 @@ def of_system(error: OSError) -> MegabuildError | None:
     elif error.errno not in _OUTSIDE:
         return None
     return PreflightError(f"{subject}{error.strerror}", f"check {checks}, or {other_disk}")
+
+
+def _of_copies(error: shutil.Error) -> MegabuildError | None:
+    """Return the error to show for the first file that ``shutil.copytree`` could not copy."""
+    match error.args:
+        case ([(_, target, reason), *_],):
+            return of_text(str(reason), str(target))
+        case _:
+            return None
 
 
 def name_lock(error: OSError, file: str) -> None:

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -68,6 +69,9 @@ def test_an_error_is_message_hint_log_and_code(
         (OSError(errno.EIO, "Input/output error"), "PreflightError", 4),
         (OSError(errno.ENOLCK, "No locks available"), "PreflightError", 4),
         (OSError(errno.EMFILE, "Too many open files"), "PreflightError", 4),
+        (shutil.Error([("/a/x", "/b/x", "[Errno 1] Operation not permitted: '/a/x'")]), "PreflightError", 4),
+        (shutil.Error([("/a/x", "/b/x", "[Errno 28] No space left on device")]), "OutOfSpaceError", 12),
+        (shutil.Error("a message"), "Error", CRASHED),
         (ValueError("Unexpected at write => Too many open files (os error 24)"), "PreflightError", 4),
         (ValueError('Os { code: 28, message: "No space left on device" }'), "OutOfSpaceError", 12),
         (RecursionError("maximum recursion depth exceeded"), "RecursionError", CRASHED),
@@ -87,6 +91,13 @@ def test_with_json_an_error_is_a_document_too(
     assert outcome(raising(error) if isinstance(error, BaseException) else error, invocation) == code
     document = json.loads(capsys.readouterr().out)["error"]
     assert (document["kind"], document["exit_code"], document["log"]) == (kind, code, None)
+
+
+def test_a_tree_that_cannot_be_copied_is_named_by_its_first_file() -> None:
+    failures = [("/a/x", "/b/x", "[Errno 1] Operation not permitted: 'y' -> '/b/x'"), ("/a/z", "/b/z", "z")]
+    shown = errors.of_system(shutil.Error(failures))
+    assert shown is not None
+    assert shown.message == "/b/x: Operation not permitted"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from groundwork.errors import PreflightError
 from groundwork.shared_folder import refuse_foreign
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.plan import work_record
 from megabuild.plan.options import Options
 from megabuild.run.preflight import check
 from megabuild.run.work_folders import separate_work
@@ -121,3 +123,15 @@ def test_a_build_on_the_host_runs_no_program_that_an_isolated_build_left(
     separate_work(tmp_path, now)
     assert [path.exists() for path in left] == [kept] * 3
     assert logs.exists()
+
+
+def test_a_plan_says_that_a_build_on_the_host_drops_isolated_builds_work(tiny: Tiny) -> None:
+    assert tiny.run().ok
+    state = tiny.options().state
+    work_record.write_record(state, ISOLATED)
+    shutil.rmtree(tiny.options().packages)
+    decided = tiny.plan().staging_decision
+    assert decided.decision == "recompile"
+    assert "isolated builds made the former tree" in decided.reasons[0]
+    assert tiny.run().ok
+    assert tiny.plan().staging_decision.decision == "reuse"

@@ -30,10 +30,10 @@ class _Row:
 
 
 def find_misplaced(values: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what is wrong with the lists of a platform and provider, in sentences.
+    """Return a sentence for each fault in the lists of a platform and provider.
 
-    nvcc must know every architecture. And of a kind of machine, a later CUDA version has no older newest architecture,
-    and takes up none again that an earlier one dropped.
+    nvcc must know every architecture. For one kind of machine, a later CUDA version has a newest architecture that is at
+    least as new, and brings back none that an earlier version dropped.
     """
     versions = values.get("cuda_compiler_version", ())
     lists = values.get("torch_cuda_arch_list", ())

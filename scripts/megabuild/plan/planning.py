@@ -12,7 +12,8 @@ from groundwork.errors import ProviderError, UsageError
 from groundwork.progress import Notes
 from megabuild.configs.overrides import arch_list, python_pins
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.plan import fingerprint, solving, store_lookup, tree_reuse
+from megabuild.isolation.base import Isolation
+from megabuild.plan import fingerprint, solving, store_lookup, tree_reuse, work_record
 from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable
 from megabuild.plan.estimate import estimate, find_shared_objects, read_last_run
 from megabuild.plan.extensions import ExtensionPlanner
@@ -119,6 +120,11 @@ def compare_with_disk(plan: Plan) -> Plan:
     decision = tree_reuse.NOTHING_STAGED
     if plan.staging.dependency:
         decision = tree_reuse.decide(state / "tree", state / "out", plan.staging)
+        is_there = decision.decision != "fresh"
+        isolation = plan.isolation
+        if is_there and isinstance(isolation, Isolation) and work_record.is_foreign(state, isolation):
+            reason = "isolated builds made the former tree, and its programs would run on the host"
+            decision = tree_reuse.Decision(decision="recompile", reasons=(reason,))
     return replace(plan, existing=existing, staging_decision=decision)
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from groundwork import files
 from megabuild.cleaning import size_of
 from megabuild.isolation.base import Isolation
+from megabuild.plan import work_record
 
 #: Subfolders that a run may leave in the state folders of a config and its extensions.
 _WORK = ("out", "tmp", "finished", "tests", "tree")
-#: The driver's own record of the builds that wrote them, and its content after builds on the host.
-_RECORD, _ON_HOST = "isolation", b"host"
 
 
 def remove_work(state: Path) -> int:
@@ -26,13 +25,9 @@ def remove_work(state: Path) -> int:
 
 
 def separate_work(state: Path, isolation: Isolation) -> bool:
-    """Remove isolated builds' work before a build on the host, which would run the programs in it; return whether.
-
-    Work without a record counts as isolated. An isolated build may use the host's work.
-    """
-    record = files.read_untrusted(state / _RECORD)
+    """Remove isolated builds' work before a build on the host, which would run the programs in it; return whether."""
     removed = False
-    if isolation.is_host and record != _ON_HOST:
+    if work_record.is_foreign(state, isolation):
         removed = remove_work(state) > 0
-    files.write(state / _RECORD, _ON_HOST if isolation.is_host else b"isolated")
+    work_record.write_record(state, isolation)
     return removed

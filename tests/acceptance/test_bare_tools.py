@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -204,7 +205,7 @@ def test_without_a_network_installed_tools_read_an_environment(installed: BareRo
     verified = shell(installed, "~/v/bin/megabuild verify ~/small", network=False)
     assert "nothing to verify" in verified.stdout
     text = refused(shell(installed, "~/v/bin/megabuild sizes six", network=False), 5)
-    assert "pypi.org" in text or "PIP_INDEX_URL" in installed.environment
+    assert re.search(r"name resolution|Name or service not known|dns error|unreachable", text), text
 
 
 @pytest.mark.parametrize("filled", [False, True])

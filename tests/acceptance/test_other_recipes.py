@@ -91,7 +91,7 @@ def test_all_configs_in_sequence_end_with_one_zip_of_all_logs(place: Place, feed
     assert any("linux_64_broken" in name for name in names)
     assert any("linux_64_/" in name or "linux_64_-" in name for name in names), names
     assert "broken on purpose" in text
-    # mended, the same command builds what is missing, and skips what exists
+    # after the mend, the same command builds the missing packages and skips the others
     shutil.copy(STAND_IN / "recipe" / "src" / "main.c", feedstock / "recipe" / "src" / "main.c")
     place.run(everything).succeeded()
     assert "exist" in place.run(everything).succeeded()

@@ -61,11 +61,14 @@ def test_no_word_is_broken_at_the_edge(checkout: Place, command: str, columns: i
     assert broken_lines(seen, columns) == []
 
 
-def test_the_command_that_installs_a_result_can_be_copied(checkout: Place) -> None:
-    seen = look(checkout, "python3 build-locally.py linux_64_cuda13", 60)
-    assert seen.exit_code == 3
-    commands = [line for line in seen.written if line.strip().startswith("python3 ")]
-    assert all(line.count("`") % 2 == 0 for line in commands)
+def test_a_hint_s_command_that_is_wider_than_the_terminal_can_be_copied(checkout: Place) -> None:
+    environment = checkout.home / "an-environment-without-pytorch"
+    checkout.run(f"python3 -m venv --without-pip {environment}").succeeded()
+    seen = look(checkout, f"scripts/install-pyg --python {environment} --plan", 60)
+    assert seen.exit_code == 4
+    command = f"{environment}/bin/python -m pip install torch"
+    assert len(command) > 60
+    assert command in [line.strip() for line in seen.written]
 
 
 def test_a_dumb_terminal_gets_plain_lines(checkout: Place) -> None:

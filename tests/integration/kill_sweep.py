@@ -25,7 +25,7 @@ _KILLED = -9
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """What is killed. Each function gets the folder, which is always at the same path, in a process of its own."""
+    """An operation to kill. Each function runs in a process of its own and gets the folder, always at one path."""
 
     prepare: Callable[[Path], object]  #: makes the folder's content before the operation
     run: Callable[[Path], object]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tiny import make_channel
 
-#: Solves an environment, asks an index that wants a password, and lists what is in the home folder then.
+#: Solves an environment, asks an index that wants a password, and lists the files of the home folder.
 PROGRAM = """
 import sys
 from groundwork.errors import MegabuildError

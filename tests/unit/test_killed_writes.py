@@ -1,4 +1,4 @@
-"""Records vouch only for what is complete on the disk, wherever their writer is stopped."""
+"""A record never vouches for incomplete files, wherever its writer is stopped."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def judge_silence(module: ModuleContext, facts: LibraryFacts) -> Judgement | Non
 
 
 def _is_silent(module: ModuleContext, facts: LibraryFacts) -> bool:
-    """Return whether a library of another module than torch and extensions does not show what was requested."""
+    """Return whether a library shows no sign of the requested build, and needs none: no torch, no extension."""
     built = find_accelerator(module, facts)
     if facts.units and module.asked.archs:  # judged by its code; the version of CUDA may be unknown
         return built is None and module.asked.cuda_version is not None

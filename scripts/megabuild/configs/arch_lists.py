@@ -32,8 +32,8 @@ class _Row:
 def find_misplaced(values: Mapping[str, Sequence[str]]) -> list[str]:
     """Return a sentence for each fault in the lists of a platform and provider.
 
-    nvcc must know every architecture. For one kind of machine, a later CUDA version has a newest architecture that is at
-    least as new, and brings back none that an earlier version dropped.
+    nvcc must know every architecture. For one kind of machine, the newest architecture of a later CUDA version is at
+    least as new, and none that an earlier version dropped comes back.
     """
     versions = values.get("cuda_compiler_version", ())
     lists = values.get("torch_cuda_arch_list", ())

@@ -10,14 +10,16 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
 
 from cuda_code import cuda_archs
 from cuda_code.cuda_archs import MACHINE_CODE, PTX, Fatbin, Member, number
 from gpu_tools.slim.layout import Piece
 
-_HEADER, _ENTRY_START = struct.Struct("<4sHHQ"), struct.Struct("<HH")
-_VERSION, _ENTRY_VERSION, _ALIGNED = 1, 0x101, 8
+_HEADER = struct.Struct("<4sHHQ")
+_ENTRY_START = struct.Struct("<HH")
+_VERSION = 1
+_ENTRY_VERSION = 0x101
+_ALIGNED = 8
 
 
 def slim_fatbin(
@@ -28,14 +30,17 @@ def slim_fatbin(
     A fat binary of unknown form is kept whole. ``stand_in`` is the byte range of the entry to keep if no entry is
     needed; without a stand-in, the fat binary is then kept whole.
     """
+    whole = ((fatbin.start, fatbin.end),)
     entries = _find_entries(data, fatbin)
-    needed = find_needed(fatbin.members, gpus) if entries else frozenset()
+    if not entries:
+        return whole, bool(fatbin.members)
+    needed = find_needed(fatbin.members, gpus)
     ranges = [entries[position] for position in sorted(needed)]
-    if entries and not needed and stand_in:
+    if not needed and stand_in:
         ranges = [stand_in]
     body = sum(end - start for start, end in ranges)
     if not ranges or body >= fatbin.end - fatbin.start - _HEADER.size:
-        return ((fatbin.start, fatbin.end),), bool(fatbin.members)
+        return whole, bool(fatbin.members)
     magic, version, header_size, _ = _HEADER.unpack_from(data, fatbin.start)
     return (_HEADER.pack(magic, version, header_size, body), *ranges), bool(needed)
 
@@ -45,12 +50,11 @@ def find_stand_in(
 ) -> tuple[int, int] | None:
     """Return the byte range of the library's smallest machine code for another major number than the GPUs'."""
     majors = {number(gpu) // 10 for gpu in gpus}
-    others = (
-        entry
-        for fatbin in fatbins
-        for member, entry in zip(fatbin.members, _find_entries(data, fatbin), strict=False)
-        if member.kind == MACHINE_CODE and number(member.name) // 10 not in majors
-    )
+    others: list[tuple[int, int]] = []
+    for fatbin in fatbins:
+        for member, entry in zip(fatbin.members, _find_entries(data, fatbin), strict=False):
+            if member.kind == MACHINE_CODE and number(member.name) // 10 not in majors:
+                others.append(entry)
     return min(others, key=lambda entry: entry[1] - entry[0], default=None)
 
 
@@ -73,31 +77,44 @@ def find_needed(members: Sequence[Member], gpus: Iterable[str]) -> frozenset[int
 
 def _find_desktop_code(members: Sequence[Member], gpu: int) -> set[int]:
     """Return the positions of desktop GPUs' code for a Jetson or Drive GPU: some drivers run it on them."""
-    return {
-        position
-        for position, member in enumerate(members)
-        if gpu in cuda_archs.TEGRA and member.kind == MACHINE_CODE and number(member.name) // 10 == gpu // 10
-    }
+    positions: set[int] = set()
+    if gpu not in cuda_archs.TEGRA:
+        return positions
+    for position, member in enumerate(members):
+        if member.kind == MACHINE_CODE and number(member.name) // 10 == gpu // 10:
+            positions.add(position)
+    return positions
 
 
 def _find_highest(members: Sequence[Member], kind: int, gpu: str) -> set[int]:
     """Return the positions of the entries of a kind with the highest number that a GPU runs."""
     runnable = {}
     for position, member in enumerate(members):
-        codes = ([member.name], []) if kind == MACHINE_CODE else ([], [member.name])
-        if member.kind == kind and cuda_archs.code_for(gpu, *codes):
+        if member.kind == kind and _runs(member, gpu):
             runnable[position] = number(member.name)
     highest = max(runnable.values(), default=0)
     return {position for position, value in runnable.items() if value == highest}
 
 
+def _runs(member: Member, gpu: str) -> bool:
+    if member.kind == MACHINE_CODE:
+        return bool(cuda_archs.code_for(gpu, [member.name], []))
+    return bool(cuda_archs.code_for(gpu, [], [member.name]))
+
+
 def _find_entries(data: mmap.mmap | bytes, fatbin: Fatbin) -> list[tuple[int, int]]:
     """Return the entries' byte ranges with headers; none if the form differs from CUDA 11 to 13."""
     _, version, header_size, _ = _HEADER.unpack_from(data, fatbin.start)
-    ends = list(accumulate((member.size for member in fatbin.members), initial=fatbin.start + header_size))
-    regular = (
-        (version, header_size, ends[-1]) == (_VERSION, _HEADER.size, fatbin.end)
-        and all(_ENTRY_START.unpack_from(data, start)[1] == _ENTRY_VERSION for start in ends[:-1])
-        and not any(member.size % _ALIGNED for member in fatbin.members)
-    )
-    return list(pairwise(ends)) if regular else []
+    if (version, header_size) != (_VERSION, _HEADER.size):
+        return []
+    entries = []
+    start = fatbin.start + header_size
+    for member in fatbin.members:
+        _, entry_version = _ENTRY_START.unpack_from(data, start)
+        if entry_version != _ENTRY_VERSION or member.size % _ALIGNED:
+            return []
+        entries.append((start, start + member.size))
+        start += member.size
+    if start != fatbin.end:
+        return []
+    return entries

@@ -69,16 +69,22 @@ def is_nvidia_library(path: str) -> bool:
     return _NVIDIA_LIBRARY.match(os.path.basename(path)) is not None
 
 
+def name_existing(features: Iterable[str], contents: Contents) -> list[str]:
+    """Return those ``features`` that the installed packages have."""
+    return [name for name in features if FEATURES[name].is_in(contents.packages)]
+
+
 def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[str, ...]:
     """Return the GPU packages whose needs at run time are unknown."""
-    requirers = {listed.owner for listed in contents.lists if any(map(is_nvidia, listed.required_names))}
-    return tuple(
-        sorted(name for name in requirers.union(with_gpu_code) if not (is_nvidia(name) or is_known(name)))
-    )
+    names = set(with_gpu_code)
+    for listed in contents.lists:
+        if any(map(is_nvidia, listed.required_names)):
+            names.add(listed.owner)
+    return tuple(sorted(name for name in names if not (is_nvidia(name) or is_known(name))))
 
 
 def is_known(name: str) -> bool:
     """Return whether :data:`FEATURES` has a package's needs at run time, or it has none."""
-    return _COMPILED.fullmatch(name) is not None or any(
-        feature.of and feature.is_in([name]) for feature in FEATURES.values()
-    )
+    if _COMPILED.fullmatch(name):
+        return True
+    return any(feature.of and feature.is_in([name]) for feature in FEATURES.values())

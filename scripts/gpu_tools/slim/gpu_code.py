@@ -12,20 +12,26 @@ import struct
 import sys
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from cuda_code import cuda_archs
 from cuda_code.cuda_archs import Fatbin
-from cuda_code.elf_file import ElfFile
+from cuda_code.elf_file import ElfFile, Section
 from gpu_tools.slim.fat_binary import find_stand_in, slim_fatbin
 from gpu_tools.slim.layout import MOST_HOLES, SMALLEST_HOLE, RangeChange, hole
 from gpu_tools.slim.tables import ALLOC, DYNSYM, REL, RELA, RELR, SYMTAB, NotUnderstood, Tables
 
-_WRAPPERS, _WRAPPER_MAGIC = ".nvFatBinSegment", struct.pack("<I", 0x466243B1)
-_RELOCATION, _SYMBOL, _ADDRESS = struct.Struct("<QQq"), struct.Struct("<IBBHQQ"), struct.Struct("<Q")
+_WRAPPERS = ".nvFatBinSegment"
+_WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
+_RELOCATION = struct.Struct("<QQq")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_ADDRESS = struct.Struct("<Q")
 _RELATIVE = {"x86_64": 8, "aarch64": 1027}  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
-_POINTER_AT, _ADDEND_AT, _VALUE_AT = 8, 16, 8
+_POINTER_AT = 8
+_ADDEND_AT = 16
+_VALUE_AT = 8
 
 
 def find_changes(
@@ -35,40 +41,63 @@ def find_changes(
 
     ``dropped``: numbers of the sections that are removed entirely; their pointers need no change.
     """
-    # each the change of a range with GPU code, and the changes of pointers that it needs
-    cuts: list[tuple[RangeChange, ...]] = []
     by_section = _find_fatbins(library, tables)
-    all_fatbins = [*chain(*by_section.values())]
+    all_fatbins = list(chain.from_iterable(by_section.values()))
     stand_in = find_stand_in(library.data, all_fatbins, gpus)
+    cuts: list[_Cut] = []
     for index, fatbins in by_section.items():
-        own = tables.names[index] in cuda_archs.SECTIONS
+        is_nvccs = tables.names[index] in cuda_archs.SECTIONS
         slimmed = []
         for fatbin in fatbins:
             pieces, runs = slim_fatbin(library.data, fatbin, gpus, stand_in)
-            if runs and not own:
+            if runs and not is_nvccs:
                 pieces = ((fatbin.start, fatbin.end),)
             slimmed.append(RangeChange(start=fatbin.start, end=fatbin.end, pieces=pieces))
-        compacted = _compact(library, tables, index, slimmed, dropped) if own else ()
-        cuts += [compacted] if compacted else [(change,) for change in slimmed]
-    sized = sorted(((_hole_size(tables, cut[0]), cut) for cut in cuts), key=lambda pair: -pair[0])
-    most = max(0, MOST_HOLES - len(tables.segments))
+        compacted = None
+        if is_nvccs:
+            compacted = _compact(library, tables, index, slimmed, dropped)
+        if compacted:
+            cuts.append(compacted)
+        else:
+            cuts += map(_Cut, slimmed)
     code = frozenset(member.name for fatbin in all_fatbins for member in fatbin.members)
-    worth = (cut for size, cut in sized[:most] if size >= SMALLEST_HOLE)
-    return [*chain.from_iterable(worth)], code
+    return _choose_cuts(tables, cuts), code
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The change of a range with GPU code, and the changes of pointers that it needs."""
+
+    code: RangeChange
+    pointers: tuple[RangeChange, ...] = ()
+
+
+def _choose_cuts(tables: Tables, cuts: Iterable[_Cut]) -> list[RangeChange]:
+    """Return the changes of the cuts with the largest holes."""
+    sized = [(_hole_size(tables, cut.code), cut) for cut in cuts]
+    sized.sort(key=lambda pair: -pair[0])
+    most = max(0, MOST_HOLES - len(tables.segments))
+    changes: list[RangeChange] = []
+    for size, cut in sized[:most]:
+        if size >= SMALLEST_HOLE:
+            changes += (cut.code, *cut.pointers)
+    return changes
 
 
 def _find_fatbins(library: ElfFile, tables: Tables) -> Mapping[int, list[Fatbin]]:
     """Return the fat binaries in each mapped section, by the section's number."""
-    sections = sorted(
-        (section.offset, section.end, index)
-        for index, section in enumerate(tables.sections)
-        if section.flags & ALLOC and section.end > section.offset
-    )
+    sections = []
+    for index, section in enumerate(tables.sections):
+        if section.flags & ALLOC and section.end > section.offset:
+            sections.append((section.offset, section.end, index))
+    sections.sort()
     fatbins: dict[int, list[Fatbin]] = defaultdict(list)
     for fatbin in cuda_archs.anywhere(library.data):
-        at = bisect_right(sections, (fatbin.start, sys.maxsize)) - 1
-        if at >= 0 and fatbin.end <= sections[at][1]:
-            fatbins[sections[at][2]].append(fatbin)
+        count = bisect_right(sections, (fatbin.start, sys.maxsize))
+        if count:
+            _, end, index = sections[count - 1]
+            if fatbin.end <= end:
+                fatbins[index].append(fatbin)
     return fatbins
 
 
@@ -85,70 +114,102 @@ def _hole_size(tables: Tables, change: RangeChange) -> int:
 
 def _compact(
     library: ElfFile, tables: Tables, index: int, slimmed: Sequence[RangeChange], dropped: frozenset[int]
-) -> tuple[RangeChange, ...]:
-    """Return a section with its fat binaries moved together, and its pointers; none if an unknown one may exist."""
+) -> _Cut | None:
+    """Return a section with its fat binaries moved together, and its pointers; None if an unknown one may exist."""
     section = tables.sections[index]
     pointers = _find_pointers(library, tables, index, dropped)
-    starts = [change.start for change in slimmed]
-    if pointers is None or [section.offset, *(change.end for change in slimmed)] != [*starts, section.end]:
-        return ()
-    for_loader, in_symbols = pointers
+    if pointers is None or not _is_filled(section, slimmed):
+        return None
     moved: dict[int, int] = {}
     position = section.address
     for change in slimmed:
         address = section.address + change.start - section.offset
         # the statically linked CUDA runtime's fat binary has no wrapper: it is the first and must not move
-        if address not in for_loader and position != address:
-            return ()
+        if address not in pointers.for_loader and position != address:
+            return None
         moved[address] = position
         position += change.filled - change.start
-    if for_loader.keys() - moved.keys():
-        return ()
+    if pointers.for_loader.keys() - moved.keys():
+        return None
     pieces = chain.from_iterable(change.pieces for change in slimmed)
-    return (
-        RangeChange(start=section.offset, end=section.end, pieces=tuple(pieces)),
-        *(
-            RangeChange(start=offset, end=offset + _ADDRESS.size, pieces=(_ADDRESS.pack(now),))
-            for before, now in moved.items()
-            if before != now
-            for offset in (*for_loader.get(before, ()), *in_symbols.get(before, ()))
-        ),
-    )
+    code = RangeChange(start=section.offset, end=section.end, pieces=tuple(pieces))
+    new_pointers = []
+    for before, now in moved.items():
+        if before == now:
+            continue
+        for offset in (*pointers.for_loader.get(before, ()), *pointers.in_symbols.get(before, ())):
+            end = offset + _ADDRESS.size
+            new_pointers.append(RangeChange(start=offset, end=end, pieces=(_ADDRESS.pack(now),)))
+    return _Cut(code, tuple(new_pointers))
+
+
+def _is_filled(section: Section, changes: Sequence[RangeChange]) -> bool:
+    """Return whether the changes' ranges follow each other, from a section's start to its end."""
+    position = section.offset
+    for change in changes:
+        if change.start != position:
+            return False
+        position = change.end
+    return position == section.end
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pointers:
+    """File offsets of the pointers to each address in a section."""
+
+    for_loader: Mapping[int, Sequence[int]]
+    in_symbols: Mapping[int, Sequence[int]]  #: In symbol tables.
 
 
 def _find_pointers(
     library: ElfFile, tables: Tables, section: int, dropped: frozenset[int]
-) -> tuple[Mapping[int, list[int]], Mapping[int, list[int]]] | None:
-    """Return the file offsets of the pointers to each address in a section: for the loader, and in symbol tables.
-
-    None if the loader may use any pointer besides those in nvcc's wrappers.
-    """
-    loader: dict[int, list[int]] = defaultdict(list)
-    symbols: dict[int, list[int]] = defaultdict(list)
-    start = tables.sections[section].address
-    inside = range(start, start + tables.sections[section].size)
+) -> _Pointers | None:
+    """Return the pointers to a section; None if the loader may use any pointer besides those in nvcc's wrappers."""
+    for_loader: dict[int, list[int]] = defaultdict(list)
+    in_symbols: dict[int, list[int]] = defaultdict(list)
     for index, table in enumerate(tables.sections):
         if table.kind in (REL, RELR):
             return None
+        if table.kind == RELA and not _add_relocations(library, tables, section, table, for_loader):
+            return None
         if table.kind in (SYMTAB, DYNSYM) and index not in dropped:
-            for position, symbol in enumerate(_SYMBOL.iter_unpack(library.data[table.offset : table.end])):
-                if symbol[3] != section:
-                    continue
-                if table.kind == DYNSYM:
-                    return None
-                symbols[symbol[4]].append(table.offset + position * _SYMBOL.size + _VALUE_AT)
-        if table.kind == RELA:
-            relocations = _RELOCATION.iter_unpack(library.data[table.offset : table.end])
-            for position, (address, kind, target) in enumerate(relocations):
-                if target not in inside:
-                    continue
-                pointer = _find_in_wrapper(library, tables, address)
-                if kind != _RELATIVE.get(library.machine) or pointer is None:
-                    return None
-                loader[target].append(table.offset + position * _RELOCATION.size + _ADDEND_AT)
-                if library.data[pointer : pointer + _ADDRESS.size] == _ADDRESS.pack(target):
-                    loader[target].append(pointer)  # linkers also write the address into the wrapper
-    return loader, symbols
+            found = _find_symbols(library, section, table)
+            if found and table.kind == DYNSYM:
+                return None
+            for address, offset in found:
+                in_symbols[address].append(offset)
+    return _Pointers(for_loader=for_loader, in_symbols=in_symbols)
+
+
+def _find_symbols(library: ElfFile, section: int, table: Section) -> list[tuple[int, int]]:
+    """Return the addresses in a section that a symbol table has, each with the file offset of the pointer."""
+    found = []
+    offset = table.offset + _VALUE_AT
+    for _, _, _, of_section, address, _ in _SYMBOL.iter_unpack(library.data[table.offset : table.end]):
+        if of_section == section:
+            found.append((address, offset))
+        offset += _SYMBOL.size
+    return found
+
+
+def _add_relocations(
+    library: ElfFile, tables: Tables, section: int, table: Section, pointers: dict[int, list[int]]
+) -> bool:
+    """Add the pointers to a section in a relocation table; return whether all belong to wrappers."""
+    start = tables.sections[section].address
+    inside = range(start, start + tables.sections[section].size)
+    relative = _RELATIVE.get(library.machine)
+    offset = table.offset
+    for address, kind, target in _RELOCATION.iter_unpack(library.data[table.offset : table.end]):
+        if target in inside:
+            pointer = _find_in_wrapper(library, tables, address)
+            if kind != relative or pointer is None:
+                return False
+            pointers[target].append(offset + _ADDEND_AT)
+            if library.data[pointer : pointer + _ADDRESS.size] == _ADDRESS.pack(target):
+                pointers[target].append(pointer)  # linkers also write the address into the wrapper
+        offset += _RELOCATION.size
+    return True
 
 
 def _find_in_wrapper(library: ElfFile, tables: Tables, address: int) -> int | None:
@@ -157,5 +218,7 @@ def _find_in_wrapper(library: ElfFile, tables: Tables, address: int) -> int | No
         at = section.offset + address - section.address
         if name == _WRAPPERS and section.offset < at < section.end:
             start = at - _POINTER_AT
-            return at if library.data[start : start + len(_WRAPPER_MAGIC)] == _WRAPPER_MAGIC else None
+            if library.data[start : start + len(_WRAPPER_MAGIC)] == _WRAPPER_MAGIC:
+                return at
+            return None
     return None

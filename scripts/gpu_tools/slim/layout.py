@@ -24,6 +24,10 @@ MOST_HOLES = 512
 #: Bytes; a smaller hole is not worth two mappings.
 SMALLEST_HOLE = 0x4000
 _NOT_MAPPED_ALIGNMENT = 16
+_TABLE_ALIGNMENT = 8
+#: File ranges in the ELF header: the offsets of both tables, and the number of segments.
+_TABLE_OFFSETS = (32, 48)
+_SEGMENT_COUNT = (56, 58)
 
 #: Literal bytes, or a range of the original file.
 Piece = bytes | tuple[int, int]
@@ -40,8 +44,14 @@ class RangeChange:
     @property
     def filled(self) -> int:
         """Offset at which the new content ends."""
-        lengths = (len(piece) if isinstance(piece, bytes) else piece[1] - piece[0] for piece in self.pieces)
-        return self.start + sum(lengths)
+        return self.start + sum(map(_length, self.pieces))
+
+
+def _length(piece: Piece) -> int:
+    if isinstance(piece, bytes):
+        return len(piece)
+    start, end = piece
+    return end - start
 
 
 def hole(tables: Tables, change: RangeChange) -> tuple[int, int]:
@@ -50,11 +60,26 @@ def hole(tables: Tables, change: RangeChange) -> tuple[int, int]:
     Raises NotUnderstood: The range is used by more than one part of the file.
     """
     if tables.mapped_by(change.start, change.end):
-        start = -(-change.filled // tables.page) * tables.page
-        return start, max(start, change.end // tables.page * tables.page)
-    later = any(segment.end > change.start for segment in tables.loaded)
-    step = tables.page if later else _NOT_MAPPED_ALIGNMENT
-    return change.filled, change.filled + (change.end - change.filled) // step * step
+        start = _round_up(change.filled, tables.page)
+        end = change.end // tables.page * tables.page
+        return start, max(start, end)
+    step = _NOT_MAPPED_ALIGNMENT
+    if any(segment.end > change.start for segment in tables.loaded):
+        step = tables.page
+    removed = (change.end - change.filled) // step * step
+    return change.filled, change.filled + removed
+
+
+def _round_up(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedChange:
+    """A change, and the number of bytes that it removes from the file."""
+
+    change: RangeChange
+    gone: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,23 +87,25 @@ class Layout:
     """The changes to a library's file, by offset."""
 
     before: int  #: Bytes of the original file.
-    changes: tuple[tuple[RangeChange, int], ...]  #: Each with the number of bytes that it removes.
+    changes: tuple[PlacedChange, ...]
     tail: bytes  #: Appended to the file.
 
     @property
     def after(self) -> int:
         """Bytes of the new file."""
-        return self.before - sum(gone for _, gone in self.changes) + len(self.tail)
+        return self.before - sum(placed.gone for placed in self.changes) + len(self.tail)
 
     def write(self, library: ElfFile, stream: IO[bytes]) -> None:
         """Write the new file to ``stream``."""
         position = 0
         with memoryview(library.data) as data:
-            for change, gone in self.changes:
+            for placed in self.changes:
+                change = placed.change
                 stream.write(data[position : change.start])
                 for piece in change.pieces:
-                    stream.write(piece if isinstance(piece, bytes) else data[piece[0] : piece[1]])
-                stream.write(bytes(change.end - change.filled - gone))
+                    stream.write(piece if isinstance(piece, bytes) else data[slice(*piece)])
+                empty = change.end - change.filled - placed.gone
+                stream.write(bytes(empty))
                 position = change.end
             stream.write(data[position:])
         stream.write(self.tail)
@@ -89,63 +116,99 @@ def lay_out(tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[i
 
     Raises NotUnderstood: Ranges overlap.
     """
-    with_holes = [(change, hole(tables, change)) for change in changes]
-    holes = sorted((start, end) for _, (start, end) in with_holes if start < end)
-    moved = _Moved(holes)
-    segments = [part for segment in tables.segments for part in _split_segment(segment, holes, moved)]
-    grown = len(segments) != len(tables.segments)
-    if grown:  # PT_PHDR must name a mapped table; the new one is not mapped
-        segments = [segment for segment in segments if segment.kind != elf.PROGRAM_HEADERS]
-    table = b"".join(elf.SEGMENT.pack(*segment) for segment in segments)
-    table_at, padding = moved(tables.segments_at), b""
-    if grown:
-        # after the last mapped page: the loader reads a table there, but zeroes the rest of a data page
-        mapped = max(segment.end for segment in segments if segment.kind == LOAD and segment.size)
-        table_at = max(-(-moved(size) // 8) * 8, -(-mapped // tables.page) * tables.page)
-        padding = bytes(table_at - moved(size))
+    placed: list[PlacedChange] = []
+    holes: list[tuple[int, int]] = []
+    for change in changes:
+        start, end = hole(tables, change)
+        placed.append(PlacedChange(change=change, gone=end - start))
+        if start < end:
+            holes.append((start, end))
+    moved = _Moved(sorted(holes))
+    segment_table = _place_segment_table(tables, moved, size)
+    _, segments_range, sections_range = tables.own_ranges
+    headers = {
+        _TABLE_OFFSETS: struct.pack("<QQ", segment_table.at, moved(tables.sections_at)),
+        _SEGMENT_COUNT: struct.pack("<H", segment_table.count),
+        segments_range: segment_table.in_place,
+        sections_range: _section_table(tables, changes, dropped, moved),
+    }
+    for (start, end), new in headers.items():
+        placed.append(PlacedChange(change=RangeChange(start=start, end=end, pieces=(new,)), gone=0))
+    placed.sort(key=lambda item: item.change.start)
+    for one, following in pairwise(placed):
+        if one.change.end > following.change.start:
+            raise NotUnderstood("changed ranges overlap")
+    return Layout(before=size, changes=tuple(placed), tail=segment_table.tail)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SegmentTable:
+    """The new program headers, in the place of the former ones or after the last byte."""
+
+    at: int  #: Offset in the new file.
+    count: int
+    in_place: bytes = b""
+    tail: bytes = b""
+
+
+def _place_segment_table(tables: Tables, moved: _Moved, size: int) -> _SegmentTable:
+    segments: list[Segment] = []
+    for segment in tables.segments:
+        segments += _split_segment(segment, moved)
+    if len(segments) == len(tables.segments):
+        in_place = _pack_segments(segments)
+        return _SegmentTable(at=moved(tables.segments_at), count=len(segments), in_place=in_place)
+    # PT_PHDR must name a mapped table; the new one is not mapped
+    segments = [segment for segment in segments if segment.kind != elf.PROGRAM_HEADERS]
+    # after the last mapped page: the loader reads a table there, but zeroes the rest of a data page
+    mapped = max(segment.end for segment in segments if segment.kind == LOAD and segment.size)
+    end = moved(size)
+    at = max(_round_up(end, _TABLE_ALIGNMENT), _round_up(mapped, tables.page))
+    return _SegmentTable(at=at, count=len(segments), tail=bytes(at - end) + _pack_segments(segments))
+
+
+def _pack_segments(segments: Sequence[Segment]) -> bytes:
+    return b"".join(elf.SEGMENT.pack(*segment) for segment in segments)
+
+
+def _section_table(
+    tables: Tables, changes: Sequence[RangeChange], dropped: frozenset[int], moved: _Moved
+) -> bytes:
     new_sizes = {(change.start, change.end): change.filled - change.start for change in changes}
-    sections = [
-        Section(*bytes(10)) if index in dropped else _section(section, moved, new_sizes)
-        for index, section in enumerate(tables.sections)
-    ]
-    _, old_table, sections_range = tables.own_ranges
-    headers = b"".join(SECTION.pack(*section) for section in sections)
-    headers_changed = (
-        ((32, 48), struct.pack("<QQ", table_at, moved(tables.sections_at))),
-        ((56, 58), struct.pack("<H", len(segments))),
-        (old_table, b"" if grown else table),
-        (sections_range, headers),
-    )
-    all_changes = [(change, past - start) for change, (start, past) in with_holes]
-    all_changes += [
-        (RangeChange(start=start, end=end, pieces=(new,)), 0) for (start, end), new in headers_changed
-    ]
-    all_changes.sort(key=lambda pair: pair[0].start)
-    if any(change.end > following.start for (change, _), (following, _) in pairwise(all_changes)):
-        raise NotUnderstood("changed ranges overlap")
-    return Layout(before=size, changes=tuple(all_changes), tail=padding + table if grown else b"")
+    table = b""
+    for index, section in enumerate(tables.sections):
+        if index in dropped:
+            table += bytes(SECTION.size)
+        else:
+            table += SECTION.pack(*_section(section, moved, new_sizes))
+    return table
 
 
 class _Moved:
     """Maps an offset in the original file to the new one; an offset in a hole to the start of the hole."""
 
     def __init__(self, holes: Sequence[tuple[int, int]]) -> None:
-        self._holes = holes
+        self.holes = holes
         self._gone = [0, *accumulate(end - start for start, end in holes)]
 
     def __call__(self, offset: int) -> int:
-        count = bisect_right(self._holes, (offset, -1))
-        if count and offset < self._holes[count - 1][1]:
-            return self._holes[count - 1][0] - self._gone[count - 1]
+        count = bisect_right(self.holes, (offset, -1))
+        if count:
+            start, end = self.holes[count - 1]
+            if offset < end:
+                return start - self._gone[count - 1]
         return offset - self._gone[count]
 
 
-def _split_segment(segment: Segment, holes: Sequence[tuple[int, int]], moved: _Moved) -> Iterator[Segment]:
-    if segment.kind != LOAD or not segment.size:
-        yield segment._replace(offset=moved(segment.offset) if segment.size else segment.offset)
+def _split_segment(segment: Segment, moved: _Moved) -> Iterator[Segment]:
+    if not segment.size:
+        yield segment
+        return
+    if segment.kind != LOAD:
+        yield segment._replace(offset=moved(segment.offset))
         return
     position = segment.offset
-    for start, end in holes:
+    for start, end in moved.holes:
         if segment.offset <= start and end <= segment.end:
             if position < start:
                 yield _part(segment, position, start, start - position, moved)
@@ -158,7 +221,8 @@ def _split_segment(segment: Segment, holes: Sequence[tuple[int, int]], moved: _M
 
 def _part(segment: Segment, start: int, end: int, memory: int, moved: _Moved) -> Segment:
     """Return a segment for a part of another segment's range."""
-    offset, past = moved(start), start - segment.offset
+    past = start - segment.offset
+    offset = moved(start)
     align = segment.align
     while (segment.address + past - offset) % max(align, 1):
         align //= 2

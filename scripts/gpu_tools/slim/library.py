@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from pathlib import Path
 
 from cuda_code import cuda_archs
@@ -15,6 +16,14 @@ from gpu_tools.slim import tables
 from gpu_tools.slim.gpu_code import find_changes
 from gpu_tools.slim.layout import Layout, RangeChange, lay_out
 from gpu_tools.slim.tables import ALLOC, NotUnderstood, Tables
+from groundwork.exhaustive import assert_never
+
+
+class Shrinking(Enum):
+    """A part of libraries that slimming removes."""
+
+    GPU_CODE = auto()  #: Code for other GPUs.
+    SYMBOLS = auto()  #: Symbol tables and debug information.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +39,21 @@ class LibrarySlimmed:
     #: All GPU code before slimming, if GPUs were named: ``sm_120``, ``compute_120``, ``lto_75``.
     code: tuple[str, ...] = ()
     trouble: str = ""  #: Why the library cannot be slimmed.
+
+    @property
+    def saved(self) -> int:
+        """Bytes saved."""
+        return self.before - self.after
+
+    def saved_by(self, shrinking: Shrinking) -> int:
+        """Return the bytes saved by removing one part."""
+        match shrinking:
+            case Shrinking.GPU_CODE:
+                return self.gpu_code
+            case Shrinking.SYMBOLS:
+                return self.symbols
+            case never:
+                return assert_never(never)
 
 
 def slim_library(source: Path, target: Path | None, *, gpus: Sequence[str], symbols: bool) -> LibrarySlimmed:
@@ -54,40 +78,39 @@ def slim_library(source: Path, target: Path | None, *, gpus: Sequence[str], symb
 
 def _plan(library: ElfFile, gpus: Sequence[str], *, symbols: bool) -> tuple[Layout | None, LibrarySlimmed]:
     """Return the new layout, or None if nothing can be removed, and the forecast."""
-    parsed, size = tables.read(library), len(library.data)
-    dropped = _find_symbol_sections(parsed) if symbols else frozenset()
+    parsed = tables.read(library)
+    size = len(library.data)
+    dropped = frozenset[int]()
+    if symbols:
+        dropped = _find_symbol_sections(parsed)
     changes: list[RangeChange] = []
     code = frozenset[str]()
     if gpus and not parsed.is_program:
         changes, code = find_changes(library, parsed, gpus, dropped)
-    sections = (parsed.sections[index] for index in sorted(dropped))
-    without = [RangeChange(start=section.offset, end=section.end) for section in sections]
+    without = []
+    for index in sorted(dropped):
+        section = parsed.sections[index]
+        without.append(RangeChange(start=section.offset, end=section.end))
     layout = lay_out(parsed, [*without, *changes], dropped, size)
+    result = LibrarySlimmed(before=size, after=size, code=cuda_archs.ordered(code))
     if layout.after >= size:
-        return None, LibrarySlimmed(before=size, after=size, code=cuda_archs.ordered(code))
-    gone = {change.start: count for change, count in layout.changes}
+        return None, result
+    gone = {placed.change.start: placed.gone for placed in layout.changes}
     symbol_bytes = sum(gone[change.start] for change in without)
-    return layout, LibrarySlimmed(
-        before=size,
-        after=layout.after,
-        gpu_code=size - layout.after - symbol_bytes,
-        symbols=symbol_bytes,
-        code=cuda_archs.ordered(code),
-    )
+    gpu_bytes = size - layout.after - symbol_bytes
+    return layout, replace(result, after=layout.after, gpu_code=gpu_bytes, symbols=symbol_bytes)
 
 
 def _find_symbol_sections(parsed: Tables) -> frozenset[int]:
     """Return the numbers of the sections that only debuggers and profilers read."""
-    unread = {
-        index
-        for index, (name, section) in enumerate(zip(parsed.names, parsed.sections, strict=True))
-        if classify_section(name).kind in (Kind.SYMBOLS, Kind.DEBUG)
-        and not section.flags & ALLOC
-        and section.end > section.offset
-        and index != parsed.names_in
-    }
-    while needed := unread & {
-        section.link for index, section in enumerate(parsed.sections) if index not in unread
-    }:
-        unread -= needed
-    return frozenset(unread)
+    unread: set[int] = set()
+    for index, section in enumerate(parsed.sections):
+        kind = classify_section(parsed.names[index]).kind
+        is_in_file = section.end > section.offset and not section.flags & ALLOC
+        if kind in (Kind.SYMBOLS, Kind.DEBUG) and is_in_file and index != parsed.names_in:
+            unread.add(index)
+    while True:
+        linked = {section.link for index, section in enumerate(parsed.sections) if index not in unread}
+        if unread.isdisjoint(linked):
+            return frozenset(unread)
+        unread -= linked

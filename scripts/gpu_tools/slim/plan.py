@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from cuda_code import cuda_archs
+from cuda_code.cuda_archs import Runs
 from gpu_tools.contents import ELF, Contents
 from gpu_tools.file_lists import correct_list
-from gpu_tools.slim.features import FEATURES, find_unknown, is_nvidia_library
-from gpu_tools.slim.library import LibrarySlimmed, slim_library
-from gpu_tools.slim.steps import SlimRequest, SlimStep, find_files, find_users, select_steps
+from gpu_tools.slim.features import FEATURES, find_unknown, is_nvidia_library, name_existing
+from gpu_tools.slim.library import LibrarySlimmed, Shrinking, slim_library
+from gpu_tools.slim.steps import Candidate, SlimRequest, SlimStep, select_steps
+from gpu_tools.subject_kind import SubjectKind
 from groundwork.errors import UsageError
 from groundwork.files import sync
 from groundwork.progress import Notes
 from groundwork.text import to_dict
 
+#: Libraries with GPU code, by how a GPU runs it.
+CodeFound = Mapping[Runs, list[str]]
 #: Bytes; a file is replaced only if that saves at least one page.
 _LEAST = 4096
 
@@ -34,6 +37,15 @@ class Saving:
     saves: int
     files: int
 
+    def to_json(self) -> dict[str, Any]:
+        """Return this as JSON values."""
+        return {
+            "name": self.step.name,
+            "saves": self.saves,
+            "files": self.files,
+            "loses": self.step.loses,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class SlimPlan:
@@ -45,7 +57,7 @@ class SlimPlan:
     gone: frozenset[str]  #: Paths of files to remove.
     left_alone: Mapping[str, str]  #: Libraries that cannot be slimmed, with the reason.
     #: Per requested GPU (``sm_120``), the libraries with GPU code by the answer of :func:`cuda_archs.runs_on`.
-    gpu_code: Mapping[str, Mapping[str, list[str]]]
+    gpu_code: Mapping[str, CodeFound]
     #: Skipped steps, by name, with the feature or the packages that need the files.
     spared: Mapping[str, str]
     lost_for: Mapping[str, list[str]]  #: By step: packages that use the removed files, but work without.
@@ -63,20 +75,17 @@ class SlimPlan:
         """Bytes of all files after slimming."""
         return self.before - sum(row.saves for row in self.rows)
 
-    @cached_property
+    @property
     def features(self) -> dict[str, list[str]]:
         """Names of the packages' features that slimming leaves (``works``) and breaks (``lost``)."""
-        lost = {name for row in self.rows for name in row.step.costs}
-        names = self.name_existing(FEATURES)
+        broken: set[str] = set()
+        for row in self.rows:
+            broken.update(row.step.costs)
+        names = name_existing(FEATURES, self.contents)
         return {
-            "works": [name for name in names if name not in lost],
-            "lost": [name for name in names if name in lost],
+            "works": [name for name in names if name not in broken],
+            "lost": [name for name in names if name in broken],
         }
-
-    def name_existing(self, features: Iterable[str]) -> list[str]:
-        """Return those ``features`` that the installed packages have."""
-        packages = frozenset(self.contents.owners.values())
-        return [name for name in features if FEATURES[name].is_in(packages)]
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values."""
@@ -87,14 +96,7 @@ class SlimPlan:
             "before": self.before,
             "after": self.after,
             "steps": [
-                {
-                    "name": row.step.name,
-                    "saves": row.saves,
-                    "files": row.files,
-                    "loses": row.step.loses,
-                    "costs": self.name_existing(row.step.costs),
-                }
-                for row in self.rows
+                {**row.to_json(), "costs": name_existing(row.step.costs, self.contents)} for row in self.rows
             ],
             **self.features,
             **to_dict(self, "lost_for spared unknown gpu_code left_alone"),
@@ -108,131 +110,166 @@ def make_plan(contents: Contents, request: SlimRequest, note: Notes, into: Path 
     Raises UsageError: ``into`` is given, and no library has code for a requested GPU.
     """
     note("finding unused files")
-    files = find_files(contents, request)
-    users = find_users(contents, files)
-    steps, spared = select_steps(request, contents, files, users)
-    gone, rows = _pick_files(contents, files, steps)
-    libraries = _slim_libraries(contents, request, {step.name for step in steps}, gone, note, into)
+    selection = select_steps(contents, request)
+    removal = _pick_files(contents, selection.chosen)
+    libraries = _slim_libraries(contents, request.gpus, selection.shrinkings, removal.gone, note, into)
     gpu_code = {gpu: _sort_by_code(gpu, libraries) for gpu in request.gpus}
-    for gpu, code in gpu_code.items():
-        if into is not None and lacks_all_code(code):
-            raise UsageError(
-                f"{contents.name}: no library has code for GPU {cuda_archs.number(gpu) / 10:.1f}, only for other GPUs",
-                "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv lists your GPUs), or omit it",
-            )
-    smaller = {
-        path: slimmed for path, slimmed in libraries.items() if slimmed.before - slimmed.after >= _LEAST
-    }
-    parts = {
-        "gpu-code": [slimmed.gpu_code for slimmed in smaller.values()],
-        "symbols": [slimmed.symbols for slimmed in smaller.values()],
-    }
-    for step in steps:
-        if saved := parts.get(step.name):
-            rows.append(Saving(step=step, saves=sum(saved), files=sum(map(bool, saved))))
+    smaller = {path: slimmed for path, slimmed in libraries.items() if slimmed.saved >= _LEAST}
+    new: dict[str, Path] = {}
+    if into is not None:
+        _check_gpus(contents, gpu_code)
+        new = {path: into / path for path in smaller}
+        _write_lists(contents, removal.gone, new, into)
+    rows = (*removal.rows, *_find_savings(selection.chosen, smaller.values()))
+    lost_for = {}
+    for candidate in removal.removed:
+        if candidate.users:
+            lost_for[candidate.step.name] = sorted(candidate.users)
+    left_alone = {path: slimmed.trouble for path, slimmed in libraries.items() if slimmed.trouble}
     with_code = {contents.owners[path] for path, slimmed in libraries.items() if slimmed.code}
     return SlimPlan(
         contents=contents,
         request=request,
-        rows=tuple(row for row in rows if row.saves or row.files),
-        gone=frozenset(gone),
-        left_alone={path: slimmed.trouble for path, slimmed in libraries.items() if slimmed.trouble},
+        rows=rows,
+        gone=removal.gone,
+        left_alone=left_alone,
         gpu_code=gpu_code,
-        spared=spared,
-        lost_for={row.step.name: sorted(users[row.step.name]) for row in rows if users.get(row.step.name)},
+        spared=selection.spared,
+        lost_for=lost_for,
         unknown=find_unknown(contents, with_code),
-        new=_write_lists(contents, gone, {path: into / path for path in smaller}, into) if into else {},
+        new=new,
     )
 
 
-def _sort_by_code(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> dict[str, list[str]]:
-    paths: dict[str, list[str]] = {"native": [], "PTX-only": [], "missing": []}
+def _check_gpus(contents: Contents, gpu_code: Mapping[str, CodeFound]) -> None:
+    """Raise UsageError if no library has code for one of the GPUs."""
+    for gpu, found in gpu_code.items():
+        if lacks_all_code(found):
+            raise UsageError(
+                f"{contents.name}: no library has code for GPU {cuda_archs.number(gpu) / 10:.1f}, only for other GPUs",
+                "correct --arch-list (nvidia-smi --query-gpu=compute_cap --format=csv lists your GPUs), or omit it",
+            )
+
+
+def _sort_by_code(gpu: str, libraries: Mapping[str, LibrarySlimmed]) -> CodeFound:
+    paths: dict[Runs, list[str]] = {runs: [] for runs in Runs}
     for path, library in libraries.items():
         if library.code:
-            sm, ptx = (
-                [name for name in library.code if name.startswith(kind)] for kind in ("sm_", "compute_")
-            )
+            sm = [name for name in library.code if name.startswith("sm_")]
+            ptx = [name for name in library.code if name.startswith("compute_")]
             paths[cuda_archs.runs_on(gpu, sm, ptx)].append(path)
     return paths
 
 
-def lacks_all_code(libraries: Mapping[str, list[str]]) -> bool:
+def lacks_all_code(found: CodeFound) -> bool:
     """Return whether all libraries with GPU code have code for other GPUs only."""
-    return bool(libraries["missing"]) and not (libraries["native"] or libraries["PTX-only"])
+    return bool(found[Runs.MISSING]) and not (found[Runs.NATIVE] or found[Runs.PTX_ONLY])
 
 
-def _pick_files(
-    contents: Contents, files: Mapping[str, Sequence[str]], steps: Iterable[SlimStep]
-) -> tuple[set[str], list[Saving]]:
+@dataclass(frozen=True, kw_only=True)
+class _Removal:
+    """The files to remove, with the steps that do."""
+
+    gone: frozenset[str]
+    rows: tuple[Saving, ...]
+    removed: tuple[Candidate, ...]  #: Those of the rows.
+
+
+def _pick_files(contents: Contents, chosen: Iterable[Candidate]) -> _Removal:
     gone: set[str] = set()
     rows = []
-    for step in steps:
+    removed = []
+    for candidate in chosen:
         # removing a link to a file outside saves nothing
-        picked = set(files.get(step.name, ())) - gone - contents.outside.keys()
+        picked = set(candidate.files) - gone - contents.outside.keys()
         pointing = picked
         while pointing:  # remove links together with their targets
             pointing = {path for path, to in contents.links.items() if to in pointing} - picked - gone
             picked |= pointing
         gone |= picked
         if picked:
-            rows.append(Saving(step=step, saves=sum(map(contents.size_of, picked)), files=len(picked)))
-    return gone, rows
+            saves = sum(map(contents.size_of, picked))
+            rows.append(Saving(step=candidate.step, saves=saves, files=len(picked)))
+            removed.append(candidate)
+    return _Removal(gone=frozenset(gone), rows=tuple(rows), removed=tuple(removed))
+
+
+def _find_savings(chosen: Iterable[Candidate], smaller: Iterable[LibrarySlimmed]) -> Iterator[Saving]:
+    """Yield the savings of the steps that shrink libraries."""
+    libraries = list(smaller)
+    for candidate in chosen:
+        shrinking = candidate.step.shrinks
+        if shrinking is None:
+            continue
+        saved = [library.saved_by(shrinking) for library in libraries]
+        files = sum(map(bool, saved))
+        if files:
+            yield Saving(step=candidate.step, saves=sum(saved), files=files)
 
 
 def _slim_libraries(
     contents: Contents,
-    request: SlimRequest,
-    steps: Collection[str],
+    gpus: Sequence[str],
+    shrinkings: Collection[Shrinking],
     gone: Collection[str],
     note: Notes,
     into: Path | None,
 ) -> dict[str, LibrarySlimmed]:
-    gpus = request.gpus if "gpu-code" in steps else ()
-    if not gpus and "symbols" not in steps:
+    """Slim the libraries, or forecast it if ``into`` is None; return the results by path."""
+    if Shrinking.GPU_CODE not in shrinkings:
+        gpus = ()
+    symbols = Shrinking.SYMBOLS in shrinkings
+    if not gpus and not symbols:
         return {}
     libraries: dict[str, LibrarySlimmed] = {}
-    paths = [
-        path
-        for path in sorted(contents.owners)
-        if path not in gone
-        and contents.size_of(path) >= _LEAST
-        and contents.begins_with(path, ELF)
-        # NVIDIA's licence forbids passing on changed copies of its libraries
-        and (contents.kind == "environment" or not is_nvidia_library(path))
-    ]
+    paths = [path for path in _find_libraries(contents) if path not in gone]
     for count, path in enumerate(paths, 1):
         note(f"analysing libraries: {count} of {len(paths)} ({posixpath.basename(path)})")
-        target = None if into is None else into / path
-        if target:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        slimmed = slim_library(contents.root / path, target, gpus=gpus, symbols="symbols" in steps)
+        source = contents.root / path
+        if into is None:
+            libraries[path] = slim_library(source, None, gpus=gpus, symbols=symbols)
+            continue
+        target = into / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        slimmed = slim_library(source, target, gpus=gpus, symbols=symbols)
         libraries[path] = slimmed
-        if target and slimmed.before - slimmed.after >= _LEAST:
+        if slimmed.saved >= _LEAST:
             _copy_status(contents, path, target)
-        elif target:
+        else:
             target.unlink(missing_ok=True)
     return libraries
 
 
-def _write_lists(
-    contents: Contents, gone: Collection[str], new: dict[str, Path], into: Path
-) -> dict[str, Path]:
-    """Write corrected file lists; return ``new`` with them added."""
+def _find_libraries(contents: Contents) -> Iterator[str]:
+    """Yield the libraries that may be slimmed.
+
+    In packages, NVIDIA's are left out: its licence forbids passing on changed copies.
+    """
+    for path in sorted(contents.owners):
+        if contents.kind is not SubjectKind.ENVIRONMENT and is_nvidia_library(path):
+            continue
+        if contents.size_of(path) >= _LEAST and contents.begins_with(path, ELF):
+            yield path
+
+
+def _write_lists(contents: Contents, gone: Collection[str], new: dict[str, Path], into: Path) -> None:
+    """Write corrected file lists, and add them to ``new``."""
     for listed in contents.lists:
         if listed.path not in contents.every:  # its folder is a link to another folder
             continue
         # a list has the hash of a link's target
-        linked = {path: new[to] for path, to in contents.links.items() if to in new}
-        text = correct_list(contents.root / listed.path, listed.path, gone, {**linked, **new})
+        changed = {path: new[to] for path, to in contents.links.items() if to in new}
+        changed |= new
+        text = correct_list(contents.root / listed.path, listed.path, gone, changed)
         if text is not None:
-            target = new[listed.path] = into / listed.path
+            target = into / listed.path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
             _copy_status(contents, listed.path, target)
             # the size may be unchanged: the date lets rsync and undo distinguish the new list from the original
             status = contents.every[listed.path]
             os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
-    return new
+            new[listed.path] = target
 
 
 def _copy_status(contents: Contents, path: str, target: Path) -> None:

@@ -14,13 +14,25 @@ from typing import NamedTuple
 
 from cuda_code.elf_file import SECTION, ElfFile, Section
 
-LOAD, INTERP, PROGRAM_HEADERS = 1, 3, 6
-SYMTAB, RELA, REL, DYNSYM, RELR = 2, 4, 9, 11, 19
-ALLOC, READABLE = 2, 4
+# kinds of segments
+LOAD = 1
+INTERP = 3
+PROGRAM_HEADERS = 6
+# kinds of sections
+SYMTAB = 2
+RELA = 4
+REL = 9
+DYNSYM = 11
+RELR = 19
+ALLOC = 2  # flag of a section
+READABLE = 4  # flag of a segment
 HEADER_SIZE = 64
 SEGMENT = struct.Struct("<IIQQQQQQ")
-_PROGRAM, _SHARED = 2, 3
+# kinds of files
+_PROGRAM = 2
+_SHARED = 3
 _SMALLEST_PAGE = 0x1000
+_LARGEST_PAGE_ELSEWHERE = 0x10000
 
 
 class NotUnderstood(ValueError):
@@ -77,17 +89,20 @@ class Tables:
 
         Raises NotUnderstood: The range is mapped only in part or by several segments, or has a second use.
         """
-        others = [(segment.offset, segment.end) for segment in self.segments if segment.kind != LOAD]
-        parts = [section for section in self.sections if section.offset < end and start < section.end]
-        taken = any(first < end and start < last for first, last in (*others, *self.own_ranges))
-        if taken or len(parts) > 1:
+        uses = list(self.own_ranges)
+        for segment in self.segments:
+            if segment.kind != LOAD:
+                uses.append((segment.offset, segment.end))
+        sections = [section for section in self.sections if section.offset < end and start < section.end]
+        if len(sections) > 1 or any(first < end and start < last for first, last in uses):
             raise NotUnderstood(f"bytes {start} to {end} have two uses")
         touched = [segment for segment in self.loaded if segment.offset < end and start < segment.end]
         if not touched:
             return None
-        if len(touched) > 1 or start < touched[0].offset or touched[0].end < end:
+        segment = touched[0]
+        if len(touched) > 1 or start < segment.offset or segment.end < end:
             raise NotUnderstood(f"bytes {start} to {end} are not mapped by one segment")
-        return touched[0]
+        return segment
 
 
 def read(library: ElfFile) -> Tables:
@@ -98,7 +113,8 @@ def read(library: ElfFile) -> Tables:
     data = library.data
     (kind,) = struct.unpack_from("<H", data, 16)
     segments_at, sections_at = struct.unpack_from("<QQ", data, 32)
-    *sizes, section_count, names_in = struct.unpack_from("<6H", data, 52)
+    sizes = struct.unpack_from("<HHHH", data, 52)
+    section_count, names_in = struct.unpack_from("<HH", data, 60)
     header_size, segment_size, segment_count, section_size = sizes
     if kind not in (_PROGRAM, _SHARED):
         raise NotUnderstood("neither a shared library nor a program")
@@ -106,10 +122,10 @@ def read(library: ElfFile) -> Tables:
         raise NotUnderstood("no section headers")
     if (header_size, segment_size, section_size) != (HEADER_SIZE, SEGMENT.size, SECTION.size):
         raise NotUnderstood("tables of unknown form")
-    if segments_at + segment_count * SEGMENT.size > len(data):
+    segments_end = segments_at + segment_count * SEGMENT.size
+    if segments_end > len(data):
         raise NotUnderstood("program headers beyond the end of the file")
-    rows = data[segments_at : segments_at + segment_count * SEGMENT.size]
-    segments = tuple(Segment(*row) for row in SEGMENT.iter_unpack(rows))
+    segments = tuple(Segment(*row) for row in SEGMENT.iter_unpack(data[segments_at:segments_end]))
     names, sections = zip(*library.every, strict=True)
     tables = Tables(
         segments=segments,
@@ -133,26 +149,44 @@ def _step(machine: str, segments: Sequence[Segment], sections: Sequence[Section]
     """
     heeded = max((segment.align for segment in segments if segment.kind == LOAD), default=1)
     asked = max((section.align for section in sections if section.flags & ALLOC), default=1)
-    return max(_SMALLEST_PAGE if machine == "x86_64" else 0x10000, min(asked, heeded))
+    page = _LARGEST_PAGE_ELSEWHERE
+    if machine == "x86_64":
+        page = _SMALLEST_PAGE
+    return max(page, min(asked, heeded))
 
 
 def _check(tables: Tables, size: int) -> None:
     """Raise NotUnderstood if the tables contradict each other or the file."""
-    loaded = tables.loaded
-    in_file = sorted((segment.offset, segment.end) for segment in loaded)
-    in_memory = [(segment.address, segment.address + segment.memory) for segment in loaded]
-    last = max(*(segment.end for segment in tables.segments), *(section.end for section in tables.sections))
-    last = max(last, *(end for _, end in tables.own_ranges))
-    if not loaded:
+    if not tables.loaded:
         raise NotUnderstood("no segment is mapped into memory")
+    ends = [end for _, end in tables.own_ranges]
+    ends += [segment.end for segment in tables.segments]
+    ends += [section.end for section in tables.sections]
+    last = max(ends)
     if last > size:
         raise NotUnderstood("sections or segments beyond the end of the file")
     if size - last >= tables.page:
         raise NotUnderstood("data after the last section")
-    if any(end > start for ranges in (in_file, in_memory) for (_, end), (start, _) in pairwise(ranges)):
+    in_file = sorted((segment.offset, segment.end) for segment in tables.loaded)
+    in_memory = [(segment.address, segment.address + segment.memory) for segment in tables.loaded]
+    if _overlap(in_file) or _overlap(in_memory):
         raise NotUnderstood("overlapping segments")
-    powers = [tables.page, *(segment.align for segment in loaded)]
-    if any(power & (power - 1) for power in powers) or any(part.size > part.memory for part in loaded):
+    if not _is_power_of_two(tables.page):
         raise NotUnderstood("segments of unknown form")
-    if any(part.size and (part.address - part.offset) % max(part.align, _SMALLEST_PAGE) for part in loaded):
-        raise NotUnderstood("segments not aligned to pages")
+    for segment in tables.loaded:
+        if not _is_power_of_two(segment.align) or segment.size > segment.memory:
+            raise NotUnderstood("segments of unknown form")
+    for segment in tables.loaded:
+        step = max(segment.align, _SMALLEST_PAGE)
+        if segment.size and (segment.address - segment.offset) % step:
+            raise NotUnderstood("segments not aligned to pages")
+
+
+def _overlap(ranges: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a range begins before the former one ends."""
+    return any(following[0] < former[1] for former, following in pairwise(ranges))
+
+
+def _is_power_of_two(number: int) -> bool:
+    """Return whether a number has at most one bit set; also true for 0."""
+    return not number & (number - 1)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from cuda_code.elf_file import NotElf, opened
 from gpu_tools.contents import Contents
@@ -28,7 +29,8 @@ _COMPILER = re.compile(
     rb"^([ \t]*)(?:from[ \t]+torch\.utils[ \t]+import\b[^\n]*\b|(?:from|import)[ \t]+torch\.utils\.)cpp_extension\b",
     re.MULTILINE,
 )
-_TRITONS_OWNERS = frozenset({"triton", "pytorch-triton", "torch", "pytorch", "libtorch"})
+_TRITONS_NAMES = frozenset({"triton", "pytorch-triton"})
+_TRITONS_OWNERS = _TRITONS_NAMES | {"torch", "pytorch", "libtorch"}
 _COMPILERS_OWNERS = re.compile(r"(?:nvidia-)?cuda-(?:nvcc|cccl|crt)(?:-.*)?")
 #: cuSOLVER for several GPUs in one call, drop-in replacements for BLAS and FFTW, a second build of NVRTC, and NVTX for
 #: languages that cannot read its C headers.
@@ -46,9 +48,11 @@ _STRINGS = (".rodata", ".lrodata", ".data")
 
 def find_triton_users(contents: Contents) -> dict[str, bool]:
     """Return the packages that use Triton, except PyTorch, and whether they are useless without it."""
-    requirers = (item.owner for item in contents.lists if item.required_names & {"triton", "pytorch-triton"})
-    needing = dict.fromkeys((owner for owner in requirers if owner not in _TRITONS_OWNERS), True)
-    return {**_find_importers(contents, _TRITON), **needing}
+    users = _find_importers(contents, _TRITON)
+    for item in contents.lists:
+        if item.required_names & _TRITONS_NAMES and item.owner not in _TRITONS_OWNERS:
+            users[item.owner] = True
+    return users
 
 
 def find_compiler_users(contents: Contents) -> dict[str, bool]:
@@ -56,62 +60,89 @@ def find_compiler_users(contents: Contents) -> dict[str, bool]:
 
     NVIDIA packages that have both headers and Python modules count (cuda-cccl, nvidia-cutlass).
     """
-    needing = {
-        item.owner
-        for item in contents.lists
-        if any(map(_COMPILERS_OWNERS.fullmatch, item.required_names))
-        and not (is_nvidia(item.owner) or is_known(item.owner))
-    }
-    owners = {path: owner for path, owner in contents.owners.items() if is_nvidia(owner)}
-    modules = {owner for path, owner in owners.items() if path.endswith(".py") and contents.size_of(path)}
-    headers = {owner for path, owner in owners.items() if classify_path(path) == Kind.HEADERS}
-    return {**_find_importers(contents, _COMPILER), **dict.fromkeys(needing | (modules & headers), True)}
+    users = _find_importers(contents, _COMPILER)
+    for item in contents.lists:
+        requires_compiler = any(map(_COMPILERS_OWNERS.fullmatch, item.required_names))
+        if requires_compiler and not (is_nvidia(item.owner) or is_known(item.owner)):
+            users[item.owner] = True
+    with_modules: set[str] = set()
+    with_headers: set[str] = set()
+    for path, owner in contents.owners.items():
+        if not is_nvidia(owner):
+            continue
+        if path.endswith(".py") and contents.size_of(path):
+            with_modules.add(owner)
+        if classify_path(path) is Kind.HEADERS:
+            with_headers.add(owner)
+    for owner in with_modules & with_headers:
+        users[owner] = True
+    return users
 
 
-def _find_importers(contents: Contents, imports: re.Pattern[bytes]) -> Mapping[str, bool]:
+def _find_importers(contents: Contents, imports: re.Pattern[bytes]) -> dict[str, bool]:
     """Return the packages whose files match ``imports``, and whether one import is at module level.
 
     A file of no package counts by its path.
     """
     importers: dict[str, bool] = {}
-    for path, owner, content in _read_python(contents):
-        if owner not in _TRITONS_OWNERS and _TESTS.isdisjoint(path.split("/")):
-            for match in imports.finditer(content):
-                importers[owner or path] = importers.get(owner or path, False) or not match[1]
+    for file in _read_python(contents):
+        if file.owner in _TRITONS_OWNERS or not _TESTS.isdisjoint(file.path.split("/")):
+            continue
+        user = file.owner or file.path
+        for match in imports.finditer(file.content):
+            is_at_module_level = not match[1]
+            importers[user] = importers.get(user, False) or is_at_module_level
     return importers
 
 
-def _read_python(contents: Contents) -> Iterator[tuple[str, str, bytes]]:
-    """Yield each Python file's path, package (or an empty string) and content."""
+@dataclass(frozen=True, kw_only=True)
+class _PythonFile:
+    path: str
+    owner: str  #: Package, or an empty string.
+    content: bytes
+
+
+def _read_python(contents: Contents) -> Iterator[_PythonFile]:
+    """Yield the Python files."""
     for path in contents.every:
         if path.endswith(".py") and not contents.is_link(path):
-            yield path, contents.owners.get(path, ""), contents.read(path)
+            owner = contents.owners.get(path, "")
+            yield _PythonFile(path=path, owner=owner, content=contents.read(path))
 
 
 def find_unused_libraries(contents: Contents) -> Mapping[str, bool]:
     """Return the unused NVIDIA libraries of an environment, and whether CUPTI opens them for measuring."""
-    libraries = [
-        path for path in contents.every if ".so" in os.path.basename(path) and contents.size_of(path)
-    ]
-    candidates = {
-        path: _stem(path)
-        for path in libraries
-        if _stem(path) in _UNUSED | _MEASURING and is_nvidia(contents.owners.get(path, ""))
-    }
-    stems = frozenset(candidates.values())
-    if not stems:
+    libraries: list[str] = []
+    candidates: dict[str, str] = {}
+    for path in contents.every:
+        if ".so" in os.path.basename(path) and contents.size_of(path):
+            libraries.append(path)
+            stem = _stem(path)
+            if stem in _UNUSED | _MEASURING and is_nvidia(contents.owners.get(path, "")):
+                candidates[path] = stem
+    if not candidates:
         return {}
-    used: set[str] = set()
-    for _, owner, content in _read_python(contents):
-        if owner != _CATALOGUE and not is_nvidia(owner) and b".so" in content:
-            used |= {stem for stem in stems - used if f"{stem}.so".encode() in content}
+    stems = frozenset(candidates.values())
+    used = _find_in_python(contents, stems)
     names = {path: _read_names(contents, path) & stems for path in libraries}
     loading = set(libraries) - candidates.keys()
     while loading:  # libraries named by a used library are used too
-        named = {stem for path in loading for stem in names[path]} - used
+        named = set[str]().union(*(names[path] for path in loading)) - used
         used |= named
         loading = {path for path, stem in candidates.items() if stem in named}
     return {path: stem in _MEASURING for path, stem in candidates.items() if stem not in used}
+
+
+def _find_in_python(contents: Contents, stems: Collection[str]) -> set[str]:
+    """Return the libraries that a Python file names, outside of NVIDIA's packages."""
+    used: set[str] = set()
+    for file in _read_python(contents):
+        if file.owner == _CATALOGUE or is_nvidia(file.owner) or b".so" not in file.content:
+            continue
+        for stem in stems:
+            if f"{stem}.so".encode() in file.content:
+                used.add(stem)
+    return used
 
 
 def _read_names(contents: Contents, path: str) -> set[str]:
@@ -119,10 +150,12 @@ def _read_names(contents: Contents, path: str) -> set[str]:
     names: set[str] = set()
     with suppress(NotElf, ValueError), opened(contents.root / path) as library:
         names.update(map(_stem, library.needed()))
+        if _stem(path) == _PROFILER:
+            return names
         for section_name, section in library.every:
-            if section_name.startswith(_STRINGS) and _stem(path) != _PROFILER:
-                strings = _NAME.finditer(library.data, section.offset, section.end)
-                names |= {match[1].decode() for match in strings}
+            if section_name.startswith(_STRINGS):
+                for match in _NAME.finditer(library.data, section.offset, section.end):
+                    names.add(match[1].decode())
     return names
 
 

@@ -13,6 +13,7 @@ import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 from cuda_code.elf_file import ElfFile
@@ -21,13 +22,18 @@ SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 _MAGIC = struct.pack("<I", 0xBA55ED50)
 _FATBIN = struct.Struct("<4sHHQ")
 _ENTRY = struct.Struct("<HHIQ")
-PTX, MACHINE_CODE, LTO_IR = 1, 2, 8
+# kinds of entries
+PTX = 1
+MACHINE_CODE = 2
+LTO_IR = 8
 _PREFIXES = {MACHINE_CODE: "sm", PTX: "compute", LTO_IR: "lto"}
 #: GPUs of Jetson and Drive. Their machine code and that of desktop GPUs are incompatible (CUDA C++ Programming Guide,
 #: "Binary Compatibility"), but some drivers accept desktop code.
 TEGRA = frozenset({53, 62, 72, 87, 101, 110})
 _ALIGNED = 8
-_ARCH_AT, _FLAGS_AT, _SMALLEST_ENTRY = 28, 40, 48
+_ARCH_AT = 28
+_FLAGS_AT = 40
+_SMALLEST_ENTRY = 48
 # sm_90a is for 9.0 only, sm_100f for all 10.x: an entry marks them by flags, not by its number
 _SUFFIXES = {0x100000: "a", 0x200000: "f"}
 
@@ -78,7 +84,8 @@ def fatbins(data: bytes) -> tuple[Fatbin, ...]:
 
     Raises ValueError: A fatbin is truncated, or an entry has an unknown form.
     """
-    parsed, position = [], 0
+    parsed = []
+    position = 0
     while position + _FATBIN.size <= len(data):
         if not data.startswith(_MAGIC, position):
             if any(data[position : position + _ALIGNED]):
@@ -110,7 +117,8 @@ def anywhere(data: mmap.mmap | bytes) -> Iterator[Fatbin]:
 
 def _fatbin(data: mmap.mmap | bytes, position: int) -> Fatbin:
     _, _, header, size = _FATBIN.unpack_from(data, position)
-    start, end = position + header, position + header + size
+    start = position + header
+    end = start + size
     if header < _FATBIN.size or end > len(data):
         raise ValueError(f"{SECTIONS[0]}: fatbin truncated at byte {position}")
     return Fatbin(position, end, tuple(_entries(data, start, end)))
@@ -143,7 +151,8 @@ def wanted(archs: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
 
     Raises ValueError: A value is no CUDA architecture.
     """
-    sm, ptx = set(), set()
+    sm = set()
+    ptx = set()
     for arch in archs:
         name = arch.strip().removesuffix("+PTX")
         major, _, minor = name.partition(".")
@@ -162,30 +171,45 @@ def code_for(device: str, sm: Sequence[str], ptx: Sequence[str]) -> str:
     Guide, "Binary Compatibility"), except :data:`TEGRA`; PTX on all newer GPUs; ``a`` code on exactly its GPU.
     """
     gpu = number(device)
-    machine_code = [
-        name
-        for name in sm
-        if number(name) == gpu
-        or (not name.endswith("a") and _same_major(name, gpu) and not {number(name), gpu} & TEGRA)
-    ]
-    compilable = [
-        name
-        for name in ptx
-        if number(name) == gpu
-        or (number(name) <= gpu and not name.endswith(("a", "f")))
-        or (name.endswith("f") and _same_major(name, gpu))
-    ]
-    for names in (machine_code, compilable):
-        if names:
-            return max(names, key=lambda name: (number(name), name == device))
-    return ""
+    machine_code = [name for name in sm if _runs_machine_code(name, gpu)]
+    compilable = [name for name in ptx if _compiles_ptx(name, gpu)]
+    fitting = machine_code or compilable
+    return max(fitting, key=lambda name: (number(name), name == device), default="")
+
+
+def _runs_machine_code(name: str, gpu: int) -> bool:
+    if number(name) == gpu:
+        return True
+    if name.endswith("a") or not {number(name), gpu}.isdisjoint(TEGRA):
+        return False
+    return _same_major(name, gpu)
+
+
+def _compiles_ptx(name: str, gpu: int) -> bool:
+    if number(name) == gpu:
+        return True
+    if name.endswith("f"):
+        return _same_major(name, gpu)
+    return number(name) <= gpu and not name.endswith("a")
 
 
 def _same_major(name: str, gpu: int) -> bool:
     return number(name) // 10 == gpu // 10 and number(name) <= gpu
 
 
-def runs_on(device: str, sm: Sequence[str], ptx: Sequence[str]) -> str:
-    """Return how a GPU runs the code: ``native``, ``PTX-only`` (compiled at first use) or ``missing``."""
+class Runs(str, Enum):
+    """How a GPU runs a library's code; the values are those of JSON documents."""
+
+    NATIVE = "native"
+    PTX_ONLY = "PTX-only"  #: Compiled at first use.
+    MISSING = "missing"
+
+
+def runs_on(device: str, sm: Sequence[str], ptx: Sequence[str]) -> Runs:
+    """Return how a GPU runs the code."""
     code = code_for(device, sm, ptx)
-    return "missing" if not code else "PTX-only" if code.startswith("compute_") else "native"
+    if not code:
+        return Runs.MISSING
+    if code.startswith("compute_"):
+        return Runs.PTX_ONLY
+    return Runs.NATIVE

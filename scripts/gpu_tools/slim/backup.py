@@ -15,9 +15,9 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gpu_tools.contents import BACKUP
@@ -77,7 +77,8 @@ class Backup:
     """An environment's backup folder; :func:`hold_backup` must hold its lock during changes."""
 
     def __init__(self, root: Path) -> None:
-        self._root, self._real_root = root, root.resolve()
+        self._root = root
+        self._real_root = root.resolve()
         self._folder = root / BACKUP
         self._originals = self._folder / "originals"
         self._path = self._folder / "manifest.json"
@@ -95,16 +96,22 @@ class Backup:
         """
         if self._manifest is None:
             return Restored()
-        folders, touched = self._manifest.folders, self._manifest.touched
-        gone = {
-            file.record for file in touched if file.record and not os.path.lexists(self._root / file.record)
-        }
-        restorable, left = self._sort([file for file in touched if file.record not in gone])
+        folders = self._manifest.folders
+        touched = self._manifest.touched
+        gone: set[str] = set()
+        outdated: list[TouchedFile] = []
+        current: list[TouchedFile] = []
+        for file in touched:
+            if file.record and not os.path.lexists(self._root / file.record):
+                gone.add(file.record)
+                outdated.append(file)
+            else:
+                current.append(file)
+        restorable, left = self._sort(current)
         # must=False: undo has to work on a full disk
         self._write(folders, touched, complete=False, must=False)
-        for file in touched:
-            if file.record in gone:
-                (self._originals / file.path).unlink(missing_ok=True)
+        for file in outdated:
+            (self._originals / file.path).unlink(missing_ok=True)
         for file in restorable:
             original = self._originals / file.path
             self._make_folders(Path(file.path).parent)
@@ -120,33 +127,11 @@ class Backup:
 
         Raises PreflightError: The file system has no hard links.
         """
-        lists = {path: listed.path for listed in plan.contents.lists for path in listed.files}
-        touched = []
-        for path in (*plan.new, *sorted(plan.gone)):
-            record = lists.get(path) or lists.get(source_of(path), "")
-            if new := plan.new.get(path):
-                size, when = new.lstat().st_size, new.lstat().st_mtime_ns
-                touched.append(
-                    TouchedFile(path=path, record=record, size=size, when=when, digest=sha256(new))
-                )
-            else:
-                touched.append(TouchedFile(path=path, record=record))
-        folders = [
-            KeptFolder(path=path, mode=stat.S_IMODE((self._root / path).stat().st_mode))
-            for path in sorted({str(parent) for file in touched for parent in Path(file.path).parents})
-        ]
+        touched = _list_touched(plan)
+        folders = self._list_folders(touched)
         self._write(folders, touched, complete=False)
         try:
-            for path, new in plan.new.items():
-                os.link(self._root / path, self._original(path), follow_symlinks=False)
-                os.replace(new, self._root / path)
-            for path in sorted(plan.gone):
-                os.replace(self._root / path, self._original(path))
-            for path in {os.path.dirname(path) for path in plan.gone}:
-                while path:
-                    with suppress(OSError):  # not empty
-                        (self._root / path).rmdir()
-                    path = os.path.dirname(path)
+            self._replace_and_remove(plan)
         except PermissionError as error:
             raise PreflightError(
                 f"{error.filename}: cannot link or move the original: {error.strerror}",
@@ -154,6 +139,28 @@ class Backup:
             ) from error
         self._write(folders, touched, complete=True)
         shutil.rmtree(self.new, ignore_errors=True)
+
+    def _list_folders(self, touched: Iterable[TouchedFile]) -> list[KeptFolder]:
+        parents: set[str] = set()
+        for file in touched:
+            parents.update(map(str, Path(file.path).parents))
+        folders = []
+        for path in sorted(parents):
+            status = (self._root / path).stat()
+            folders.append(KeptFolder(path=path, mode=stat.S_IMODE(status.st_mode)))
+        return folders
+
+    def _replace_and_remove(self, plan: SlimPlan) -> None:
+        for path, new in plan.new.items():
+            os.link(self._root / path, self._original(path), follow_symlinks=False)
+            os.replace(new, self._root / path)
+        for path in sorted(plan.gone):
+            os.replace(self._root / path, self._original(path))
+        for folder in set(map(os.path.dirname, plan.gone)):
+            while folder:
+                with suppress(OSError):  # not empty
+                    (self._root / folder).rmdir()
+                folder = os.path.dirname(folder)
 
     def forget(self) -> int:
         """Delete the originals; return their bytes.
@@ -199,23 +206,25 @@ class Backup:
         """Return the files that can be restored, and those that cannot; files restored earlier are in neither list."""
         by_path = {file.path: file for file in touched}
         # a changed list means that the package was reinstalled: leave its files alone
-        reinstalled = {
-            record
-            for record in {file.record for file in touched} & by_path.keys()
-            if not self._is_ours(by_path[record])
-        }
+        records = {file.record for file in touched} & by_path.keys()
+        reinstalled = {record for record in records if not self._is_ours(by_path[record])}
         restorable: list[TouchedFile] = []
         left: list[TouchedFile] = []
         for file in touched:
+            is_reinstalled = file.record in reinstalled
             if os.path.lexists(self._originals / file.path):
-                (left if file.record in reinstalled or not self._is_ours(file) else restorable).append(file)
-            elif file.record not in reinstalled and file.is_at(self._root / file.path):
+                if is_reinstalled or not self._is_ours(file):
+                    left.append(file)
+                else:
+                    restorable.append(file)
+            elif not is_reinstalled and file.is_at(self._root / file.path):
                 left.append(file)  # slimmed, but without an original
         return restorable, left
 
     def _is_ours(self, file: TouchedFile) -> bool:
         """Return whether a path is as slimming left it; also true for files not yet changed or already restored."""
-        original, target = self._originals / file.path, self._root / file.path
+        original = self._originals / file.path
+        target = self._root / file.path
         if not os.path.lexists(original):
             return True
         if target.parent.resolve() != self._real_root / Path(file.path).parent:
@@ -250,7 +259,9 @@ class Backup:
         return original
 
     def _make_folders(self, folder: Path) -> None:
-        modes = {folder.path: folder.mode for folder in self._manifest.folders} if self._manifest else {}
+        modes: dict[str, int] = {}
+        if self._manifest is not None:
+            modes = {kept.path: kept.mode for kept in self._manifest.folders}
         missing = [path for path in (folder, *folder.parents) if not (self._root / path).is_dir()]
         for path in reversed(missing):
             new = self._root / path
@@ -259,10 +270,31 @@ class Backup:
             new.chmod(modes.get(str(path), 0o755))
 
 
+def _list_touched(plan: SlimPlan) -> list[TouchedFile]:
+    """Return the files to replace or remove."""
+    lists: dict[str, str] = {}
+    for listed in plan.contents.lists:
+        lists |= dict.fromkeys(listed.files, listed.path)
+    touched = []
+    for path in (*plan.new, *sorted(plan.gone)):
+        record = lists.get(path) or lists.get(source_of(path), "")
+        file = TouchedFile(path=path, record=record)
+        new = plan.new.get(path)
+        if new:
+            status = new.lstat()
+            file = replace(file, size=status.st_size, when=status.st_mtime_ns, digest=sha256(new))
+        touched.append(file)
+    return touched
+
+
 def _size(folder: Path) -> int:
     """Return the bytes of all files in a folder."""
-    files = (path.lstat() for path in folder.rglob("*"))
-    return sum(status.st_size for status in files if not stat.S_ISDIR(status.st_mode))
+    octets = 0
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            octets += status.st_size
+    return octets
 
 
 def _give_to_owner(path: Path, like: Path) -> None:

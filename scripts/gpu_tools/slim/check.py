@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,10 +22,13 @@ from groundwork.errors import UsageError, VerdictError
 from groundwork.process import describe_end
 from groundwork.progress import Notes
 
-#: Seconds per import before slimming (a cold disk reads gigabytes), and after: a busy machine must not cause an undo.
-_TIMEOUT, _LONG_TIMEOUT = 120.0, 600.0
+#: Seconds per import before slimming: a cold disk reads gigabytes.
+_TIMEOUT = 120.0
+#: Seconds per import after slimming: a busy machine must not cause an undo.
+_LONG_TIMEOUT = 600.0
 _AT_ONCE = 4
 _SITE = re.compile(r"(?:.*/)?(?:site|dist)-packages/")
+_PACKAGE = "__init__.py"
 _MODULE = re.compile(r"([A-Za-z_]\w*)(?:\.py|(?:\.cpython-[\w-]+|\.abi3)?\.so)")
 #: Exit code of a successful import: a module may end its process with 0 or any usual code.
 _IMPORTED = 77
@@ -52,7 +54,8 @@ class Check:
         Raises UsageError: A command already fails.
         """
         for command in self.commands:
-            if failed := self._run_command(command):
+            failed = self._run_command(command)
+            if failed:
                 raise UsageError(
                     f"--check: `{command}` fails before slimming: {failed}", "correct the command"
                 )
@@ -66,14 +69,17 @@ class Check:
         Raises VerdictError: An import or command that worked before fails.
         """
         errors = self._import(self.modules, _LONG_TIMEOUT)
-        imports = ((f"import {name}", error) for name, error in errors.items())
-        commands = ((command, self._run_command(command)) for command in self.commands)
-        for check, error in chain(imports, commands):
-            if error:
-                raise VerdictError(
-                    f"{self._root}: `{check}` failed after slimming ({error}); all original files are restored",
-                    "skip the step that removes a needed file: --keep STEP (slim without --apply lists the steps)",
-                )
+        for name, error in errors.items():
+            self._require_success(f"import {name}", error)
+        for command in self.commands:
+            self._require_success(command, self._run_command(command))
+
+    def _require_success(self, check: str, error: str) -> None:
+        if error:
+            raise VerdictError(
+                f"{self._root}: `{check}` failed after slimming ({error}); all original files are restored",
+                "skip the step that removes a needed file: --keep STEP (slim without --apply lists the steps)",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values."""
@@ -155,22 +161,37 @@ class Check:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         path = f"{self._root / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}"
         environ = {**kept, "PATH": path, "VIRTUAL_ENV": str(self._root), "PYTHONDONTWRITEBYTECODE": "1"}
-        return {**environ, "HOME": home, "XDG_CACHE_HOME": home, "TMPDIR": home} if home else environ
+        if home:
+            environ |= {"HOME": home, "XDG_CACHE_HOME": home, "TMPDIR": home}
+        return environ
 
 
 def _find_modules(contents: Contents, gone: Collection[str]) -> Iterator[str]:
     """Yield the import names of top-level modules and packages that slimming does not remove."""
     modules: dict[tuple[str, ...], str] = {}
+    is_target_folder = not (contents.root / "bin").is_dir()  # of pip install --target
     for path in contents.owners:
         site = _SITE.match(path)
-        inside = PurePosixPath(path[site.end() :] if site else path)
-        if not site and (contents.root / "bin").is_dir():
+        if site:
+            name = _name_module(PurePosixPath(path[site.end() :]))
+        elif is_target_folder:
+            name = _name_module(PurePosixPath(path))
+        else:
             continue
-        if inside.name == "__init__.py":
-            modules[inside.parts[:-1]] = path
-        elif len(inside.parts) == 1 and (module := _MODULE.fullmatch(inside.name)):
-            modules[(module[1],)] = path
-    for parts, path in modules.items():
-        is_top = not any(parts[:end] in modules for end in range(1, len(parts)))
-        if is_top and path not in gone and parts and all(map(str.isidentifier, parts)):
-            yield ".".join(parts)
+        if name:
+            modules[name] = path
+    for name, path in modules.items():
+        is_inside_another = any(name[:end] in modules for end in range(1, len(name)))
+        if path not in gone and not is_inside_another and all(map(str.isidentifier, name)):
+            yield ".".join(name)
+
+
+def _name_module(path: PurePosixPath) -> tuple[str, ...]:
+    """Return the parts of the name of a package or top-level module; empty for another file."""
+    *folders, name = path.parts
+    if name == _PACKAGE:
+        return tuple(folders)
+    module = _MODULE.fullmatch(name)
+    if folders or module is None:
+        return ()
+    return (module[1],)

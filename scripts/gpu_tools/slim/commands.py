@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 
 from gpu_tools.contents import BACKUP, scan
@@ -21,6 +22,20 @@ from groundwork.result import Result
 from groundwork.text import counted, size
 
 
+class State(str, Enum):
+    """What a command did to its subject; the values are those of JSON documents."""
+
+    PLANNED = "planned"
+    APPLIED = "applied"
+    WRITTEN = "written"
+    UNDONE = "undone"
+    FORGOTTEN = "forgotten"
+
+
+#: Files named in a sentence about several.
+_NAMED = 3
+
+
 def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
     """Check that a subject can be slimmed in this way, before reading it.
 
@@ -32,14 +47,17 @@ def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
                 f"{subject}: not an environment; only these are slimmed in place",
                 "write a smaller copy of a package with --output DIR",
             )
-    elif writes:
+        return
+    if writes:
         raise UsageError(
             f"{subject}: an environment can only be slimmed in place",
             f"copy it, then slim the copy with --apply: cp -a {subject} DIR",
         )
-    elif not in_place and is_half_forgotten(subject):
+    if in_place:
+        return
+    if is_half_forgotten(subject):
         raise _half_forgotten(subject)
-    elif not in_place and (subject / BACKUP).is_dir():
+    if (subject / BACKUP).is_dir():
         raise UsageError(
             f"{subject}: already slimmed",
             "restore it with --undo, or slim it again from its originals with --apply",
@@ -53,7 +71,9 @@ def plan(subject: Path, request: SlimRequest, note: Notes) -> Result:
     else:
         with unpack_package(subject) as (root, kind):
             steps = make_plan(scan(root, name=str(subject), kind=kind), request, note)
-    return _result("planned", steps, ["nothing was changed; continue with --apply (packages: --output DIR)"])
+    return _result(
+        State.PLANNED, steps, ["nothing was changed; continue with --apply (packages: --output DIR)"]
+    )
 
 
 def apply(
@@ -74,56 +94,76 @@ def apply(
     Raises VerdictError: An earlier slimming cannot be undone completely, or a check fails and all files are restored.
     Raises OutOfSpaceError: The disk has no space for the new files; no file was changed.
     """
-    check = None if checks is None else Check(root, checks, note)
+    check = None
+    if checks is not None:
+        check = Check(root, checks, note)
     with hold_backup(root) as backup:
         restored = _put_back(backup, root)
         if restored.gone:
             note(_dropped(restored))
-        try:
-            steps = make_plan(scan(root, name=str(root)), request, note, into=backup.new)
-        except OSError as error:
-            if isinstance(of_system(error), OutOfSpaceError):
-                raise OutOfSpaceError(
-                    f"{root}: not enough disk space for the slimmed libraries next to the originals",
-                    "free disk space, then run the command again; no file was changed",
-                ) from error
-            raise
+        steps = _plan_new_files(root, request, note, backup)
         changes = bool(steps.gone or steps.new)
         if changes:
-            if check:
-                check.before(steps.contents, steps.gone)
-            note(f"replacing {counted(len(steps.new), 'file')} and removing {len(steps.gone)}")
-            try:
-                backup.commit(steps)
-                if check:
-                    check.after()
-            except BaseException:
-                backup.put_back()
-                raise
+            _replace_files(backup, steps, check, note)
             if not keep_originals:
                 backup.forget()
-    command += f" {shlex.quote(str(root))}"
-    lines = check_lines(check) if check and changes else []
     if not changes:
         lines = [f"{root}: nothing to remove; no file was changed"]
-    elif not keep_originals:
-        lines += ["The originals are deleted; slimming cannot be undone."]
     else:
-        lines += [f"The originals are in {root / BACKUP}. Restore or delete them:"]
-        lines += [
-            f"  {command} --undo",
-            f"  {command} --forget",
-            "Running programs keep the files they loaded.",
-        ]
-    return _result("applied", steps, lines, checked=check.to_json() if check else None)
+        lines = _applied_lines(root, check, command, keep_originals=keep_originals)
+    return _result(State.APPLIED, steps, lines, checked=None if check is None else check.to_json())
+
+
+def _plan_new_files(root: Path, request: SlimRequest, note: Notes, backup: Backup) -> SlimPlan:
+    """Plan the slimming of an environment, and write the new files next to the originals."""
+    try:
+        return make_plan(scan(root, name=str(root)), request, note, into=backup.new)
+    except OSError as error:
+        if not isinstance(of_system(error), OutOfSpaceError):
+            raise
+        raise OutOfSpaceError(
+            f"{root}: not enough disk space for the slimmed libraries next to the originals",
+            "free disk space, then run the command again; no file was changed",
+        ) from error
+
+
+def _replace_files(backup: Backup, steps: SlimPlan, check: Check | None, note: Notes) -> None:
+    """Replace and remove the plan's files; restore them if a check fails."""
+    if check:
+        check.before(steps.contents, steps.gone)
+    note(f"replacing {counted(len(steps.new), 'file')} and removing {len(steps.gone)}")
+    try:
+        backup.commit(steps)
+        if check:
+            check.after()
+    except BaseException:
+        backup.put_back()
+        raise
+
+
+def _applied_lines(root: Path, check: Check | None, command: str, *, keep_originals: bool) -> list[str]:
+    lines = []
+    if check:
+        lines += check_lines(check)
+    if not keep_originals:
+        return [*lines, "The originals are deleted; slimming cannot be undone."]
+    command += f" {shlex.quote(str(root))}"
+    return [
+        *lines,
+        f"The originals are in {root / BACKUP}. Restore or delete them:",
+        f"  {command} --undo",
+        f"  {command} --forget",
+        "Running programs keep the files they loaded.",
+    ]
 
 
 def write(subject: Path, folder: Path, request: SlimRequest, note: Notes) -> Result:
     """Write a smaller copy of a package into ``folder``."""
     steps, file = repack(subject, folder, request, note)
-    before, after = subject.stat().st_size, file.stat().st_size
+    before = subject.stat().st_size
+    after = file.stat().st_size
     lines = [f"wrote {file}", f"download: {size(before)} before, {size(after)} now"]
-    return _result("written", steps, lines, output=str(file), download=[before, after])
+    return _result(State.WRITTEN, steps, lines, output=str(file), download=[before, after])
 
 
 def undo(root: Path) -> Result:
@@ -140,7 +180,7 @@ def undo(root: Path) -> Result:
     lines = [f"{root}: restored {counted(restored.count, 'original file')}"]
     if restored.gone:
         lines.append(_dropped(restored))
-    return _slim_result({"state": "undone", "restored": restored.count}, lines)
+    return _slim_result({"state": State.UNDONE, "restored": restored.count}, lines)
 
 
 def _put_back(backup: Backup, root: Path) -> Restored:
@@ -165,8 +205,13 @@ def _dropped(restored: Restored) -> str:
 
 
 def _name_some(names: Iterable[str]) -> str:
-    first = [name if name.isprintable() else repr(name) for name in names]
-    return ", ".join(first[:3]) + (", …" if len(first) > 3 else "")
+    every = list(names)
+    shown = []
+    for name in every[:_NAMED]:
+        shown.append(name if name.isprintable() else repr(name))
+    if len(every) > _NAMED:
+        shown.append("…")
+    return ", ".join(shown)
 
 
 def forget(root: Path) -> Result:
@@ -179,7 +224,7 @@ def forget(root: Path) -> Result:
     with hold_backup(root) as backup:
         freed = backup.forget()
     lines = [f"deleted the originals: {size(freed)} freed; slimming can no longer be undone"]
-    return _slim_result({"state": "forgotten", "freed": freed}, lines)
+    return _slim_result({"state": State.FORGOTTEN, "freed": freed}, lines)
 
 
 def _half_forgotten(root: Path) -> UsageError:
@@ -196,8 +241,8 @@ def _require_backup(root: Path) -> None:
         )
 
 
-def _result(state: str, steps: SlimPlan, lines: Iterable[str], **more: object) -> Result:
-    shown = [*plan_lines(steps, done=state != "planned"), "", *lines]
+def _result(state: State, steps: SlimPlan, lines: Iterable[str], **more: object) -> Result:
+    shown = [*plan_lines(steps, done=state is not State.PLANNED), "", *lines]
     return _slim_result({"state": state, **steps.to_json(), **more}, shown)
 
 

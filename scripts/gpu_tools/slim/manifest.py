@@ -71,14 +71,19 @@ def read_manifest(path: Path, originals: Path) -> Manifest | None:
         return None
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise IntegrityError(f"{path}: malformed: {error}", remedy) from error
-    for name in [folder.path for folder in manifest.folders] + [file.path for file in manifest.touched]:
-        if os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == os.pardir:
+    paths = [folder.path for folder in manifest.folders]
+    paths += [file.path for file in manifest.touched]
+    for name in paths:
+        first, *_ = os.path.normpath(name).split(os.sep)
+        if os.path.isabs(name) or first == os.pardir:
             raise IntegrityError(f"{path}: path outside the environment: {name}", remedy)
     return manifest
 
 
 def is_alike(original: Path, target: Path) -> bool:
     """Return whether ``target`` is the original, or has the same kind and content."""
+    if original.is_symlink() and target.is_symlink():
+        return os.readlink(target) == os.readlink(original)
     if original.is_symlink() or target.is_symlink():
-        return target.is_symlink() and original.is_symlink() and os.readlink(target) == os.readlink(original)
+        return False
     return target.is_file() and filecmp.cmp(original, target, shallow=False)

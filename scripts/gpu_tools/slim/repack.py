@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import IO
 
 from gpu_tools.contents import scan
+from gpu_tools.slim.library import Shrinking
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
+from gpu_tools.subject_kind import SubjectKind
 from gpu_tools.unpacked_package import unpack_package
 from groundwork import archives, wheel_file
 from groundwork.errors import UsageError
@@ -42,11 +44,12 @@ def repack(package: Path, folder: Path, request: SlimRequest, note: Notes) -> tu
         for path, new in plan.new.items():
             os.replace(new, contents.root / path)
         note(f"packing {package.name}")
-        # without the step, the package had no code for other GPUs
-        gpus = request.gpus if any(row.step.name == "gpu-code" for row in plan.rows) else ()
+        gpus: tuple[str, ...] = ()
+        if any(row.step.shrinks is Shrinking.GPU_CODE for row in plan.rows):
+            gpus = request.gpus  # without the step, the package had no code for other GPUs
         tag = "_".join(["slim", *(gpu.replace("_", "") for gpu in gpus)])  # slim_sm90_sm120
         with archives.explain_damage(package):
-            if contents.kind == "wheel":
+            if contents.kind is SubjectKind.WHEEL:
                 written = _pack_wheel(package, contents.root, tag)
             else:
                 written = _pack_conda(package, plan, tag, gpus)
@@ -57,10 +60,12 @@ def repack(package: Path, folder: Path, request: SlimRequest, note: Notes) -> tu
 def _pack_wheel(package: Path, root: Path, tag: str) -> Path:
     """Pack a wheel with a build tag: pip prefers it, and requirements on its version still match."""
     name, version, *build, python, abi, platform = package.stem.split("-")
-    number = f"{build[0] if build else 1}{tag}"
+    former, *_ = (*build, "1")
+    number = f"{former}{tag}"
     about = wheel_file.metadata(root) / "WHEEL"
     lines = [line for line in about.read_text().splitlines() if line and not line.startswith("Build:")]
-    about.write_text("\n".join([*lines, f"Build: {number}", ""]))
+    lines += [f"Build: {number}", ""]
+    about.write_text("\n".join(lines))
     target = root.parent / "-".join([name, version, number, python, abi, f"{platform}.whl"])
     return wheel_file.pack(root, target, OLDEST_IN_ZIP)
 

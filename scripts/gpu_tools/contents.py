@@ -16,8 +16,6 @@ from groundwork.errors import IntegrityError
 
 #: The folder of an environment in which slim keeps the original files.
 BACKUP = ".megabuild-slim"
-#: First bytes of libraries and programs.
-ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

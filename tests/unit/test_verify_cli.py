@@ -20,7 +20,7 @@ from wheel_files import make_wheel
 from command_line.run_command import Invocation
 from gpu_tools.verify import gpu, gpu_probe
 from gpu_tools.verify.check import LibraryVerdict, Verdict
-from gpu_tools.verify.inspected_package import find_python
+from gpu_tools.verify.inspected_environment import find_python
 from gpu_tools.verify.verify_report import gpu_lines, gpu_result, shorten_code
 from megabuild.engine import archive
 from megabuild.plan import published

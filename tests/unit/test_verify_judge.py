@@ -10,7 +10,7 @@ import pytest
 from cuda_code.cuda_archs import MACHINE_CODE, PTX, Fatbin, Member
 from cuda_code.judge import Wanted, judge, judge_archs
 from cuda_code.kernels import split
-from cuda_code.library_facts import LibraryFacts
+from cuda_code.library_facts import LibraryFacts, NamedPython
 
 PLAIN = LibraryFacts(
     path="", needed=("libc10.so",), units=(), cuda_runtime=None, says_not_compiled=False,
@@ -35,8 +35,10 @@ BOTH = unit("sm_90", "sm_120")
 BASIS, WEIGHTING = (library(f"_{stem}_cuda.so", BOTH, cuda=13) for stem in ("basis", "weighting"))
 VERSION = library("_version_cuda.so", cuda=13)
 STEMS = ("basis", "weighting", "version")
-OF_311 = replace(BASIS, pythons=(("3.11", "the torch headers"),))
-ABI3 = replace(BASIS, pythons=(("abi3", "its file name"), ("3.11", "the torch headers")))
+OF_311 = replace(BASIS, pythons=(NamedPython("3.11", "the torch headers"),))
+ABI3 = replace(
+    BASIS, pythons=(NamedPython("abi3", "its file name"), NamedPython("3.11", "the torch headers"))
+)
 
 
 @pytest.mark.parametrize(

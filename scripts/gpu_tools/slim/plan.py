@@ -12,7 +12,8 @@ from typing import Any
 
 from cuda_code import cuda_archs
 from cuda_code.cuda_archs import Runs
-from gpu_tools.contents import ELF, Contents
+from cuda_code.elf_file import MAGIC
+from gpu_tools.contents import Contents
 from gpu_tools.file_lists import correct_list
 from gpu_tools.slim.features import FEATURES, find_unknown, is_nvidia_library, name_existing
 from gpu_tools.slim.library import LibrarySlimmed, Shrinking, slim_library
@@ -248,7 +249,7 @@ def _find_libraries(contents: Contents) -> Iterator[str]:
     for path in sorted(contents.owners):
         if contents.kind is not SubjectKind.ENVIRONMENT and is_nvidia_library(path):
             continue
-        if contents.size_of(path) >= _LEAST and contents.begins_with(path, ELF):
+        if contents.size_of(path) >= _LEAST and contents.begins_with(path, MAGIC):
             yield path
 
 

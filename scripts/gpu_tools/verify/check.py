@@ -10,7 +10,7 @@ from typing import Any
 
 from cuda_code.judge import Judgement, empty, judge
 from cuda_code.kernels import KERNELS
-from cuda_code.library_facts import LibraryFacts, read
+from cuda_code.library_facts import STABLE_ABI, LibraryFacts, read
 from gpu_tools.verify.build_target import BuildTarget
 from gpu_tools.verify.expectation import (
     Expectation,
@@ -22,8 +22,9 @@ from gpu_tools.verify.expectation import (
     judge_fit,
     judge_silence,
 )
-from gpu_tools.verify.inspected_package import Subject, open_subject
-from gpu_tools.verify.installed_torch import library_name
+from gpu_tools.verify.inspected_package import open_subject
+from gpu_tools.verify.installed_torch import InstalledTorch, library_name
+from gpu_tools.verify.subject import TORCH, Subject
 from groundwork.names import accelerator
 
 
@@ -94,33 +95,30 @@ def verify(path: Path, *, beside: Path | None = None, expect: Expectation | None
 
 def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdict:
     torch = environment.torch
-    installed = Expectation(python=environment.python)
-    if torch is not None:
-        installed = Expectation(
-            accelerator="" if torch.other else accelerator(torch.cuda),
-            archs=torch.archs,
-            exact_archs=False,
-            python=environment.python,
-            torch_version=torch.version,
+    expected = asked.filled(_expect_installed(torch, environment.python))
+    verdicts = []
+    for damage in dict.fromkeys((*environment.damaged, *subject.damaged)):
+        verdicts.append(
+            LibraryVerdict(
+                path=damage.path,
+                module=damage.module,
+                ok=False,
+                unknown=True,
+                reason=damage.reason,
+                remedy="reinstall its package",
+            )
         )
-    verdicts = [
-        LibraryVerdict(
-            path=path, module=module, ok=False, unknown=True, reason=reason, remedy="reinstall its package"
-        )
-        for path, module, reason in dict.fromkeys((*environment.damaged, *subject.damaged))
-    ]
     extensions = subject.targets.keys() & KERNELS.keys()
     names = sorted(subject.libraries.keys() | extensions)
     contents = {name: _read_libraries(subject.libraries.get(name, {})) for name in names}
-    others = (content.facts for name, content in contents.items() if name not in KERNELS and name != "torch")
-    has_code = any(facts.units for by_path in others for facts in by_path.values())
+    has_code = _has_own_code(contents)
     for name, content in contents.items():
         libraries = subject.libraries.get(name, {})
         module = ModuleContext(
             name=name,
             names=frozenset(map(library_name, libraries)),
             asked=asked,
-            expected=asked.filled(installed),
+            expected=expected,
             torch=torch,
             target=subject.targets.get(name, BuildTarget(source="")),
             python=subject.python,
@@ -131,6 +129,19 @@ def _verify(subject: Subject, environment: Subject, asked: Expectation) -> Verdi
         verdicts += _verify_module(module, content, is_empty=not libraries)
     notes = dict.fromkeys((*subject.notes, *environment.notes))
     return Verdict(subject=subject.name, libraries=tuple(verdicts), notes=tuple(notes))
+
+
+def _expect_installed(torch: InstalledTorch | None, python: str | None) -> Expectation:
+    """Return the properties that libraries for an environment's torch and Python need."""
+    if torch is None:
+        return Expectation(python=python)
+    return Expectation(
+        accelerator="" if torch.other else accelerator(torch.cuda),
+        archs=torch.archs,
+        exact_archs=False,
+        python=python,
+        torch_version=torch.version,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,26 +157,42 @@ def _read_libraries(libraries: Mapping[str, Path]) -> _Contents:
     faults: dict[str, Judgement] = {}
     for path, file in libraries.items():
         try:
-            if facts := read(file, path):
-                by_path[path] = facts
+            facts = read(file, path)
         except ValueError as error:
             faults[path] = Judgement(str(error), "download or build it again")
+        else:
+            if facts:
+                by_path[path] = facts
     return _Contents(facts=by_path, faults=faults)
 
 
+def _has_own_code(contents: Mapping[str, _Contents]) -> bool:
+    """Return whether a library of neither torch nor a module in KERNELS has device code."""
+    for name, content in contents.items():
+        if name in KERNELS or name == TORCH:
+            continue
+        if any(facts.units for facts in content.facts.values()):
+            return True
+    return False
+
+
 def _verify_module(module: ModuleContext, contents: _Contents, *, is_empty: bool) -> Iterator[LibraryVerdict]:
-    by_path, judgements = contents.facts, dict(contents.faults)
+    by_path = contents.facts
+    judgements = dict(contents.faults)
     if is_empty:
         judgements[module.name] = empty(module.name)
     elif module.name in KERNELS:
         judgements |= judge(module.name, list(by_path.values()), module.wanted, unread=list(judgements))
     else:
         own = {path: judge_contents(module, facts) for path, facts in by_path.items()}
-        judgements |= own | judge_builds(module, by_path, own)
+        judgements |= own
+        judgements |= judge_builds(module, by_path, own)
     machines = [facts.machine for facts in by_path.values()]
-    machine = module.machine or module.target.machine or max(machines, key=machines.count, default="")
+    most_frequent = max(machines, key=machines.count, default="")
+    machine = module.machine or module.target.machine or most_frequent
     for path, judgement in judgements.items():
-        if judged := by_path.get(path):
+        judged = by_path.get(path)
+        if judged:
             yield _verify_library(module, judged, judgement, machine)
         else:
             yield LibraryVerdict(
@@ -184,7 +211,6 @@ def _verify_library(
     if judgement.ok:
         judgement = judge_fit(module, facts) or judge_silence(module, facts) or judgement
     target = module.target
-    python = target.python or module.python
     return LibraryVerdict(
         path=facts.path,
         module=module.name,
@@ -194,9 +220,16 @@ def _verify_library(
         torch=target.torch,
         stable_abi=facts.stable_abi,
         cuda=find_accelerator(module, facts),
-        python=facts.pythons[0][0] if facts.pythons and python != "abi3" else python,
+        python=_find_python(facts, target.python or module.python),
         ok=judgement.ok,
         unknown=judgement.unknown,
         reason=judgement.reason or judgement.note,
         remedy=judgement.remedy,
     )
+
+
+def _find_python(facts: LibraryFacts, known: str | None) -> str | None:
+    """Return the Python that a library names, unless its metadata name the stable ABI."""
+    if known == STABLE_ABI or not facts.pythons:
+        return known
+    return facts.pythons[0].version

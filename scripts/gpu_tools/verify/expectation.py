@@ -17,16 +17,20 @@ from cuda_code.judge import (
     judge_runtime,
 )
 from cuda_code.kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS, split
-from cuda_code.library_facts import TORCH_HEADERS, LibraryFacts
+from cuda_code.library_facts import STABLE_ABI, TORCH_HEADERS, LibraryFacts, NamedAccelerator
 from cuda_code.torch_abi import readable
-from gpu_tools.verify.build_target import BuildTarget, fits_torch
+from gpu_tools.verify.build_target import CPU, BuildTarget, fits_torch
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name
+from gpu_tools.verify.subject import TORCH
 from groundwork.errors import UsageError
 
 #: The libraries that represent torch's two parts: a fault of a part is reported for its library.
-_PARTS = frozenset({"libtorch_cpu.so", "libtorch_python.so"})
+_LIBTORCH = "libtorch_cpu.so"
+_LIBTORCH_CUDA = "libtorch_cuda.so"
+_PARTS = frozenset({_LIBTORCH, "libtorch_python.so"})
 #: A build for one version of CUDA among several in a package: ``libbitsandbytes_cuda128.so``.
 _CUDA_IN_NAME = re.compile(r"_cuda(\d\d)(\d)(?=[_.])")
+_TORCHAUDIO = "torchaudio"
 _ACCELERATOR = re.compile(r"cpu|cuda(\d+)(\d)")
 
 
@@ -52,13 +56,17 @@ class Expectation:
     @property
     def cuda(self) -> bool | None:
         """True for CUDA, False for CPU, None if unknown."""
-        return self.accelerator != "cpu" if self.accelerator else None
+        if not self.accelerator:
+            return None
+        return self.accelerator != CPU
 
     @property
     def cuda_version(self) -> str | None:
         """``13.0`` for ``cuda130``."""
         match = _ACCELERATOR.fullmatch(self.accelerator)
-        return f"{match[1]}.{match[2]}" if match and match[1] else None
+        if match is None or not match[1]:
+            return None
+        return f"{match[1]}.{match[2]}"
 
     def filled(self, other: Expectation) -> Expectation:
         """Return a copy with unset values taken from ``other``."""
@@ -91,54 +99,80 @@ class ModuleContext:
     @property
     def wants_cuda(self) -> bool | None:
         """Whether the user asked for CUDA; asking for an architecture implies it. None if not asked."""
-        return True if self.asked.archs else self.asked.cuda
+        if self.asked.archs:
+            return True
+        return self.asked.cuda
+
+    @property
+    def expects_cuda(self) -> bool | None:
+        """Whether a CUDA build is expected: by the user, else for the torch, else by the metadata. None if unknown."""
+        if self.wants_cuda is not None:
+            return self.wants_cuda
+        if self.expected.cuda is not None:
+            return self.expected.cuda
+        if self.target.cuda is not None:
+            return self.target.cuda != CPU
+        return None
 
     @property
     def wanted(self) -> Wanted:
         """The expectation for each library, for :mod:`cuda_code.judge`."""
-        expected, target = self.expected, self.target
-        cuda_version = expected.cuda_version or (target.cuda if target.cuda not in (None, "cpu") else None)
-        cuda = expected.cuda if self.wants_cuda is None else self.wants_cuda
-        if cuda is None and target.cuda is not None:
-            cuda = target.cuda != "cpu"
+        expected = self.expected
+        cuda = self.expects_cuda
+        cuda_major = None
+        cuda_version = expected.cuda_version or self.target.cuda_version
+        if cuda_version:
+            cuda_major = int(cuda_version.split(".")[0])
+        python = None
+        if self.target.python != STABLE_ABI:
+            python = expected.python or self.target.python
         return Wanted(
             cuda=cuda,
-            cuda_major=int(cuda_version.split(".")[0]) if cuda_version else None,
-            archs=expected.archs if cuda is not False else (),
+            cuda_major=cuda_major,
+            archs=() if cuda is False else expected.archs,
             exact=expected.exact_archs,
             required=bool(self.asked.archs),
-            python=None if target.python == "abi3" else expected.python or target.python,
+            python=python,
         )
 
 
 def judge_contents(module: ModuleContext, facts: LibraryFacts) -> Judgement:
     """Judge the content of a library of torch, or of a module that :data:`KERNELS` does not list."""
     wanted = module.wanted
-    if module.name == "torch":
+    if module.name == TORCH:
         return judge_runtime(facts, wanted.cuda_major) or _judge_torch_code(facts, wanted)
     pythons = facts.pythons
     if module.only_uses_torch and not facts.uses_python:  # torch loads it, as xformers/_C.so, in any Python
-        pythons = tuple(python for python in pythons if python[1] != TORCH_HEADERS)
-    wrong = judge_python(pythons, wanted.python) or judge_runtime(facts, wanted.cuda_major)
-    if wrong := wrong or judge_blank_code(facts):
+        pythons = tuple(python for python in pythons if python.evidence != TORCH_HEADERS)
+    wrong = (
+        judge_python(pythons, wanted.python)
+        or judge_runtime(facts, wanted.cuda_major)
+        or judge_blank_code(facts)
+    )
+    if wrong:
         return wrong
     if module.asked.archs and facts.units:
         return judge_archs(facts, wanted)
-    return judge_for_cpu(facts) if module.asked.cuda is False else Judgement()
+    if module.asked.cuda is False:
+        return judge_for_cpu(facts)
+    return Judgement()
 
 
 def _judge_torch_code(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     name = library_name(facts.path)
-    if name in TORCH_KERNELS and not facts.units and wanted.cuda is not False:
+    if wanted.cuda is False or name not in TORCH_KERNELS | TORCH_MAY_HAVE_KERNELS:
+        return Judgement()
+    if not facts.units:
+        if name in TORCH_MAY_HAVE_KERNELS:
+            return Judgement()
         return Judgement(
             "libtorch was compiled without device code",
             "build libtorch again with USE_CUDA=1 and TORCH_CUDA_ARCH_LIST set",
         )
-    if name not in TORCH_KERNELS | TORCH_MAY_HAVE_KERNELS or not facts.units or wanted.cuda is False:
-        return Judgement()
     archs = tuple(arch.removesuffix("+PTX") for arch in wanted.archs)
+    names = {f"sm_{arch.replace('.', '')}" for arch in archs}
     own = {arch.rstrip("af") for arch in facts.archs}  # 9.0a alone is enough for 9.0
-    exact = wanted.exact and not {f"sm_{arch.replace('.', '')}" for arch in archs} <= own
+    exact = wanted.exact and not names <= own
     judgement = judge_archs(facts, replace(wanted, archs=archs, exact=exact))
     if judgement.ok:
         return judgement
@@ -149,33 +183,57 @@ def _judge_torch_code(facts: LibraryFacts, wanted: Wanted) -> Judgement:
 
 def judge_fit(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
     """Judge whether a library fits the torch in its environment and its metadata; None if it does."""
-    if module.name == "torch":
+    if module.name == TORCH:
         return _judge_torch_part(module, facts)
-    target, expected, torch = module.target, module.expected, module.torch
-    if target.later and (wrong := judge_abi(facts)):
-        return wrong
-    reason, python = "", expected.python
-    build = f"a build of {module.name} for torch {expected.torch_version}"
-    remedy = f"install {build}, or compile it in that environment with --no-build-isolation"
-    cuda = expected.cuda_version or "cpu"
-    if (
-        target.torch
-        and expected.torch_version
-        and not fits_torch(target.torch, expected.torch_version, later=facts.stable_abi)
-    ):
-        reason = f"built for torch {target.torch} ({target.source}), not for {expected.torch_version}"
-    elif target.python not in (None, "abi3", python) and python is not None:
-        reason = f"built for Python {target.python} ({target.source}), not for {python}"
-        remedy = f"install the build for Python {python}, or rebuild with that Python"
-    elif target.cuda and expected.accelerator and _clashes(module.name, target.cuda, cuda):
-        reason = f"built for {_processor(target.cuda)} ({target.source}), not for {_processor(cuda)}"
-    elif torch and (lacks := torch.lacks(facts.undefined)):
-        reason = f"built for another torch: {torch.version} has no {readable(lacks[0])}{_more(lacks)}"
-    elif torch and not facts.stable_abi and (denied := torch.denies(facts.assertions)):
-        reason = (
-            f"built for another torch: its headers differ from {torch.version} at {denied[0]}{_more(denied)}"
+    wrong = None
+    if module.target.later:
+        wrong = judge_abi(facts)
+    return wrong or _judge_target(module, facts) or _judge_symbols(module, facts)
+
+
+def _judge_target(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
+    """Judge whether the build target in a module's metadata fits the expectation; None if it does."""
+    target = module.target
+    expected = module.expected
+    torch = expected.torch_version
+    if target.torch and torch and not fits_torch(target.torch, torch, later=facts.stable_abi):
+        reason = f"built for torch {target.torch} ({target.source}), not for {torch}"
+        return Judgement(reason, _install_build(module))
+    python = expected.python
+    if target.python not in (None, STABLE_ABI, python) and python is not None:
+        return Judgement(
+            f"built for Python {target.python} ({target.source}), not for {python}",
+            f"install the build for Python {python}, or rebuild with that Python",
         )
-    return Judgement(reason, remedy) if reason else None
+    cuda = expected.cuda_version or CPU
+    if target.cuda and expected.accelerator and _clashes(module.name, target.cuda, cuda):
+        reason = f"built for {_processor(target.cuda)} ({target.source}), not for {_processor(cuda)}"
+        return Judgement(reason, _install_build(module))
+    return None
+
+
+def _judge_symbols(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
+    """Judge whether the environment's torch has the symbols and headers that a library needs; None if it does."""
+    torch = module.torch
+    if torch is None:
+        return None
+    lacks = torch.lacks(facts.undefined)
+    if lacks:
+        reason = f"built for another torch: {torch.version} has no {readable(lacks[0])}{_more(lacks)}"
+        return Judgement(reason, _install_build(module))
+    if facts.stable_abi:
+        return None
+    denied = torch.denies(facts.assertions)
+    if denied:
+        at = f"{denied[0]}{_more(denied)}"
+        reason = f"built for another torch: its headers differ from {torch.version} at {at}"
+        return Judgement(reason, _install_build(module))
+    return None
+
+
+def _install_build(module: ModuleContext) -> str:
+    build = f"a build of {module.name} for torch {module.expected.torch_version}"
+    return f"install {build}, or compile it in that environment with --no-build-isolation"
 
 
 def _clashes(name: str, built_for: str, cuda: str) -> bool:
@@ -184,33 +242,41 @@ def _clashes(name: str, built_for: str, cuda: str) -> bool:
     torchvision and others accept another minor version of CUDA; torchaudio refuses it (torchaudio 2.11,
     _extension/utils.py).
     """
-    if name in KERNELS or name == "torchaudio":
+    if name in KERNELS or name == _TORCHAUDIO:
         return built_for != cuda
     return built_for.partition(".")[0] != cuda.partition(".")[0]
 
 
 def _more(items: Sequence[str]) -> str:
-    return f" (and {len(items) - 1} more)" if len(items) > 1 else ""
+    if len(items) <= 1:
+        return ""
+    return f" (and {len(items) - 1} more)"
 
 
 def _processor(cuda: str) -> str:
-    return "the CPU" if cuda == "cpu" else f"CUDA {cuda}"
+    if cuda == CPU:
+        return "the CPU"
+    return f"CUDA {cuda}"
 
 
 def _judge_torch_part(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
     """Judge a library that represents a part of torch against the request for torch."""
-    asked, target, has_libtorch = module.asked, module.target, "libtorch_cpu.so" in module.names
     if library_name(facts.path) not in _PARTS:
         return None
-    reason = ""
-    has_cuda = "libtorch_cuda.so" in module.names if has_libtorch else target.cuda not in (None, "cpu")
-    is_known = has_libtorch or target.cuda is not None
-    if module.wants_cuda is not None and is_known and has_cuda != module.wants_cuda:
-        reason = f"torch was built {'with' if has_cuda else 'without'} CUDA"
-    elif asked.cuda_version and target.cuda and target.cuda != asked.cuda_version:
-        reason = f"torch was built for CUDA {target.cuda}, not for CUDA {asked.cuda_version}"
     remedy = "install another build of torch"
-    return Judgement(reason, remedy) if reason else None
+    target = module.target
+    has_cuda: bool | None = None
+    if _LIBTORCH in module.names:
+        has_cuda = _LIBTORCH_CUDA in module.names
+    elif target.cuda is not None:
+        has_cuda = target.cuda != CPU
+    if None not in (module.wants_cuda, has_cuda) and has_cuda != module.wants_cuda:
+        how = "with" if has_cuda else "without"
+        return Judgement(f"torch was built {how} CUDA", remedy)
+    asked = module.asked.cuda_version
+    if asked and target.cuda and target.cuda != asked:
+        return Judgement(f"torch was built for CUDA {target.cuda}, not for CUDA {asked}", remedy)
+    return None
 
 
 def judge_accelerator(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
@@ -218,62 +284,80 @@ def judge_accelerator(module: ModuleContext, facts: LibraryFacts) -> Judgement |
 
     The library is wrong if the user asked for another accelerator, and otherwise unknown.
     """
-    name, evidence = facts.other or (module.target.other, module.target.source)
-    if name and (asked := module.asked.accelerator):
-        reason = f"built for {name} ({evidence}), not for {asked}"
-        return Judgement(reason, f"install the build for {asked}")
-    if not name and module.name != "torch" and module.torch and module.torch.other:
-        name, evidence = module.torch.other, f"torch {module.torch.version} in the environment"
-    reason = f"for {name} ({evidence}), which verify does not support"
-    return Judgement(reason, unknown=True) if name else None
+    own = facts.other or NamedAccelerator(module.target.other, module.target.source)
+    torch = module.torch
+    if own.name:
+        asked = module.asked.accelerator
+        if asked:
+            reason = f"built for {own.name} ({own.evidence}), not for {asked}"
+            return Judgement(reason, f"install the build for {asked}")
+        return _unsupported(own)
+    if torch and torch.other and module.name != TORCH:
+        evidence = f"torch {torch.version} in the environment"
+        return _unsupported(NamedAccelerator(torch.other, evidence))
+    return None
+
+
+def _unsupported(other: NamedAccelerator) -> Judgement:
+    return Judgement(f"for {other.name} ({other.evidence}), which verify does not support", unknown=True)
 
 
 def find_accelerator(module: ModuleContext, facts: LibraryFacts) -> str | None:
     """Return the CUDA version or accelerator that a library shows, ``cpu``, or else the value in its metadata."""
-    if other := facts.other or ((module.target.other,) if module.target.other else None):
-        return other[0]
+    target = module.target
+    if facts.other:
+        return facts.other.name
+    if target.other:
+        return target.other
     if facts.cuda_runtime:
         return str(facts.cuda_runtime)
     if facts.units or facts.links_cuda:
-        return module.target.cuda or _cuda_of_name(facts.path)
-    stem, flavour = split(facts.path.rpartition("/")[2])
-    lacks_kernels = module.name in KERNELS and stem in KERNELS[module.name].kernels
-    return "cpu" if flavour == "cpu" or facts.says_not_compiled or lacks_kernels else module.target.cuda
+        return target.cuda or _cuda_of_name(facts.path)
+    name = split(facts.path.rpartition("/")[2])
+    lacks_kernels = module.name in KERNELS and name.stem in KERNELS[module.name].kernels
+    if name.flavour == CPU or facts.says_not_compiled or lacks_kernels:
+        return CPU
+    return target.cuda
 
 
 def judge_silence(module: ModuleContext, facts: LibraryFacts) -> Judgement | None:
     """Judge whether a library shows that it is as requested; None if it does, or nothing was requested."""
-    name, table = library_name(facts.path), KERNELS.get(module.name)
-    if module.wants_cuda is None or module.only_uses_torch:
+    if module.wants_cuda is None or module.only_uses_torch or not _is_silent(module, facts):
         return None
-    if module.name == "torch":
-        decides = name in _PARTS and "libtorch_cpu.so" not in module.names
-        is_open = decides and (module.target.cuda is None or bool(module.asked.archs))
-    elif table and split(name)[0] in table.kernels | table.plain:
-        is_open = False
-    else:
-        is_open = _is_silent(module, facts)
-    reason = "cannot determine whether it was compiled with CUDA and has its device code"
-    remedy = (
-        "pass the environment it is for with --beside, or get a build whose name or dependencies state it"
+    return Judgement(
+        "cannot determine whether it was compiled with CUDA and has its device code",
+        "pass the environment it is for with --beside, or get a build whose name or dependencies state it",
+        unknown=True,
     )
-    return Judgement(reason, remedy, unknown=True) if is_open else None
 
 
 def _is_silent(module: ModuleContext, facts: LibraryFacts) -> bool:
-    """Return whether a library shows no sign of the requested build, and needs none: no torch, no extension."""
-    built = find_accelerator(module, facts)
-    if facts.units and module.asked.archs:  # judged by its code; the version of CUDA may be unknown
-        return built is None and module.asked.cuda_version is not None
-    if not facts.units and module.package_has_code:  # another library of the package has its code
+    """Return whether a library shows no sign of the requested build, though another build would differ."""
+    name = library_name(facts.path)
+    if module.name == TORCH:
+        if name not in _PARTS or _LIBTORCH in module.names:
+            return False
+        return module.target.cuda is None or bool(module.asked.archs)
+    table = KERNELS.get(module.name)
+    if table and split(name).stem in table.kernels | table.plain:
         return False
-    lacks = module.wants_cuda and not facts.units and (module.asked.archs or built == "cpu")
-    return built is None or bool(lacks)
+    built = find_accelerator(module, facts)
+    if facts.units:
+        # with architectures, judged by its code; the version of CUDA may be unknown
+        asks_version = module.asked.cuda_version is not None or not module.asked.archs
+        return built is None and asks_version
+    if module.package_has_code:  # another library of the package has its code
+        return False
+    if built is None:
+        return True
+    return bool(module.wants_cuda and (module.asked.archs or built == CPU))
 
 
 def _cuda_of_name(path: str) -> str | None:
     match = _CUDA_IN_NAME.search(path.rpartition("/")[2])
-    return f"{match[1]}.{match[2]}" if match else None
+    if match is None:
+        return None
+    return f"{match[1]}.{match[2]}"
 
 
 def judge_builds(
@@ -286,7 +370,8 @@ def judge_builds(
     """
     builds: dict[str, dict[str, str]] = {}
     for path in by_path:
-        if cuda := _cuda_of_name(path):
+        cuda = _cuda_of_name(path)
+        if cuda:
             library = _CUDA_IN_NAME.sub("_cuda", path)
             builds.setdefault(library, {})[cuda] = path
     replaced: dict[str, Judgement] = {}
@@ -300,16 +385,18 @@ def _judge_other_builds(
     by_cuda: Mapping[str, str], judgements: Mapping[str, Judgement], wanted: str | None
 ) -> dict[str, Judgement]:
     """Return the judgements of builds of a library, by path, that the wanted CUDA version (None: any) does not load."""
+    others: dict[str, Judgement] = {}
     if wanted in by_cuda:
-        note = f"not judged: CUDA {wanted} loads the build for CUDA {wanted}"
-        return {path: Judgement(note=note) for cuda, path in by_cuda.items() if cuda != wanted}
+        for cuda, path in by_cuda.items():
+            if cuda != wanted:
+                others[path] = Judgement(note=f"not judged: CUDA {wanted} loads the build for CUDA {wanted}")
+        return others
     fitting = [cuda for cuda, path in by_cuda.items() if judgements[path].ok]
     if not fitting:
         return {}
-    others = f"the builds for CUDA {', '.join(fitting)} are as expected"
     hint = "pass the CUDA of your torch with --accelerator cudaNNN"
-    return {
-        path: Judgement(note=f"{judgements[path].reason}; {others}: {hint}")
-        for cuda, path in by_cuda.items()
-        if cuda not in fitting
-    }
+    fit = f"the builds for CUDA {', '.join(fitting)} are as expected: {hint}"
+    for cuda, path in by_cuda.items():
+        if cuda not in fitting:
+            others[path] = Judgement(note=f"{judgements[path].reason}; {fit}")
+    return others

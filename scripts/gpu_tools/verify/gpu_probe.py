@@ -14,6 +14,9 @@ from typing import Any
 
 MARK = "::gpu-probe::"
 STEP = "::gpu-step::"
+# CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR in cuda.h
+_CAPABILITY_MAJOR = 75
+_CAPABILITY_MINOR = 76
 #: Error codes of cuInit (CUresult in cuda.h) and their causes.
 CODES = {
     34: "libcuda.so.1 is the stub of the CUDA toolkit: install the driver",
@@ -31,17 +34,18 @@ def driver() -> dict[str, Any]:
     archs: list[str] = []
     try:
         library = ctypes.CDLL("libcuda.so.1")
-        version, count = ctypes.c_int(), ctypes.c_int()
+        version = ctypes.c_int()
+        count = ctypes.c_int()
         library.cuDriverGetVersion(ctypes.byref(version))
         code = library.cuInit(0)
         if code == 0:
             library.cuDeviceGetCount(ctypes.byref(count))
         for device in range(count.value):
-            # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-            digits = [ctypes.c_int(), ctypes.c_int()]
-            for digit, attribute in zip(digits, (75, 76), strict=True):
-                library.cuDeviceGetAttribute(ctypes.byref(digit), attribute, device)
-            archs.append(f"{digits[0].value}.{digits[1].value}")
+            major = ctypes.c_int()
+            minor = ctypes.c_int()
+            library.cuDeviceGetAttribute(ctypes.byref(major), _CAPABILITY_MAJOR, device)
+            library.cuDeviceGetAttribute(ctypes.byref(minor), _CAPABILITY_MINOR, device)
+            archs.append(f"{major.value}.{minor.value}")
     except (OSError, AttributeError) as error:
         if "cannot open shared object file" in str(error):
             return {"error": "no NVIDIA driver: libcuda.so.1 not found"}
@@ -56,7 +60,9 @@ def driver() -> dict[str, Any]:
 def words(error: BaseException) -> str:
     """Return an error's class and the first line of its message, which may be empty."""
     first = next(iter(str(error).splitlines()), "")[:300]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+    if not first:
+        return type(error).__name__
+    return f"{type(error).__name__}: {first}"
 
 
 def matrix_product(torch: Any, device: str) -> Any:
@@ -74,7 +80,8 @@ def scatter(torch: Any, device: str) -> Any:
 def sparse(torch: Any, device: str) -> Any:
     """Multiply a sparse matrix with a dense one."""
     module = importlib.import_module("torch_sparse")
-    rows, columns = torch.arange(32) % 7, torch.arange(32) % 5
+    rows = torch.arange(32) % 7
+    columns = torch.arange(32) % 5
     matrix = module.SparseTensor(
         row=rows, col=columns, value=numbers(torch, 32, 1)[:, 0], sparse_sizes=(7, 5)
     )
@@ -149,15 +156,20 @@ def main() -> None:
         report |= {"torch": torch.__version__, "torch_cuda": torch.version.cuda}
         print(STEP + "using the GPU", flush=True)
         if torch.cuda.is_available():
-            for index in range(torch.cuda.device_count()):
-                major, minor = torch.cuda.get_device_capability(index)
-                report["devices"].append(
-                    {"name": torch.cuda.get_device_name(index), "arch": f"sm_{major}{minor}"}
-                )
+            report["devices"] = devices(torch)
             report["operations"] = [
                 compare(torch, name) for name in OPERATIONS if importlib.util.find_spec(name)
             ]
     print(MARK + json.dumps(report))
+
+
+def devices(torch: Any) -> list[dict[str, str]]:
+    """Return the names and architectures (``sm_90``) of the GPUs that torch uses."""
+    found = []
+    for index in range(torch.cuda.device_count()):
+        major, minor = torch.cuda.get_device_capability(index)
+        found.append({"name": torch.cuda.get_device_name(index), "arch": f"sm_{major}{minor}"})
+    return found
 
 
 if __name__ == "__main__":

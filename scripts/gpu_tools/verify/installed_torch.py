@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +18,8 @@ from gpu_tools.verify.build_target import other_accelerator
 
 _FILE_VERSION = re.compile(r"(?<=\.so)(?:\.\d+)+$")
 _VERSION = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
-_CUDA, _HIP = (
-    re.compile(rf"^{name}(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE) for name in ("cuda", "hip")
-)
+_CUDA = re.compile(r"^cuda(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE)
+_HIP = re.compile(r"^hip(?:\s*:[^=]+)?\s*=\s*(?:'([^']+)'|None)", re.MULTILINE)
 # TORCH_INTERNAL_ASSERT, AT_ASSERT, and macros that wrap them: the compiler records the line of the outer macro
 _ASSERT = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\s*\(")
 _TORCH_NAMES = re.compile(r"_ZN?[KVTISL0-9]*(?:N[KV]*)?(?:3c10|2at|5torch)")
@@ -38,14 +38,20 @@ class InstalledTorch:
     @property
     def second(self) -> Path | None:
         """A second libtorch, in the prefix's lib: Python does not load it if torch/lib has its own."""
-        own, shared = (folder / "lib/libtorch_cpu.so" for folder in (self.package, self.prefix))
-        return shared if own.is_file() and shared.is_file() and not own.samefile(shared) else None
+        own = self.package / "lib/libtorch_cpu.so"
+        shared = self.prefix / "lib/libtorch_cpu.so"
+        if own.is_file() and shared.is_file() and not own.samefile(shared):
+            return shared
+        return None
 
     def libraries(self) -> Iterator[Path]:
         """Yield the libraries of the libtorch that Python loads: from torch/lib or the prefix's lib."""
-        for package in (self.package, self.prefix)[: 1 if self.second else 2]:
+        folders = [self.package / "lib"]
+        if not self.second:
+            folders.append(self.prefix / "lib")
+        for folder in folders:
             for pattern in ("libtorch*.so", "libc10*.so"):
-                yield from (path for path in sorted((package / "lib").glob(pattern)) if path.is_file())
+                yield from filter(Path.is_file, sorted(folder.glob(pattern)))
 
     @cached_property
     def exported(self) -> frozenset[str]:
@@ -58,7 +64,8 @@ class InstalledTorch:
 
     def lacks(self, undefined: frozenset[str]) -> list[str]:
         """Return the torch symbols in ``undefined`` that this torch does not export."""
-        torchs = {name for name in undefined if _TORCH_NAMES.match(name)}.union(c_symbols(undefined))
+        torchs = set(filter(_TORCH_NAMES.match, undefined))
+        torchs.update(c_symbols(undefined))
         return sorted(torchs - self.exported)
 
     def denies(self, assertions: frozenset[tuple[str, int]]) -> list[str]:
@@ -67,11 +74,12 @@ class InstalledTorch:
         A library contains path and line of each assertion in the headers it was compiled with. Headers that are not
         installed are skipped.
         """
-        return [
-            f"{header}:{line}"
-            for header, line in sorted(assertions)
-            if (lines := self._assertion_lines(header)) and line not in lines
-        ]
+        denied = []
+        for header, line in sorted(assertions):
+            lines = self._assertion_lines(header)
+            if lines and line not in lines:
+                denied.append(f"{header}:{line}")
+        return denied
 
     def _assertion_lines(self, header: str) -> set[int]:
         folders = (
@@ -79,29 +87,22 @@ class InstalledTorch:
             self.package / "include/torch/csrc/api/include",
             self.prefix / "include",
         )
-        path = next((folder / header for folder in folders if (folder / header).is_file()), None)
-        if path is None:
-            return set()
-        text = path.read_text(encoding="utf-8", errors="replace")
-        lines: set[int] = set()
-        for match in _ASSERT.finditer(text):
-            # depending on the compiler: the first or the last line of the macro's call
-            end = _closing(text, match.end())
-            lines |= {text.count("\n", 0, match.start()) + 1, text.count("\n", 0, end) + 1}
-        return lines
+        for folder in folders:
+            path = folder / header
+            if path.is_file():
+                return set(_list_assertion_lines(path.read_text(encoding="utf-8", errors="replace")))
+        return set()
 
     @cached_property
     def archs(self) -> tuple[str, ...]:
         """The architectures of libtorch's machine code, as in ``TORCH_CUDA_ARCH_LIST``; empty for a CPU build."""
-        for path in self.libraries() if self.cuda else ():
+        if not self.cuda:
+            return ()
+        for path in self.libraries():
             if path.name in TORCH_KERNELS:
                 with suppress(NotElf), opened(path) as library:
-                    units = cuda_archs.units(library)
-                    names = frozenset().union(*(unit.sm for unit in units))
-                    # a few kernels are compiled for more architectures than the list has
-                    most = {name for name in names if sum(name in unit.sm for unit in units) * 2 > len(units)}
-                    archs = cuda_archs.ordered(frozenset(most))
-                    return tuple(f"{cuda_archs.number(name) / 10:.1f}" for name in archs)
+                    names = _find_usual_code(cuda_archs.units(library))
+                    return tuple(f"{cuda_archs.number(name) / 10:.1f}" for name in names)
         return ()
 
 
@@ -115,11 +116,31 @@ def parse_torch(package: Path, prefix: Path, text: str) -> InstalledTorch:
 
     Raises ValueError: The text has no version.
     """
-    version, cuda, hip = (pattern.search(text) for pattern in (_VERSION, _CUDA, _HIP))
+    version = _VERSION.search(text)
+    cuda = _CUDA.search(text)
+    hip = _HIP.search(text)
     if version is None:
         raise ValueError("no __version__")
-    other = "ROCm" if hip and hip[1] else other_accelerator(version[1])
+    other = other_accelerator(version[1])
+    if hip and hip[1]:
+        other = "ROCm"
     return InstalledTorch(package, prefix, version[1], cuda[1] if cuda else None, other)
+
+
+def _find_usual_code(units: Sequence[cuda_archs.Fatbin]) -> tuple[str, ...]:
+    """Return the machine code of most kernels: a few are compiled for more architectures than the list has."""
+    counts: Counter[str] = Counter()
+    for unit in units:
+        counts.update(unit.sm)
+    return cuda_archs.ordered([name for name, count in counts.items() if count * 2 > len(units)])
+
+
+def _list_assertion_lines(text: str) -> Iterator[int]:
+    """Yield the lines of the assertions in a header: depending on the compiler, the first or the last line counts."""
+    for match in _ASSERT.finditer(text):
+        end = _closing(text, match.end())
+        yield text.count("\n", 0, match.start()) + 1
+        yield text.count("\n", 0, end) + 1
 
 
 def _closing(text: str, position: int) -> int:

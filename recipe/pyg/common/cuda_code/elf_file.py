@@ -14,16 +14,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-_NEEDED, _SONAME, _RPATH, _RUNPATH = 1, 14, 15, 29
+MAGIC = b"\x7fELF"
+#: First bytes of a 64-bit little-endian ELF file.
+READABLE_MAGIC = MAGIC + b"\x02\x01"
+# tags of dynamic entries
+_NEEDED = 1
+_SONAME = 14
+_RPATH = 15
+_RUNPATH = 29
 _UNDEFINED = 0
-NULL, NOBITS = 0, 8  # kinds of sections without bytes in the file
+_WEAK = 2
+# kinds of sections without bytes in the file
+NULL = 0
+NOBITS = 8
 _NAME_ENDS = b"\0"
 _LONGEST_NAME = 4096
 _HEADER_BYTES = 64
 _MACHINES = {3: "i386", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 #: Other contents of a file with a library's name, by their first bytes.
 _OTHER_FILES = (
-    (b"\x7fELF", "not a 64-bit little-endian ELF file"),
+    (MAGIC, "not a 64-bit little-endian ELF file"),
     (b"version https://git-lfs", "a git-LFS pointer in place of the library"),
     (b"/annex/objects/", "a git-annex pointer in place of the library"),
     (b"<!DOCTYPE", "a web page, not a library"),
@@ -55,7 +65,9 @@ class Section(NamedTuple):
     @property
     def end(self) -> int:
         """End offset in the file."""
-        return self.offset + (0 if self.kind in (NULL, NOBITS) else self.size)
+        if self.kind in (NULL, NOBITS):
+            return self.offset
+        return self.offset + self.size
 
 
 class NotElf(ValueError):
@@ -72,7 +84,7 @@ class ElfFile:
 
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self.data = data
-        if len(data) < _HEADER_BYTES or data[:6] != b"\x7fELF\x02\x01":
+        if len(data) < _HEADER_BYTES or data[: len(READABLE_MAGIC)] != READABLE_MAGIC:
             raise NotElf(_in_place_of_elf(bytes(data[:256]), len(data)))
         self._check_length()
         try:
@@ -91,7 +103,8 @@ class ElfFile:
     def _check_length(self) -> None:
         (table,) = struct.unpack_from("<Q", self.data, 40)
         size, count = struct.unpack_from("<HH", self.data, 58)
-        if (end := table + size * count) > len(self.data):
+        end = table + size * count
+        if end > len(self.data):
             raise NotElf(f"truncated: {len(self.data):,} of {end:,} bytes")
 
     def _read_sections(self) -> Iterator[tuple[str, Section]]:
@@ -107,7 +120,9 @@ class ElfFile:
     def content(self, name: str) -> bytes:
         """Return a section's bytes; empty if there is no such section."""
         section = self.sections.get(name)
-        return bytes(self.data[section.offset : section.end]) if section else b""
+        if section is None:
+            return b""
+        return bytes(self.data[section.offset : section.end])
 
     def needed(self) -> tuple[str, ...]:
         """Return the names of the libraries that this one links to (DT_NEEDED), in order."""
@@ -119,8 +134,10 @@ class ElfFile:
 
     def rpath(self) -> tuple[str, ...]:
         """Return the loader's search folders from DT_RPATH and DT_RUNPATH."""
-        paths = [*self._dynamic(_RPATH), *self._dynamic(_RUNPATH)]
-        return tuple(folder for path in paths for folder in path.split(":") if folder)
+        folders: list[str] = []
+        for path in (*self._dynamic(_RPATH), *self._dynamic(_RUNPATH)):
+            folders += filter(None, path.split(":"))
+        return tuple(folders)
 
     def _dynamic(self, wanted: int) -> Iterator[str]:
         names = self.content(".dynstr")
@@ -139,8 +156,9 @@ class ElfFile:
     def _symbols(self, *, defined: bool) -> Iterator[str]:
         names = self.content(".dynstr")
         for start, info, _, section, _, _ in _SYMBOL.iter_unpack(self.content(".dynsym")):
-            weak = info >> 4 == 2
-            if start and (section != _UNDEFINED) == defined and (defined or not weak):
+            is_defined = section != _UNDEFINED
+            is_optional = info >> 4 == _WEAK and not is_defined
+            if start and is_defined == defined and not is_optional:
                 yield names[start : names.index(_NAME_ENDS, start)].decode(errors="replace")
 
     def _text(self, start: int) -> str:
@@ -154,11 +172,14 @@ def _in_place_of_elf(head: bytes, size: int) -> str:
     """Describe a file that is no ELF file, from its first bytes."""
     if not size:
         return "empty"
-    if size < _HEADER_BYTES and head.startswith(b"\x7fELF"):
+    if size < _HEADER_BYTES and head.startswith(MAGIC):
         return f"truncated: {size} bytes"
-    if known := next((text for start, text in _OTHER_FILES if head.lstrip().startswith(start)), None):
-        return known
-    return "a text file, not a library" if head.isascii() and b"\0" not in head else "not a library"
+    for start, description in _OTHER_FILES:
+        if head.lstrip().startswith(start):
+            return description
+    if head.isascii() and b"\0" not in head:
+        return "a text file, not a library"
+    return "not a library"
 
 
 @contextmanager

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cuda_code import cuda_archs
-from cuda_code.kernels import KERNELS, Module, split
-from cuda_code.library_facts import LibraryFacts
+from cuda_code.kernels import CPU, CUDA, KERNELS, Module, split
+from cuda_code.library_facts import STABLE_ABI, LibraryFacts, NamedPython
 from cuda_code.torch_abi import cpp_symbols, readable
 
 
@@ -48,15 +48,26 @@ def judge(
     `unread`: paths of libraries that exist but cannot be read.
     """
     table = KERNELS[module]
-    cuda = any(facts.units or facts.links_cuda for facts in libraries) if wanted.cuda is None else wanted.cuda
-    names = {path.rpartition("/")[2] for path in (*unread, *(facts.path for facts in libraries))}
+    cuda = wanted.cuda
+    if cuda is None:
+        cuda = any(facts.units or facts.links_cuda for facts in libraries)
+    paths = [*unread, *(facts.path for facts in libraries)]
+    names = {path.rpartition("/")[2] for path in paths}
     judgements = {facts.path: _judge_library(facts, names, table, cuda, wanted) for facts in libraries}
-    for stem in sorted((table.kernels | table.plain) - {split(name)[0] for name in names}):
-        file = f"_{stem}_{'cuda' if cuda else 'cpu'}.so" if table.flavours else f"lib{stem}.so"
-        judgements[file] = Judgement(
+    found = {split(name).stem for name in names}
+    for stem in sorted((table.kernels | table.plain) - found):
+        judgements[_name_library(stem, table, cuda)] = Judgement(
             f"{module} has no library for {stem}", "build the module again: its package is incomplete"
         )
     return judgements
+
+
+def _name_library(stem: str, table: Module, cuda: bool) -> str:
+    if not table.flavours:
+        return f"lib{stem}.so"
+    if cuda:
+        return f"_{stem}_{CUDA}.so"
+    return f"_{stem}_{CPU}.so"
 
 
 def empty(module: str) -> Judgement:
@@ -73,32 +84,42 @@ def empty(module: str) -> Judgement:
 def _judge_library(
     facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted: Wanted
 ) -> Judgement:
-    stem, flavour = split(facts.path.rpartition("/")[2])
-    if wrong := judge_python(facts.pythons, wanted.python):
+    name = split(facts.path.rpartition("/")[2])
+    wrong = judge_python(facts.pythons, wanted.python)
+    if wrong:
         return wrong
     if not cuda:
         return judge_for_cpu(facts)
-    if flavour == "cpu" and f"_{stem}_cuda.so" in names:
-        return Judgement(note=f"_{stem}_cuda.so is loaded instead")
-    archs = tuple(arch for arch in wanted.archs if _as_number(arch) >= _as_number(table.oldest))
-    if wrong := judge_blank_code(facts):
+    if name.flavour == CPU and f"_{name.stem}_{CUDA}.so" in names:
+        return Judgement(note=f"_{name.stem}_{CUDA}.so is loaded instead")
+    wrong = judge_blank_code(facts)
+    if wrong:
         return wrong
-    if flavour == "cpu" or (stem in table.kernels and not facts.units):
-        return _without_cuda(facts, flavour, archs)
-    if wrong := judge_runtime(facts, wanted.cuda_major):
+    oldest = _as_number(table.oldest)
+    archs = tuple(arch for arch in wanted.archs if _as_number(arch) >= oldest)
+    has_kernels = name.stem in table.kernels
+    if name.flavour == CPU or (has_kernels and not facts.units):
+        return _without_cuda(facts, name.flavour, archs)
+    wrong = judge_runtime(facts, wanted.cuda_major)
+    if wrong:
         return wrong
-    if stem in table.kernels:
+    if has_kernels:
         return judge_archs(facts, replace(wanted, archs=archs))
-    is_odd = stem in table.plain and facts.units
-    return Judgement(note="has device code, although upstream has none for it" if is_odd else "")
+    if name.stem in table.plain and facts.units:
+        return Judgement(note="has device code, although upstream has none for it")
+    return Judgement()
 
 
 def judge_for_cpu(facts: LibraryFacts) -> Judgement:
     """Judge whether a library is for a CPU build of torch."""
-    _, flavour = split(facts.path.rpartition("/")[2])
-    if not (facts.units or facts.links_cuda or flavour == "cuda"):
+    if facts.units:
+        sign = "has device code"
+    elif facts.links_cuda:
+        sign = "links to CUDA"
+    elif split(facts.path.rpartition("/")[2]).flavour == CUDA:
+        sign = "is named for CUDA"
+    else:
         return Judgement()
-    sign = "has device code" if facts.units else "links to CUDA" if facts.links_cuda else "is named for CUDA"
     return Judgement(
         f"compiled with CUDA ({sign}), not for the CPU",
         "install the CPU build or a torch with CUDA, or rebuild with FORCE_ONLY_CPU=1",
@@ -111,9 +132,11 @@ def _without_cuda(facts: LibraryFacts, flavour: str, archs: Sequence[str]) -> Ju
         signs.append("no device code")
     if facts.says_not_compiled:
         signs.append('contains "Not compiled with CUDA support"')
-    if flavour == "cpu":
+    if flavour == CPU:
         signs.append("named for the CPU")
-    arch_list = f' TORCH_CUDA_ARCH_LIST="{";".join(archs)}"' if archs else " and TORCH_CUDA_ARCH_LIST set"
+    arch_list = " and TORCH_CUDA_ARCH_LIST set"
+    if archs:
+        arch_list = f' TORCH_CUDA_ARCH_LIST="{";".join(archs)}"'
     return Judgement(
         f"compiled without CUDA: {', '.join(signs)}",
         f"rebuild with nvcc, a CUDA build of torch and FORCE_CUDA=1{arch_list}",
@@ -122,40 +145,57 @@ def _without_cuda(facts: LibraryFacts, flavour: str, archs: Sequence[str]) -> Ju
 
 def judge_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
     """Judge whether a library has code for the wanted architectures."""
-    archs, exact = wanted.archs, wanted.exact
-    wanted_sm, wanted_ptx = cuda_archs.wanted(archs)
-    lacking, runs_as = [], []
-    for name in cuda_archs.ordered(wanted_sm):
-        code = cuda_archs.code_for(name, facts.archs, facts.ptx)
-        if name not in facts.archs if exact else not code:
-            lacking.append(name)
-        elif code.startswith("compute_"):
-            runs_as.append(f"{name} compiles the PTX for {code} at first use")
-        elif code != name:
-            runs_as.append(f"{name} runs it as {code}")
+    wanted_sm, wanted_ptx = cuda_archs.wanted(wanted.archs)
+    lacking = _find_lacking(facts, wanted_sm, exact=wanted.exact)
+    lacks_all = wanted_sm <= set(lacking)
     lacking += [f"PTX for {name}" for name in cuda_archs.ordered(wanted_ptx - set(facts.ptx))]
-    arch_list = ";".join(archs)
-    remedy = f'rebuild with TORCH_CUDA_ARCH_LIST="{arch_list}"'
+    remedy = f'rebuild with TORCH_CUDA_ARCH_LIST="{";".join(wanted.archs)}"'
     if lacking:
-        has = ", ".join([*facts.archs, *(f"PTX {name}" for name in facts.ptx)]) or "none"
-        lack = f"no code for {', '.join(lacking)} (it has {has})"
-        if not wanted.required and not wanted_sm <= {*lacking}:
-            return Judgement(note=lack)
-        return Judgement(lack, remedy)
-    partial = [
-        f"{name} in {sum(name in unit.sm for unit in facts.units)}"
-        for name in cuda_archs.ordered(wanted_sm & set(facts.archs))
-        if any(name not in unit.sm for unit in facts.units)
-    ]
-    if partial and exact and wanted.required:
+        code = [*facts.archs, *(f"PTX {name}" for name in facts.ptx)]
+        lack = f"no code for {', '.join(lacking)} (it has {', '.join(code) or 'none'})"
+        if wanted.required or lacks_all:
+            return Judgement(lack, remedy)
+        return Judgement(note=lack)
+    if not wanted.exact:
+        if wanted.required:
+            return Judgement(note=", ".join(_find_substitutes(facts, wanted_sm)))
+        return Judgement()
+    partial = list(_find_partial(facts, wanted_sm))
+    if partial and wanted.required:
         return Judgement(
             f"some objects lack code: {', '.join(partial)} of {len(facts.units)}",
             f"delete the build folder, which has objects of another arch list, and {remedy}",
         )
-    more = cuda_archs.ordered(frozenset(facts.archs) - wanted_sm) if archs else ()
-    if more and exact:
+    more = cuda_archs.ordered(frozenset(facts.archs) - wanted_sm)
+    if more and wanted.archs:
         return Judgement(note=f"more architectures than requested: {', '.join(more)}")
-    return Judgement(note=", ".join(runs_as) if wanted.required and not exact else "")
+    return Judgement()
+
+
+def _find_lacking(facts: LibraryFacts, wanted: frozenset[str], *, exact: bool) -> list[str]:
+    """Return the architectures that lack machine code, or any code if it need not be exact."""
+    having = set(facts.archs)
+    if not exact:
+        having = {name for name in wanted if cuda_archs.code_for(name, facts.archs, facts.ptx)}
+    return list(cuda_archs.ordered(wanted - having))
+
+
+def _find_substitutes(facts: LibraryFacts, wanted: frozenset[str]) -> Iterator[str]:
+    """Yield a clause about each architecture that runs another one's code."""
+    for name in cuda_archs.ordered(wanted):
+        code = cuda_archs.code_for(name, facts.archs, facts.ptx)
+        if code.startswith("compute_"):
+            yield f"{name} compiles the PTX for {code} at first use"
+        elif code != name:
+            yield f"{name} runs it as {code}"
+
+
+def _find_partial(facts: LibraryFacts, wanted: frozenset[str]) -> Iterator[str]:
+    """Yield the architectures that some translation units lack, each with the number of units that have it."""
+    for name in cuda_archs.ordered(wanted.intersection(facts.archs)):
+        having = sum(name in unit.sm for unit in facts.units)
+        if having < len(facts.units):
+            yield f"{name} in {having}"
 
 
 def judge_blank_code(facts: LibraryFacts) -> Judgement | None:
@@ -175,13 +215,12 @@ def judge_runtime(facts: LibraryFacts, major: int | None) -> Judgement | None:
     )
 
 
-def judge_python(pythons: Sequence[tuple[str, str]], python: str | None) -> Judgement | None:
-    """Judge whether a library was built for ``python`` (None: any); None if it was, or names no Python.
-
-    `pythons`: the versions that it names, each with its evidence.
-    """
-    others = [(version, evidence) for version, evidence in pythons if version != python]
-    if python is None or not others or any(version == "abi3" for version, _ in others):
+def judge_python(pythons: Sequence[NamedPython], python: str | None) -> Judgement | None:
+    """Judge whether a library was built for ``python`` (None: any); None if it was, or names no Python."""
+    if python is None:
+        return None
+    others = [named for named in pythons if named.version != python]
+    if not others or any(named.version == STABLE_ABI for named in others):
         return None
     version, evidence = others[0]
     return Judgement(
@@ -195,7 +234,9 @@ def judge_abi(facts: LibraryFacts) -> Judgement | None:
     needed = cpp_symbols(facts.undefined)
     if not needed:
         return None
-    more = f" and {len(needed) - 1} more symbols" if len(needed) > 1 else ""
+    more = ""
+    if len(needed) > 1:
+        more = f" and {len(needed) - 1} more symbols"
     return Judgement(
         f"not for every later torch: needs {readable(needed[0])}{more} of torch's C++, fixed per minor version",
         "pin torch to one minor version: set pyg_torch_pin: [minor] in the config",

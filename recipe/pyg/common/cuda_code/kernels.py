@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
+CPU = "cpu"
+CUDA = "cuda"
 _NAME = re.compile(r"(?:_|lib)?(?P<stem>\w+?)(?:_(?P<flavour>cpu|cuda))?(?:\.(?:cpython-[^.]+|abi3))?\.so")
 
 
@@ -56,10 +59,16 @@ TORCH_KERNELS = frozenset({"libtorch_cuda.so"})
 TORCH_MAY_HAVE_KERNELS = frozenset({"libtorch_cuda_linalg.so", "libtorch_nvshmem.so"})
 
 
-def split(file_name: str) -> tuple[str, str]:
-    """Return a library's stem and flavour: ``("scatter", "cuda")`` for ``_scatter_cuda.so``.
+class LibraryName(NamedTuple):
+    """The parts of a library's file name."""
 
-    The flavour is empty if the name has none.
-    """
+    stem: str
+    flavour: str  #: ``cpu``, ``cuda``, or an empty string.
+
+
+def split(file_name: str) -> LibraryName:
+    """Return a library's stem and flavour: ``scatter`` and ``cuda`` for ``_scatter_cuda.so``."""
     match = _NAME.fullmatch(file_name)
-    return (match["stem"], match["flavour"] or "") if match else (file_name, "")
+    if match is None:
+        return LibraryName(file_name, "")
+    return LibraryName(match["stem"], match["flavour"] or "")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cuda_code import cuda_archs
-from cuda_code.elf_file import ElfFile, opened
+from cuda_code.elf_file import MAGIC, ElfFile, opened
 from cuda_code.torch_abi import c_symbols, cpp_symbols
 
 #: The extensions' error on a GPU if they were compiled without CUDA.
@@ -21,6 +23,7 @@ _ASSERTION = re.compile(
 #: auditwheel puts a hash into the name of a library that it copies into a wheel: libcudart.faf08d9a.so.13.
 _RUNTIME = re.compile(r"libcudart(?:[.-][0-9a-f]{8})?\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d\.\d+t?)")
+STABLE_ABI = "abi3"
 #: Evidence for a Python version: paths of headers in the library.
 TORCH_HEADERS = "the torch headers it was compiled with"
 _TORCH_CUDA = ("libc10_cuda.so", "libtorch_cuda.so")
@@ -31,8 +34,23 @@ _OTHERS = (
     (re.compile(r"lib(?:musart|musa|torch_musa|mublas)\b"), "MUSA"),
     (re.compile(r"lib(?:ascendcl|torch_npu)\b"), "NPU"),
 )
+_HIP_FATBIN = ".hip_fatbin"
 _NAMED_LIBRARY = re.compile(r".*\.so(?:\.\d+)*")
 _LINKER_SCRIPT = re.compile(rb"(?:\s|/\*.*?\*/)*(?:OUTPUT_FORMAT|INPUT|GROUP)\s*\(", re.DOTALL)
+
+
+class NamedPython(NamedTuple):
+    """A Python version that a library names."""
+
+    version: str  #: ``3.12``, or ``abi3`` for the stable ABI.
+    evidence: str
+
+
+class NamedAccelerator(NamedTuple):
+    """An accelerator that a library names."""
+
+    name: str  #: ``ROCm``.
+    evidence: str  #: ``libamdhip64.so.6``.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +62,12 @@ class LibraryFacts:
     units: tuple[cuda_archs.Fatbin, ...]  #: Device code per translation unit.
     cuda_runtime: int | None  #: Major version of the CUDA runtime it links to.
     says_not_compiled: bool  #: It contains the message "Not compiled with CUDA support".
-    #: The Python versions it was built for, each with its evidence; ``abi3`` for the stable ABI.
-    pythons: tuple[tuple[str, str], ...]
+    pythons: tuple[NamedPython, ...]  #: The Python versions it was built for.
     #: (header, line) of the torch assertions in it, which differ between torch versions.
     assertions: frozenset[tuple[str, int]]
     undefined: frozenset[str]  #: Symbols that other libraries must provide.
     machine: str = ""  #: The processor: ``x86_64``.
-    #: Its accelerator, if not CUDA, and the evidence: ``("ROCm", "libamdhip64.so.6")``.
-    other: tuple[str, str] | None = None
+    other: NamedAccelerator | None = None  #: Its accelerator, if not CUDA.
     blank: bool = False  #: The section for device code has only zeros.
 
     @property
@@ -67,7 +83,9 @@ class LibraryFacts:
     @property
     def links_cuda(self) -> bool:
         """Whether it links to CUDA's runtime, also a copy that auditwheel renamed, or to torch's CUDA libraries."""
-        return self.cuda_runtime is not None or any(name.startswith(_TORCH_CUDA) for name in self.needed)
+        if self.cuda_runtime is not None:
+            return True
+        return any(name.startswith(_TORCH_CUDA) for name in self.needed)
 
     @property
     def uses_python(self) -> bool:
@@ -88,47 +106,62 @@ def read(file: Path, path: str) -> LibraryFacts | None:
     """
     with file.open("rb") as stream:
         head = stream.read(4096)
-    if not head.startswith(b"\x7fELF") and (
-        not _NAMED_LIBRARY.fullmatch(file.name) or _LINKER_SCRIPT.match(head)
-    ):
-        return None
+    if not head.startswith(MAGIC):
+        is_named_library = _NAMED_LIBRARY.fullmatch(file.name)
+        if not is_named_library or _LINKER_SCRIPT.match(head):
+            return None
     with opened(file) as library:
         return _facts(library, path)
 
 
 def _facts(library: ElfFile, path: str) -> LibraryFacts:
     constants = library.content(".rodata")
-    needed, undefined = library.needed(), library.undefined()
-    runtime = next((match for name in needed if (match := _RUNTIME.match(name))), None)
-    assertions = ((header.decode(), int(line)) for header, line in _ASSERTION.findall(constants))
+    needed = library.needed()
     units = cuda_archs.units(library)
+    assertions = ((header.decode(), int(line)) for header, line in _ASSERTION.findall(constants))
     return LibraryFacts(
         path=path,
         needed=needed,
         units=units,
-        cuda_runtime=int(runtime[1]) if runtime else None,
+        cuda_runtime=_cuda_runtime(needed),
         says_not_compiled=NOT_COMPILED in constants,
-        pythons=_pythons(path, needed, constants),
+        pythons=tuple(_pythons(path, needed, constants)),
         assertions=frozenset(assertions),
-        undefined=undefined,
+        undefined=library.undefined(),
         machine=library.machine,
         other=_other_accelerator(library, needed),
         blank=not units and bool(library.content(cuda_archs.SECTIONS[0])),
     )
 
 
-def _other_accelerator(library: ElfFile, needed: tuple[str, ...]) -> tuple[str, str] | None:
-    linked = ((name, file) for file in needed for pattern, name in _OTHERS if pattern.match(file))
-    return next(linked, ("ROCm", ".hip_fatbin") if ".hip_fatbin" in library.sections else None)
+def _cuda_runtime(needed: Iterable[str]) -> int | None:
+    for name in needed:
+        match = _RUNTIME.match(name)
+        if match:
+            return int(match[1])
+    return None
 
 
-def _pythons(path: str, needed: tuple[str, ...], constants: bytes) -> tuple[tuple[str, str], ...]:
-    pythons: list[tuple[str, str]] = []
+def _other_accelerator(library: ElfFile, needed: Iterable[str]) -> NamedAccelerator | None:
+    for file in needed:
+        for pattern, name in _OTHERS:
+            if pattern.match(file):
+                return NamedAccelerator(name, file)
+    if _HIP_FATBIN in library.sections:
+        return NamedAccelerator("ROCm", _HIP_FATBIN)
+    return None
+
+
+def _pythons(path: str, needed: Iterable[str], constants: bytes) -> Iterator[NamedPython]:
     name = path.rpartition("/")[2]
+    suffix = _SUFFIX.search(name)
     if name.endswith(".abi3.so"):
-        pythons.append(("abi3", "its file name"))
-    elif suffix := _SUFFIX.search(name):
-        pythons.append((f"{suffix[1]}.{suffix[2]}{suffix[3]}", "its file name"))
-    pythons += [(linked[1], library) for library in needed if (linked := _PYTHON_LIBRARY.match(library))]
-    compiled = sorted({version.decode() for version in _HEADER_PYTHON.findall(constants)})
-    return (*pythons, *((version, TORCH_HEADERS) for version in compiled))
+        yield NamedPython(STABLE_ABI, "its file name")
+    elif suffix:
+        yield NamedPython(f"{suffix[1]}.{suffix[2]}{suffix[3]}", "its file name")
+    for library in needed:
+        linked = _PYTHON_LIBRARY.match(library)
+        if linked:
+            yield NamedPython(linked[1], library)
+    for version in sorted(set(_HEADER_PYTHON.findall(constants))):
+        yield NamedPython(version.decode(), TORCH_HEADERS)

@@ -34,8 +34,11 @@ def readable(symbol: str) -> str:
     A nested name is a sequence of lengths and identifiers. A symbol of another form is returned unchanged.
     """
     start = _NESTED.match(symbol)
-    names, position = [], start.end() if start else 0
+    if start is None:
+        return symbol
+    names = []
+    position = start.end()
     while length := _IDENTIFIER.match(symbol, position):
         position = length.end() + int(length[0])
         names.append(symbol[length.end() : position])
-    return "::".join(names) if start and names else symbol
+    return "::".join(names) or symbol

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from itertools import accumulate, chain
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
 from cuda_code import cuda_archs
-from cuda_code.elf_file import ElfFile, NotElf, opened
+from cuda_code.cuda_archs import Fatbin
+from cuda_code.elf_file import MAGIC, READABLE_MAGIC, ElfFile, NotElf, opened
+from cuda_code.library_facts import HIP_FATBIN
 from gpu_tools.sizes.tree import ContentPart, Kind, Parts
 
-_MAGIC, _READABLE = b"\x7fELF", b"\x7fELF\x02\x01"
 _SUFFIXES = {
-    suffix: kind
-    for kind, suffixes in (
-        (Kind.BYTE_CODE, ".pyc .pyo"),
-        (Kind.STATIC, ".a .lib"),
-        (Kind.HEADERS, ".h .hpp .hh .hxx .cuh .inl .cmake"),
-        (Kind.PYTHON, ".py .pyi .pxd"),
-        (Kind.DOCUMENTATION, ".md .rst .html"),
-        (Kind.OTHER_LIBRARIES, ".dll .pyd .dylib"),
-        (Kind.GPU_CODE, ".cubin .fatbin"),
-        (Kind.PTX, ".ptx"),
-        (Kind.LTO_IR, ".bc .ltoir"),
-    )
-    for suffix in suffixes.split()
+    ".pyc": Kind.BYTE_CODE,
+    ".pyo": Kind.BYTE_CODE,
+    ".a": Kind.STATIC,
+    ".lib": Kind.STATIC,
+    ".h": Kind.HEADERS,
+    ".hpp": Kind.HEADERS,
+    ".hh": Kind.HEADERS,
+    ".hxx": Kind.HEADERS,
+    ".cuh": Kind.HEADERS,
+    ".inl": Kind.HEADERS,
+    ".cmake": Kind.HEADERS,
+    ".py": Kind.PYTHON,
+    ".pyi": Kind.PYTHON,
+    ".pxd": Kind.PYTHON,
+    ".md": Kind.DOCUMENTATION,
+    ".rst": Kind.DOCUMENTATION,
+    ".html": Kind.DOCUMENTATION,
+    ".dll": Kind.OTHER_LIBRARIES,
+    ".pyd": Kind.OTHER_LIBRARIES,
+    ".dylib": Kind.OTHER_LIBRARIES,
+    ".cubin": Kind.GPU_CODE,
+    ".fatbin": Kind.GPU_CODE,
+    ".ptx": Kind.PTX,
+    ".bc": Kind.LTO_IR,
+    ".ltoir": Kind.LTO_IR,
 }
 _FOLDERS = {
     "test": Kind.TESTS,
@@ -50,12 +64,16 @@ _DEBUG_SECTIONS = (".debug_", ".zdebug_", ".gnu_debug", ".gdb_index", ".stab")
 def classify_path(path: str) -> Kind:
     """Return a file's kind from its path alone; ``Kind.OTHER`` if the path does not show it."""
     pure = PurePosixPath(path)
-    suffix = _SUFFIXES.get(pure.suffix.lower(), Kind.OTHER)
-    if suffix in _FIRST:
-        return suffix
-    if any(folder.endswith((".dist-info", ".egg-info")) for folder in pure.parts[:-1]):
+    by_suffix = _SUFFIXES.get(pure.suffix.lower(), Kind.OTHER)
+    if by_suffix in _FIRST:
+        return by_suffix
+    folders = pure.parts[:-1]
+    if any(folder.endswith((".dist-info", ".egg-info")) for folder in folders):
         return Kind.METADATA
-    return next((_FOLDERS[folder] for folder in pure.parts[:-1] if folder in _FOLDERS), suffix)
+    for folder in folders:
+        if folder in _FOLDERS:
+            return _FOLDERS[folder]
+    return by_suffix
 
 
 def read_parts(file: Path, path: str, size: int) -> Parts:
@@ -63,15 +81,17 @@ def read_parts(file: Path, path: str, size: int) -> Parts:
 
     Raises OSError: The file cannot be read.
     """
+    if not size:
+        return {}
     kind = classify_path(path)
-    if kind == Kind.OTHER and size:
+    if kind is Kind.OTHER:
         with file.open("rb") as stream:
-            start = stream.read(len(_READABLE))
-        if start == _READABLE:
+            start = stream.read(len(READABLE_MAGIC))
+        if start == READABLE_MAGIC:
             return _read_elf(file, size)
-        # 32-bit and big-endian ELF files are not parsed
-        kind = Kind.OTHER_LIBRARIES if start.startswith(_MAGIC) else Kind.OTHER
-    return {ContentPart(kind): size} if size else {}
+        if start.startswith(MAGIC):  # 32-bit and big-endian ELF files are not parsed
+            kind = Kind.OTHER_LIBRARIES
+    return {ContentPart(kind): size}
 
 
 def _read_elf(file: Path, size: int) -> Parts:
@@ -87,25 +107,47 @@ def _read_elf(file: Path, size: int) -> Parts:
 
 def _sections(library: ElfFile) -> Counter[ContentPart]:
     """Return bytes by part; no byte counts twice, even if a damaged table has overlapping sections."""
-    parts: Counter[ContentPart] = Counter()
-    fatbins = [*cuda_archs.anywhere(library.data)]
-    for member in chain.from_iterable(fatbin.members for fatbin in fatbins):
-        kind, prefix = _DEVICE_CODE.get(member.kind, (Kind.UNKNOWN, ""))
-        parts[ContentPart(kind, f"{prefix}_{member.arch}" if prefix else "")] += member.size
-    before = [0, *accumulate(fatbin.end - fatbin.start for fatbin in fatbins)]
-
-    def in_fatbins(offset: int) -> int:
-        """Count the bytes before an offset that belong to fatbins."""
-        count = bisect_right(fatbins, offset, key=lambda fatbin: fatbin.start)
-        return before[count] - (max(0, fatbins[count - 1].end - offset) if count else 0)
-
+    fatbins = list(cuda_archs.anywhere(library.data))
+    parts = _count_device_code(fatbins)
+    fatbin_bytes = _FatbinBytes(fatbins)
     done = 0
     for name, section in sorted(library.every, key=lambda item: item[1].offset):
-        start, end = max(done, section.offset), section.end
+        start = max(done, section.offset)
+        end = section.end
         if end > start:
-            parts[classify_section(name)] += end - start - (in_fatbins(end) - in_fatbins(start))
+            in_fatbins = fatbin_bytes.before(end) - fatbin_bytes.before(start)
+            parts[classify_section(name)] += end - start - in_fatbins
             done = end
     return parts
+
+
+def _count_device_code(fatbins: Sequence[Fatbin]) -> Counter[ContentPart]:
+    """Return the bytes of fatbins by part."""
+    parts: Counter[ContentPart] = Counter()
+    for fatbin in fatbins:
+        for member in fatbin.members:
+            part = ContentPart(Kind.UNKNOWN)
+            if member.kind in _DEVICE_CODE:
+                kind, prefix = _DEVICE_CODE[member.kind]
+                part = ContentPart(kind, f"{prefix}_{member.arch}")
+            parts[part] += member.size
+    return parts
+
+
+class _FatbinBytes:
+    """Counts the bytes that belong to fatbins."""
+
+    def __init__(self, fatbins: Sequence[Fatbin]) -> None:
+        self._fatbins = fatbins
+        self._sums = [0, *accumulate(fatbin.end - fatbin.start for fatbin in fatbins)]
+
+    def before(self, offset: int) -> int:
+        """Count the bytes before an offset."""
+        count = bisect_right(self._fatbins, offset, key=lambda fatbin: fatbin.start)
+        if not count:
+            return 0
+        behind = max(0, self._fatbins[count - 1].end - offset)
+        return self._sums[count] - behind
 
 
 def classify_section(section: str) -> ContentPart:
@@ -116,4 +158,6 @@ def classify_section(section: str) -> ContentPart:
         return ContentPart(Kind.DEBUG)
     if section in cuda_archs.SECTIONS:  # bytes between fatbins; fatbins are counted on their own
         return ContentPart(Kind.UNKNOWN)
-    return ContentPart(Kind.GPU_CODE, "AMD") if section == ".hip_fatbin" else ContentPart(Kind.CPU_CODE)
+    if section == HIP_FATBIN:
+        return ContentPart(Kind.GPU_CODE, "AMD")
+    return ContentPart(Kind.CPU_CODE)

@@ -24,6 +24,7 @@ from gpu_tools.sizes.tree import (
     find_requirers,
     sort_by_size,
 )
+from gpu_tools.subject_kind import SubjectKind
 from groundwork.text import counted
 
 
@@ -36,23 +37,25 @@ def measure_environment(prefix: Path) -> Sizes:
     remarks: list[str] = []
     contents = scan(prefix, name=str(prefix), remarks=remarks)
     # conda's packages also have a RECORD, which counts only without conda-meta
-    of_conda = {path for listed in contents.lists if listed.is_condas for path in listed.files}
+    of_conda: set[str] = set()
+    for listed in contents.lists:
+        if listed.is_condas:
+            of_conda.update(listed.files)
     lists = [listed for listed in contents.lists if listed.is_condas or listed.path not in of_conda]
     installed = _choose_lists(contents, lists, remarks)
     files = _read_files(contents, remarks)
-    pythons = [site.python.rstrip("t") for site in find_site_packages(prefix)]
-    python = pythons[0] if pythons else f"3.{sys.version_info.minor}"
     requires = {name: listed.requires for name, listed in installed.items()}
-    requirers = find_requirers(installed, requires, python)
-    packages = [
-        Package(
-            name=name,
-            version=listed.version,
-            files=files.pop(name, {}),
-            required_by=tuple(sorted(requirers.get(name, ()))),
+    requirers = find_requirers(installed, requires, _find_python(prefix))
+    packages = []
+    for name, listed in installed.items():
+        packages.append(
+            Package(
+                name=name,
+                version=listed.version,
+                files=files.pop(name, {}),
+                required_by=tuple(sorted(requirers.get(name, ()))),
+            )
         )
-        for name, listed in installed.items()
-    ]
     packages += [Package(name=NO_PACKAGE, files=unowned) for unowned in files.values()]
     if (prefix / BACKUP).is_dir():
         remarks.append(f"not counted: slim's originals in {BACKUP}")
@@ -60,8 +63,18 @@ def measure_environment(prefix: Path) -> Sizes:
         count = counted(len(contents.outside), "link")
         remarks.append(f"not counted: the targets of {count} out of the environment")
     return Sizes(
-        subject=str(prefix), kind="environment", packages=sort_by_size(packages), remarks=tuple(remarks)
+        subject=str(prefix),
+        kind=SubjectKind.ENVIRONMENT,
+        packages=sort_by_size(packages),
+        remarks=tuple(remarks),
     )
+
+
+def _find_python(prefix: Path) -> str:
+    """Return the version of an environment's Python; of this one if it has none."""
+    for site in find_site_packages(prefix):
+        return site.python.rstrip("t")
+    return f"3.{sys.version_info.minor}"
 
 
 def _choose_lists(contents: Contents, lists: Sequence[FileList], remarks: list[str]) -> dict[str, FileList]:
@@ -77,11 +90,12 @@ def _choose_lists(contents: Contents, lists: Sequence[FileList], remarks: list[s
     for owner, several in by_owner.items():
         records = [listed for listed in several if not listed.is_condas] or several
         newest_first = sorted(records, key=_version, reverse=True)
-        chosen[owner] = min(newest_first, key=partial(_count_missing, contents))
-        others = [listed.version for listed in newest_first if listed is not chosen[owner]]
+        best = min(newest_first, key=partial(_count_missing, contents))
+        chosen[owner] = best
+        others = [listed.version for listed in newest_first if listed is not best]
         if others:
-            kept = f"counted as {chosen[owner].version}"
-            remarks.append(f"{owner}: metadata of {', '.join(others)} was left behind; {kept}")
+            left = f"metadata of {', '.join(others)} was left behind"
+            remarks.append(f"{owner}: {left}; counted as {best.version}")
     return chosen
 
 

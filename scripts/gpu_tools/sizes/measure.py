@@ -8,7 +8,11 @@ from pathlib import Path
 from gpu_tools.file_lists import is_environment
 from gpu_tools.sizes.installed import measure_environment
 from gpu_tools.sizes.tree import Sizes, sort_by_size
+from gpu_tools.subject_kind import SubjectKind
 from gpu_tools.unpacked_package import unpack_package
+
+#: A conda package's metadata, which are not installed.
+_INFO = "info/"
 
 
 def measure(path: Path) -> Sizes:
@@ -21,10 +25,11 @@ def measure(path: Path) -> Sizes:
         return measure_environment(path)
     with unpack_package(path) as (root, kind):
         sizes = measure_environment(root)
-    left_out = ("info/",) if kind == "package" else ()
     packages = []
     for package in sizes.packages:
-        files = {name: parts for name, parts in package.files.items() if not name.startswith(left_out)}
+        files = dict(package.files)
+        if kind is SubjectKind.CONDA_PACKAGE:
+            files = {name: parts for name, parts in files.items() if not name.startswith(_INFO)}
         if files:
             packages.append(replace(package, files=files, download=path.stat().st_size))
     return replace(sizes, subject=path.name, kind=kind, packages=sort_by_size(packages))

@@ -12,6 +12,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from gpu_tools.subject_kind import SubjectKind
 from groundwork.text import to_dict
 
 
@@ -70,13 +71,27 @@ class Package:
         """Bytes of all files."""
         return sum(self.parts.values())
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON document; ``libraries`` lists the files that have several parts."""
+        composed = {path: parts for path, parts in self.files.items() if len(parts) > 1}
+        octets = {path: sum(parts.values()) for path, parts in composed.items()}
+        libraries = []
+        for path in sorted(composed, key=lambda path: (-octets[path], path)):
+            parts = _parts_json(composed[path])
+            libraries.append({"path": path, "installed": octets[path], "parts": parts})
+        return {
+            **to_dict(self, "name version installed download required_by"),
+            "parts": _parts_json(self.parts),
+            "libraries": libraries,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
     """A measured subject."""
 
     subject: str
-    kind: str  #: ``environment``, ``wheel`` or ``package``.
+    kind: SubjectKind
     packages: tuple[Package, ...]  #: The largest first.
     remarks: tuple[str, ...] = ()  #: Sentences about unreadable files and duplicates.
 
@@ -94,35 +109,28 @@ class Sizes:
     def download(self) -> int | None:
         """Bytes of all archives of known size; None if no size is known."""
         downloads = [package.download for package in self.packages if package.download is not None]
-        return sum(downloads) if downloads else None
+        if not downloads:
+            return None
+        return sum(downloads)
 
     @property
     def unattributed(self) -> int:
         """Bytes of files that no package owns, and of content of unknown kind."""
-        unowned = sum(package.installed for package in self.packages if package.name == NO_PACKAGE)
-        owned = (package for package in self.packages if package.name != NO_PACKAGE)
-        return unowned + sum(package.parts.get(ContentPart(Kind.UNKNOWN), 0) for package in owned)
+        octets = 0
+        for package in self.packages:
+            if package.name == NO_PACKAGE:
+                octets += package.installed
+            else:
+                octets += package.parts.get(ContentPart(Kind.UNKNOWN), 0)
+        return octets
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON document; ``libraries`` lists the files that have several parts."""
+        """Return the JSON document."""
         return {
             **to_dict(self, "subject kind installed download"),
             "not_attributed": self.unattributed,
             "parts": _parts_json(self.parts),
-            "packages": [
-                {
-                    **to_dict(package, "name version installed download required_by"),
-                    "parts": _parts_json(package.parts),
-                    "libraries": [
-                        {"path": path, "installed": sum(parts.values()), "parts": _parts_json(parts)}
-                        for path, parts in sorted(
-                            package.files.items(), key=lambda file: (-sum(file[1].values()), file[0])
-                        )
-                        if len(parts) > 1
-                    ],
-                }
-                for package in self.packages
-            ],
+            "packages": [package.to_json() for package in self.packages],
             "remarks": list(self.remarks),
         }
 
@@ -140,27 +148,34 @@ def find_requirers(
     ``requires`` has packages' requirements by canonical name. Markers are evaluated for ``python``
     (``3.12``) on this machine. Malformed requirements are skipped.
     """
-    versions = {"python_version": python, "python_full_version": f"{python}.99"}
     requirers: dict[str, set[str]] = {}
     done: set[tuple[str, str]] = set()
     to_do = [(root, "") for root in roots]
     while to_do:
-        name, extra = item = to_do.pop()
+        item = to_do.pop()
         if item in done:
             continue
         done.add(item)
+        name, extra = item
         for text in requires.get(name, ()):
-            try:
-                requirement = Requirement(text)
-                marker = requirement.marker
-                if marker and not marker.evaluate({**versions, "extra": extra}):
-                    continue
-            except ValueError:
-                continue
-            required = canonicalize_name(requirement.name)
-            requirers.setdefault(required, set()).add(name)
-            to_do += [(required, name_of_extra) for name_of_extra in ("", *requirement.extras)]
+            requirement = _parse_requirement(text, python, extra)
+            if requirement is not None:
+                required = canonicalize_name(requirement.name)
+                requirers.setdefault(required, set()).add(name)
+                to_do += [(required, name_of_extra) for name_of_extra in ("", *requirement.extras)]
     return requirers
+
+
+def _parse_requirement(text: str, python: str, extra: str) -> Requirement | None:
+    """Return a requirement; None if it is malformed, or its marker does not apply."""
+    environment = {"python_version": python, "python_full_version": f"{python}.99", "extra": extra}
+    try:
+        requirement = Requirement(text)
+        if requirement.marker and not requirement.marker.evaluate(environment):
+            return None
+    except ValueError:
+        return None
+    return requirement
 
 
 def _sum(counts: Iterable[Parts]) -> Counter[ContentPart]:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,12 +20,13 @@ from packaging.utils import canonicalize_name
 
 from gpu_tools.sizes.inside import classify_path
 from gpu_tools.sizes.tree import ContentPart, Package, Sizes, find_requirers, sort_by_size
+from gpu_tools.subject_kind import SubjectKind
 from groundwork.errors import ProviderError, UsageError
 from groundwork.files import cache_folder
 from groundwork.network import resolver
 from groundwork.network.client import NO_PARTS, Client, NetworkError
 from groundwork.network.index import Configured, File, configured, local_path
-from groundwork.network.wheel_contents import BROKEN, metadata_beside, noted, read_local, read_remote
+from groundwork.network.wheel_contents import BROKEN, Content, metadata_beside, noted, read_local, read_remote
 from groundwork.progress import Notes, Preparing
 from groundwork.text import counted
 
@@ -57,7 +59,9 @@ def measure_requirements(requirements: Sequence[str], python: str, note: Notes) 
     where = configured()
     measure = partial(_measure, python=python, where=where, note=note)
     measured = [measure([text], text) for text in requirements]
-    return [*measured, measure(requirements, "all together")] if measured[1:] else measured
+    if len(measured) > 1:
+        measured.append(measure(requirements, "all together"))
+    return measured
 
 
 def _measure(
@@ -71,43 +75,69 @@ def _measure(
     remarks: list[str] = []
     read = partial(_read, client=where.client(), folder=folder, remarks=remarks)
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        contents = [*zip(files, pool.map(read, files), strict=True)]
-    requires = {
-        file.project: parse_email(metadata)[0].get("requires_dist", ()) for file, (metadata, _, _) in contents
-    }
+        wheels = list(pool.map(read, files))
+    requires = {wheel.file.project: wheel.requires for wheel in wheels}
     roots = [canonicalize_name(Requirement(text).name) for text in requirements]
     requirers = find_requirers(roots, requires, python)
-    packages = [
-        Package(
-            name=file.project,
-            version=str(file.version),
-            files={path: {ContentPart(classify_path(path)): octets} for path, octets in members.items()},
-            download=download,
-            required_by=tuple(sorted(requirers.get(file.project, ()))),
+    packages = []
+    for wheel in wheels:
+        name = wheel.file.project
+        packages.append(
+            Package(
+                name=name,
+                version=str(wheel.file.version),
+                files={
+                    path: {ContentPart(classify_path(path)): size} for path, size in wheel.members.items()
+                },
+                download=wheel.download,
+                required_by=tuple(sorted(requirers.get(name, ()))),
+            )
         )
-        for file, (_, members, download) in contents
-    ]
     return Sizes(
-        subject=subject, kind="requirements", packages=sort_by_size(packages), remarks=tuple(sorted(remarks))
+        subject=subject,
+        kind=SubjectKind.REQUIREMENTS,
+        packages=sort_by_size(packages),
+        remarks=tuple(sorted(remarks)),
     )
 
 
-def _read(
-    file: File, *, client: Client, folder: Path, remarks: list[str]
-) -> tuple[str, Mapping[str, int], int | None]:
-    """Return a wheel's metadata, its members' bytes, and its own; without range requests only the metadata."""
-    content = noted(folder, file.sha256) if file.sha256 else None
+@dataclass(frozen=True, kw_only=True)
+class _Wheel:
+    """A wheel on an index; without range requests only its metadata are known."""
+
+    file: File
+    metadata: str
+    members: Mapping[str, int]  #: Unpacked bytes by path.
+    download: int | None
+
+    @property
+    def requires(self) -> Sequence[str]:
+        """Requirements in the metadata."""
+        return parse_email(self.metadata)[0].get("requires_dist", ())
+
+
+def _read(file: File, *, client: Client, folder: Path, remarks: list[str]) -> _Wheel:
     try:
-        if content is None and file.url.startswith("file:"):
-            content = read_local(local_path(file.url), file.sha256)
-        elif content is None:
-            content = read_remote(client, file)
+        content = _read_content(file, client, folder)
     except NetworkError as error:
         if error.status not in NO_PARTS:
             raise
         remarks.append(f"{file.name}: not measured: its server sends whole files only")
-        metadata = metadata_beside(client, file).decode(errors="replace") if file.metadata else ""
-        return metadata, {}, None
+        metadata = ""
+        if file.metadata:
+            metadata = metadata_beside(client, file).decode(errors="replace")
+        return _Wheel(file=file, metadata=metadata, members={}, download=None)
     except (*BROKEN, OSError) as error:
         raise ProviderError(f"{file.name}: broken wheel: {error}", "check the file on pip's index") from error
-    return content.metadata, content.members, content.size
+    return _Wheel(file=file, metadata=content.metadata, members=content.members, download=content.size)
+
+
+def _read_content(file: File, client: Client, folder: Path) -> Content:
+    """Return a wheel's content: noted earlier, or read from a local or remote file."""
+    if file.sha256:
+        content = noted(folder, file.sha256)
+        if content is not None:
+            return content
+    if file.url.startswith("file:"):
+        return read_local(local_path(file.url), file.sha256)
+    return read_remote(client, file)

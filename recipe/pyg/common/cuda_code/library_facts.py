@@ -34,7 +34,7 @@ _OTHERS = (
     (re.compile(r"lib(?:musart|musa|torch_musa|mublas)\b"), "MUSA"),
     (re.compile(r"lib(?:ascendcl|torch_npu)\b"), "NPU"),
 )
-_HIP_FATBIN = ".hip_fatbin"
+HIP_FATBIN = ".hip_fatbin"
 _NAMED_LIBRARY = re.compile(r".*\.so(?:\.\d+)*")
 _LINKER_SCRIPT = re.compile(rb"(?:\s|/\*.*?\*/)*(?:OUTPUT_FORMAT|INPUT|GROUP)\s*\(", re.DOTALL)
 
@@ -147,8 +147,8 @@ def _other_accelerator(library: ElfFile, needed: Iterable[str]) -> NamedAccelera
         for pattern, name in _OTHERS:
             if pattern.match(file):
                 return NamedAccelerator(name, file)
-    if _HIP_FATBIN in library.sections:
-        return NamedAccelerator("ROCm", _HIP_FATBIN)
+    if HIP_FATBIN in library.sections:
+        return NamedAccelerator("ROCm", HIP_FATBIN)
     return None
 
 

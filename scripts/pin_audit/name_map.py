@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from pin_audit.facts import resolve_types
 
 _FILE = Path(__file__).with_name("name_map.yaml")
-_FOLDERS = re.compile(r"(?:^|/)(?:third_party|third-party|external|libs|android/libs|deps|submodules)/")
+_FOLDERS = re.compile(r"(^|/)(?:third_party|third-party|external|libs|android/libs|deps|submodules)/")
 
 
 @resolve_types
@@ -45,9 +45,12 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def release(self, version: str) -> str:
         """Return conda-forge's version of an upstream release: ``3.21.12`` for protobuf's 21.12."""
-        first = int(re.match(r"\d*", version)[0] or 0)  # type: ignore[index]
-        since = max((number for number in self.scheme if number <= first), default=None)
-        return version if since is None else f"{self.scheme[since]}.{version}"
+        first = re.match(r"\d+", version)
+        number = int(first[0]) if first else 0
+        for since in sorted(self.scheme, reverse=True):
+            if since <= number:
+                return f"{self.scheme[since]}.{version}"
+        return version
 
 
 class Names:
@@ -55,13 +58,13 @@ class Names:
 
     def __init__(self, text: str) -> None:
         document = YAML(typ="safe", pure=True).load(text)
-        entries = ({"conda": [name], **fields, "name": name} for name, fields in document.items())
-        self.entries = {entry["name"]: msgspec.convert(entry, Dependency) for entry in entries}
-        self._rows = {
-            plain(name): entry.name
-            for entry in self.entries.values()
-            for name in (entry.name, *entry.conda, *entry.distributions, *entry.ci)
-        }
+        self.entries: dict[str, Dependency] = {}
+        self._rows: dict[str, str] = {}  # by normalized names
+        for row, fields in document.items():
+            entry = msgspec.convert({"conda": [row], **fields, "name": row}, Dependency)
+            self.entries[row] = entry
+            for name in (row, *entry.conda, *entry.distributions, *entry.ci):
+                self._rows[plain(name)] = row
 
     def entry(self, row: str) -> Dependency:
         """Return the entry of a row; that of a conda package of the same name if the file has none."""
@@ -75,21 +78,20 @@ class Names:
         word = plain(name)
         return self._rows.get(word) or self._rows.get(re.sub(r"_cu\d+$", "", word), name)
 
-    def by_key(self, key: str, platforms: Iterable[str]) -> tuple[str, ...]:
+    def by_key(self, key: str, platforms: Collection[str]) -> tuple[str, ...]:
         """Return the rows whose version a key of conda_build_config.yaml sets, on any of `platforms` (empty: all)."""
-        return tuple(
-            entry.name
-            for entry in self.entries.values()
-            if key in entry.keys
-            and any(name.startswith(entry.platform) for name in platforms or (entry.platform,))
-        )
+        rows = []
+        for entry in self.entries.values():
+            if key in entry.keys and _includes(platforms, entry.platform):
+                rows.append(entry.name)
+        return tuple(rows)
 
     def by_submodule(self, path: str) -> str:
         """Return the row of a submodule: the entry with a matching pattern, else the path without ``third_party/``."""
         for entry in self.entries.values():
             if any(fnmatchcase(path, pattern) for pattern in entry.submodules):
                 return entry.name
-        return _FOLDERS.sub(lambda match: "/" if match[0].startswith("/") else "", path)
+        return _FOLDERS.sub(r"\1", path)
 
     def wanted(self, package: str, recipe: Iterable[str], *, submodules: bool = False) -> tuple[str, ...]:
         """Return the conda packages whose global pin and newest version a table shows.
@@ -97,12 +99,18 @@ class Names:
         `recipe`: the names that the recipe requires. `submodules`: include packages that any project may vendor.
         """
         rows = {self.by_name(name) for name in recipe}
-        rows |= {
-            entry.name
-            for entry in self.entries.values()
-            if package in entry.of or (submodules and entry.submodules)
-        }
-        return tuple(sorted({name for row in rows for name in self.entry(row).conda[:1]}))
+        for entry in self.entries.values():
+            if package in entry.of or (submodules and entry.submodules):
+                rows.add(entry.name)
+        wanted: set[str] = set()
+        for row in rows:
+            wanted.update(self.entry(row).conda[:1])
+        return tuple(sorted(wanted))
+
+
+def _includes(platforms: Collection[str], system: str) -> bool:
+    """Whether one of `platforms` is of a system; no platforms mean all."""
+    return not platforms or any(platform.startswith(system) for platform in platforms)
 
 
 def plain(name: str) -> str:

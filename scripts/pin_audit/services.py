@@ -32,12 +32,15 @@ class Services:
         timeouts: Timeouts | None = None,
     ) -> None:
         self.folder = folder.absolute()
-        self.offline, self.max_age, self.timeouts = offline, max_age, timeouts
+        self.offline = offline
+        self.max_age = max_age
+        self.timeouts = timeouts
         self.client = Client(seconds=seconds, offline=offline, timeouts=timeouts)
         self.cached = Cache(folder, offline=offline, tell=self.warn).cached
         self.remaining = self.client.remaining  #: returns the seconds that are left, never below 0
         self.warnings: list[str] = []  #: about the cache: old or unwritable
-        self._progress, self._reporting = progress, threading.Lock()
+        self._progress = progress
+        self._reporting = threading.Lock()
 
     def report(self, text: str) -> None:
         """Report progress, from any thread; secrets in addresses are removed."""

@@ -3,73 +3,123 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs
 from pin_audit.name_map import Dependency
-from pin_audit.rows import AuditRow, Status, Verdict
+from pin_audit.rows import AuditRow, Status, Verdict, first_line
 
-_MISSING, _EXTRA = "only upstream has", "only the recipe has"
+
+@dataclass(frozen=True, kw_only=True)
+class ArchLists:
+    """The lists for one CUDA version."""
+
+    upstream: list[UpstreamArchs] = field(default_factory=list)
+    recipe: list[RecipeArchs] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Architectures that only one side has on a platform."""
+
+    text: str
+    platform: str
+    lacks: bool  #: whether the recipe lacks them
 
 
 def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, trouble: str) -> tuple[AuditRow, ...]:
     """Return one row per CUDA version, the oldest first; `trouble`: why upstream's lists were not read."""
-    lists: dict[str, list[UpstreamArchs | RecipeArchs]] = {}
+    lists: dict[str, ArchLists] = {}
+    shipped: list[UpstreamArchs] = []
     for fact in facts:
-        if isinstance(fact, (UpstreamArchs, RecipeArchs)) and not fact.trouble:
-            lists.setdefault(fact.holds.cuda[0], []).append(fact)
-        elif isinstance(fact, UpstreamArchs):
-            trouble = trouble or fact.trouble
-    here = {build.cuda for build in target.builds} - {""}
-    shipped = [fact for listed in lists.values() for fact in listed if isinstance(fact, UpstreamArchs)]
-    trouble = "" if shipped else trouble or "none were found"
+        if isinstance(fact, UpstreamArchs):
+            if fact.trouble:
+                trouble = trouble or fact.trouble
+                continue
+            lists.setdefault(fact.holds.cuda[0], ArchLists()).upstream.append(fact)
+            shipped.append(fact)
+        elif isinstance(fact, RecipeArchs) and not fact.trouble:
+            lists.setdefault(fact.holds.cuda[0], ArchLists()).recipe.append(fact)
     if any(fact.where.inferred for fact in shipped):
         trouble = "upstream's are of another commit"
+    elif shipped:
+        trouble = ""
+    else:
+        trouble = trouble or "none were found"
     rows = []
-    for cuda, listed in sorted(lists.items(), key=lambda item: _order(item[0])):
-        upstream = [fact for fact in listed if isinstance(fact, UpstreamArchs)]
-        recipes = [fact for fact in listed if isinstance(fact, RecipeArchs)]
-        if upstream and recipes:
-            verdict = _judge(upstream, recipes, target)
-        elif not recipes and cuda not in here:
-            newer = bool(here) and all(_order(cuda) > _order(other) for other in here)
-            todo = "add a config for this CUDA, or leave it to upstream's wheels" if newer else ""
-            configs = ", ".join(sorted(here, key=_order))
-            status = Status.OLDER if newer else Status.IN_STEP
-            verdict = Verdict(status, f"upstream ships it; the configs have {configs or 'none'}", todo)
-        elif trouble or not recipes:
-            verdict = Verdict(Status.UNKNOWN, f"lists were not read: {trouble or 'the recipe'}")
-        else:
-            todo = "keep the configs as long as conda-forge pins this CUDA"
-            verdict = Verdict(Status.NEWER, "upstream ships no wheels for this CUDA", todo)
+    for cuda in sorted(lists, key=_order):
         name = f"CUDA {cuda}"
-        entry = Dependency(name=name)
+        listed = lists[cuda]
         rows.append(
-            AuditRow(name=name, facts=tuple(listed), builds=target.builds, entry=entry, verdict=verdict)
+            AuditRow(
+                name=name,
+                facts=(*listed.upstream, *listed.recipe),
+                builds=target.builds,
+                entry=Dependency(name=name),
+                verdict=_judge(cuda, listed, target, trouble),
+            )
         )
     return tuple(rows)
 
 
-def _judge(upstream: Sequence[UpstreamArchs], recipes: Sequence[RecipeArchs], target: AuditTarget) -> Verdict:
-    texts: dict[str, set[str]] = {}
-    for ours in recipes:
-        # +PTX serves newer GPUs and is no difference
-        mine = [arch.removesuffix("+PTX") for arch in ours.archs]
-        for platform in sorted({build.platform for build in target.builds if ours.holds.matches(build)}):
-            lists = [fact.archs for fact in upstream if platform in (fact.holds.platforms or (platform,))]
-            theirs = dict.fromkeys(arch.removesuffix("+PTX") for archs in lists for arch in archs)
-            missing = [arch for arch in theirs if arch not in mine]
-            extra = [arch for arch in mine if theirs and arch not in theirs]
-            for archs, difference in ((missing, _MISSING), (extra, _EXTRA)):
-                if archs:
-                    texts.setdefault(f"{difference} {', '.join(archs)}", set()).add(platform)
-    if not texts:
+def _judge(cuda: str, lists: ArchLists, target: AuditTarget, trouble: str) -> Verdict:
+    if lists.upstream and lists.recipe:
+        return _compare(lists, target)
+    here = {build.cuda for build in target.builds} - {""}
+    if not lists.recipe and cuda not in here:
+        return _not_built(cuda, here)
+    if trouble or not lists.recipe:
+        return Verdict(Status.UNKNOWN, f"lists were not read: {trouble or 'the recipe'}")
+    todo = "keep the configs as long as conda-forge pins this CUDA"
+    return Verdict(Status.NEWER, "upstream ships no wheels for this CUDA", todo)
+
+
+def _not_built(cuda: str, here: Collection[str]) -> Verdict:
+    """Judge a CUDA version for which there is no config: only one newer than all of them calls for a decision."""
+    ordered = sorted(here, key=_order)
+    sentence = f"upstream ships it; the configs have {', '.join(ordered) or 'none'}"
+    if ordered and _order(cuda) > _order(ordered[-1]):
+        return Verdict(Status.OLDER, sentence, "add a config for this CUDA, or leave it to upstream's wheels")
+    return Verdict(Status.IN_STEP, sentence)
+
+
+def _compare(lists: ArchLists, target: AuditTarget) -> Verdict:
+    platforms_of: dict[str, set[str]] = {}
+    lacks = False
+    for difference in _differences(lists, target):
+        platforms_of.setdefault(difference.text, set()).add(difference.platform)
+        lacks = lacks or difference.lacks
+    if not platforms_of:
         return Verdict(Status.IN_STEP, "the same architectures")
-    sentences = [f"{text} [{', '.join(sorted(platforms))}]" for text, platforms in texts.items()]
-    place = next((f" ({fact.where.file}:{fact.where.line})" for fact in recipes if fact.where.line), "")
-    status = Status.OLDER if any(_MISSING in text for text in texts) else Status.NEWER
-    todo = f"use upstream's list, or keep the difference deliberately{place}"
+    sentences = [f"{text} [{', '.join(sorted(platforms))}]" for text, platforms in platforms_of.items()]
+    status = Status.OLDER if lacks else Status.NEWER
+    todo = f"use upstream's list, or keep the difference deliberately{first_line(lists.recipe)}"
     return Verdict(status, "; ".join(sentences), todo)
+
+
+def _differences(lists: ArchLists, target: AuditTarget) -> Iterator[Difference]:
+    for fact in lists.recipe:
+        ours = _without_ptx(fact.archs)
+        for platform in sorted({build.platform for build in target.builds if fact.holds.matches(build)}):
+            theirs: list[str] = []
+            for other in lists.upstream:
+                if not other.holds.platforms or platform in other.holds.platforms:
+                    theirs += _without_ptx(other.archs)
+            missing = [arch for arch in dict.fromkeys(theirs) if arch not in ours]
+            if missing:
+                yield Difference(
+                    text=f"only upstream has {', '.join(missing)}", platform=platform, lacks=True
+                )
+            extra = [arch for arch in ours if arch not in theirs]
+            if extra and theirs:
+                text = f"only the recipe has {', '.join(extra)}"
+                yield Difference(text=text, platform=platform, lacks=False)
+
+
+def _without_ptx(archs: Sequence[str]) -> list[str]:
+    """Remove ``+PTX``, which serves newer GPUs and is no difference."""
+    return [arch.removesuffix("+PTX") for arch in archs]
 
 
 def _order(cuda: str) -> tuple[int, ...]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 from msgspec import structs
@@ -16,13 +15,14 @@ from groundwork.errors import UsageError
 from groundwork.text import counted, plain
 from pin_audit.cells import CellPart, cells
 from pin_audit.facts import Column
-from pin_audit.rows import AuditRow, Status
+from pin_audit.rows import AuditRow, Status, Use
 from pin_audit.table import Audit
 
-FORMAT, FORMAT_VERSION = "audit", 5
-BEGIN, END = "<!-- audit:begin -->", "<!-- audit:end -->"
-#: Statuses of rows that need no decision.
-_SETTLED = (Status.IN_STEP, Status.UNPINNED)
+FORMAT = "audit"
+FORMAT_VERSION = 5
+BEGIN = "<!-- audit:begin -->"
+END = "<!-- audit:end -->"
+_SETTLED = " and ".join(f"'{status.value}'" for status in reversed(Status) if status.settled)
 _BETWEEN = re.compile(rf"(?<={BEGIN}\n)(?:.*\n)*?(?={END}$)", re.MULTILINE)
 
 
@@ -35,42 +35,58 @@ class Report:
     warnings: tuple[str, ...] = ()  #: about the cache, and names of written snapshots
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableKind:
+    """The heads of a table: of the rows' names, and of each column of facts."""
+
+    names: str
+    columns: Mapping[Column, str]
+    prefix: str = ""  #: of the rows' names, left out in the table
+
+
+DEPENDENCIES = TableKind(names="package", columns={column: column.value for column in Column})
+ARCHITECTURES = TableKind(
+    names="CUDA", columns={Column.UPSTREAM: "upstream", Column.RECIPE: "recipes"}, prefix="CUDA "
+)
+
+
 def to_document(report: Report) -> dict[str, object]:
     """Return the report's JSON without its format fields. A cell lists its facts as ``source/number``."""
     return {"made": report.made, "packages": [_package(audit) for audit in report.audits]}
 
 
 def _package(audit: Audit) -> dict[str, object]:
-    places = {
-        id(fact): f"{outcome.source}/{number}"
-        for outcome in audit.outcomes
-        for number, fact in enumerate(outcome.facts)
-    }
-
-    def row_document(row: AuditRow) -> dict[str, object]:
-        cells = {
-            column: [places[id(fact)] for fact in row.facts if fact.column == column]
-            for column in get_args(Column)
-        }
-        document: dict[str, object] = {
-            "name": row.name,
-            "status": row.verdict.status.value,
-            "sentence": row.verdict.sentence,
-            "cells": cells,
-        }
-        return document | {
-            key: value for key, value in (("use", row.use), ("todo", row.verdict.todo)) if value
-        }
-
+    numbers: dict[int, str] = {}
+    for outcome in audit.outcomes:
+        for number, fact in enumerate(outcome.facts):
+            numbers[id(fact)] = f"{outcome.source}/{number}"
     target = structs.asdict(audit.target)
     del target["index"], target["recipe"]  # internal to this repository
     return {
         **msgspec.to_builtins(target),
         "commit": audit.commit,
         "sources": msgspec.to_builtins(audit.outcomes, order="sorted"),
-        "rows": list(map(row_document, audit.rows)),
-        "archs": list(map(row_document, audit.archs)),
+        "rows": [_row_document(row, numbers) for row in audit.rows],
+        "archs": [_row_document(row, numbers) for row in audit.archs],
     }
+
+
+def _row_document(row: AuditRow, numbers: Mapping[int, str]) -> dict[str, object]:
+    """Return a row's JSON; `numbers` are the ``source/number`` of facts, by their identity."""
+    cells: dict[str, list[str]] = {column.value: [] for column in Column}
+    for fact in row.facts:
+        cells[fact.column.value].append(numbers[id(fact)])
+    document: dict[str, object] = {
+        "name": row.name,
+        "status": row.verdict.status.value,
+        "sentence": row.verdict.sentence,
+        "cells": cells,
+    }
+    if row.use is not None:
+        document["use"] = row.use.value
+    if row.verdict.todo:
+        document["todo"] = row.verdict.todo
+    return document
 
 
 def markdown(report: Report, *, level: int = 2, lines: bool = True, every: bool = True) -> str:
@@ -78,15 +94,25 @@ def markdown(report: Report, *, level: int = 2, lines: bool = True, every: bool 
 
     Unless `every`, the tables have only the rows that need a decision, the gravest first.
     """
-    parts = [part for audit in report.audits for part in _audit(audit, report, level, lines, every)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    parts: list[str] = []
+    for audit in report.audits:
+        page = _Page(audit)
+        parts += page.head(level, report.made)
+        parts += page.tables(every)
+        parts += page.findings(lines)
+        parts += page.counts(every)
+        parts += page.troubles()
+        parts += page.links()
+    return "\n\n".join(parts) + "\n"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table."""
-    grid = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    grid += ["|" + "".join(f" {text} |" if text else " |" for text in row) for row in rows]
-    return "\n".join(grid)
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for row in rows:
+        texts = [f" {text} |" if text else " |" for text in row]
+        lines.append("|" + "".join(texts))
+    return "\n".join(lines)
 
 
 def insert(path: Path, text: str) -> bool:
@@ -100,13 +126,17 @@ def insert(path: Path, text: str) -> bool:
         content = path.read_bytes().decode("utf-8")
         old = content.replace("\r\n", "\n")
         between = _BETWEEN.search(old)
-        if [line for line in old.split("\n") if line in (BEGIN, END)] != [BEGIN, END] or between is None:
+        markers = [line for line in old.split("\n") if line in (BEGIN, END)]
+        if markers != [BEGIN, END] or between is None:
             raise UsageError(f"{path}: no markers for the table", f"add the lines {BEGIN} and {END}")
-        new = "\n".join(["", *text.strip("\n").split("\n"), "", ""])
+        stripped = text.strip("\n")
+        new = f"\n{stripped}\n\n"
         if between[0] == new:
             return False
-        end_of_line = "\r\n" if "\r\n" in content else "\n"
-        files.write(path.resolve(), _BETWEEN.sub(lambda _: new, old).replace("\n", end_of_line))
+        replaced = _BETWEEN.sub(lambda _: new, old)
+        if "\r\n" in content:
+            replaced = replaced.replace("\n", "\r\n")
+        files.write(path.resolve(), replaced)
     except (OSError, UnicodeDecodeError) as error:
         hint = f"pass a writable file with the lines {BEGIN} and {END}"
         raise UsageError(f"{path}: cannot be read or written: {error}", hint) from error
@@ -115,62 +145,88 @@ def insert(path: Path, text: str) -> bool:
 
 def escape(text: str, *, lines: bool = True) -> str:
     """Escape Markdown in a text, and remove line numbers unless `lines`."""
-    text = plain(text if lines else re.sub(r"(\.\w+):\d+", r"\1", text))
-    return re.sub(r"([\\|*<\[\]`]|(?<!\w)_|_(?!\w))", r"\\\1", text).replace("\n", " ")
+    if not lines:
+        text = re.sub(r"(\.\w+):\d+", r"\1", text)
+    return re.sub(r"([\\|*<\[\]`]|(?<!\w)_|_(?!\w))", r"\\\1", plain(text)).replace("\n", " ")
 
 
-def _audit(audit: Audit, report: Report, level: int, lines: bool, every: bool) -> Iterable[str]:
-    target, labels = audit.target, dict[str, str]()
+class _Page:
+    """The Markdown of one audit, in paragraphs."""
 
-    def cell(parts: Iterable[CellPart]) -> str:
-        return "<br>".join(_part(part, labels, target.package) for part in parts)
+    def __init__(self, audit: Audit) -> None:
+        self.audit = audit
+        self.listed = [row for row in audit.rows if not row.vendored_only or row.use is Use.LISTED]
+        self.labels: dict[str, str] = {}  # of web pages that cells link to
 
-    def status(row: AuditRow) -> str:
-        value = row.verdict.status.value
-        return value if row.verdict.status in _SETTLED else f"**{value}**"
+    def head(self, level: int, made: str) -> Iterator[str]:
+        target = self.audit.target
+        yield f"{'#' * level} {escape(f'{target.package} {target.version}')}"
+        upstream = "No source that names upstream"
+        if target.tag:
+            commit = f" ({self.audit.commit[:10]})" if self.audit.commit else ""
+            upstream = f"Upstream's {target.tag}{commit}"
+        yield escape(f"{upstream}. This table was made on {made[:10]}.")
 
-    commit = f" ({audit.commit[:10]})" if audit.commit else ""
-    yield f"{'#' * level} {escape(f'{target.package} {target.version}')}"
-    upstream = f"Upstream's {target.tag}{commit}" if target.tag else "No source that names upstream"
-    yield escape(f"{upstream}. This table was made on {report.made[:10]}.")
-    listed = [row for row in audit.rows if not row.vendored_only or row.use == "listed"]
-    chosen, archs = (listed, audit.archs) if every else (_undecided(listed), _undecided(audit.archs))
-    if chosen:
-        lines_of_table = ([escape(row.name), *map(cell, cells(row)), status(row)] for row in chosen)
-        yield table(("package", "upstream", "recipe", "conda-forge", "status"), lines_of_table)
-    if archs:
-        by_cuda = ([row.name.removeprefix("CUDA "), *map(cell, cells(row)), status(row)] for row in archs)
-        yield table(("CUDA", "upstream", "recipes", "status"), by_cuda)
-    yield "\n".join(
-        f"* {escape(', '.join(names))}: {escape(text, lines=lines)}."
-        for (_, text), names in audit.findings().items()
-    )
-    counts = {status: len(audit.with_status([status])) for status in Status}
-    texts = [f"{count} {status.value}" for status, count in counts.items() if count]
-    yield f"{', '.join(texts) or 'nothing found'}."
-    hidden = len(listed) + len(audit.archs) - len(chosen) - len(archs)
-    if hidden:
-        names = " and ".join(f"'{status.value}'" for status in _SETTLED)
-        yield f"{counted(hidden, 'row')} with status {names} not shown: add --all."
-    if troubles := audit.troubles():
-        yield "Not read, or only in part:"
-        yield "\n".join(f"* {source}: {escape(reason)}." for source, reason in troubles.items())
-    yield "\n".join(
-        f"[{label}]: {url.replace(' ', '%20').replace('<', '%3C').replace('>', '%3E')}"
-        for url, label in labels.items()
-    )
+    def tables(self, every: bool) -> Iterator[str]:
+        for kind, rows in ((DEPENDENCIES, self.listed), (ARCHITECTURES, self.audit.archs)):
+            chosen = rows if every else _undecided(rows)
+            if chosen:
+                heads = (kind.names, *kind.columns.values(), "status")
+                yield table(heads, [self._line(row, kind) for row in chosen])
+
+    def _line(self, row: AuditRow, kind: TableKind) -> list[str]:
+        line = [escape(row.name.removeprefix(kind.prefix))]
+        by_column = cells(row)
+        for column in kind.columns:
+            line.append("<br>".join(map(self._part, by_column[column])))
+        status = row.verdict.status
+        line.append(status.value if status.settled else f"**{status.value}**")
+        return line
+
+    def _part(self, part: CellPart) -> str:
+        text = plain(part.text)
+        if not re.fullmatch(r"[\w .,;:+-]*", text) or "_" in text:
+            text = "`" + text.replace("|", "\\|").replace("`", "'") + "`"
+        if part.url.startswith(("https://", "http://")):
+            new_label = f"{self.audit.target.package}-{len(self.labels) + 1}"
+            text = f"[{text}][{self.labels.setdefault(part.url, new_label)}]"
+        return f"{text} {escape(part.remark)}".strip()
+
+    def findings(self, lines: bool) -> Iterator[str]:
+        listed = [
+            f"* {escape(', '.join(names))}: {escape(text, lines=lines)}."
+            for (_, text), names in self.audit.findings().items()
+        ]
+        if listed:
+            yield "\n".join(listed)
+
+    def counts(self, every: bool) -> Iterator[str]:
+        texts = []
+        for status in Status:
+            count = len(self.audit.with_status([status]))
+            if count:
+                texts.append(f"{count} {status.value}")
+        yield f"{', '.join(texts) or 'nothing found'}."
+        hidden = [row for row in (*self.listed, *self.audit.archs) if row.verdict.status.settled]
+        if hidden and not every:
+            yield f"{counted(len(hidden), 'row')} with status {_SETTLED} not shown: add --all."
+
+    def troubles(self) -> Iterator[str]:
+        troubles = self.audit.troubles()
+        if troubles:
+            yield "Not read, or only in part:"
+            yield "\n".join(f"* {source}: {escape(reason)}." for source, reason in troubles.items())
+
+    def links(self) -> Iterator[str]:
+        links = []
+        for url, label in self.labels.items():
+            quoted = url.replace(" ", "%20").replace("<", "%3C").replace(">", "%3E")
+            links.append(f"[{label}]: {quoted}")
+        if links:
+            yield "\n".join(links)
 
 
 def _undecided(rows: Iterable[AuditRow]) -> list[AuditRow]:
     """Return the rows that need a decision, the gravest first."""
-    left = [row for row in rows if row.verdict.status not in _SETTLED]
+    left = [row for row in rows if not row.verdict.status.settled]
     return sorted(left, key=lambda row: row.verdict.gravity)
-
-
-def _part(part: CellPart, labels: dict[str, str], package: str) -> str:
-    text = plain(part.text)
-    if not re.fullmatch(r"[\w .,;:+-]*", text) or "_" in text:
-        text = "`" + text.replace("|", "\\|").replace("`", "'") + "`"
-    if part.url.startswith(("https://", "http://")):
-        text = f"[{text}][{labels.setdefault(part.url, f'{package}-{len(labels) + 1}')}]"
-    return f"{text} {escape(part.remark)}".strip()

@@ -12,23 +12,25 @@ from groundwork.result import Result
 from megabuild.configs.matrix import MATRIX_FILE
 from pin_audit import feedstock
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, escape, table
-from pin_audit.bump import Bump, collect, needs_of_channel
-from pin_audit.bump_context import BumpContext, read_newest, read_releases
-from pin_audit.command import AuditOptions, Session
-from pin_audit.recipe_lines import read_lines
+from pin_audit.bump import Bump, collect
+from pin_audit.bump_context import BumpContext, Change, read_newest, read_releases
+from pin_audit.bump_requirements import needs_of_channel
+from pin_audit.command import NEWEST, AuditOptions, Session
+from pin_audit.recipe_lines import Line, read_lines
 from pin_audit.services import Tell
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.targets import find, packages
 
 _WHEEL = "recipe/wheel/recipe.yaml"
 _WITHOUT_EFFECT = ("release", "every", "write", "fail_on", "upstream", "ref", "snapshot")
+_SPELLINGS = {"every": "package all", "fail_on": "fail-on"}
 _LONG_HASH = re.compile(r"^([0-9a-f]{16})[0-9a-f]{24,}$")
 
 
 def bump(options: AuditOptions, root: Path, *, tell: Tell, progress: Tell) -> Result:
     """List the changes in a repository for another version of its package."""
     if given := [name for name in _WITHOUT_EFFECT if getattr(options, name)]:
-        word = {"every": "package all"}.get(given[0], given[0].replace("_", "-"))
+        word = _SPELLINGS.get(given[0], given[0])
         raise UsageError(f"--{word} has no effect with --bump", f"omit --{word}")
     changes = _collect(options, root, progress)
     document = {"bump": msgspec.to_builtins(changes)}
@@ -41,21 +43,23 @@ def _markdown(bump: Bump) -> str:
         return f"## {bump.package} {bump.old}\n\nNo index has a newer version.\n"
     commit = f" ({bump.commit[:10]})" if bump.commit else ""
     heads = ("location", "topic", bump.old, bump.new, "kind", "reason")
-    rows = [
-        [
-            escape(f"{change.file}:{change.line}" if change.line else change.file),
-            escape(change.topic),
-            *(escape(_LONG_HASH.sub(r"\1…", text)) for text in (change.old, change.new)),
-            change.kind,
-            escape("; ".join(filter(None, (change.source, change.note)))),
-        ]
-        for change in sorted(bump.changes, key=lambda change: change.kind)
+    changes = sorted(bump.changes, key=lambda change: change.kind.value)
+    parts = [
+        f"## {bump.package} {bump.old} to {bump.new}{commit}",
+        table(heads, map(_row, changes)),
     ]
-    parts = [f"## {bump.package} {bump.old} to {bump.new}{commit}", table(heads, rows)]
     if bump.unread:
         parts.append("Not read now, so changes may be missing:")
         parts.append("\n".join(f"* {escape(text)}" for text in bump.unread))
     return "\n\n".join(parts) + "\n"
+
+
+def _row(change: Change) -> list[str]:
+    location = f"{change.file}:{change.line}" if change.line else change.file
+    old = _LONG_HASH.sub(r"\1…", change.old)
+    new = _LONG_HASH.sub(r"\1…", change.new)
+    reason = "; ".join(filter(None, (change.source, change.note)))
+    return [*map(escape, (location, change.topic, old, new)), change.kind.value, escape(reason)]
 
 
 def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
@@ -65,26 +69,36 @@ def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
     own = feedstock.is_own(root) and (root / package.recipe).is_file()
     session = Session(options, root, progress, foreign=not own)
     request = session.request(package, None)
-    wheel = root / _WHEEL if own and package is packages()[0] else None
-    recipes = [path for path in (request.target.recipe, wheel) if path is not None and path.is_file()]
-    matrix = root / MATRIX_FILE if own else recipes[0].with_name(MATRIX_FILE)
-    recipe = tuple(line for path in recipes for line in read_lines(path, root))
-    old, version = request.target.version, options.bump or ""
+    recipes = [request.target.recipe] if request.target.recipe else []
+    if own and package is packages()[0]:
+        recipes.append(root / _WHEEL)
+    recipe: list[Line] = []
+    for path in recipes:
+        if path.is_file():
+            recipe += read_lines(path, root)
+    old = request.target.version
     if not old:
         hint = "set version under context:, or with {% set version = ... %}"
         raise UsageError(f"{recipe[0].file}: no version", hint)
-    if version == "newest":
+    version = options.bump or ""
+    if version == old:
+        raise UsageError(f"{recipe[0].file}: already at {old}", "pass another version, or: --bump newest")
+    if version == NEWEST:
         version = newest_version(request)
         if version == old:
             return Bump(package=request.target.package, old=old, new=old)
-    elif version == old:
-        raise UsageError(f"{recipe[0].file}: already at {old}", "pass another version, or: --bump newest")
-    requests = session.request(package, old, local=False), session.request(package, version)
+    requests = (session.request(package, old, local=False), session.request(package, version))
     before, after = read_releases(requests)
+    matrix = root / MATRIX_FILE if own else recipes[0].with_name(MATRIX_FILE)
     return collect(
         BumpContext(
-            root=root, request=requests[1], old=before, new=after, recipe=recipe,
-            matrix=read_lines(matrix, root) if matrix.is_file() else (), key=package.key if own else "",
+            root=root,
+            request=requests[1],
+            old=before,
+            new=after,
+            recipe=tuple(recipe),
+            matrix=read_lines(matrix, root) if matrix.is_file() else (),
             newest=read_newest(requests[1], needs_of_channel(after)),
+            key=package.key if own else "",
         )
-    )  # fmt: skip
+    )

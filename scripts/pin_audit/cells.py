@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pin_audit.facts import (
-    UPSTREAM,
+    ANY_VERSION,
     CiPin,
+    Column,
+    Fact,
     GlobalPin,
     Migration,
     Newest,
@@ -19,13 +21,16 @@ from pin_audit.facts import (
     Submodule,
     TagCommit,
     UpstreamArchs,
+    UpstreamVersion,
     config_words,
     short_revision,
 )
-from pin_audit.rows import AuditRow, excludes, is_optional
+from pin_audit.rows import AuditRow, is_optional
 from pin_audit.versions import newest
 
 _PYTHON = re.compile(r"(3\.\d+)\.\*(?: \*_cp(?:ython|\d+)(t?))?")  # a free-threaded one has a t
+_EQUALS = re.compile(r"^={2,3}(?=[^,]*$)")
+_ANY = "any"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,62 +46,115 @@ class CellPart:
     def remark(self) -> str:
         """The text after the value: ``[cuda129] (wheel)``."""
         notes = ", ".join(filter(None, self.notes))
-        return f"{f'[{self.scope}]' if self.scope else ''} {f'({notes})' if notes else ''}".strip()
+        words = []
+        if self.scope:
+            words.append(f"[{self.scope}]")
+        if notes:
+            words.append(f"({notes})")
+        return " ".join(words)
 
 
-def cells(row: AuditRow) -> tuple[Sequence[CellPart], ...]:
-    """Return a row's cells: upstream's, the recipe's and, except for architectures, conda-forge's."""
-    if row.all(UpstreamArchs, RecipeArchs):
-        return _archs(row)
-    return _upstream(row), _recipe(row), [*_conda_forge(row), *_newest(row)]
+def cells(row: AuditRow) -> dict[Column, list[CellPart]]:
+    """Return a row's cells by column, in the columns' order."""
+    cells: dict[Column, list[CellPart]] = {}
+    for column in Column:
+        cells[column] = [part for parts in COLUMNS[column] for part in parts(row)]
+    return cells
 
 
-def _upstream(row: AuditRow) -> Sequence[CellPart]:
+def _upstream_versions(row: AuditRow) -> Sequence[CellPart]:
     """Return upstream's versions: its copy, its wheel's requirement, its CI for the CUDA versions of the configs."""
     parts: list[CellPart] = []
     unread: list[CellPart] = []
-    for fact in row.all(*UPSTREAM, TagCommit):
-        shipped = isinstance(fact, CiPin) and fact.shipped
-        notes = ["extra" if is_optional(fact) else "wheel" if shipped else fact.who]
-        commit = short_revision(fact.commit) if isinstance(fact, Submodule) else ""
-        if fact.trouble:  # a submodule's commit is known even if no tag describes it
-            (parts if commit else unread).append(CellPart(text=commit or "not read", notes=(*notes,)))
-        elif any(map(fact.holds.matches, row.builds)):
-            notes += [commit] if row.all(RecipeCommit) else []
-            notes += fact.holds.words(row.builds).split(", ") if isinstance(fact, CiPin) else []
-            # a header inside the wheel belongs to the release, so that its value counts as read
-            notes += ["inferred"] if fact.where.inferred and not fact.where.index else []
-            value = short_revision(fact.value) if isinstance(fact, TagCommit) else fact.value
-            text = "any" if value in ("", "*") else re.sub(r"^={2,3}(?=[^,]*$)", "", value)
-            parts.append(CellPart(text=text, notes=(*notes,), url=fact.where.url))
+    for fact in row.all(UpstreamVersion, TagCommit):
+        if fact.trouble:
+            commit = _vendored_commit(fact)
+            if commit:  # known even if no tag describes it
+                parts.append(CellPart(text=commit, notes=(_reader(fact),)))
+            else:
+                unread.append(CellPart(text="not read", notes=(_reader(fact),)))
+        elif row.names_where(fact):
+            parts.append(CellPart(text=_version(fact), notes=_version_notes(fact, row), url=fact.where.url))
     return _merge(parts or unread)
 
 
-def _recipe(row: AuditRow) -> Sequence[CellPart]:
+def _reader(fact: Fact) -> str:
+    """Return the source of upstream's version as the table calls it."""
+    if is_optional(fact):
+        return "extra"
+    if isinstance(fact, CiPin) and fact.shipped:
+        return "wheel"
+    return fact.who
+
+
+def _vendored_commit(fact: Fact) -> str:
+    if isinstance(fact, Submodule):
+        return short_revision(fact.commit)
+    return ""
+
+
+def _version(fact: Fact) -> str:
+    if fact.allows_any or not fact.value:
+        return _ANY
+    if isinstance(fact, TagCommit):
+        return short_revision(fact.value)
+    return _EQUALS.sub("", fact.value)
+
+
+def _version_notes(fact: Fact, row: AuditRow) -> tuple[str, ...]:
+    notes = [_reader(fact)]
+    if row.all(RecipeCommit):
+        notes.append(_vendored_commit(fact))
+    if isinstance(fact, CiPin):
+        notes += fact.holds.words(row.builds).split(", ")
+    # a header inside the wheel belongs to the release, so that its value counts as read
+    if fact.where.inferred and not fact.where.index:
+        notes.append("inferred")
+    return tuple(notes)
+
+
+def _recipe_versions(row: AuditRow) -> Sequence[CellPart]:
     """Return the recipe's constraints, without bare names of pinned packages and without build strings."""
-    facts = [fact for fact in row.all(RecipePin) if not fact.trouble and not excludes(fact)]
-    covered = {config for fact in facts if fact.value != "*" for config in fact.holds.configs}
-    facts = [fact for fact in facts if fact.value != "*" or {*fact.holds.configs} - covered]
-    values: dict[str, list[str]] = {}
-    for fact in sorted(facts, key=lambda fact: fact.value == "*"):
-        text = _short(row, fact.value).partition(" ")[0]
-        text = "any" if fact.value == "*" else fact.value if text == "*" else text  # `*` is of one build
-        values.setdefault(text, []).extend(fact.holds.configs)
-    scopes: dict[str, list[str]] = {}
-    for text, configs in values.items():
-        scopes.setdefault(config_words(configs, row.builds), []).append(text)
+    facts = [fact for fact in row.all(RecipePin) if not fact.trouble and not fact.excludes]
+    pinning = [fact for fact in facts if not fact.allows_any]
+    covered = {config for fact in pinning for config in fact.holds.configs}
+    bare = [fact for fact in facts if fact.allows_any and not covered.issuperset(fact.holds.configs)]
+    configs_of: dict[str, list[str]] = {}
+    for fact in (*pinning, *bare):
+        configs_of.setdefault(_required(row, fact), []).extend(fact.holds.configs)
+    texts_in: dict[str, list[str]] = {}
+    for text, configs in configs_of.items():
+        texts_in.setdefault(config_words(configs, row.builds), []).append(text)
     parts = []
-    for scope, texts in scopes.items():
-        joined = [", ".join(texts)] if row.name == "python" else texts
-        parts += [CellPart(text=text, scope=scope if len(scopes) > 1 else "") for text in joined]
-    for commit in row.all(RecipeCommit):
-        whose = commit.recipe if commit.recipe != row.name else ""
-        words = filter(None, (whose, config_words(commit.holds.configs, row.builds)))
-        parts.append(CellPart(text=short_revision(commit.value) or "any", scope=", ".join(words)))
+    for scope, texts in texts_in.items():
+        shown = scope if len(texts_in) > 1 else ""
+        if row.is_python:
+            texts = [", ".join(texts)]
+        parts += [CellPart(text=text, scope=shown) for text in texts]
     return parts
 
 
-def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
+def _required(row: AuditRow, fact: RecipePin) -> str:
+    if fact.allows_any:
+        return _ANY
+    version = _short(row, fact.value).partition(" ")[0]
+    if version == ANY_VERSION:  # the requirement is a build, without which the text says nothing
+        return fact.value
+    return version
+
+
+def _recipe_commits(row: AuditRow) -> Sequence[CellPart]:
+    parts = []
+    for fact in row.all(RecipeCommit):
+        words = [config_words(fact.holds.configs, row.builds)]
+        if fact.recipe != row.name:
+            words.insert(0, fact.recipe)
+        scope = ", ".join(filter(None, words))
+        parts.append(CellPart(text=short_revision(fact.value) or _ANY, scope=scope))
+    return parts
+
+
+def _pins(row: AuditRow) -> Sequence[CellPart]:
     """Return the global pin and its migrations.
 
     Left out: pins for platforms where the recipe does not require the package, and paused migrations.
@@ -105,39 +163,66 @@ def _conda_forge(row: AuditRow) -> Sequence[CellPart]:
     here = {build.platform for build in row.builds if any(fact.holds.matches(build) for fact in asked)}
     parts: list[CellPart] = []
     for fact in row.all(GlobalPin):
-        where = set(fact.holds.platforms)
-        values = dict.fromkeys(value for value in fact.values if value != "None")
-        if values and (not here or not where or where & here) and not getattr(fact, "paused", False):
-            scope = Scope(cuda=fact.holds.cuda).words()
-            kind = f"migration {fact.migration}" if isinstance(fact, Migration) else "pin"
-            notes = [f"{kind} for {scope}" if scope else kind]
-            notes += fact.holds.platforms if not where >= here else []
-            notes += ["inferred"] if fact.where.inferred else []
-            parts.append(CellPart(text=_short(row, ", ".join(values)), notes=(*notes,), url=fact.where.url))
+        paused = isinstance(fact, Migration) and fact.paused
+        elsewhere = here and fact.holds.platforms and here.isdisjoint(fact.holds.platforms)
+        if paused or elsewhere or not fact.versions:
+            continue
+        notes = [_pin_name(fact)]
+        if not here.issubset(fact.holds.platforms):
+            notes += fact.holds.platforms
+        if fact.where.inferred:
+            notes.append("inferred")
+        versions = ", ".join(dict.fromkeys(fact.versions))
+        parts.append(CellPart(text=_short(row, versions), notes=tuple(notes), url=fact.where.url))
     return _merge(parts)
 
 
-def _newest(row: AuditRow) -> list[CellPart]:
+def _pin_name(fact: GlobalPin) -> str:
+    name = f"migration {fact.migration}" if isinstance(fact, Migration) else "pin"
+    scope = Scope(cuda=fact.holds.cuda).words()
+    if scope:
+        return f"{name} for {scope}"
+    return name
+
+
+def _newest(row: AuditRow) -> Sequence[CellPart]:
     facts = [fact for fact in row.all(Newest) if not fact.trouble]
     best = newest(fact.value for fact in facts)
     parts = []
     for fact in sorted(facts, key=lambda fact: fact.value != best):
-        day = f"newest in a copy of {fact.where.fetched[:10]}" if fact.where.inferred else "newest"
-        platforms = () if fact.value == best else fact.holds.platforms
-        parts.append(CellPart(text=fact.value, notes=(day, *platforms), url=fact.where.url))
+        notes = ["newest"]
+        if fact.where.inferred:
+            notes = [f"newest in a copy of {fact.where.fetched[:10]}"]
+        if fact.value != best:
+            notes += fact.holds.platforms
+        parts.append(CellPart(text=fact.value, notes=tuple(notes), url=fact.where.url))
     return _merge(parts)
 
 
-def _archs(row: AuditRow) -> tuple[Sequence[CellPart], Sequence[CellPart]]:
+def _upstream_archs(row: AuditRow) -> Sequence[CellPart]:
     parts = []
     for fact in row.all(UpstreamArchs):
-        source = ("wheel" if fact.where.index else "CI") if fact.archs else ""
-        notes = (source, *fact.holds.platforms, "inferred" if fact.where.inferred else "")
-        parts.append(CellPart(text=" ".join(fact.archs) or fact.value, notes=notes, url=fact.where.url))
-    return parts, [
-        CellPart(text=" ".join(fact.archs), scope=", ".join(fact.holds.platforms))
-        for fact in row.all(RecipeArchs)
-    ]
+        notes = list(fact.holds.platforms)
+        if fact.archs:
+            notes.insert(0, "wheel" if fact.where.index else "CI")
+        if fact.where.inferred:
+            notes.append("inferred")
+        text = " ".join(fact.archs) or fact.value
+        parts.append(CellPart(text=text, notes=tuple(notes), url=fact.where.url))
+    return parts
+
+
+def _recipe_archs(row: AuditRow) -> Sequence[CellPart]:
+    facts = row.all(RecipeArchs)
+    return [CellPart(text=" ".join(fact.archs), scope=", ".join(fact.holds.platforms)) for fact in facts]
+
+
+#: For each column, the functions that return the parts of its cell, each for some kinds of facts.
+COLUMNS: Mapping[Column, Sequence[Callable[[AuditRow], Sequence[CellPart]]]] = {
+    Column.UPSTREAM: (_upstream_versions, _upstream_archs),
+    Column.RECIPE: (_recipe_versions, _recipe_commits, _recipe_archs),
+    Column.CONDA_FORGE: (_pins, _newest),
+}
 
 
 def _merge(parts: Iterable[CellPart]) -> list[CellPart]:
@@ -151,4 +236,6 @@ def _merge(parts: Iterable[CellPart]) -> list[CellPart]:
 
 def _short(row: AuditRow, text: str) -> str:
     """Abbreviate Pythons: ``3.12, 3.14t``."""
-    return _PYTHON.sub(r"\1\2", text) if row.name == "python" else text
+    if row.is_python:
+        return _PYTHON.sub(r"\1\2", text)
+    return text

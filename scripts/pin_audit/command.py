@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from groundwork.files import cache_folder
 from groundwork.network.cache import now
 from groundwork.result import Result
 from groundwork.text import suggest
-from megabuild.configs.config import available, load
+from megabuild.configs.config import Config, available, load
 from pin_audit import feedstock, snapshots
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, Report, insert, markdown, to_document
 from pin_audit.facts import SourceOutcome
@@ -23,22 +23,23 @@ from pin_audit.name_map import names
 from pin_audit.recipe_lines import names_in
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
-from pin_audit.run_sources import READERS, gather
+from pin_audit.run_sources import READERS, SOURCES, gather
 from pin_audit.services import Services, Tell
 from pin_audit.sources.wheel_metadata import newest_version
 from pin_audit.statuses import STATUSES, Status
 from pin_audit.table import tabulate
-from pin_audit.targets import AuditedPackage, find, packages, target
+from pin_audit.targets import AuditedPackage, find, is_known, packages, target
 
-#: Sources that an option replaces with local files, and the request's field for them.
-_LOCAL = {"ci_pins": "local_tree", "upstream_archs": "local_tree", "pinning": "local_pinning"}
+_OPTIONS_FOR_ONE_PACKAGE = ("release", "tree", "upstream")
+#: The version to pass for the newest one on the index.
+NEWEST = "newest"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
     """The command-line options of ``audit``."""
 
-    package_words: tuple[str, ...] = ()
+    package_words: tuple[str, ...] = ()  #: empty: PyTorch
     release: str | None = None
     upstream: str | None = None  #: another project's repository; needs `ref`
     ref: str | None = None
@@ -64,14 +65,18 @@ def audit(options: AuditOptions, root: Path, *, tell: Tell, progress: Tell) -> R
     report = make(options, root, progress=progress)
     for warning in report.warnings:
         tell(f"! {warning}")
-    if options.write is not None:
+    lines: list[str] = []
+    if options.write is None:
+        lines = markdown(report, every=options.every_row).splitlines()
+    else:
         changed = insert(options.write, markdown(report, level=3, lines=False))
         tell(f"{'written' if changed else 'unchanged'}: {options.write}")
-    code = _judge(report, wanted, tell) if wanted else 0
-    lines = [] if options.write is not None else markdown(report, every=options.every_row).splitlines()
-    document = to_document(report)
     return Result(
-        format=FORMAT, format_version=FORMAT_VERSION, document=document, lines=lines, exit_code=code
+        format=FORMAT,
+        format_version=FORMAT_VERSION,
+        document=to_document(report),
+        lines=lines,
+        exit_code=_judge(report, wanted, tell) if wanted else 0,
     )
 
 
@@ -86,13 +91,15 @@ def parse_statuses(text: str) -> tuple[Status, ...]:
 
 def _judge(report: Report, wanted: Sequence[Status], tell: Tell) -> int:
     """Return the exit code of ``--fail-on``: a row has a wanted status, or a whole source was not read."""
-    rows = [
-        f"{audit.target.package}: {name}" for audit in report.audits for name in audit.with_status(wanted)
-    ]
+    rows: list[str] = []
+    unread: dict[str, None] = {}
+    for audit in report.audits:
+        rows += [f"{audit.target.package}: {name}" for name in audit.with_status(wanted)]
+        unread |= dict.fromkeys(audit.not_read())
     if rows:
         tell(f"--fail-on found {', '.join(rows)}")
         return VerdictError.exit_code
-    if unread := dict.fromkeys(name for audit in report.audits for name in audit.not_read()):
+    if unread:
         tell(
             f"error: --fail-on cannot judge: sources not read: {', '.join(unread)}\n"
             "hint: run the audit once with network access, or pass local files with --tree and --pinning"
@@ -103,45 +110,61 @@ def _judge(report: Report, wanted: Sequence[Status], tell: Tell) -> int:
 
 def make(options: AuditOptions, root: Path, *, progress: Tell = lambda _: None) -> Report:
     """Audit a repository; return the report, with warnings to print."""
-    for name in ("release", "tree", "upstream"):
+    for name in _OPTIONS_FOR_ONE_PACKAGE:
         if getattr(options, name) and (options.every or len(options.package_words) > 1):
             raise UsageError(f"--{name} takes one package only", "pass a single --package NAME")
     foreign = options.upstream is not None or not feedstock.is_own(root)
     session = Session(options, root, progress, foreign=foreign)
-    version = options.release
-    if foreign:
-        requests = [session.request(None, version)]
-    else:
-        words = options.package_words or ("pytorch",)
-        chosen = packages() if options.every else tuple(dict.fromkeys(map(find, words)))
-        if version == "newest":
-            version = newest_version(session.request(chosen[0], None))
-        requests = [session.request(package, version) for package in chosen]
-    audits, warnings = [], session.services.warnings
+    requests = _requests(options, session)
+    audits = []
+    warnings = session.services.warnings
     for request, outcomes in zip(requests, gather(requests, READERS), strict=True):
         if options.snapshot:
-            for snapshot in snapshots.of(request.target, outcomes, now()):
-                warnings.append(f"written: {snapshots.save(snapshot)}")
-            if unread := [outcome.source for outcome in outcomes if outcome.unread]:
-                warnings.append(f"not read, older facts stay: {', '.join(unread)}")
-        audits.append(tabulate(request.target, _fill(outcomes, request), names(), foreign=request.foreign))
+            warnings += _save_snapshots(request, outcomes)
+        filled = _fill(outcomes, request)
+        audits.append(tabulate(request.target, filled, names(), foreign=request.foreign))
     return Report(made=now(), audits=tuple(audits), warnings=tuple(dict.fromkeys(warnings)))
 
 
-def _fill(outcomes: Sequence[SourceOutcome], request: AuditRequest) -> list[SourceOutcome]:
+def _requests(options: AuditOptions, session: Session) -> list[AuditRequest]:
+    """Return the request for each package; raises UsageError for an unknown one."""
+    version = options.release
+    if session.foreign:
+        return [session.request(None, version)]
+    if options.every:
+        chosen = packages()
+    elif options.package_words:
+        chosen = tuple(dict.fromkeys(map(find, options.package_words)))
+    else:
+        chosen = packages()[:1]
+    if version == NEWEST:
+        version = newest_version(session.request(chosen[0], None))
+    return [session.request(package, version) for package in chosen]
+
+
+def _save_snapshots(request: AuditRequest, outcomes: Sequence[SourceOutcome]) -> Iterator[str]:
+    """Write the facts of a release and of the channel; yield messages."""
+    for snapshot in snapshots.of(request.target, outcomes, now()):
+        yield f"written: {snapshots.save(snapshot)}"
+    unread = [outcome.source for outcome in outcomes if outcome.unread]
+    if unread:
+        yield f"not read, older facts stay: {', '.join(unread)}"
+
+
+def _fill(outcomes: Iterable[SourceOutcome], request: AuditRequest) -> list[SourceOutcome]:
     """Replace unread facts of a known release by committed ones, and mark sources read from local files."""
     audited = request.target
-    tags = {(package.repository, package.tag.format(version=audited.version)) for package in packages()}
-    known = (audited.repository, audited.tag) in tags
-    release = snapshots.load(audited.package, audited.version) if known else None
-    committed = (release, snapshots.load(snapshots.CHANNEL, ""))
+    committed = [snapshots.load(snapshots.CHANNEL, "")]
+    if is_known(audited):
+        committed.insert(0, snapshots.load(audited.package, audited.version))
     filled = []
     for outcome in outcomes:
-        local = getattr(request, _LOCAL.get(outcome.source, ""), None)
-        if local is None:
+        if SOURCES[outcome.source].local_files(request) is None:
             filled.append(snapshots.fill(outcome, committed))
         else:
-            trouble = "; ".join(filter(None, (outcome.trouble, "read from local files, not the release")))
+            trouble = "read from local files, not the release"
+            if outcome.trouble:
+                trouble = f"{outcome.trouble}; {trouble}"
             filled.append(structs.replace(outcome, trouble=trouble))
     return filled
 
@@ -154,12 +177,12 @@ class Session:
     """
 
     def __init__(self, options: AuditOptions, root: Path, progress: Tell, *, foreign: bool) -> None:
-        self.options, self.root, self.foreign = options, root, foreign
-        self.configs = (
-            feedstock.configs(root) if foreign else tuple(load(root, name) for name in available(root))
-        )
+        self.options = options
+        self.root = root
+        self.foreign = foreign
+        configs = _load_configs(root, foreign=foreign)
         #: the configs that build with packages that conda-forge pins
-        self.pinned = tuple(config for config in self.configs if config.follows_conda_forge)
+        self.pinned = tuple(config for config in configs if config.follows_conda_forge)
         self.services = Services(
             cache_folder(os.environ) / "audit",
             offline=options.offline,
@@ -176,13 +199,19 @@ class Session:
         `local`: the files passed with ``--tree`` and ``--pinning`` are of this version.
         """
         if package is None or self.foreign:
-            upstream, ref = self.options.upstream, self.options.ref
-            audited = feedstock.target(self.root, self.pinned, upstream=upstream, ref=ref, version=version)
+            audited = feedstock.target(
+                self.root,
+                self.pinned,
+                upstream=self.options.upstream,
+                ref=self.options.ref,
+                version=version,
+            )
         else:
             audited = target(package, self.pinned, self.root, version=version)
         recipe: tuple[str, ...] = ()
         with contextlib.suppress(AuditError):  # the source recipe_pins reports it
-            recipe = names_in(audited.recipe, self.root) if audited.recipe else ()
+            if audited.recipe:
+                recipe = names_in(audited.recipe, self.root)
         built = {build.name for build in audited.builds}
         return AuditRequest(
             target=audited,
@@ -195,3 +224,9 @@ class Session:
             foreign=self.foreign,
             names=names().wanted(audited.package, recipe, submodules=self.foreign),
         )
+
+
+def _load_configs(root: Path, *, foreign: bool) -> tuple[Config, ...]:
+    if foreign:
+        return feedstock.configs(root)
+    return tuple(load(root, name) for name in available(root))

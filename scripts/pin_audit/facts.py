@@ -4,22 +4,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from itertools import combinations
-from operator import attrgetter
 from pathlib import Path
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from megabuild.configs.config import Config
 
-Column = Literal["upstream", "recipe", "conda-forge"]
+ANY_VERSION = "*"  #: the value of a requirement without a version
+NO_CUDA = "None"  #: CUDA's version in configs and pins of builds without CUDA
 COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
 #: Properties of configs that describe some of them, with as few words as possible.
 _TRAITS = ("system", "platform", "accelerator", "blas", "provider")
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
 Converted = TypeVar("Converted", bound=type[Struct])
+
+
+class Column(str, Enum):
+    """The table's columns of facts, in order."""
+
+    UPSTREAM = "upstream"
+    RECIPE = "recipe"
+    CONDA_FORGE = "conda-forge"
+
+
+class Section(str, Enum):
+    """The section of a recipe's requirement."""
+
+    BUILD = "build"
+    HOST = "host"
+    RUN = "run"
+    CONSTRAINT = "constraint"
+
+
+class Place(Enum):
+    """The rows in which the table shows a kind of fact."""
+
+    ITS_ROW = "the row of its name, which exists because of it"
+    KNOWN_ROWS = "the rows of its name and key that other facts have made"
+    ROW_OF_REPOSITORY = "the row of the package or submodule with the commit's repository"
+    ARCHITECTURES = "the row of its CUDA version, in the table of architectures"
 
 
 def resolve_types(kind: Converted) -> Converted:
@@ -62,24 +89,25 @@ class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def words(self, builds: Sequence[Build] = ()) -> str:
         """Describe the condition in a few words; empty if the fact holds for all `builds`."""
-        with_cuda = [version for version in self.cuda if version != "None"]
-        parts = [
-            "CPU" if "None" in self.cuda else "",
-            f"CUDA {', '.join(with_cuda)}" if with_cuda else "",
-            ", ".join(self.platforms),
-            self.marker,
-            config_words(self.configs, builds),
-        ]
+        parts = []
+        if NO_CUDA in self.cuda:
+            parts.append("CPU")
+        with_cuda = [version for version in self.cuda if version != NO_CUDA]
+        if with_cuda:
+            parts.append(f"CUDA {', '.join(with_cuda)}")
+        parts += self.platforms
+        parts.append(self.marker)
+        parts.append(config_words(self.configs, builds))
         return ", ".join(filter(None, parts))
 
     def matches(self, build: Build) -> bool:
         """Whether a fact holds for a config, apart from markers."""
-        cuda = {build.cuda or "None", build.cuda.partition(".")[0] or "None"}
-        return (
-            (not self.configs or build.name in self.configs)
-            and (not self.platforms or build.platform in self.platforms)
-            and (not self.cuda or not cuda.isdisjoint(self.cuda))
-        )
+        if self.configs and build.name not in self.configs:
+            return False
+        if self.platforms and build.platform not in self.platforms:
+            return False
+        major = build.cuda.partition(".")[0]
+        return not self.cuda or not {build.cuda or NO_CUDA, major or NO_CUDA}.isdisjoint(self.cuda)
 
 
 def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
@@ -88,12 +116,28 @@ def config_words(chosen: Iterable[str], builds: Sequence[Build]) -> str:
     if not names or names >= {build.name for build in builds}:
         return ""
     for count in range(1, len(_TRAITS) + 1):
-        for read in (attrgetter(*traits) for traits in combinations(_TRAITS, count)):
-            values = {read(build) for build in builds if build.name in names}
-            if names == {build.name for build in builds if read(build) in values}:
-                words = (value if isinstance(value, str) else " ".join(value) for value in values)
-                return ", ".join(sorted(words))
+        for traits in combinations(_TRAITS, count):
+            words = _trait_words(names, builds, traits)
+            if words is not None:
+                return words
     return ", ".join(sorted(names))
+
+
+def _trait_words(names: frozenset[str], builds: Sequence[Build], traits: Sequence[str]) -> str | None:
+    """Describe builds by their values of some traits; None if these values do not select exactly them."""
+    chosen = set()
+    others = set()
+    found = set()
+    for build in builds:
+        value = " ".join(getattr(build, trait) for trait in traits)
+        if build.name in names:
+            chosen.add(value)
+            found.add(build.name)
+        else:
+            others.add(value)
+    if found != names or chosen & others:
+        return None
+    return ", ".join(sorted(chosen))
 
 
 class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,10 +155,14 @@ class Where(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=""):
-    """One value of one dependency, in one place."""
+    """One value of one dependency, in one place.
+
+    A new kind states its column and place here, belongs into `AnyFact`, and its text into ``cells.COLUMNS``.
+    """
 
     who: ClassVar[str] = ""  #: the source's name in the table
-    column: ClassVar[Column]  #: its column in the table
+    column: ClassVar[Column]
+    place: ClassVar[Place]
 
     name: str  #: as the source calls it: ``third_party/fmt``, ``typing-extensions``, ``libprotobuf``
     value: str = ""  #: as it is shown: ``v2.1.0-705-ga6bfc23``, ``>=4.10.0``, ``*`` for any version
@@ -127,11 +175,23 @@ class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
         """The kind of fact, as in the JSON report."""
         return str(self.__struct_config__.tag)
 
+    @property
+    def allows_any(self) -> bool:
+        """Whether it is a requirement without a version."""
+        return self.value == ANY_VERSION
 
-class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
+
+class UpstreamVersion(Fact, frozen=True, kw_only=True):
+    """A fact that names upstream's version of a dependency; the table compares it with the recipe's."""
+
+    column = Column.UPSTREAM
+    place = Place.ITS_ROW
+
+
+class Submodule(UpstreamVersion, frozen=True, kw_only=True, tag="submodule"):
     """A commit that upstream vendors, described by its tag or the nearest one, and the repository's address."""
 
-    who, column = "submodule", "upstream"
+    who = "submodule"
 
     commit: str = ""
     address: str = ""
@@ -140,19 +200,21 @@ class Submodule(Fact, frozen=True, kw_only=True, tag="submodule"):
 class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):
     """The commit of upstream's tag."""
 
-    who, column = "tag", "upstream"
+    who = "tag"
+    column = Column.UPSTREAM
+    place = Place.ROW_OF_REPOSITORY
 
 
-class Requirement(Fact, frozen=True, kw_only=True, tag="requirement"):
+class Requirement(UpstreamVersion, frozen=True, kw_only=True, tag="requirement"):
     """A Requires-Dist of upstream's wheel."""
 
-    who, column = "wheel", "upstream"
+    who = "wheel"
 
 
-class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
+class CiPin(UpstreamVersion, frozen=True, kw_only=True, tag="ci-pin"):
     """A version that upstream's CI builds or tests with; ``what`` is its role: ``of the wheels``."""
 
-    who, column = "CI", "upstream"
+    who = "CI"
 
     what: str = ""
 
@@ -163,18 +225,25 @@ class CiPin(Fact, frozen=True, kw_only=True, tag="ci-pin"):
 
 
 class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
-    """A requirement of rendered variants, in the sections ``build``, ``host``, ``run``, ``constraint``."""
+    """A requirement of rendered variants."""
 
-    column = "recipe"
+    column = Column.RECIPE
+    place = Place.ITS_ROW
 
-    sections: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = ()
     rendered: bool = False  #: whether a feedstock's rendered configs, not its recipe, set the value
+
+    @property
+    def excludes(self) -> bool:
+        """Whether the recipe excludes the package, by the idiom ``<0.0a0``: older than any version."""
+        return self.value.startswith("<0.0a")
 
 
 class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
     """A git revision that a recipe builds from."""
 
-    column = "recipe"
+    column = Column.RECIPE
+    place = Place.ROW_OF_REPOSITORY
 
     address: str = ""  #: of the repository
     recipe: str = ""  #: the recipe's package
@@ -184,9 +253,15 @@ class RecipeCommit(Fact, frozen=True, kw_only=True, tag="recipe-commit"):
 class GlobalPin(Fact, frozen=True, kw_only=True, tag="global-pin"):
     """A pin of conda-forge-pinning, with all values of the key in that scope."""
 
-    column = "conda-forge"
+    column = Column.CONDA_FORGE
+    place = Place.KNOWN_ROWS
 
     values: tuple[str, ...] = ()
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The values that are versions."""
+        return tuple(value for value in self.values if value != NO_CUDA)
 
 
 class Migration(GlobalPin, frozen=True, kw_only=True, tag="migration"):
@@ -199,13 +274,16 @@ class Migration(GlobalPin, frozen=True, kw_only=True, tag="migration"):
 class Newest(Fact, frozen=True, kw_only=True, tag="newest"):
     """The newest version in the channel."""
 
-    column = "conda-forge"
+    column = Column.CONDA_FORGE
+    place = Place.KNOWN_ROWS
 
 
 class UpstreamArchs(Fact, frozen=True, kw_only=True, tag="upstream-archs"):
     """GPU architectures of upstream's wheels: ``9.0``, ``12.0+PTX``; if they are no list, ``value`` has the text."""
 
-    who, column = "CI", "upstream"
+    who = "CI"
+    column = Column.UPSTREAM
+    place = Place.ARCHITECTURES
 
     archs: tuple[str, ...] = ()
     what: str = ""
@@ -214,30 +292,33 @@ class UpstreamArchs(Fact, frozen=True, kw_only=True, tag="upstream-archs"):
 class RecipeArchs(Fact, frozen=True, kw_only=True, tag="recipe-archs"):
     """GPU architectures that the recipe builds for."""
 
-    column = "recipe"
+    column = Column.RECIPE
+    place = Place.ARCHITECTURES
 
     archs: tuple[str, ...] = ()
 
 
 def split_archs(text: str) -> tuple[str, ...]:
     """Return a list's architectures in one spelling: ``9.0``, ``12.0+PTX``, ``10.0a``."""
-    matches = (
-        (_ARCH.match(word), "+PTX" if "ptx" in word.lower() else "") for word in re.split(r"[;,\s]+", text)
-    )
-    return tuple(f"{match[1]}.{match[2]}{match[3]}{ptx}" for match, ptx in matches if match)
+    archs = []
+    for word in re.split(r"[;,\s]+", text):
+        match = _ARCH.match(word)
+        if match is not None:
+            ptx = "+PTX" if "ptx" in word.lower() else ""
+            archs.append(f"{match[1]}.{match[2]}{match[3]}{ptx}")
+    return tuple(archs)
 
 
 def short_revision(revision: str) -> str:
     """Return a commit's first digits, and any other revision (a tag, a branch) as it is."""
-    return revision[:10] if COMMIT.fullmatch(revision) else revision
+    if COMMIT.fullmatch(revision):
+        return revision[:10]
+    return revision
 
 
 _Upstream = Submodule | TagCommit | Requirement | CiPin | UpstreamArchs
 _Recipe = RecipePin | RecipeCommit | RecipeArchs
 AnyFact = _Upstream | _Recipe | GlobalPin | Migration | Newest
-UPSTREAM = (Submodule, Requirement, CiPin)  #: kinds that name upstream's versions
-#: Sources that change daily: the table shows their old values, but ``--fail-on`` counts those as unread.
-MOVING = ("channel", "pinning")
 
 
 @resolve_types
@@ -252,9 +333,7 @@ class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def unread(self) -> bool:
-        """Whether the source gave no current facts."""
-        if self.snapshot and self.source in MOVING:
-            return True
+        """Whether the source gave no facts, although it should."""
         return self.applies and bool(self.trouble or self.facts) and all(fact.trouble for fact in self.facts)
 
 
@@ -269,3 +348,8 @@ class AuditTarget(Struct, frozen=True, kw_only=True):
     builds: tuple[Build, ...]  #: the configs whose variants are audited
     index: str = "pip"  #: where its wheels are, as in packages.yaml
     recipe: Path | None = None  #: its recipe.yaml or meta.yaml, if there is one
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether there are configs; without a recipe, it is unknown what is compiled."""
+        return any(build.name for build in self.builds)

@@ -1,15 +1,16 @@
-"""The request that every source gets: the audited package, and the shared services."""
+"""The request that every source gets, the audited package and the shared services, and what a source is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import AuditError, IntegrityError
 from megabuild.configs.config import Config
-from pin_audit.facts import AuditTarget
+from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.repositories import Repositories, Repository
 from pin_audit.services import Services
 
@@ -62,3 +63,33 @@ class AuditRequest:
     def tree(self) -> Repository | LocalTree:
         """Return upstream's files: the repository's, or a local folder's; raises AuditError."""
         return LocalTree(self.local_tree) if self.local_tree is not None else self.repository()
+
+
+#: A source's function; its outcome needs no name.
+Read = Callable[[AuditRequest], SourceOutcome]
+
+
+class About(Enum):
+    """The subject of a source's facts, which decides how long they hold."""
+
+    RELEASE = "upstream's release, which never changes"
+    CHANNEL = "conda-forge, which changes daily: the table shows old values, but ``--fail-on`` counts those as unread"
+    REPOSITORY = "the audited repository, which is read without a network"
+
+
+def _no_local_files(request: AuditRequest) -> Path | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A source of facts, as its module names it in ``SOURCES``."""
+
+    read: Read
+    about: About = About.RELEASE
+    local_files: Callable[[AuditRequest], Path | None] = _no_local_files  #: files that replace it, if passed
+
+
+def local_tree(request: AuditRequest) -> Path | None:
+    """Return the folder of ``--tree``, for sources that read `AuditRequest.tree`."""
+    return request.local_tree

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeVar
 
 from packaging.markers import InvalidMarker, Marker
 
 from pin_audit.facts import (
-    UPSTREAM,
     AnyFact,
     Build,
     Fact,
@@ -20,19 +20,35 @@ from pin_audit.facts import (
     RecipePin,
     Requirement,
     Submodule,
+    UpstreamVersion,
 )
 from pin_audit.name_map import Dependency
 from pin_audit.statuses import Status as Status
 from pin_audit.versions import Spec, described, newest, pin
 
-_CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
-
-
 ANY = "any version"  #: the text of a requirement without a version
+_CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
+_COMPARISON = re.compile(r"\s*[<>=!~]")
+_CUDA_RUNTIME = re.compile(r"cuda-toolkit$|nvidia-cuda-runtime")
+_OF_NVIDIA = re.compile(r"(nvidia|cuda)-")
+_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)""")
+#: Python's names of conda's systems and machines, if they differ; the rest is Linux, the only other system here.
+_SYS_PLATFORMS = {"osx": "darwin"}
+_MACHINES = {"64": "x86_64"}
 Kind = TypeVar("Kind", bound=Fact)
 
 
-class Verdict(NamedTuple):
+class Use(str, Enum):
+    """How the copy of a dependency that upstream vendors is used."""
+
+    VENDORED = "vendored"  #: compiled in
+    SYSTEM = "system"  #: replaced by the environment's
+    UNUSED = "unused"  #: never compiled
+    LISTED = "listed"  #: no recipe says
+
+
+@dataclass(frozen=True)
+class Verdict:
     """A status, the sentence that explains it, and the action to take."""
 
     status: Status
@@ -42,7 +58,7 @@ class Verdict(NamedTuple):
     @property
     def gravity(self) -> int:
         """The rank of the status; 0 is the gravest."""
-        return list(Status).index(self.status)
+        return self.status.gravity
 
 
 _NOT_JUDGED = Verdict(Status.UNKNOWN, "not judged")
@@ -57,9 +73,7 @@ class AuditRow:
     facts: tuple[AnyFact, ...]  #: in a stable order
     builds: tuple[Build, ...]  #: all audited configs
     entry: Dependency
-    #: How upstream's copy is used: ``vendored`` (compiled in), ``system`` (replaced by the environment's), ``unused``,
-    #: or ``listed`` (no recipe says).
-    use: str = ""
+    use: Use | None = None  #: None if upstream vendors no copy
     decided_by: str = ""  #: the row that decides this one's version
     wheel_cuda: str = ""  #: the CUDA version of upstream's wheels
     troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it has no facts
@@ -68,14 +82,24 @@ class AuditRow:
     @property
     def vendored_only(self) -> bool:
         """Whether upstream vendors it and the recipe does not name it."""
-        return bool(self.use) and not self.all(RecipePin, RecipeCommit)
+        return self.use is not None and not self.all(RecipePin, RecipeCommit)
+
+    @property
+    def is_python(self) -> bool:
+        """Whether this is the row of Python, of which the recipe has several versions."""
+        return self.name == "python"
 
     def all(self, *kinds: type[Kind]) -> list[Kind]:
         """Return the facts of some kinds."""
         return [fact for fact in self.facts if isinstance(fact, kinds)]
 
+    def names_where(self, fact: Fact) -> frozenset[str]:
+        """Return the names of the configs for which a fact holds, apart from markers."""
+        return frozenset(build.name for build in self.builds if fact.holds.matches(build))
 
-class Constraint(NamedTuple):
+
+@dataclass(frozen=True, kw_only=True)
+class Constraint:
     """Versions that the recipe requires or upstream names, and the configs to which they apply."""
 
     fact: Fact
@@ -86,46 +110,61 @@ class Constraint(NamedTuple):
     hard: bool = False  #: from the wheel's metadata, which pip enforces; others are only known to work
 
 
-def excludes(fact: Fact) -> bool:
-    """Whether the recipe excludes a package, by the idiom ``<0.0a0``: older than any version."""
-    return isinstance(fact, RecipePin) and fact.value.startswith("<0.0a")
-
-
 def requirements_of(row: AuditRow) -> list[Constraint]:
     """Return the recipe's constraints; a bare name counts only for configs where the row has no version."""
-    asked = []
+    pinning = []
+    bare = []
     for fact in row.all(RecipePin):
         spec = Spec(fact.value)
-        if not excludes(fact) and spec.readable:
-            configs = frozenset(build.name for build in row.builds if fact.holds.matches(build))
-            text = fact.value if spec.any else fact.value.partition(" ")[0]
-            text = ANY if fact.value == "*" else text
-            asked.append(Constraint(fact, spec, configs, text))
-    pinning = [request for request in asked if not request.spec.any]
-    pinned = {config for request in pinning for config in request.configs}
-    bare = (request._replace(configs=request.configs - pinned) for request in asked if request.spec.any)
-    return [*pinning, *(request for request in bare if request.configs)]
+        if fact.excludes or not spec.readable:
+            continue
+        configs = row.names_where(fact)
+        if not spec.any:
+            text = fact.value.partition(" ")[0]
+            pinning.append(Constraint(fact=fact, spec=spec, configs=configs, text=text))
+        else:
+            text = ANY if fact.allows_any else fact.value
+            bare.append(Constraint(fact=fact, spec=spec, configs=configs, text=text))
+    pinned = frozenset[str]().union(*(constraint.configs for constraint in pinning))
+    left = [replace(constraint, configs=constraint.configs - pinned) for constraint in bare]
+    return [*pinning, *(constraint for constraint in left if constraint.configs)]
 
 
 def constraints_of(row: AuditRow) -> list[Constraint]:
     """Return upstream's constraints for the audited configs; facts without a version are skipped."""
     named = []
-    for fact in row.all(*UPSTREAM):
+    for fact in row.all(UpstreamVersion):
         configs = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
         if fact.trouble or not configs:
             continue
         hard = isinstance(fact, Requirement)
-        if hard or re.match(r"\s*[<>=!~]", fact.value):
+        if hard or _COMPARISON.match(fact.value):
             spec = Spec(row.entry.counted(fact.value))
             if spec.readable and not spec.any:
-                named.append(Constraint(fact, spec, configs, fact.value, spec.exact, hard))
-        elif not (isinstance(fact, Submodule) and fact.commit and fact.commit.startswith(fact.value)):
-            for word in fact.value.split(", "):
-                if tag := described(_CUDA_TAG.sub(r"\1.\2", word)):
-                    version = row.entry.release(tag)
-                    text = fact.value if version == tag else f"{fact.value} ({version})"
-                    named.append(Constraint(fact, Spec(f"=={version}"), configs, text, version))
+                named.append(
+                    Constraint(
+                        fact=fact, spec=spec, configs=configs, text=fact.value, version=spec.exact, hard=hard
+                    )
+                )
+        elif not _is_undescribed(fact):
+            named += _exact_constraints(fact, configs, row.entry)
     return named
+
+
+def _is_undescribed(fact: Fact) -> bool:
+    """Whether no tag describes a submodule's commit, so that its value is the commit."""
+    return isinstance(fact, Submodule) and bool(fact.commit) and fact.commit.startswith(fact.value)
+
+
+def _exact_constraints(fact: Fact, configs: frozenset[str], entry: Dependency) -> Iterable[Constraint]:
+    """Yield a constraint for each version that a fact lists: ``v2.1.0-705-ga6bfc23``, ``3.11, 3.12``, ``cu130``."""
+    for word in fact.value.split(", "):
+        tag = described(_CUDA_TAG.sub(r"\1.\2", word))
+        if not tag:
+            continue
+        version = entry.release(tag)
+        text = fact.value if version == tag else f"{fact.value} ({version})"
+        yield Constraint(fact=fact, spec=Spec(f"=={version}"), configs=configs, text=text, version=version)
 
 
 def is_optional(fact: Fact) -> bool:
@@ -133,10 +172,18 @@ def is_optional(fact: Fact) -> bool:
     return isinstance(fact, Requirement) and "extra" in fact.holds.marker
 
 
+def first_line(facts: Iterable[Fact]) -> str:
+    """Return the file and line of the first fact that has a line, ``" (recipe/recipe.yaml:12)"``, or nothing."""
+    for fact in facts:
+        if fact.where.line:
+            return f" ({fact.where.file}:{fact.where.line})"
+    return ""
+
+
 def cuda_of_wheel(facts: Iterable[Fact]) -> str:
     """Return the CUDA version in a wheel's requirements, or an empty string."""
     for fact in facts:
-        if isinstance(fact, Requirement) and re.match(r"cuda-toolkit$|nvidia-cuda-runtime", fact.name):
+        if isinstance(fact, Requirement) and _CUDA_RUNTIME.match(fact.name):
             numbers = re.findall(r"\d+", fact.value)
             if len(numbers) > 1:
                 return ".".join(numbers[:2])
@@ -145,29 +192,33 @@ def cuda_of_wheel(facts: Iterable[Fact]) -> str:
 
 def pins(row: AuditRow, configs: Collection[str], of: str = "") -> list[str]:
     """Return conda-forge's pins for any of the configs: of the whole row, or of the package ``of``."""
-    builds = [build for build in row.builds if build.name in configs]
-    word = of.replace("-", "_")
-    return [
-        value
-        for fact in row.all(GlobalPin)
-        if any(fact.holds.matches(build) for build in builds)
-        if not word or fact.name.replace("-", "_") == word or fact.name in row.entry.keys
-        for value in fact.values
-        if value != "None" and pin(value).readable
-    ]
+    values = []
+    for fact in row.all(GlobalPin):
+        if of and fact.name not in row.entry.keys and not _same_name(fact.name, of):
+            continue
+        if not row.names_where(fact).isdisjoint(configs):
+            values += [value for value in fact.versions if pin(value).readable]
+    return values
+
+
+def _same_name(one: str, other: str) -> bool:
+    """Whether a key of conda_build_config.yaml is a package's name, in which hyphens become underscores."""
+    return one.replace("-", "_") == other.replace("-", "_")
 
 
 def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
     """Return the newest version of the row's first package, on any platform or on those of `configs`; may be empty."""
     first = row.entry.conda[:1] or (row.entry.name,)
-    builds = [build for build in row.builds if configs is None or build.name in configs]
-    platforms = {"noarch", *(build.platform for build in builds)}
-    return newest(
-        fact.value
-        for fact in row.all(Newest)
-        if not fact.trouble and fact.name in first
-        if configs is None or not fact.holds.platforms or platforms & {*fact.holds.platforms}
-    )
+    platforms = {build.platform for build in row.builds if configs is None or build.name in configs}
+    platforms.add("noarch")
+    versions = []
+    for fact in row.all(Newest):
+        if fact.trouble or fact.name not in first:
+            continue
+        anywhere = configs is None or not fact.holds.platforms
+        if anywhere or not platforms.isdisjoint(fact.holds.platforms):
+            versions.append(fact.value)
+    return newest(versions)
 
 
 def is_floor(row: AuditRow, version: str) -> bool:
@@ -177,26 +228,33 @@ def is_floor(row: AuditRow, version: str) -> bool:
 
 def of_nvidia(fact: Fact) -> bool:
     """Whether a wheel requires one of NVIDIA's packages, which are for the wheel's own CUDA version."""
-    return isinstance(fact, Requirement) and bool(re.match(r"(nvidia|cuda)-", fact.name))
+    return isinstance(fact, Requirement) and bool(_OF_NVIDIA.match(fact.name))
 
 
 def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
-    if (of_nvidia(fact) and build.cuda != wheel_cuda) or not fact.holds.matches(build):
+    if of_nvidia(fact) and build.cuda != wheel_cuda:
+        return False
+    if not fact.holds.matches(build):
         return False
     if not fact.holds.marker:
         return True
-    system, _, machine = build.platform.partition("-")
-    extra = re.search(r"""extra\s*==\s*["']([^"']+)""", fact.holds.marker)
+    try:
+        return Marker(fact.holds.marker).evaluate(_marker_environment(fact.holds.marker, build))
+    except (InvalidMarker, KeyError, ValueError):
+        return True
+
+
+def _marker_environment(marker: str, build: Build) -> dict[str, str]:
+    """Return a config's values of a marker's variables; an extra in the marker counts as wanted."""
+    _, _, machine = build.platform.partition("-")
+    extra = _EXTRA.search(marker)
+    sys_platform = _SYS_PLATFORMS.get(build.system, "linux")
     # the rest is the same on all platforms of conda-forge that this program runs on: posix, CPython
-    environment = {
+    return {
         "extra": extra[1] if extra else "",
-        "sys_platform": "darwin" if system == "osx" else "linux",
-        "platform_system": "Darwin" if system == "osx" else "Linux",
-        "platform_machine": "x86_64" if machine == "64" else machine,
+        "sys_platform": sys_platform,
+        "platform_system": sys_platform.capitalize(),
+        "platform_machine": _MACHINES.get(machine, machine),
         "python_version": "3.12",  # wheel_metadata reads the wheels of this Python
         "python_full_version": "3.12.0",
     }
-    try:
-        return Marker(fact.holds.marker).evaluate(environment)
-    except (InvalidMarker, KeyError, ValueError):
-        return True

@@ -1,4 +1,7 @@
-"""Read all sources in parallel, with a time limit; a source that fails gives an outcome, not an exception."""
+"""Find all sources, and read them in parallel, with a time limit.
+
+A source that fails gives an outcome, not an exception.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 import pkgutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -14,27 +17,39 @@ from msgspec import structs
 
 from groundwork.errors import Interrupted, MegabuildError
 from pin_audit import repositories
-from pin_audit.facts import MOVING, SourceOutcome
-from pin_audit.request import AuditRequest
+from pin_audit.facts import SourceOutcome
+from pin_audit.request import About, AuditRequest, Read, Source
 
-#: A source: its outcome needs no name.
-Read = Callable[[AuditRequest], SourceOutcome]
 _AT_ONCE = 8
 _GRACE = 3.0  # seconds after the time limit, for sources to end by themselves
 
 
-def _find_readers(attribute: str) -> dict[str, Read]:
-    modules = pkgutil.iter_modules([str(Path(__file__).with_name("sources"))], f"{__package__}.sources.")
-    tables = (getattr(import_module(module.name), attribute, {}) for module in modules)
-    return {name: read for table in tables for name, read in table.items()}
+def _find_sources() -> dict[str, Source]:
+    """Return the sources that the modules in ``sources`` name in `SOURCES`; those without a network come last."""
+    sources: dict[str, Source] = {}
+    folder = Path(__file__).with_name("sources")
+    for module in pkgutil.iter_modules([str(folder)], f"{__package__}.sources."):
+        sources |= import_module(module.name).SOURCES
+    return dict(sorted(sources.items(), key=lambda item: item[1].about is About.REPOSITORY))
 
 
-#: Sources that read only the audited repository.
-OWN = _find_readers("OWN_READERS")
-READERS = _find_readers("READERS") | OWN
-SOURCES = tuple(READERS)
-#: Sources whose facts about a release never change.
-OF_RELEASE = tuple(name for name in READERS if name not in OWN and name not in MOVING)
+SOURCES = _find_sources()
+READERS = {name: source.read for name, source in SOURCES.items()}
+
+
+def sources_about(about: About) -> tuple[str, ...]:
+    """Return the names of the sources with facts about a release, the channel or the repository."""
+    return tuple(name for name, source in SOURCES.items() if source.about is about)
+
+
+def is_stale(outcome: SourceOutcome) -> bool:
+    """Whether a source outside the audited repository gave no facts, or old ones of a kind that changes daily."""
+    about = SOURCES[outcome.source].about
+    if about is About.REPOSITORY:
+        return False
+    if about is About.CHANNEL and outcome.snapshot:
+        return True
+    return outcome.unread
 
 
 def gather(requests: Sequence[AuditRequest], readers: Mapping[str, Read]) -> list[tuple[SourceOutcome, ...]]:
@@ -62,11 +77,10 @@ def gather(requests: Sequence[AuditRequest], readers: Mapping[str, Read]) -> lis
         raise Interrupted("interrupted", "run the command again; it reuses cached downloads") from None
     finally:
         repositories.stop()
-    late = "not finished within the time limit (--timeout)"
-    return [
-        tuple(outcomes.get((number, name), SourceOutcome(source=name, trouble=late)) for name in readers)
-        for number in range(len(requests))
-    ]
+    for number, name in jobs:
+        late = SourceOutcome(source=name, trouble="not finished within the time limit (--timeout)")
+        outcomes.setdefault((number, name), late)
+    return [tuple(outcomes[number, name] for name in readers) for number in range(len(requests))]
 
 
 def outcome_of(request: AuditRequest, name: str, read: Read) -> SourceOutcome:

@@ -15,12 +15,14 @@ from msgspec import Struct, structs
 
 from groundwork import files
 from groundwork.errors import AuditError
-from pin_audit.facts import MOVING, AuditTarget, SourceOutcome, resolve_types
-from pin_audit.run_sources import OF_RELEASE
+from pin_audit.facts import AnyFact, AuditTarget, SourceOutcome, resolve_types
+from pin_audit.request import About
+from pin_audit.run_sources import sources_about
 
 FOLDER = Path(__file__).with_name("releases")
 CHANNEL = "conda-forge"
-_FORMAT, _VERSION = "megabuild/audit-snapshot", 1
+_FORMAT = "megabuild/audit-snapshot"
+_VERSION = 1
 
 
 @resolve_types
@@ -42,7 +44,7 @@ def load(package: str, version: str, folder: Path = FOLDER) -> Snapshot | None:
     path = _path(package, version, folder)
     try:
         snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
-        identity = snapshot.package, snapshot.version, snapshot.format, snapshot.format_version
+        identity = (snapshot.package, snapshot.version, snapshot.format, snapshot.format_version)
         if identity != (package, version, _FORMAT, _VERSION):
             raise ValueError(f"it describes {identity}")
     except FileNotFoundError:
@@ -57,59 +59,81 @@ def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> Source
 
     A release does not change: after a partial read, its snapshot replaces the whole source.
     """
-    for snapshot in filter(None, snapshots):
-        held = tuple(
-            fact for source in snapshot.sources if source.source == outcome.source for fact in source.facts
-        )
-        whole = outcome.unread or (bool(outcome.trouble) and outcome.source in OF_RELEASE)
-        if not whole:
+    for snapshot in snapshots:
+        if snapshot is None:
+            continue
+        held = _facts_of(snapshot, outcome.source)
+        of_release = outcome.source in sources_about(About.RELEASE)
+        if outcome.unread or (outcome.trouble and of_release):
+            day = snapshot.made[:10]
+            kept: list[AnyFact] = []
+        else:
+            day = ""
             missing = tuple(f"{fact.name}/" for fact in outcome.facts if fact.trouble)
-            held = tuple(fact for fact in held if f"{fact.name}/".startswith(missing))
-        if held:
+            held = [fact for fact in held if f"{fact.name}/".startswith(missing)]
             names = {fact.name for fact in held}
-            kept = tuple(
-                fact for fact in outcome.facts if not whole and not (fact.trouble and fact.name in names)
-            )
-            days = sorted({fact.where.fetched[:10] for fact in held} - {""}) or [snapshot.made[:10]]
-            read = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
-            why = "" if "--offline" in outcome.trouble else outcome.trouble
-            trouble = "; ".join(filter(None, (why, f"using the snapshot read {read}")))
-            day = snapshot.made[:10] if whole else ""
+            kept = [fact for fact in outcome.facts if not fact.trouble or fact.name not in names]
+        if held:
+            trouble = f"using the snapshot read {_days(held, snapshot.made)}"
+            if outcome.trouble and "--offline" not in outcome.trouble:
+                trouble = f"{outcome.trouble}; {trouble}"
             return structs.replace(outcome, facts=(*kept, *held), trouble=trouble, snapshot=day)
     return outcome
 
 
+def _facts_of(snapshot: Snapshot, source: str) -> Sequence[AnyFact]:
+    facts: list[AnyFact] = []
+    for outcome in snapshot.sources:
+        if outcome.source == source:
+            facts += outcome.facts
+    return facts
+
+
+def _days(facts: Iterable[AnyFact], made: str) -> str:
+    """Say on which days facts were downloaded; those without a time when their snapshot was made."""
+    days = sorted({fact.where.fetched[:10] for fact in facts} - {""}) or [made[:10]]
+    if len(days) == 1:
+        return f"on {days[0]}"
+    return f"from {days[0]} to {days[-1]}"
+
+
 def of(target: AuditTarget, outcomes: Sequence[SourceOutcome], made: str) -> Iterator[Snapshot]:
     """Yield the snapshots of a target's release and of the channel."""
-    for package, version, sources in (
-        (target.package, target.version, OF_RELEASE),
-        (CHANNEL, "", MOVING),
-    ):
-        ours = [outcome for outcome in outcomes if outcome.source in sources]
-        read = tuple(outcome for outcome in ours if any(not fact.trouble for fact in outcome.facts))
-        if read:
-            yield Snapshot(package=package, version=version, made=made, sources=read)
+    release = _read_now(outcomes, About.RELEASE)
+    if release:
+        yield Snapshot(package=target.package, version=target.version, made=made, sources=release)
+    channel = _read_now(outcomes, About.CHANNEL)
+    if channel:
+        yield Snapshot(package=CHANNEL, version="", made=made, sources=channel)
+
+
+def _read_now(outcomes: Iterable[SourceOutcome], about: About) -> tuple[SourceOutcome, ...]:
+    """Return the outcomes with facts about the release or the channel."""
+    names = sources_about(about)
+    read = []
+    for outcome in outcomes:
+        if outcome.source in names and not all(fact.trouble for fact in outcome.facts):
+            read.append(outcome)
+    return tuple(read)
 
 
 def save(new: Snapshot, folder: Path = FOLDER) -> Path:
     """Write a snapshot atomically, one fact per line; facts that could not be read now are kept from the older one."""
     old = load(new.package, new.version, folder)
-    sources = {outcome.source: outcome for outcome in old.sources} if old else {}
+    sources: dict[str, Sequence[AnyFact]] = {}
+    for outcome in old.sources if old else ():
+        sources[outcome.source] = outcome.facts
     for outcome in new.sources:
         # a fact without a value is kept if its page documents that no value is published
-        facts = [fact for fact in fill(outcome, [old]).facts if not fact.trouble or fact.where.url]
-        sources[outcome.source] = SourceOutcome(source=outcome.source, facts=tuple(facts))
-
-    def text(value: object) -> str:
-        encoded = msgspec.json.encode(value, order="sorted")
-        return msgspec.json.format(encoded, indent=0).decode()
-
+        filled = fill(outcome, [old]).facts
+        sources[outcome.source] = [fact for fact in filled if not fact.trouble or fact.where.url]
     blocks = []
-    for name in sorted(name for name in sources if sources[name].facts):
-        lines = ",\n  ".join(map(text, sources[name].facts))
-        blocks.append(f' {{"source": {text(name)}, "facts": [\n  {lines}\n ]}}')
+    for name, facts in sorted(sources.items()):
+        if facts:
+            lines = ",\n  ".join(map(_json, facts))
+            blocks.append(f' {{"source": {_json(name)}, "facts": [\n  {lines}\n ]}}')
     head = {name: getattr(new, name) for name in ("format", "format_version", "package", "version", "made")}
-    fields = ",\n ".join(f"{text(key)}: {text(value)}" for key, value in head.items())
+    fields = ",\n ".join(f"{_json(key)}: {_json(value)}" for key, value in head.items())
     path = _path(new.package, new.version, folder)
     try:
         files.write(path, f'{{\n {fields},\n "sources": [\n' + ",\n".join(blocks) + "\n]}\n")
@@ -119,5 +143,12 @@ def save(new: Snapshot, folder: Path = FOLDER) -> Path:
     return path
 
 
+def _json(value: object) -> str:
+    """Return a value's JSON on one line, with sorted keys."""
+    encoded = msgspec.json.encode(value, order="sorted")
+    return msgspec.json.format(encoded, indent=0).decode()
+
+
 def _path(package: str, version: str, folder: Path) -> Path:
-    return folder / (f"{package}-{version}.json" if version else f"{package}.json")
+    name = f"{package}-{version}" if version else package
+    return folder / f"{name}.json"

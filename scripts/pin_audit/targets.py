@@ -19,6 +19,7 @@ from pin_audit.name_map import plain
 from pin_audit.repositories import identify
 
 _FILE = Path(__file__).with_name("packages.yaml")
+_TORCH_KEY = "torch_version"
 
 
 @resolve_types
@@ -48,16 +49,31 @@ def find(name: str) -> AuditedPackage:
     """
     word = plain(name)
     for package in packages():
-        if word in (plain(package.name), plain(package.wheel), plain(package.name).removeprefix("pytorch_")):
+        conda_name = plain(package.name)
+        if word in (conda_name, conda_name.removeprefix("pytorch_"), plain(package.wheel)):
             return package
     hint = suggest(word, [package.name for package in packages()])
     raise UsageError(f"{name}: unknown package", hint)
+
+
+def is_known(target: AuditTarget) -> bool:
+    """Whether the audit reads the release of a package in packages.yaml, from the repository there."""
+    for package in packages():
+        tag = package.tag.format(version=target.version)
+        if (target.repository, target.tag) == (package.repository, tag):
+            return True
+    return False
 
 
 def own_repositories(target: AuditTarget) -> set[str]:
     """Identify upstream's repository in packages.yaml, and the mirror that the audit reads, if there is one."""
     repositories = [package.repository for package in packages() if package.name == target.package]
     return {identify(address) for address in (*repositories, target.repository)} - {""}
+
+
+def first_value(config: Config, key: str) -> str:
+    """Return a config's value of a key, the first one of several; empty if there is none."""
+    return config.variant.get(key, ("",))[0]
 
 
 def target(
@@ -72,15 +88,13 @@ def target(
         raise UsageError(f"{root}: no configs", "run: scripts/megabuild configs --write")
     if version is not None and not re.fullmatch(r"\d[0-9A-Za-z.+_-]*", version):
         raise UsageError(f"{version}: not a version", "pass one like 2.13.0, without the tag's v")
-    built = {config.name: config.variant.get(package.key, ("",))[0] for config in configs}
-    usual, _ = Counter(built.values()).most_common(1)[0]
+    by_version: dict[str, list[Config]] = {}
+    for config in configs:
+        by_version.setdefault(first_value(config, package.key), []).append(config)
+    usual = max(by_version, key=lambda built: len(by_version[built]))
     audited = version or usual
-    audited_configs = [
-        config
-        for config in configs
-        if built[config.name] == (audited if audited in built.values() else usual)
-    ]
-    if package.key != "torch_version":  # an extension: audit the configs with the most common PyTorch
+    audited_configs = by_version.get(audited, by_version[usual])
+    if package.key != _TORCH_KEY:  # an extension: audit the configs with the most common PyTorch
         torch, _ = Counter(config.torch_version for config in audited_configs).most_common(1)[0]
         audited_configs = [config for config in audited_configs if config.torch_version == torch]
     recipe = root / package.recipe

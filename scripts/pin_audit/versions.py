@@ -9,12 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 from rattler import Version, VersionSpec
 from rattler.exceptions import InvalidVersionError, InvalidVersionSpecError
 
+from pin_audit.facts import ANY_VERSION
+
 _LITERAL = re.compile(r"(?P<numbers>\d+(?:\.\d+)*)(?P<rest>(?:[._-]?(?:a|b|rc|post|dev)\d*)*)")
+_EXACT = re.compile(r"={1,3}\s*([^\s*,|<>!~=]+)")
 _BEYOND = "999999999999"
 _JUST_ABOVE = ".0.0.1"
 _PREFIX = re.compile(r"={2,3}([^,|]*\.\*)")  #: ``==13.0.*``, which conda writes ``13.0.*``
@@ -24,6 +28,15 @@ _DESCRIBED = re.compile(
     r"(-\d+)?(-\d+-g[0-9a-f]{4,40})?",
     re.IGNORECASE,
 )
+
+
+class Position(Enum):
+    """The versions that a constraint admits, compared with one version."""
+
+    AT = "that version"
+    OLDER = "older versions only"
+    NEWER = "newer versions only"
+    MIXED = "older and newer versions, or none at all"
 
 
 @dataclass(frozen=True)
@@ -36,13 +49,15 @@ class Spec:
     @property
     def any(self) -> bool:
         """Whether the constraint admits every version."""
-        return self._version_part in ("", "*")
+        return not self._version_part or self._version_part == ANY_VERSION
 
     @property
     def exact(self) -> str:
         """The one version it admits, ``3.7.1`` of ``==3.7.1``, or an empty string."""
-        match = re.fullmatch(r"={1,3}\s*([^\s*,|<>!~=]+)", self._version_part)
-        return match[1] if match else ""
+        match = _EXACT.fullmatch(self._version_part)
+        if match is None:
+            return ""
+        return match[1]
 
     def admits(self, version: str) -> bool:
         """Whether a version satisfies the constraint; an invalid version satisfies only ``*`` and an empty one."""
@@ -65,10 +80,12 @@ class Spec:
         whole = set()
         for literal in _LITERAL.finditer(self._version_part):
             numbers = literal["numbers"].split(".")
-            whole |= {literal[0]} if literal["rest"] and is_version(literal[0]) else set()
+            if literal["rest"] and is_version(literal[0]):
+                whole.add(literal[0])
             for length in range(1, len(numbers) + 1):  # 2.29.* ends at 2.30, ~=2.29.1 as well
-                head = numbers[:length]
-                versions |= {".".join(head), ".".join([*head[:-1], str(int(head[-1]) + 1)])}
+                *head, last = numbers[:length]
+                versions.add(".".join([*head, last]))
+                versions.add(".".join([*head, str(int(last) + 1)]))
         return frozenset(versions | whole | {version + _JUST_ABOVE for version in versions})
 
     @property
@@ -84,35 +101,38 @@ class Spec:
 def pin(value: str) -> Spec:
     """Return the constraint that a value of ``conda_build_config.yaml`` stands for: ``2`` is ``2.*``."""
     text = value.strip()
-    plain = re.fullmatch(r"[0-9][0-9A-Za-z._!+]*", text)
-    return Spec(f"{text}.*" if plain else text)
+    if re.fullmatch(r"[0-9][0-9A-Za-z._!+]*", text):
+        text += ".*"
+    return Spec(text)
 
 
 def common(specs: Sequence[Spec]) -> str | None:
     """Return a version that all constraints admit, or None if there is none."""
-    candidates = {version for spec in specs for version in spec.landmarks()}
-    return next((version for version in candidates if all(spec.admits(version) for spec in specs)), None)
+    for version in frozenset[str]().union(*(spec.landmarks() for spec in specs)):
+        if all(spec.admits(version) for spec in specs):
+            return version
+    return None
 
 
 def within(inner: Spec, outer: Spec) -> bool:
     """Whether every version that ``inner`` admits is admitted by ``outer``."""
-    return not any(
-        inner.admits(version) and not outer.admits(version)
-        for version in inner.landmarks() | outer.landmarks()
-    )
+    for version in inner.landmarks() | outer.landmarks():
+        if inner.admits(version) and not outer.admits(version):
+            return False
+    return True
 
 
-def side(spec: Spec, version: str) -> str:
-    """Compare a constraint with a version: ``at`` (admits it), ``older`` or ``newer`` (admits only such), or ``mixed``.
-
-    ``mixed``: it admits older and newer versions, or none at all.
-    """
+def side(spec: Spec, version: str) -> Position:
+    """Compare a constraint with a version."""
     if spec.admits(version):
-        return "at"
+        return Position.AT
     here = Version(version)
     admitted = [Version(landmark) for landmark in spec.landmarks() if spec.admits(landmark)]
-    older, newer = any(other < here for other in admitted), any(other > here for other in admitted)
-    return "mixed" if older == newer else "older" if older else "newer"
+    older = any(other < here for other in admitted)
+    newer = any(other > here for other in admitted)
+    if older == newer:
+        return Position.MIXED
+    return Position.OLDER if older else Position.NEWER
 
 
 def lowest(spec: Spec) -> str:
@@ -124,10 +144,16 @@ def described(text: str) -> str:
     """Return the version in a tag or in ``git describe``'s text, ``2.1.0`` of ``v2.1.0-705-ga6bfc23``; may be empty."""
     text = text.strip()
     match = _DESCRIBED.fullmatch(text)
-    if match is None or (re.fullmatch(r"[0-9a-f]{7,40}", text) and not text.isdigit()):
+    if match is None or _is_commit(text):
         return ""
-    version = match["version"].replace("_", ".") + (match["pre"] or "").lstrip("-._").lower().replace("-", "")
+    version = match["version"].replace("_", ".")
+    if match["pre"]:
+        version += match["pre"].lstrip("-._").lower().replace("-", "")
     return version if is_version(version) else ""
+
+
+def _is_commit(text: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{7,40}", text) is not None and not text.isdigit()
 
 
 def is_version(text: str) -> bool:

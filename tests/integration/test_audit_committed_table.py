@@ -12,9 +12,10 @@ from audit_wheels import configured_by_the_test
 from pin_audit import snapshots
 from pin_audit.audit_report import BEGIN, END, Report, markdown
 from pin_audit.command import AuditOptions, make
-from pin_audit.facts import MOVING, Newest, RecipePin, Submodule
+from pin_audit.facts import Newest, RecipePin, Submodule
+from pin_audit.request import About
 from pin_audit.rows import AuditRow, Status
-from pin_audit.run_sources import OF_RELEASE
+from pin_audit.run_sources import sources_about
 
 RELEASES = ("2.12.0", "2.13.0", "2.14.1", "2.15.0")
 
@@ -37,7 +38,7 @@ def test_every_release_has_its_facts_with_source_and_day() -> None:
     for version in (*RELEASES, ""):
         found = snapshots.load("pytorch" if version else snapshots.CHANNEL, version)
         assert found is not None
-        sources = set(OF_RELEASE if version else MOVING)
+        sources = set(sources_about(About.RELEASE if version else About.CHANNEL))
         assert {one.source for one in found.sources} == sources
         for fact in (fact for one in found.sources for fact in one.facts):
             assert fact.where.fetched[:3] == "202", fact

@@ -18,6 +18,7 @@ from pin_audit.facts import (
     RecipePin,
     Requirement,
     Scope,
+    Section,
     SourceOutcome,
     Submodule,
     TagCommit,
@@ -86,7 +87,7 @@ def asks(
         name=name,
         value=value,
         holds=Scope(configs=tuple(configs)),
-        sections=tuple(sections),
+        sections=tuple(map(Section, sections)),
         where=Where(file="recipe/recipe.yaml", line=12),
     )
 

@@ -6,7 +6,7 @@ import pytest
 from audit_samples import audit, has
 
 from pin_audit.cells import cells
-from pin_audit.facts import AnyFact, Newest, RecipeCommit, Submodule, TagCommit
+from pin_audit.facts import AnyFact, Column, Newest, RecipeCommit, Submodule, TagCommit
 from pin_audit.rows import AuditRow, Status
 
 ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
@@ -40,7 +40,7 @@ def rows(*facts: AnyFact, package: str = "pyg-lib", **troubles: str) -> dict[str
 def test_a_recipes_commit_is_held_against_the_tags(revision: str, built: str, status: Status) -> None:
     row = rows(TAG, pins(revision, version=built))["pyg-lib"]
     assert row.verdict.status is status
-    assert "1234567abc" in [part.text for part in cells(row)[0]]
+    assert "1234567abc" in [part.text for part in cells(row)[Column.UPSTREAM]]
 
 
 def test_a_commit_beside_a_tag_that_was_not_read_is_unknown() -> None:
@@ -59,7 +59,7 @@ def test_another_recipes_commit_is_held_against_the_submodule_of_that_repository
     apart = rows(submodule, pins(OTHER, METIS, "pytorch_sparse"))["metis"]
     assert all(name in same.verdict.sentence for name in ("pytorch_sparse", "1234567abc")) or not value
     assert apart.verdict.status is Status.CONFLICT
-    assert [part.remark for part in cells(same)[1]] == ["[pytorch_sparse]"]
+    assert [part.remark for part in cells(same)[Column.RECIPE]] == ["[pytorch_sparse]"]
     assert not same.vendored_only
 
 

@@ -25,7 +25,7 @@ from command_line.run_command import Invocation
 from groundwork.errors import UnknownError, UsageError, VerdictError
 from pin_audit.audit_report import BEGIN, END, insert, markdown, table, to_document
 from pin_audit.cells import cells
-from pin_audit.facts import AnyFact, Column, Scope, SourceOutcome, UpstreamArchs
+from pin_audit.facts import AnyFact, Scope, SourceOutcome, UpstreamArchs
 from pin_audit.name_map import names, plain
 from pin_audit.rows import AuditRow, Status
 from pin_audit.run_sources import SOURCES
@@ -252,7 +252,5 @@ def test_each_kind_of_fact_has_a_cell_in_its_column(kind: type[AnyFact]) -> None
     row = AuditRow(
         name="x", facts=(kind(name="x", value="9.0", **lists),), builds=builds, entry=names().entry("x")
     )
-    columns = zip(get_args(Column), cells(row), strict=False)
-    assert {column: [part.text for part in parts] for column, parts in columns if parts} == {
-        kind.column: ["9.0"]
-    }
+    shown = {column: [part.text for part in parts] for column, parts in cells(row).items() if parts}
+    assert shown == {kind.column: ["9.0"]}

@@ -9,6 +9,7 @@ from audit_samples import target
 
 from groundwork.errors import AuditError
 from pin_audit.facts import Newest, SourceOutcome, Submodule, Where
+from pin_audit.run_sources import is_stale
 from pin_audit.snapshots import Snapshot, fill, load, of, save
 
 DAY = "2026-11-23T00:00:00+00:00"
@@ -44,7 +45,7 @@ def test_a_source_that_was_not_read_is_the_snapshots() -> None:
     assert "2026-11-23" in filled.trouble
     assert not filled.unread
     # of the channel, which changes, a gate needs a newer look
-    assert SourceOutcome(source="channel", facts=(held,), snapshot="2026-11-23").unread
+    assert is_stale(SourceOutcome(source="channel", facts=(held,), snapshot="2026-11-23"))
 
 
 def test_only_what_was_not_read_is_the_snapshots_with_what_lies_below_it() -> None:

@@ -18,7 +18,8 @@ from small_files import write
 from command_line.run_command import Invocation
 from groundwork.network.client import Answer
 from pin_audit.bump import collect
-from pin_audit.bump_context import BumpContext, Change, Release, find_sha256
+from pin_audit.bump_context import BumpContext, Change, Release
+from pin_audit.bump_hashes import find_sha256
 from pin_audit.facts import (
     AnyFact,
     Newest,

@@ -1,4 +1,1 @@
-"""The sources of versions: `READERS` of each module are functions that take a request, by the source's name.
-
-Functions that read only the audited repository are in `OWN_READERS`.
-"""
+"""The sources of versions: each module names its own in `SOURCES`, by the source's name."""

@@ -20,7 +20,7 @@ from groundwork.errors import MegabuildError
 from groundwork.keys import Key
 from groundwork.network.client import NetworkError, channel_url, run_with_deadline, why_channel_unreachable
 from pin_audit.facts import Newest, Scope, SourceOutcome, Where, resolve_types
-from pin_audit.request import AuditRequest
+from pin_audit.request import About, AuditRequest, Source
 from pin_audit.services import Services
 
 CONDA_FORGE = "conda-forge"
@@ -150,4 +150,4 @@ def _best(name: str, records: list[RepoDataRecord]) -> NewestPackage:
     return NewestPackage(name=name, version=str(best.version), file=best.file_name, sha256=digest)
 
 
-READERS = {"channel": read}
+SOURCES = {"channel": Source(read=read, about=About.CHANNEL)}

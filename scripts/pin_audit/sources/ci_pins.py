@@ -9,7 +9,7 @@ from typing import Any
 
 from pin_audit.ci_rules import ARCH_LISTS, PINS, CiRule, NotInFile
 from pin_audit.facts import CiPin, Scope, SourceOutcome, UpstreamArchs, Where, split_archs
-from pin_audit.request import AuditRequest
+from pin_audit.request import AuditRequest, Source, local_tree
 
 _PLATFORMS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
 
@@ -63,4 +63,7 @@ def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[st
             yield "", {**fields, "where": Where(commit=tree.commit), "trouble": trouble}
 
 
-READERS = {"ci_pins": read, "upstream_archs": read_archs}
+SOURCES = {
+    "ci_pins": Source(read=read, local_files=local_tree),
+    "upstream_archs": Source(read=read_archs, local_files=local_tree),
+}

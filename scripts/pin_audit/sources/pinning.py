@@ -24,7 +24,7 @@ from groundwork.keys import Key
 from groundwork.network.client import channel_url, run_with_deadline
 from pin_audit.facts import GlobalPin, Migration, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.meta_yaml import evaluate
-from pin_audit.request import AuditRequest
+from pin_audit.request import About, AuditRequest, Source
 from pin_audit.services import Services
 from pin_audit.sources.channel import CONDA_FORGE, newest
 
@@ -213,4 +213,8 @@ def _classified(members: Mapping[str, bytes], where: str) -> _Files:
     return _Files(config=texts.pop(""), migrations=dict(sorted(texts.items())))
 
 
-READERS = {"pinning": read}
+def _local_files(request: AuditRequest) -> Path | None:
+    return request.local_pinning
+
+
+SOURCES = {"pinning": Source(read=read, about=About.CHANNEL, local_files=_local_files)}

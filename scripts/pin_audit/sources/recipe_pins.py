@@ -17,7 +17,7 @@ from megabuild.configs.render import PlannedPackage, render
 from pin_audit.facts import RecipeArchs, RecipeCommit, RecipePin, Scope, SourceOutcome, Where, split_archs
 from pin_audit.meta_yaml import needs
 from pin_audit.recipe_lines import git_lines, place, read_lines, read_text, requirement_lines
-from pin_audit.request import AuditRequest
+from pin_audit.request import About, AuditRequest, Source
 from pin_audit.targets import packages
 
 _ARCHS = "torch_cuda_arch_list"
@@ -172,4 +172,8 @@ def _commits_of(name: str, recipe: Path, request: AuditRequest) -> Iterator[Reci
         )
 
 
-OWN_READERS = {"recipe_pins": read, "recipe_commits": read_commits, "recipe_archs": read_archs}
+SOURCES = {
+    "recipe_pins": Source(read=read, about=About.REPOSITORY),
+    "recipe_commits": Source(read=read_commits, about=About.REPOSITORY),
+    "recipe_archs": Source(read=read_archs, about=About.REPOSITORY),
+}

@@ -17,7 +17,7 @@ from groundwork import redact
 from groundwork.errors import AuditError
 from pin_audit.facts import SourceOutcome, Submodule, TagCommit, Where
 from pin_audit.repositories import Repositories, Repository, clean, parse_address
-from pin_audit.request import AuditRequest
+from pin_audit.request import AuditRequest, Source
 
 _AT_ONCE = 4
 _DEEPEST = 8  # submodules of submodules of …; PyTorch has three levels
@@ -146,4 +146,4 @@ def _parent(chain: tuple[str, ...], repository: Repository, commit: str) -> Pare
     return ParentRepository(chain, repository, commit, gitlinks, declared, trouble)
 
 
-READERS = {"submodules": read, "upstream_commit": read_commit}
+SOURCES = {"submodules": Source(read=read), "upstream_commit": Source(read=read_commit)}

@@ -33,7 +33,7 @@ from groundwork.network.index import (
 )
 from groundwork.network.wheel_contents import BROKEN, metadata_beside, read_local, read_remote
 from pin_audit.facts import CiPin, Requirement, Scope, SourceOutcome, Where
-from pin_audit.request import AuditRequest
+from pin_audit.request import AuditRequest, Source
 from pin_audit.services import Services
 
 _ABIS = ("cp312", "abi3", "none")  # the ABIs of the wheel that is read
@@ -194,4 +194,4 @@ def _parse(text: str, where: Where) -> Requirement:
     return Requirement(name=canonicalize_name(known.name), value=value, holds=holds, where=where)
 
 
-READERS = {"wheel_metadata": read}
+SOURCES = {"wheel_metadata": Source(read=read)}

@@ -33,6 +33,17 @@ _SYSTEM_ERRORS = (
 )
 
 
+class ErrorKind(str, Enum):
+    """The tool that reports an error; ``--json`` names it so."""
+
+    compiler = "compiler"
+    linker = "linker"
+    cmake = "cmake"
+    python = "python"
+    shell = "shell"
+    other = "other"
+
+
 class Strength(Enum):
     """How surely a line is an error that ended the build."""
 
@@ -45,7 +56,7 @@ class Strength(Enum):
 class ErrorPattern:
     """A form of error messages; ``regex`` has groups ``message`` and, if the tool names them, ``file`` and ``line``."""
 
-    kind: str  #: as :attr:`groundwork.first_error.FirstError.kind`
+    kind: ErrorKind
     regex: str  #: matches from a line's start
     example: str  #: the line, and those around it that the error needs
     message: str  #: expected of the example, as all below
@@ -65,7 +76,7 @@ class ErrorPattern:
 #: In order of priority.
 CERTAIN: Sequence[ErrorPattern] = (
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=rf"{_FILE}:{_LINE}: (?P<message>Failure|FAILED:)$",  # googletest, Catch2
         joins=True,
         example="a.cpp:5: Failure\nExpected equality of these values:",
@@ -74,20 +85,20 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="Failure: Expected equality of these values:",
     ),
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=r"unknown file: (?P<message>Failure)$",
         joins=True,
         example='unknown file: Failure\nC++ exception with description "no" thrown in the test body.',
         message='Failure: C++ exception with description "no" thrown in the test body.',
     ),
     ErrorPattern(
-        kind="compiler",
+        kind=ErrorKind.compiler,
         regex=rf"(?P<message><[\w -]+>: {_ERROR}: .*)",
         example='<command-line>: error: "_FORTIFY_SOURCE" redefined [-Werror]',
         message='<command-line>: error: "_FORTIFY_SOURCE" redefined [-Werror]',
     ),
     ErrorPattern(
-        kind="compiler",
+        kind=ErrorKind.compiler,
         regex=rf"(?P<file>[^\s:][^:]*):{_LINE}:(?:\d+:)? (?P<message>{_ERROR}: .*)",
         example="/src/x.cpp:3:10: error: 'y' was not declared in this scope",
         file="/src/x.cpp",
@@ -95,7 +106,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="error: 'y' was not declared in this scope",
     ),
     ErrorPattern(
-        kind="compiler",
+        kind=ErrorKind.compiler,
         regex=rf"(?P<file>[^\s(][^(]*)\({_LINE}[,\d]*\) ?: (?P<message>{_ERROR}(?: #?[\w-]+)? ?: .*)",
         example='a.cu(2): error: identifier "x" is undefined',
         file="a.cu",
@@ -103,7 +114,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message='error: identifier "x" is undefined',
     ),
     ErrorPattern(
-        kind="compiler",
+        kind=ErrorKind.compiler,
         regex=rf"ptxas (?P<file>\S+), line {_LINE}; (?P<message>(?:fatal|error) *: .*)",
         example="ptxas /tmp/a.ptx, line 26; error   : Not a name of any known instruction: 'bogus'",
         file="/tmp/a.ptx",
@@ -111,7 +122,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="error : Not a name of any known instruction: 'bogus'",
     ),
     ErrorPattern(
-        kind="compiler",
+        kind=ErrorKind.compiler,
         regex=r"(?P<message>(?:Fatal )?Error: .*)",  # gfortran's place is above the quoted line
         above=rf"{_FILE}:{_LINE}:\d+:$",
         example="a.f90:4:6:\n\n    4 |   i = 'text'\n      |      1\nError: Cannot convert CHARACTER(4)",
@@ -120,7 +131,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="Error: Cannot convert CHARACTER(4)",
     ),
     ErrorPattern(
-        kind="compiler",
+        kind=ErrorKind.compiler,
         regex=rf"(?P<file>[^\s:]+\.(?:pyx|pxd|pxi)):{_LINE}:\d+: (?P<message>(?!(?i:warn|note|performance))\S.*)",
         example="src/fast.pyx:14:11: undeclared name not builtin: long",
         file="src/fast.pyx",
@@ -128,13 +139,13 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="undeclared name not builtin: long",
     ),
     ErrorPattern(
-        kind="linker",
+        kind=ErrorKind.linker,
         regex=r"(?P<message>nvlink (?:fatal|error) *: .*)",
         example="nvlink error   : Undefined reference to '_Z1fv' in 'a.o'",
         message="nvlink error : Undefined reference to '_Z1fv' in 'a.o'",
     ),
     ErrorPattern(
-        kind="compiler",
+        kind=ErrorKind.compiler,
         regex=(
             r"(?P<message>(?:nvcc|ptxas|cicc|cudafe\+\+|fatbinary) (?:fatal|error) *: "
             r"(?!Failed to preprocess host compiler properties|'[^']+' died due to signal).*)"
@@ -143,7 +154,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="nvcc fatal : Unsupported gpu architecture 'compute_10'",
     ),
     ErrorPattern(
-        kind="linker",
+        kind=ErrorKind.linker,
         regex=(
             rf"(?!.*\bwarning: )(?:\S*\b{_LINKERS}: )?{_FILE}:(?:{_LINE}:)?(?:.*: )?[^:]*?"
             r"(?P<message>(?:undefined (?:reference|symbol)|multiple definition|relocation).*)"
@@ -153,14 +164,14 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="undefined reference to `helper(int)'",
     ),
     ErrorPattern(
-        kind="linker",
+        kind=ErrorKind.linker,
         regex=rf"{_FILE}: (?P<message>file not recognized: .*)",
         example="b.o: file not recognized: file format not recognized",
         file="b.o",
         message="file not recognized: file format not recognized",
     ),
     ErrorPattern(
-        kind="linker",
+        kind=ErrorKind.linker,
         regex=(
             rf"\S*\b{_LINKERS}: (?!.*\bwarning: |.*: in function |skipping incompatible |.*\blto-wrapper )"
             rf"(?:{_FILE}: )?(?P<message>.*)"
@@ -169,19 +180,19 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="error: undefined symbol: foo()",
     ),
     ErrorPattern(
-        kind="compiler",
+        kind=ErrorKind.compiler,
         regex=r"(?P<message>fatal error: error in backend: .*|LLVM ERROR: .*)",
         example="fatal error: error in backend: Cannot select: 0x55: i32 = llvm.foo",
         message="fatal error: error in backend: Cannot select: 0x55: i32 = llvm.foo",
     ),
     ErrorPattern(
-        kind="compiler",
+        kind=ErrorKind.compiler,
         regex=rf"(?P<message>(?!.*frontend command failed){_COMPILERS}: {_ERROR}: .*|error\[\w+\]: .*)",
         example="c++: error: unrecognized command-line option '-mno'",
         message="c++: error: unrecognized command-line option '-mno'",
     ),
     ErrorPattern(
-        kind="compiler",
+        kind=ErrorKind.compiler,
         regex=r"(?P<message>error: .*)",  # rustc
         below=r"\s*--> [^:]+:\d+",
         example="error: expected `;`\n --> src/main.rs:4:5",
@@ -190,7 +201,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="error: expected `;`",
     ),
     ErrorPattern(
-        kind="cmake",
+        kind=ErrorKind.cmake,
         regex=(
             rf"CMake Error(?: \(dev\))?(?: (?:at|in) (?P<file>[^:]+?)(?::{_LINE} \([\w:]+\))?)?:(?P<message>.*)"
         ),
@@ -200,7 +211,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="CMake Error: Policy CMP0146 is not set.",
     ),
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=(
             r"(?P<message>ninja: (?:error|fatal): .*|Fatal Python error: .*|terminate called .*"
             rf"|.*: Assertion [`'].*' failed\.?|(?:{_SIGNALS})(?: \(core dumped\))?\s*$)"
@@ -209,13 +220,13 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="ninja: error: 'libcudart.so', needed by 'a', missing and no known rule to make it",
     ),
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=r"(?P<message>\S+: (?:error while loading shared libraries|symbol lookup error): .*)",
         example="/opt/env/bin/protoc: error while loading shared libraries: libprotoc.so.29: cannot open",
         message="/opt/env/bin/protoc: error while loading shared libraries: libprotoc.so.29: cannot open",
     ),
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=rf"thread '.*' (?:\(\d+\) )?(?P<message>panicked) at (?P<file>[^\s:']+):{_LINE}:\d+:$",  # Rust
         joins=True,
         example="thread 'main' (7) panicked at build.rs:2:42:\nOPENSSL_DIR is not set: NotPresent",
@@ -224,7 +235,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="panicked: OPENSSL_DIR is not set: NotPresent",
     ),
     ErrorPattern(
-        kind="shell",
+        kind=ErrorKind.shell,
         regex=rf"(?P<file>\S+): line {_LINE}: +\d+ (?P<message>(?:{_ENDED}).*)",
         example="/w/conda_build.sh: line 12:  4711 Terminated              cmake --build build",
         file="/w/conda_build.sh",
@@ -232,7 +243,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="Terminated cmake --build build",
     ),
     ErrorPattern(
-        kind="python",
+        kind=ErrorKind.python,
         regex=r"\++ (?P<message>Timeout) \++$",  # pytest-timeout
         example='+++++ Timeout +++++\n  File "/w/test_a.py", line 12, in test_slow',
         file="/w/test_a.py",
@@ -240,7 +251,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="Timeout",
     ),
     ErrorPattern(
-        kind="python",
+        kind=ErrorKind.python,
         regex=r"(?P<message>)(?:\S+: )?Traceback \(most recent call last\):",
         example='Traceback (most recent call last):\n  File "/w/a.py", line 3, in <module>\nKeyError: 1',
         file="/w/a.py",
@@ -248,7 +259,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="KeyError: 1",
     ),
     ErrorPattern(
-        kind="python",
+        kind=ErrorKind.python,
         regex=r"E +(?P<message>(?:[\w.]*(?:Error|Exception|Interrupt|Failed)\b|assert ).*)",
         example="E   assert 3 == 4\n\ntest_a.py:6: AssertionError",
         file="test_a.py",
@@ -256,20 +267,20 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="assert 3 == 4",
     ),
     ErrorPattern(
-        kind="python",
+        kind=ErrorKind.python,
         regex=r"(?:FAILED|ERROR) (?P<file>[^\s:]+\.py)(?:::\S+)? - (?P<message>.*)",
         example="FAILED tests/test_a.py::test_b - AssertionError: no",
         file="tests/test_a.py",
         message="AssertionError: no",
     ),
     ErrorPattern(
-        kind="python",
+        kind=ErrorKind.python,
         regex=r"(?P<message>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)",
         example="setuptools.errors.SetupError: no version",
         message="setuptools.errors.SetupError: no version",
     ),
     ErrorPattern(
-        kind="shell",
+        kind=ErrorKind.shell,
         regex=(
             rf"(?P<file>\S+): line {_LINE}: (?P<message>.*(?:not found|No such file|denied|unbound variable"
             r"|syntax error|bad substitution|Exec format).*)"
@@ -280,20 +291,20 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="flatc: command not found",
     ),
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=r"make(?:\[\d+\])?: \*\*\* (?P<message>(?!\[|Waiting).*)",
         example="make[2]: *** No rule to make target 'libnvToolsExt.so', needed by 'foo'.  Stop.",
         message="No rule to make target 'libnvToolsExt.so', needed by 'foo'. Stop.",
     ),
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=r"(?P<message>Hunk #\d+ FAILED at \d+\..*)",
         example="patching file CMakeLists.txt\nHunk #1 FAILED at 120.",
         file="CMakeLists.txt",
         message="Hunk #1 FAILED at 120.",
     ),
     ErrorPattern(
-        kind="compiler",  # compilers in other languages, Go
+        kind=ErrorKind.compiler,  # compilers in other languages, Go
         regex=rf"(?P<file>[^\s:]+\.\w+):{_LINE}:\d+: (?!(?i:warn|note|remark|anmerk|avert))(?P<message>\S.*)",
         example="./main.go:12:3: undefined: foo",
         file="./main.go",
@@ -301,7 +312,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="undefined: foo",
     ),
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=r"\s*(?:\u00d7 |error: )?(?P<message>No solution found .*)",  # uv
         joins=True,
         example="  \u00d7 No solution found when resolving dependencies:\n  ╰─▶ Because only torch<=2.13 is available",
@@ -321,7 +332,7 @@ _ABOUT_ANOTHER = (
 
 WEAK: Sequence[ErrorPattern] = (
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=(
             rf"(?!{_ABOUT_ANOTHER})(?P<message>(?!collect2: )(?:[\w./+-]+: )?"
             r"(?:[Ee]rror|ERROR|[Ff]atal|FATAL|fatal error): .*)"
@@ -331,7 +342,7 @@ WEAK: Sequence[ErrorPattern] = (
         message="error: libc10_cuda.so needs libcuda.so.1",
     ),
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=(
             r"(?P<message>(?!.*\bwarning\b)[\w./+-]+: (?:(?:\d+: )?cannot \S.*"
             rf"|(?:.*: )?(?:{_SYSTEM_ERRORS}|not found)))$"
@@ -344,7 +355,7 @@ WEAK: Sequence[ErrorPattern] = (
 
 SUMMARIES: Sequence[ErrorPattern] = (
     ErrorPattern(
-        kind="other",
+        kind=ErrorKind.other,
         regex=rf"(?P<message>(?:[\w./+-]+:? )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL) *: (?={_ABOUT_ANOTHER}).*)",
         strength=Strength.summary,
         example="error: command '/usr/bin/gcc' failed with exit code 1",

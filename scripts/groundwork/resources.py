@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 import resource
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from groundwork.error_patterns import ErrorKind
+from groundwork.exhaustive import assert_never
 from groundwork.failed_step import FailedStep
 from groundwork.first_error import FirstError
 from groundwork.machine import lacked_memory, lacked_space, reached_file_limit, was_killed
@@ -46,9 +48,8 @@ class Verdict(Enum):
 
     ordinary = "ordinary"  #: an error in sources, recipe or environment
     memory = "memory"  #: memory ran out, as measured: fewer compile jobs can help
-    allocation = (
-        "allocation"  #: a program got no memory, although some was free: a limit, or one huge allocation
-    )
+    #: a program got no memory, although some was free: a limit, or one huge allocation
+    allocation = "allocation"
     disk = "disk"  #: a disk is full, as measured
     space = "space"  #: a program got no space where it wrote, although the known disks have some: a quota, another disk
     file_limit = "file_limit"  #: a file reached the limit of files' sizes (``ulimit -f``)
@@ -66,6 +67,16 @@ class Complaint(Enum):
     terminated = "terminated"  #: by SIGTERM
 
 
+#: Finds a line's complaint; the first one counts, and in several lines the first of these, too.
+_SIGNS: Mapping[Complaint, Callable[[str], object]] = {
+    Complaint.space: lacked_space,
+    Complaint.file_limit: reached_file_limit,
+    Complaint.memory: lacked_memory,
+    Complaint.killed: was_killed,
+    Complaint.terminated: _TERMINATED.search,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ResourceFacts:
     """Facts measured when a build failed."""
@@ -78,26 +89,45 @@ class ResourceFacts:
 def judge(facts: ResourceFacts, complaint: Complaint) -> Verdict:
     """Return the verdict on a failed build."""
     signals = set(ending_signals(facts.exit_codes))
-    killed = bool(signals & _SENT) or complaint in (Complaint.killed, Complaint.terminated)
     if facts.full_disk is not None:
         return Verdict.disk
-    if signal.SIGXFSZ in signals or complaint is Complaint.file_limit:
+    if signal.SIGXFSZ in signals:
         return Verdict.file_limit
-    if complaint is Complaint.space:
-        return Verdict.space
-    if complaint is Complaint.memory:
-        return Verdict.memory if facts.memory_short else Verdict.allocation
-    if killed:
-        # the kernel sends SIGKILL, a daemon such as earlyoom SIGTERM first
-        return Verdict.memory if facts.memory_short else Verdict.killed
-    return Verdict.ordinary
+    match complaint:
+        case Complaint.file_limit:
+            return Verdict.file_limit
+        case Complaint.space:
+            return Verdict.space
+        case Complaint.memory:
+            return _of_memory(facts, Verdict.allocation)
+        case Complaint.killed | Complaint.terminated:
+            return _of_memory(facts, Verdict.killed)
+        case Complaint.none if signals & _SENT:
+            # the kernel sends SIGKILL, a daemon such as earlyoom SIGTERM first
+            return _of_memory(facts, Verdict.killed)
+        case Complaint.none:
+            return Verdict.ordinary
+        case never:
+            return assert_never(never)
+
+
+def _of_memory(facts: ResourceFacts, otherwise: Verdict) -> Verdict:
+    if facts.memory_short:
+        return Verdict.memory
+    return otherwise
 
 
 def ending_signals(exit_codes: Iterable[int]) -> list[signal.Signals]:
     """Return the signals that ended programs, by their exit codes."""
     known = {int(number): number for number in signal.Signals}
-    numbers = (-code if code < 0 else code - _SHELL_SIGNAL for code in exit_codes)
-    return [known[number] for number in numbers if number in known]
+    ending = []
+    for code in exit_codes:
+        number = code - _SHELL_SIGNAL
+        if code < 0:
+            number = -code
+        if number in known:
+            ending.append(known[number])
+    return ending
 
 
 def find_complaint(step: FailedStep, error: FirstError | None) -> Complaint:
@@ -105,40 +135,45 @@ def find_complaint(step: FailedStep, error: FirstError | None) -> Complaint:
 
     An error in a source, which may quote any words, is no such report, and outweighs one.
     """
-    if error is not None and error.message.startswith(_OF_TESTS):
+    if error is None:
+        return _in_last_lines(step)
+    if error.message.startswith(_OF_TESTS):
         return Complaint.none
-    if error is None or error.kind in ("shell", "other"):
-        last = [*step.lines[-_LAST_LINES:], *step.reports]
-        complaints = {_of_line(line[:_LONGEST_LINE]) for line in last}
-        order = (
-            Complaint.space,
-            Complaint.file_limit,
-            Complaint.memory,
-            Complaint.killed,
-            Complaint.terminated,
-        )
-        return next((complaint for complaint in order if complaint in complaints), Complaint.none)
-    if error.kind == "python":
-        return _of_line(error.message) if _SYSTEM_EXCEPTION.match(error.message) else Complaint.none
-    of_source = error.line and not error.message.startswith(_OF_THE_COMPILER)
-    return Complaint.none if of_source else _of_line(error.message)
+    match error.kind:
+        case ErrorKind.shell | ErrorKind.other:
+            return _in_last_lines(step)
+        case ErrorKind.python:
+            may_be = bool(_SYSTEM_EXCEPTION.match(error.message))
+        case ErrorKind.compiler | ErrorKind.linker | ErrorKind.cmake:
+            may_be = not error.line or error.message.startswith(_OF_THE_COMPILER)
+        case never:
+            return assert_never(never)
+    if may_be:
+        return _of_line(error.message)
+    return Complaint.none
+
+
+def _in_last_lines(step: FailedStep) -> Complaint:
+    """Return the most telling complaint in a step's last lines."""
+    last = [*step.lines[-_LAST_LINES:], *step.reports]
+    complaints = {_of_line(line[:_LONGEST_LINE]) for line in last}
+    for complaint in _SIGNS:
+        if complaint in complaints:
+            return complaint
+    return Complaint.none
 
 
 def _of_line(line: str) -> Complaint:
-    if lacked_space(line):
-        return Complaint.space
-    if reached_file_limit(line):
-        return Complaint.file_limit
-    if lacked_memory(line):
-        return Complaint.memory
-    if was_killed(line):
-        return Complaint.killed
-    return Complaint.terminated if _TERMINATED.search(line) else Complaint.none
+    for complaint, finds in _SIGNS.items():
+        if finds(line):
+            return complaint
+    return Complaint.none
 
 
 def limited_memory() -> str:
     """Return the option of ``ulimit`` that limits each program's memory here, or an empty string."""
-    limits = (("-v", resource.RLIMIT_AS), ("-d", resource.RLIMIT_DATA))
-    return next(
-        (option for option, one in limits if resource.getrlimit(one)[0] != resource.RLIM_INFINITY), ""
-    )
+    for option, limit in (("-v", resource.RLIMIT_AS), ("-d", resource.RLIMIT_DATA)):
+        soft, _ = resource.getrlimit(limit)
+        if soft != resource.RLIM_INFINITY:
+            return option
+    return ""

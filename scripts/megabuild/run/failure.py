@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from groundwork.error_patterns import ErrorKind
 from groundwork.errors import (
     BuildError,
     MegabuildError,
@@ -136,7 +137,7 @@ class Failure:
     def error(self) -> MegabuildError:
         """Return the error with its hint, and the details for ``--json``."""
         kind, error = self._resource_error() or self._other_error()
-        first = self.first or FirstError(kind="other", message="")
+        first = self.first or FirstError(kind=ErrorKind.other, message="")
         shown = self._excerpt
         error.failure = {
             "kind": kind or first.kind,

@@ -28,7 +28,8 @@ _MAKE = re.compile(r"^\w*make(?:\[\d+\])?: \*\*\* \[.*\] (?:Error (?P<code>\d+)|
 #: A command that a shell traces (``set -x``).
 _TRACE = re.compile(r"^\++ (?P<command>(?!.* \++$)\S.*)")
 #: Lines of a text's comparison, as unittest and diff print it: near these, a plus begins no command.
-_DIFF, _NEAR = re.compile(r"^(?:- |\? |@@ |--- )"), 3
+_DIFF = re.compile(r"^(?:- |\? |@@ |--- )")
+_NEAR = 3
 #: Commands that do not fail, or not without a message: those of a script's end, such as a trap's.
 _SAYS_WHY = re.compile(
     r"^(?:exit|return|set|trap|:|true|echo|printf|export|local|unset|rm|cd|pushd|popd|kill|wait)(?: |$)"
@@ -87,51 +88,76 @@ def _belongs(line: str) -> bool:
 
 
 def _of_ninja(lines: Sequence[str], number: int, match: re.Match[str]) -> FailedStep:
-    printed = list(takewhile(_belongs, lines[number + 1 :]))
-    command = printed.pop(0)[:_LONGEST_COMMAND] if printed else ""
+    below = lines[number + 1 :]
+    printed = list(takewhile(_belongs, below))
+    command = ""
+    if printed:
+        command = printed.pop(0)[:_LONGEST_COMMAND]
     if not printed:
         # a step of ninja's console pool prints while it runs, so before the report that it failed
-        printed = list(takewhile(_belongs, reversed(lines[:number])))[::-1]
-    below = lines[number + 1 :]
-    ended = max((at for at, line in enumerate(below) if _ENDED.match(line)), default=len(below))
+        upwards = takewhile(_belongs, reversed(lines[:number]))
+        printed = list(upwards)[::-1]
     return FailedStep(
         lines=printed,
-        reports=[lines[number], *below[ended + 1 :][-_LAST_LINES:]],
+        reports=[lines[number], *_below_ninja(below)],
         command=command,
         outputs=match["outputs"],
         known=True,
-        exit_code=int(match["code"]) if match["code"] else None,
+        exit_code=_exit_code(match),
     )
+
+
+def _below_ninja(lines: Sequence[str]) -> Sequence[str]:
+    """Return the last lines below those of a ninja that has stopped."""
+    for number in reversed(range(len(lines))):
+        if _ENDED.match(lines[number]):
+            return lines[number + 1 :][-_LAST_LINES:]
+    return ()
+
+
+def _exit_code(match: re.Match[str]) -> int | None:
+    if match["code"] is None:
+        return None
+    return int(match["code"])
 
 
 def _before_make_s_report(lines: Sequence[str]) -> FailedStep:
     for number, line in enumerate(lines):
         if match := _MAKE.match(line):
-            code = int(match["code"]) if match["code"] else None
-            return FailedStep(
-                lines=lines[:number], reports=[line, *lines[number + 1 :][-_LAST_LINES:]], exit_code=code
-            )
+            reports = [line, *lines[number + 1 :][-_LAST_LINES:]]
+            return FailedStep(lines=lines[:number], reports=reports, exit_code=_exit_code(match))
     return FailedStep(lines=lines, reports=lines[-_LAST_LINES:])
 
 
 def _of_trace(step: FailedStep) -> FailedStep:
-    for number in range(len(step.lines) - 1, -1, -1):
-        match = _TRACE.match(step.lines[number])
-        near = step.lines[max(0, number - _NEAR) : number + _NEAR + 1]
-        if match is not None and not any(map(_DIFF.match, near)) and not _SAYS_WHY.match(match["command"]):
-            below = step.lines[number + 1 :]
-            printed = [line for line in below if not _TRACE.match(line)]
-            above = step.lines[:number]
-            early = [text for text in _echoed(below) if text in above and text not in printed]
-            return FailedStep(
-                lines=[*early, *printed],
-                earlier=above,
-                reports=step.reports,
-                command=match["command"][:_LONGEST_COMMAND],
-                traced=True,
-                exit_code=step.exit_code,
-            )
+    for number in reversed(range(len(step.lines))):
+        command = _traced_command(step.lines, number)
+        if command is None:
+            continue
+        above = step.lines[:number]
+        below = step.lines[number + 1 :]
+        printed = [line for line in below if not _TRACE.match(line)]
+        early = [text for text in _echoed(below) if text in above and text not in printed]
+        return FailedStep(
+            lines=[*early, *printed],
+            earlier=above,
+            reports=step.reports,
+            command=command[:_LONGEST_COMMAND],
+            traced=True,
+            exit_code=step.exit_code,
+        )
     return step
+
+
+def _traced_command(lines: Sequence[str], number: int) -> str | None:
+    """Return the command that a line of a trace names, if it can have ended the build."""
+    match = _TRACE.match(lines[number])
+    if match is None or _SAYS_WHY.match(match["command"]):
+        return None
+    near = lines[max(0, number - _NEAR) : number + _NEAR + 1]
+    if any(map(_DIFF.match, near)):
+        return None
+    return match["command"]
 
 
 def _echoed(trace: Sequence[str]) -> Iterator[str]:
@@ -143,13 +169,19 @@ def _echoed(trace: Sequence[str]) -> Iterator[str]:
         match = _TRACE.match(line)
         if match is not None and match["command"].startswith("echo "):
             with suppress(ValueError):  # an unfinished quotation
-                yield " ".join(shlex.split(match["command"])[1:])
+                words = shlex.split(match["command"])
+                yield " ".join(words[1:])
 
 
 def unwrap(lines: Sequence[str]) -> list[str]:
     """Return lines as the innermost program printed them: without wrappers' indentation, diagnostics as text."""
-    texts = [text for line in lines for text in _diagnostics(line)]
-    return list(_without_bars(_without_notes(_without_test_numbers(_without_indentation(texts)))))
+    texts: list[str] = []
+    for line in lines:
+        texts += _diagnostics(line)
+    shifted = _without_indentation(texts)
+    without_numbers = _without_test_numbers(shifted)
+    without_notes = _without_notes(without_numbers)
+    return list(_without_bars(without_notes))
 
 
 def _without_indentation(lines: Sequence[str]) -> Iterator[str]:
@@ -165,19 +197,25 @@ def _without_indentation(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _without_test_numbers(lines: Iterator[str]) -> Iterator[str]:
-    prefixes: tuple[str, ...] = ()
+    prefixes: list[str] = []
     for line in lines:
         if match := _CTEST.match(line):
-            prefixes += (match["prefix"],)
-        prefix = next((known for known in prefixes if line.startswith(known)), "")
+            prefixes.append(match["prefix"])
+        prefix = next(filter(line.startswith, prefixes), "")
         yield line.removeprefix(prefix)
 
 
 def _without_notes(lines: Iterator[str]) -> Iterator[str]:
     links = False
     for line in lines:
-        links = bool(_RUSTC_LINKS.match(line)) or (links and line[:1] in ("", " "))
-        yield _RUSTC_NOTE.sub("", line) if links else line
+        if _RUSTC_LINKS.match(line):
+            links = True
+        elif line[:1] not in ("", " "):
+            links = False
+        if links:
+            yield _RUSTC_NOTE.sub("", line)
+        else:
+            yield line
 
 
 def _without_bars(lines: Iterator[str]) -> Iterator[str]:
@@ -186,9 +224,11 @@ def _without_bars(lines: Iterator[str]) -> Iterator[str]:
         if _GROUP.match(line):
             inside = True
             yield "Traceback (most recent call last):"
-            continue
-        inside = inside and bool(_GROUP_BAR.match(line))
-        yield _GROUP_BAR.sub("", line, count=1) if inside else line
+        elif inside and _GROUP_BAR.match(line):
+            yield _GROUP_BAR.sub("", line, count=1)
+        else:
+            inside = False
+            yield line
 
 
 def _diagnostics(line: str) -> list[str]:
@@ -197,7 +237,10 @@ def _diagnostics(line: str) -> list[str]:
         return [line]
     try:
         document = json.loads(line)
-        texts = _of_sarif(document) if isinstance(document, dict) else _of_json(document)
+        if isinstance(document, dict):
+            texts = _of_sarif(document)
+        else:
+            texts = _of_json(document)
     except (ValueError, RecursionError, KeyError, TypeError, IndexError, AttributeError):
         return [line]  # another program's JSON
     return texts or [line]

@@ -34,7 +34,10 @@ def trusting_context() -> ssl.SSLContext:
 def system_bundle(environ: Mapping[str, str]) -> Path | None:
     """Return the file that SSL_CERT_FILE names, else the file of the system's certificates, else None."""
     named = (environ.get("SSL_CERT_FILE", ""), ssl.get_default_verify_paths().openssl_cafile, *_BUNDLES)
-    return next((Path(path).absolute() for path in named if path and os.path.isfile(path)), None)
+    for path in named:
+        if path and os.path.isfile(path):
+            return Path(path).absolute()
+    return None
 
 
 def share_with_programs(environ: MutableMapping[str, str]) -> None:

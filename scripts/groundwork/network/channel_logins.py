@@ -44,8 +44,9 @@ class Login:
     def with_token(self) -> str:
         """The address with its token, if it has one."""
         parts = urlsplit(self.address)
-        rest = parts.path.removeprefix(self.token_folder)
-        path = f"{self.token_folder}/t/{self.token}{rest}" if self.token else parts.path
+        path = parts.path
+        if self.token:
+            path = f"{self.token_folder}/t/{self.token}{path.removeprefix(self.token_folder)}"
         return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
 
@@ -84,10 +85,14 @@ def _login_of(url: str) -> Login:
             "pass a token as https://HOST/t/TOKEN/CHANNEL, a password as https://USER:PASSWORD@HOST/CHANNEL",
         )
     host = parts.netloc.rpartition("@")[2]
-    path, token, folder = parts.path, "", ""
-    found = _TOKEN.match(parts.path) if parts.scheme in ("http", "https") else None
-    if found:
-        path, token, folder = found["folder"] + found["rest"], found["token"], found["folder"]
+    path = parts.path
+    token = ""
+    folder = ""
+    found = _TOKEN.match(path)
+    if found and parts.scheme in ("http", "https"):
+        path = found["folder"] + found["rest"]
+        token = found["token"]
+        folder = found["folder"]
     return Login(
         address=urlunsplit((parts.scheme, host, path, "", "")),
         host=parts.hostname or "",
@@ -101,8 +106,10 @@ def _login_of(url: str) -> Login:
 def logins_of_alias(environ: Mapping[str, str]) -> tuple[Login, ...]:
     """Return the credentials in ``CONDA_CHANNEL_ALIAS``, if there are some."""
     alias = environ.get("CONDA_CHANNEL_ALIAS", "").strip().rstrip("/")
-    logins = separate_logins([f"{alias}/channel"]).logins if "://" in alias else ()
-    return tuple(replace(login, address=login.address.removesuffix("/channel")) for login in logins)
+    if "://" not in alias:
+        return ()
+    channels = separate_logins([f"{alias}/channel"])
+    return tuple(replace(login, address=login.address.removesuffix("/channel")) for login in channels.logins)
 
 
 def rattler_client(channels: Channels) -> Client:
@@ -133,6 +140,22 @@ def credentials_file(channels: Channels, environ: Mapping[str, str], *, tokens: 
     Raises ConfigError: Two channels of a host have different credentials, a token is below a folder, or the user's
         file is unreadable.
     """
+    entries = _of_addresses(channels, tokens=tokens)
+    own = _read_own_file(environ)
+    for address in channels.addresses:
+        host = isinstance(address, str) and urlsplit(address).hostname
+        if not host or host in own:
+            continue
+        found = _find_in_netrc(host, environ)
+        if found is not None:
+            entries.setdefault(host, found)
+    if not entries:
+        return ""
+    return json.dumps({**own, **entries})
+
+
+def _of_addresses(channels: Channels, *, tokens: bool) -> dict[str, object]:
+    """Return rattler's entries for the credentials that addresses had; raises ConfigError."""
     entries: dict[str, object] = {}
     for login in channels.logins:
         if login.token and not login.user and not tokens:
@@ -143,13 +166,7 @@ def credentials_file(channels: Channels, environ: Mapping[str, str], *, tokens: 
                 f"{login.host}: its channels have different users, passwords or tokens",
                 "use the same credentials for all channels of a host",
             )
-    own = _read_own_file(environ)
-    for address in channels.addresses:
-        host = urlsplit(address).hostname if isinstance(address, str) else None
-        found = _find_in_netrc(host, environ) if host and host not in own else None
-        if host and found:
-            entries.setdefault(host, found)
-    return json.dumps({**own, **entries}) if entries else ""
+    return entries
 
 
 def _entry(login: Login) -> Mapping[str, object]:
@@ -158,13 +175,17 @@ def _entry(login: Login) -> Mapping[str, object]:
     Raises ConfigError: rattler has no entry for such a token.
     """
     if login.user:
-        return {"BasicHTTP": {"username": login.user, "password": login.password}}
+        return _basic(login.user, login.password)
     if login.token_folder:
         raise ConfigError(
             f"{login.address}: rattler-build reads no token below the folder {login.token_folder}",
             "pass a user and password for this host: https://USER:PASSWORD@HOST/CHANNEL, or in ~/.netrc",
         )
     return {"CondaToken": login.token}
+
+
+def _basic(user: str, password: str | None) -> Mapping[str, object]:
+    return {"BasicHTTP": {"username": user, "password": password}}
 
 
 def _find_in_netrc(host: str, environ: Mapping[str, str]) -> Mapping[str, object] | None:
@@ -176,18 +197,24 @@ def _find_in_netrc(host: str, environ: Mapping[str, str]) -> Mapping[str, object
         UnicodeDecodeError,
     ):  # as for indexes: no netrc file, or an unreadable one
         return None
-    return {"BasicHTTP": {"username": found[0], "password": found[2]}} if found else None
+    if found is None:
+        return None
+    user, _, password = found
+    return _basic(user, password)
 
 
 def _read_own_file(environ: Mapping[str, str]) -> Mapping[str, object]:
     """Return the user's entries; raises ConfigError if the file is unreadable."""
-    if not (path := environ.get(_FILE, "")):
+    path = environ.get(_FILE, "")
+    if not path:
         return {}
     try:
         entries = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: unreadable: {error}", f"correct {_FILE}") from error
-    return entries if isinstance(entries, dict) else {}
+    if not isinstance(entries, dict):
+        return {}
+    return entries
 
 
 @contextmanager

@@ -93,7 +93,8 @@ class Client:
         self.offline = offline
         self._end = time.monotonic() + seconds
         self._timeouts = timeouts or Timeouts()
-        self._trusted, self._proxy = trusted, proxy
+        self._trusted = trusted
+        self._proxy = proxy
 
     def remaining(self) -> float:
         """Return the seconds left for all requests, at least 0."""
@@ -149,10 +150,13 @@ class Client:
         import httpx
 
         shown = redact.address(url)
+        wanted = 200
+        if "Range" in headers:
+            wanted = 206
         # as pip does: credentials of the netrc file, unless the address has a user
         auth = httpx.USE_CLIENT_DEFAULT if urlsplit(url).username else _netrc()
         with self._open.stream("GET", url, headers=headers, auth=auth) as response:
-            _check(response, shown, 206 if "Range" in headers else 200)
+            _check(response, shown, wanted)
             _check_encoding(response, shown)
             into.seek(0)
             into.truncate()
@@ -213,13 +217,16 @@ def _check(response: httpx.Response, shown: str, wanted: int) -> None:
         raise NetworkError(f"{shown}: the server does not support range requests ({reason})", status=status)
     if status in (404, 410):
         raise NotFound(f"{shown}: not found ({reason})", status=status)
-    remedy = "check the credentials for this server" if status in (401, 403, 407) else _REMEDY
+    remedy = _REMEDY
+    if status in (401, 403, 407):
+        remedy = "check the credentials for this server"
     raise NetworkError(f"{shown}: {reason}", remedy, status)
 
 
 def _check_encoding(response: httpx.Response, shown: str) -> None:
     """Refuse encodings that the request did not allow, and chains of encodings: they unpack without a limit."""
-    encodings = [word.strip().lower() for word in response.headers.get("content-encoding", "").split(",")]
+    named = response.headers.get("content-encoding", "").lower()
+    encodings = [word.strip() for word in named.split(",")]
     if len(encodings) > 1 or not _UNBOUNDED.isdisjoint(encodings):
         raise NetworkError(
             f"{shown}: compressed with {', '.join(encodings[:3])}, which the request did not allow"
@@ -236,11 +243,14 @@ def _no_downgrade(response: httpx.Response) -> None:
 
 def why_unreachable(url: str, seconds: float) -> str:
     """Return why an address gives no answer within ``seconds``, or an empty string."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        return ""
+    client = Client(timeouts=Timeouts(read=seconds, total=seconds))
     try:
-        if urlsplit(url).scheme in ("http", "https"):  # not HEAD, which some servers refuse
-            Client(timeouts=Timeouts(read=seconds, total=seconds)).get(url, headers={"Range": "bytes=0-0"})
+        client.get(url, headers={"Range": "bytes=0-0"})  # not HEAD, which some servers refuse
     except NetworkError as error:
-        return "" if error.status in NO_PARTS else error.message
+        if error.status not in NO_PARTS:
+            return error.message
     return ""
 
 
@@ -251,8 +261,10 @@ def channel_url(name: str) -> str:
     if "://" in name:
         return name.rstrip("/")
     alias = os.environ.get("CONDA_CHANNEL_ALIAS", "").strip()
+    if alias:
+        return f"{alias.rstrip('/')}/{name}"
     # rattler has the public alias, so this file names no host
-    return f"{alias.rstrip('/')}/{name}" if alias else str(Channel(name).base_url).rstrip("/")
+    return str(Channel(name).base_url).rstrip("/")
 
 
 def why_channel_unreachable(url: str) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from html.parser import HTMLParser
@@ -86,15 +87,31 @@ def _read(pip: tuple[str, ...], environ: tuple[tuple[str, str], ...]) -> Configu
     if not settings.is_on("no-index"):
         main = values.get("index-url") or _default_index(pip, environment)
         indexes = [main, *values.get("extra-index-url", "").split()]
-    named = (values.get("cert"), *(environment.get(f"{name}_CA_BUNDLE") for name in ("REQUESTS", "CURL")))
-    certificates, proxy = Path(next(filter(None, named), "")), values.get("proxy", "")
     return Configured(
-        indexes=tuple(dict.fromkeys(index.rstrip("/") for index in indexes)),
+        indexes=_distinct(indexes),
         links=tuple(values.get("find-links", "").split()),
-        # only a file; for a folder of certificates there is SSL_CERT_DIR
-        certificates=certificates if certificates.is_file() else None,
-        proxy=f"http://{proxy}" if proxy and "://" not in proxy else proxy,  # pip accepts host:port, too
+        certificates=_certificates(values.get("cert", ""), environment),
+        proxy=_with_scheme(values.get("proxy", "")),
     )
+
+
+def _distinct(addresses: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(address.rstrip("/") for address in addresses))
+
+
+def _certificates(cert: str, environ: Mapping[str, str]) -> Path | None:
+    """Return pip's file of certificates; for a folder of certificates there is SSL_CERT_DIR."""
+    named = cert or environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
+    if named and Path(named).is_file():
+        return Path(named)
+    return None
+
+
+def _with_scheme(proxy: str) -> str:
+    """Return a proxy's address; pip accepts ``HOST:PORT``, too."""
+    if not proxy or "://" in proxy:
+        return proxy
+    return f"http://{proxy}"
 
 
 def _default_index(pip: tuple[str, ...], environ: Mapping[str, str]) -> str:
@@ -110,13 +127,18 @@ def _default_index(pip: tuple[str, ...], environ: Mapping[str, str]) -> str:
 def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
     """Return pip's configuration with ``more`` addresses and folders added, or with ``index`` as the only index."""
     settings = configured()
-    addresses = (index,) if index else (*settings.indexes, *more)
-    folders = tuple(address for address in addresses if "://" not in address)
-    return replace(
-        settings,
-        indexes=tuple(dict.fromkeys(address.rstrip("/") for address in addresses if "://" in address)),
-        links=folders if index else (*settings.links, *folders),
-    )
+    addresses = [*settings.indexes, *more]
+    links = list(settings.links)
+    if index:
+        addresses = [index]
+        links = []
+    indexes: list[str] = []
+    for address in addresses:
+        if "://" in address:
+            indexes.append(address)
+        else:
+            links.append(address)
+    return replace(settings, indexes=_distinct(indexes), links=tuple(links))
 
 
 def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, ...], tuple[str, ...]]:
@@ -124,10 +146,11 @@ def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, 
 
     Raises NetworkError: All indexes are unreadable, or have no such project (NotFound).
     """
+    name = canonicalize_name(project)
+    pages = [f"{index}/{name}/" for index in where.indexes]
     files: dict[str, File] = {}
     troubles: list[str] = []
-    name = canonicalize_name(project)
-    for address in (*(f"{index}/{name}/" for index in where.indexes), *where.links):
+    for address in (*pages, *where.links):
         try:
             for file in listed(address, fetch):
                 if file.project == name:
@@ -136,32 +159,50 @@ def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, 
             continue
         except NetworkError as error:
             troubles.append(error.message)
-    if not files and troubles:
+    if files:
+        return tuple(files.values()), tuple(troubles)
+    if troubles:
         raise NetworkError("; ".join(troubles), REMEDY)
-    if not files:
-        raise NotFound(f"{name}: not found on any index of pip's configuration", REMEDY)
-    return tuple(files.values()), tuple(troubles)
+    raise NotFound(f"{name}: not found on any index of pip's configuration", REMEDY)
 
 
-def listed(address: str, fetch: Pages) -> Iterator[File]:
-    """Yield the files that a page links to or a folder holds; raises NetworkError."""
+def listed(address: str, fetch: Pages) -> Sequence[File]:
+    """Return the files that a page links to or a folder holds; raises NetworkError."""
     if "://" not in address:
-        folder = expanded(address)
-        if not folder.exists():
-            raise NetworkError(f"{folder}: no such folder", REMEDY)
-        wheels = sorted(folder.glob("*.whl"))
-        yield from filter(None, (linked(path.as_uri(), {}) for path in wheels))
-    elif urlsplit(address).scheme == "file":
-        page = local_path(address) / ("index.html" if address.endswith("/") else "")
-        if page.is_file():
-            yield from links(page.read_text(encoding="utf-8", errors="replace"), page.as_uri())
-    else:
-        answer = fetch(address)
-        files = links(answer.body.decode("utf-8", errors="replace"), answer.url, address)
-        if not files:
-            raise NetworkError(f"{redact.address(address)}: not a page of a package index in HTML", REMEDY)
-        # a page from the network must not lead to files of this machine
-        yield from (file for file in files if urlsplit(file.url).scheme in ("http", "https"))
+        return _in_folder(expanded(address))
+    if urlsplit(address).scheme == "file":
+        return _on_local_page(address)
+    return _on_page(address, fetch)
+
+
+def _in_folder(folder: Path) -> Sequence[File]:
+    if not folder.exists():
+        raise NetworkError(f"{folder}: no such folder", REMEDY)
+    files: list[File] = []
+    for wheel in sorted(folder.glob("*.whl")):
+        file = linked(wheel.as_uri(), {})
+        if file is not None:
+            files.append(file)
+    return files
+
+
+def _on_local_page(address: str) -> Sequence[File]:
+    page = local_path(address)
+    if address.endswith("/"):
+        page /= "index.html"
+    if not page.is_file():
+        return ()
+    return links(page.read_text(encoding="utf-8", errors="replace"), page.as_uri())
+
+
+def _on_page(address: str, fetch: Pages) -> Sequence[File]:
+    answer = fetch(address)
+    text = answer.body.decode("utf-8", errors="replace")
+    files = links(text, answer.url, address)
+    if not files:
+        raise NetworkError(f"{redact.address(address)}: not a page of a package index in HTML", REMEDY)
+    # a page from the network must not lead to files of this machine
+    return [file for file in files if urlsplit(file.url).scheme in ("http", "https")]
 
 
 def links(page: str, address: str, index: str = "") -> tuple[File, ...]:
@@ -180,62 +221,86 @@ class _Page(HTMLParser):
 
     def __init__(self, address: str, index: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.base, self.index = address, index
+        self.base = address
+        self.index = index
         self.files: list[File] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
-        try:
-            target = urljoin(self.base, (attributes.get("href") or "").strip())
-            if tag == "base":
-                self.base = target
-            elif tag == "a" and (file := linked(with_user(target, self.index), attributes)):
-                self.files.append(file)
-        except ValueError:  # not an address
-            return
+        link = (attributes.get("href") or "").strip()
+        with suppress(ValueError):  # not an address
+            target = urljoin(self.base, link)
+            match tag:
+                case "base":
+                    self.base = target
+                case "a":
+                    self._add(linked(with_user(target, self.index), attributes))
+
+    def _add(self, file: File | None) -> None:
+        if file is not None:
+            self.files.append(file)
 
 
 def linked(link: str, attributes: Mapping[str, str | None]) -> File | None:
     """Return the wheel or source archive of a link with these attributes, or None."""
     url, fragment = urldefrag(link)
     name = unquote(urlsplit(url).path).rpartition("/")[2]
+    tags: frozenset[Tag] = frozenset()
     try:
         if name.endswith(".whl"):
             project, version, _, tags = parse_wheel_filename(name)
         else:
-            (project, version), tags = parse_sdist_filename(name), frozenset()
+            project, version = parse_sdist_filename(name)
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
         return None
-    # PEP 714's name, then PEP 658's, which some indexes still use
-    keys = (key for key in ("data-core-metadata", "data-dist-info-metadata") if key in attributes)
-    metadata = next((attributes[key] or "true" for key in keys), "false")
-    own, of_metadata = _HASH.search(fragment), _HASH.search(metadata)
+    metadata = _metadata_of(attributes)
     return File(
         name=name,
         project=project,
         version=version,
         tags=tags,
         url=url,
-        sha256=own[1].lower() if own else "",
-        metadata=metadata != "false",
-        metadata_sha256=of_metadata[1].lower() if of_metadata else "",
+        sha256=_sha256_in(fragment),
+        metadata=metadata is not None,
+        metadata_sha256=_sha256_in(metadata or ""),
         yanked="data-yanked" in attributes,
     )
 
 
+def _metadata_of(attributes: Mapping[str, str | None]) -> str | None:
+    """Return the value of the attribute for a wheel's metadata; None if the index does not have them."""
+    # PEP 714's name, then PEP 658's, which some indexes still use
+    values = [
+        attributes[key] for key in ("data-core-metadata", "data-dist-info-metadata") if key in attributes
+    ]
+    if not values or values[0] == "false":
+        return None
+    return values[0] or ""
+
+
+def _sha256_in(text: str) -> str:
+    match = _HASH.search(text)
+    if match is None:
+        return ""
+    return match[1].lower()
+
+
 def best_first(files: Iterable[File], python: str) -> list[File]:
     """Return the wheels that fit a Python ("3.13t"), the newest version first, then the most specific tag."""
-    digits = [int(part) for part in python.removesuffix("t").split(".")]
-    name, platforms = f"cp{''.join(map(str, digits))}", list(platform_tags())
-    own = cpython_tags(digits, abis=[f"cp{python.replace('.', '')}"], platforms=platforms)
-    order = [*own, *compatible_tags(digits, interpreter=name, platforms=platforms)]
-    rank = {tag: number for number, tag in enumerate(order)}
+    version = python.removesuffix("t")
+    numbers = [int(part) for part in version.split(".")]
+    platforms = list(platform_tags())
+    own = cpython_tags(numbers, abis=[f"cp{python.replace('.', '')}"], platforms=platforms)
+    interpreter = f"cp{version.replace('.', '')}"
+    shared = compatible_tags(numbers, interpreter=interpreter, platforms=platforms)
+    rank = {tag: number for number, tag in enumerate((*own, *shared))}
+
+    def preference(file: File) -> tuple[Version, int]:
+        best = min(rank[tag] for tag in file.tags & rank.keys())
+        return file.version, -best
+
     fitting = [file for file in files if not rank.keys().isdisjoint(file.tags)]
-    return sorted(
-        fitting,
-        key=lambda file: (file.version, -min(rank[tag] for tag in file.tags & rank.keys())),
-        reverse=True,
-    )
+    return sorted(fitting, key=preference, reverse=True)
 
 
 def local_path(url: str) -> Path:
@@ -245,7 +310,9 @@ def local_path(url: str) -> Path:
 
 def with_user(url: str, index: str) -> str:
     """Return an address with the index's credentials if both are on the same server, as pip does."""
-    parts, (user, at, host) = urlsplit(url), urlsplit(index).netloc.rpartition("@")
-    if not at or parts.netloc != host or parts.scheme != urlsplit(index).scheme:
+    parts = urlsplit(url)
+    of_index = urlsplit(index)
+    user, at, host = of_index.netloc.rpartition("@")
+    if not at or (parts.scheme, parts.netloc) != (of_index.scheme, host):
         return url
     return urlunsplit(parts._replace(netloc=f"{user}@{host}"))

@@ -29,6 +29,8 @@ _SECONDS = 600.0
 PAGE_TIMEOUTS = Timeouts(connect=4.0, read=20.0, total=20.0)
 #: uv's variables for trusted certificates; other variables would change the resolution or the indexes.
 _KEPT = ("UV_SYSTEM_CERTS",)
+#: Variables by which another Python would import this one's modules, or uv print more.
+_REMOVED = ("PYTHONPATH", "PYTHONHOME", "RUST_LOG")
 #: Passwords come from pip's settings: without a folder for its own ones, uv makes none in the user's home.
 _SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_NO_WRAP": "1",
         "UV_CREDENTIALS_DIR": os.devnull}  # fmt: skip
@@ -62,7 +64,10 @@ class Target:
     @property
     def python(self) -> str:
         """X.Y, with a "t" for free-threaded builds: ``3.12``, ``3.13t``."""
-        return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
+        minor = ".".join(self.version.split(".")[:2])
+        if self.free_threaded:
+            return f"{minor}t"
+        return minor
 
 
 def marker_environment(version: str) -> dict[str, str]:
@@ -92,67 +97,92 @@ def resolve(
         if not unreachable:
             raise
         message = f"wheels for Python {target.python} cannot be resolved:"
-        indexes, links = (
-            tuple(address for address in addresses if address not in unreachable)
-            for addresses in (where.indexes, where.links)
-        )
+        indexes = tuple(address for address in where.indexes if address not in unreachable)
+        links = tuple(address for address in where.links if address not in unreachable)
         try:
             if indexes or links:
                 reachable = replace(where, indexes=indexes, links=links)
                 return _compile(command, requirements, target, reachable, cache)
         except ProviderError as again:
-            message = again.message if indexes else message
+            if indexes:
+                message = again.message
         raise UnreachableIndexes(message, list(unreachable.values())) from error
 
 
 def _command(target: Target, cache: Path | None, *, dependencies: bool) -> list[str]:
     # not uv.find_uv_bin: it sometimes fails if several threads make the first call
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    own_programs = Path(sys.executable).parent
+    uv = shutil.which("uv", path=f"{own_programs}{os.pathsep}{os.environ.get('PATH', '')}")
     if uv is None:
         raise ProviderError("uv is not installed", "run: pip install uv")
     command = [uv, "pip", "compile", *_OPTIONS, f"--python={target.executable or sys.executable}"]
-    command.append(f"--cache-dir={cache}" if cache else "--no-cache")
+    if cache:
+        command.append(f"--cache-dir={cache}")
+    else:
+        command.append("--no-cache")
     if not target.free_threaded:  # uv does not accept the version "3.13t"
         command.append(f"--python-version={target.version}")
-    return command if dependencies else [*command, "--no-deps"]
+    if not dependencies:
+        command.append("--no-deps")
+    return command
 
 
 def _compile(
     command: Sequence[str], requirements: Sequence[str], target: Target, where: Configured, cache: Path | None
 ) -> tuple[File, ...]:
-    done = process.run(
-        [*command, *([] if where.indexes else ["--no-index"]), "-"],
-        timeout=_SECONDS,
-        environ=_environment(where),
-        stdin="\n".join(requirements),
-    )
+    argv = [*command]
+    if not where.indexes:
+        argv.append("--no-index")
+    argv.append("-")  # standard input
+    done = process.run(argv, timeout=_SECONDS, environ=_environment(where), stdin="\n".join(requirements))
     if done.returncode:
-        raise _error(
-            done.stderr.strip() or f"uv ended with exit code {done.returncode}", target.python, cache
-        )
+        reason = done.stderr.strip() or f"uv ended with exit code {done.returncode}"
+        raise _error(reason, target.python, cache)
     lock = msgspec.toml.decode(done.stdout)  # PEP 751
     return tuple(_best(package["wheels"], target, where) for package in lock.get("packages", ()))
 
 
 def _environment(where: Configured) -> dict[str, str]:
     """Return uv's environment. It holds the addresses: all users can see credentials in a program's arguments."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("UV_") or name in _KEPT}
-    for name in ("PYTHONPATH", "PYTHONHOME", "RUST_LOG"):  # another Python would import this one's modules
-        kept.pop(name, None)
     # the first index wins for equal versions; uv asks its default index last
     *others, default = where.indexes or ("",)
-    folders = [expanded(link) for link in where.links if "://" not in link]
-    pages = [link for link in where.links if "://" in link]
-    pages += [folder.as_uri() for folder in folders if folder.is_dir()]
     settings = {
         "UV_INDEX": " ".join(others),
         "UV_DEFAULT_INDEX": default,
-        "UV_FIND_LINKS": ",".join(link.replace(",", "%2C") for link in pages),
+        "UV_FIND_LINKS": ",".join(link.replace(",", "%2C") for link in _link_pages(where)),
         "SSL_CERT_FILE": str(where.certificates or ""),
     }
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        settings |= {name: where.proxy, name.lower(): where.proxy}
-    return kept | _SET | {name: value for name, value in settings.items() if value}
+        settings[name] = where.proxy
+        settings[name.lower()] = where.proxy
+    variables = _inherited_variables() | _SET
+    for name, value in settings.items():
+        if value:
+            variables[name] = value
+    return variables
+
+
+def _inherited_variables() -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for name, value in os.environ.items():
+        is_of_uv = name.startswith("UV_") and name not in _KEPT
+        if not is_of_uv and name not in _REMOVED:
+            kept[name] = value
+    return kept
+
+
+def _link_pages(where: Configured) -> list[str]:
+    """Return the addresses of the pages and existing folders with links, the pages first."""
+    pages: list[str] = []
+    folders: list[str] = []
+    for link in where.links:
+        if "://" in link:
+            pages.append(link)
+            continue
+        folder = expanded(link)
+        if folder.is_dir():
+            folders.append(folder.as_uri())
+    return pages + folders
 
 
 def _best(offers: Sequence[Mapping[str, Any]], target: Target, where: Configured) -> File:
@@ -162,8 +192,11 @@ def _best(offers: Sequence[Mapping[str, Any]], target: Target, where: Configured
         url = f"{wheel['url']}#sha256={wheel.get('hashes', {}).get('sha256', '')}"
         for address in (*where.indexes, *where.links):
             url = with_user(url, address)
-        wheels += filter(None, [linked(url, {})])
-    return (best_first(wheels, target.python) or wheels)[0]
+        file = linked(url, {})
+        if file is not None:
+            wheels.append(file)
+    fitting = best_first(wheels, target.python) or wheels
+    return fitting[0]
 
 
 def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
@@ -171,12 +204,15 @@ def _error(stderr: str, python: str, cache: Path | None) -> MegabuildError:
     if cache and "://" not in stderr and (refused := of_text(stderr, str(cache))):
         return refused  # an error of the cache: no locks, space or permission
     text, _, _ = redact.text(stderr).partition("\nhint: ")
-    first, *causes = [line.strip().removeprefix("cause: ") for line in text.strip().splitlines()]
+    lines = text.strip().splitlines()
+    first, *causes = [line.strip().removeprefix("cause: ") for line in lines]
     if _NO_SOLUTION in first:
         return NoFittingWheels(f"no wheels fit Python {python}: " + "\n".join(causes), REMEDY)
     reasons = "\n".join([first.removeprefix("error: "), *causes])
-    kind = IntegrityError if _WRONG_HASH in reasons else ProviderError
-    return kind(f"wheels for Python {python} cannot be resolved: {reasons}", REMEDY)
+    message = f"wheels for Python {python} cannot be resolved: {reasons}"
+    if _WRONG_HASH in reasons:
+        return IntegrityError(message, REMEDY)
+    return ProviderError(message, REMEDY)
 
 
 def _unreachable(where: Configured, project: str) -> dict[str, str]:

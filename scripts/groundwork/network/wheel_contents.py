@@ -28,8 +28,10 @@ BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtime
 _LARGEST = 4 << 20  # bytes of metadata
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
-#: Bytes fetched per request, and in total; the directory of torch's wheel has 1 MB.
-_BLOCK, _MOST = 64 << 10, 32 << 20
+#: Bytes fetched per request.
+_BLOCK = 64 << 10
+#: Bytes fetched in total; the directory of torch's wheel has 1 MB.
+_MOST = 32 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +53,11 @@ class RemoteFile(io.RawIOBase):
 
     def __init__(self, client: Client, url: str) -> None:
         super().__init__()
-        self._client, self._url = client, url
-        self._at, self._fetched, self.length = 0, 0, 1
+        self._client = client
+        self._url = url
+        self._at = 0
+        self._fetched = 0
+        self.length = 1
         self._fetch(0, 1)
         self._start = max(0, self.length - _BLOCK)
         self._block = self._fetch(self._start, self.length)
@@ -70,10 +75,13 @@ class RemoteFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1, /) -> bytes:
-        end = self.length if size is None or size < 0 else min(self._at + size, self.length)
+        end = self.length
+        if size is not None and size >= 0:
+            end = min(self._at + size, self.length)
         if not self._start <= self._at <= end <= self._start + len(self._block):
             following = min(max(end, self._at + _BLOCK), self.length)
-            self._start, self._block = self._at, self._fetch(self._at, following)
+            self._block = self._fetch(self._at, following)
+            self._start = self._at
         data = self._block[self._at - self._start : end - self._start]
         self._at += len(data)
         return data
@@ -87,11 +95,18 @@ class RemoteFile(io.RawIOBase):
         headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
         answer = self._client.get(self._url, headers=headers, limit=max(end - start, _BLOCK))
         match = _RANGE.fullmatch(answer.headers.get("content-range", "").strip())
-        if match is None or (int(match[1]), len(answer.body)) != (start, int(match[2]) - start + 1):
+        if match is None or not _is_part(match, start, len(answer.body)):
             reason = f"{redact.address(self._url)}: invalid response to a range request"
             raise NetworkError(reason, "download the file, and name the local copy")
         self.length = int(match[3])
         return answer.body
+
+
+def _is_part(content_range: re.Match[str], start: int, length: int) -> bool:
+    """Return whether a ``Content-Range`` names ``length`` bytes from ``start`` on."""
+    first = int(content_range[1])
+    last = int(content_range[2])
+    return first == start and last - first + 1 == length
 
 
 def metadata_beside(client: Client, file: File) -> bytes:
@@ -126,25 +141,25 @@ def _read(file: IO[bytes], size: int, sha256: str) -> Content:
         metadata = [info for info in infos if _METADATA.fullmatch(info.filename)]
         if len(metadata) != 1 or metadata[0].file_size > _LARGEST:
             raise ValueError(f"not exactly one METADATA of at most {_LARGEST} bytes")
-        return Content(
-            sha256=sha256,
-            size=size,
-            metadata=read_member(archive, metadata[0].filename, most=_LARGEST).decode(errors="replace"),
-            members={info.filename: info.file_size for info in infos if not info.is_dir()},
-        )
+        text = read_member(archive, metadata[0].filename, most=_LARGEST).decode(errors="replace")
+        members = {info.filename: info.file_size for info in infos if not info.is_dir()}
+        return Content(sha256=sha256, size=size, metadata=text, members=members)
 
 
 class Contents:
     """Contents of the wheels of some indexes, cached in a folder."""
 
     def __init__(self, where: Configured, folder: Path) -> None:
-        self._client, self._for_files = where.client(_TIMEOUTS), where.client(_DOWNLOAD_TIMEOUTS)
+        self._client = where.client(_TIMEOUTS)
+        self._for_files = where.client(_DOWNLOAD_TIMEOUTS)
         self._folder = folder
 
     def of(self, file: File) -> Content:
         """Return a wheel's content, from the cache if possible; raises ProviderError."""
-        if file.sha256 and (note := noted(self._folder, file.sha256)):
-            return note
+        if file.sha256:
+            note = noted(self._folder, file.sha256)
+            if note is not None:
+                return note
         try:
             content = self._read(file)
         except (*BROKEN, OSError) as error:

@@ -16,10 +16,11 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from groundwork import pip_output, pip_settings
 from groundwork.build_path import check_build_path
@@ -101,17 +102,25 @@ def check_python() -> None:
 def _explained() -> Iterator[None]:
     try:
         yield
-    except (MegabuildError, OSError) as error:
-        failure = of_system(error) if isinstance(error, OSError) else error
+    except MegabuildError as error:
+        _exit_with(error)
+    except OSError as error:
+        failure = of_system(error)
         if failure is None:
             raise
-        # as command_line.run_command prints errors, which needs the environment
-        text = f"error: {failure.message}\n" + (f"hint: {failure.remedy}\n" if failure.remedy else "")
-        sys.stderr.write(folded(text, sys.stderr))
-        sys.exit(failure.exit_code)
+        _exit_with(failure)
     except KeyboardInterrupt:
         sys.stderr.write("\nerror: interrupted by Ctrl-C\nhint: run the same command again\n")
         sys.exit(130)
+
+
+def _exit_with(error: MegabuildError) -> NoReturn:
+    """Print an error as command_line.run_command does, which needs the environment."""
+    text = f"error: {error.message}\n"
+    if error.remedy:
+        text += f"hint: {error.remedy}\n"
+    sys.stderr.write(folded(text, sys.stderr))
+    sys.exit(error.exit_code)
 
 
 def virtual_environment(lock: Path, use: str) -> VirtualEnvironment:
@@ -136,7 +145,8 @@ def ensure(root: Path, use: str) -> Path:
     lock = root / _LOCKS[use]
     key = virtual_environment(lock, use)
     environment = _folder(root, f"{use}-{key.version}-{key.digest[:12]}")
-    python, stamp = environment / "bin" / "python", environment / STAMP
+    python = environment / "bin" / "python"
+    stamp = environment / STAMP
     if stamp.exists() and python.exists():  # a broken link if its base Python was removed
         return python
     with lock.open("rb") as file:
@@ -158,7 +168,8 @@ def _folder(root: Path, name: str) -> Path:
 
     Trusted are this user, root and the owner of the checkout.
     """
-    venv, trusted = root / ".venv", {os.getuid(), 0, root.stat().st_uid}
+    venv = root / ".venv"
+    trusted = {os.getuid(), 0, root.stat().st_uid}
     if os.path.lexists(venv) and not venv.is_dir():
         raise PreflightError(f"{venv}: not a folder", f"run: rm {venv}")
     for folder in (venv, venv / name):
@@ -194,12 +205,11 @@ def _make(environment: Path, lock: Path, held: int) -> None:
 def _fill(environment: Path, lock: Path, held: int) -> None:
     """Make a virtual environment and install the lock into it; raises ProviderError."""
     failed = f"{environment.parent}: cannot set up the private environment:"
-    made = _run([sys.executable, "-I", "-m", "venv", str(environment)], held, dict(os.environ))
+    made = _run([sys.executable, "-I", "-m", "venv", str(environment)], held, os.environ)
     if made.returncode:
         last = "\n".join(made.stdout.splitlines()[-8:])
-        raise ProviderError(
-            f"{failed}\n{last}", f"install venv; in Debian, run: {install_command('python3-venv')}"
-        )
+        remedy = f"install venv; in Debian, run: {install_command('python3-venv')}"
+        raise ProviderError(f"{failed}\n{last}", remedy)
     pip = (str(environment / "bin" / "python"), "-I", "-m", "pip")
     # neither a user's target nor a user's constraint applies: the environment and the lock are megabuild's own
     settings = pip_settings.read(pip, os.environ)
@@ -212,13 +222,20 @@ def _fill(environment: Path, lock: Path, held: int) -> None:
     raise ProviderError(f"{failed} {pip_output.explain(done.stdout)}", remedy)
 
 
-def _run(command: list[str], held: int, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], held: int, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a program that inherits the lock: after a kill -9 of this process, the next start waits for it."""
     with _seconds_shown():
         return subprocess.run(
-            command, env=environ, stdin=subprocess.DEVNULL, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", pass_fds=[held],
-        )  # fmt: skip
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=[held],
+            check=False,
+        )
 
 
 @contextmanager
@@ -251,14 +268,15 @@ def open_streams() -> None:
 
     Otherwise the next opened file becomes standard output, and build scripts write into it.
     """
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+    modes = {"stdin": "r", "stdout": "w", "stderr": "w"}
+    for number, name in enumerate(modes):
         with suppress(OSError):
             os.fstat(number)
             continue
         os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
         os.set_inheritable(number, True)
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+            setattr(sys, name, os.fdopen(number, modes[name], closefd=False))
 
 
 if __name__ == "__main__":  # for shell scripts: prints the path of the environment's Python

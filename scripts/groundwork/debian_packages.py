@@ -11,4 +11,6 @@ def install_command(*packages: str, options: str = "") -> str:
     words = " ".join(filter(None, ("apt-get install", options, *packages)))
     if os.geteuid() == 0:
         return words
-    return f"sudo {words}" if shutil.which("sudo") else f"su -c '{words}'"
+    if shutil.which("sudo"):
+        return f"sudo {words}"
+    return f"su -c '{words}'"

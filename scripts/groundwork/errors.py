@@ -162,14 +162,19 @@ def of_text(text: str, path: str | None = None) -> MegabuildError | None:
         remedy = "free memory, or raise the limits (ulimit -v -u)"
         return PreflightError("not enough memory for megabuild itself", remedy)
     code = _NUMBERED.search(text)
-    return of_system(OSError(int(code[1]), os.strerror(int(code[1])), path)) if code else None
+    if code is None:
+        return None
+    number = int(code[1])
+    return of_system(OSError(number, os.strerror(number), path))
 
 
 def of_system(error: OSError) -> MegabuildError | None:
     """Return the error to show for a system error, or None if it may be a bug of megabuild."""
     if isinstance(error, shutil.Error):
         return _of_copies(error)
-    subject = f"{error.filename}: " if error.filename else ""
+    subject = ""
+    if error.filename:
+        subject = f"{error.filename}: "
     options = "--output for builds, MEGABUILD_CACHE for the shared cache"
     other_disk = f"use another disk ({options})"
     if error.errno in FULL:

@@ -23,7 +23,8 @@ from types import FrameType
 #: Seconds between SIGTERM and SIGKILL; ninja removes half-written objects in this time.
 GRACE_SECONDS = 2.0
 _POLL_SECONDS = 0.05
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def _prctl(option: int, value: int) -> None:
@@ -47,10 +48,7 @@ def _descendants() -> list[int]:
 def _processes() -> list[tuple[int, int]]:
     """Return the ids of every living process and of its parent."""
     if not os.path.isdir("/proc/self"):
-        argv = ["ps", "-A", "-o", "pid=,ppid=,stat="]
-        table = subprocess.run(argv, capture_output=True, text=True, check=False)
-        rows = [line.split() for line in table.stdout.splitlines()]
-        return [(int(row[0]), int(row[1])) for row in rows if len(row) > 2 and not row[2].startswith("Z")]
+        return _processes_of_ps()
     result = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", errors="replace") as file:
@@ -58,6 +56,17 @@ def _processes() -> list[tuple[int, int]]:
             state, parent, *_ = file.read().rpartition(")")[2].split()
             if state != "Z":
                 result.append((int(name), int(parent)))
+    return result
+
+
+def _processes_of_ps() -> list[tuple[int, int]]:
+    argv = ["ps", "-A", "-o", "pid=,ppid=,stat="]
+    table = subprocess.run(argv, capture_output=True, text=True, check=False)
+    result = []
+    for line in table.stdout.splitlines():
+        columns = line.split()
+        if len(columns) > 2 and not columns[2].startswith("Z"):
+            result.append((int(columns[0]), int(columns[1])))
     return result
 
 
@@ -116,14 +125,23 @@ def run(argv: Sequence[str]) -> int:
     _end(child)
     if asked:
         return 128 + asked[0]
-    code = child.returncode
-    return 128 + signal.SIGKILL if code is None else code if code >= 0 else 128 - code
+    return _shell_code(child.returncode)
+
+
+def _shell_code(returncode: int | None) -> int:
+    """Return a shell's exit code for a program; None: its end was not seen."""
+    if returncode is None:
+        return 128 + signal.SIGKILL
+    if returncode < 0:
+        return 128 - returncode
+    return returncode
 
 
 def _input_closed(seconds: float) -> bool:
     """Return whether standard input closes within some seconds."""
     try:
-        return bool(select.select([0], [], [], seconds)[0]) and os.read(0, 4096) == b""
+        readable, _, _ = select.select([0], [], [], seconds)
+        return bool(readable) and os.read(0, 4096) == b""
     except (OSError, ValueError):
         return True
 

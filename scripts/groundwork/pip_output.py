@@ -19,15 +19,16 @@ _NOISE = ("warning:", "[notice]", "note:", "hint:")
 
 def explain(output: str) -> str:
     """Return the cause as one line: ``click==8.1.8: Network is unreachable``; else pip's errors or last lines."""
-    lines = [line for line in output.splitlines() if line.strip()]
-    reason = _reason(lines)
-    lines = [line for line in lines if not line.lower().startswith(_NOISE)]
+    printed = [line for line in output.splitlines() if line.strip()]
+    lines = [line for line in printed if not line.lower().startswith(_NOISE)]
     errors = _errors(lines)
-    lacking = _LACKING.search(" ".join(errors))
-    if reason and lacking:
-        return f"{lacking['package']}: {reason}"
-    causes = [reason] if reason else []
-    causes += (errors or lines)[-4:]
+    causes = (errors or lines)[-4:]
+    reason = _reason(printed)
+    if reason:
+        lacking = _LACKING.search(" ".join(errors))
+        if lacking is not None:
+            return f"{lacking['package']}: {reason}"
+        causes.insert(0, reason)
     return redact.text("; ".join(cause.strip() for cause in causes)) or "no output"
 
 
@@ -36,7 +37,10 @@ def _errors(lines: list[str]) -> list[str]:
     errors: list[str] = []
     inside = False
     for line in lines:
-        inside = line.lower().startswith(("error:", "fatal error:")) or (inside and line[0].isspace())
+        if line.lower().startswith(("error:", "fatal error:")):
+            inside = True
+        elif not line[0].isspace():
+            inside = False
         if inside:
             errors.append(line)
     return errors
@@ -44,12 +48,13 @@ def _errors(lines: list[str]) -> list[str]:
 
 def _reason(lines: list[str]) -> str:
     """Return why an index did not answer the last time, or an empty string."""
-    reasons = [match[1] for line in lines if (match := _NO_ANSWER.search(line))]
-    if not reasons:
-        return ""
-    last = reasons[-1]
-    if system := _SYSTEM.search(last):
-        return system["text"].strip()
-    if _TIMED_OUT.search(last):
-        return "the index did not answer in time"
-    return redact.text(last)
+    for line in reversed(lines):
+        match = _NO_ANSWER.search(line)
+        if match is None:
+            continue
+        if system := _SYSTEM.search(match[1]):
+            return system["text"].strip()
+        if _TIMED_OUT.search(match[1]):
+            return "the index did not answer in time"
+        return redact.text(match[1])
+    return ""

@@ -87,13 +87,12 @@ class PipSettings:
 
         It reads no configuration file. The variables may hold credentials.
         """
-        kept = _ACCESS | more
-        settings = {
-            f"PIP_{name.upper().replace('-', '_')}": value
-            for name, value in self.values.items()
-            if name in kept
-        }
-        return without_pip(environ) | settings | {"PIP_CONFIG_FILE": os.devnull}
+        variables = without_pip(environ)
+        for name, value in self.values.items():
+            if name in _ACCESS or name in more:
+                variables[f"PIP_{name.upper().replace('-', '_')}"] = value
+        variables["PIP_CONFIG_FILE"] = os.devnull
+        return variables
 
     def ignored(self) -> tuple[str, ...]:
         """Return the names of the settings that megabuild's pips never get, sorted."""
@@ -118,20 +117,28 @@ def read(
     Raises ProviderError: pip is missing, too slow, or cannot read its files. Without its answer, packages of another
     index than the user's would be taken.
     """
-    by_section: dict[str, dict[str, str]] = {section: {} for section in ("global", *commands)}
-    for line in ask(pip, environ, "config", "list").splitlines():
-        match = _LINE.fullmatch(line)
-        if match and match[1] in by_section:
-            with contextlib.suppress(SyntaxError, ValueError):  # a warning of pip, not a setting
-                by_section[match[1]][_full_name(match[2])] = str(ast.literal_eval(match[3]))
     values: dict[str, str] = {}
-    for settings in by_section.values():
-        values |= settings
+    by_section = _of_files(ask(pip, environ, "config", "list"))
+    for section in ("global", *commands):
+        values |= by_section.get(section, {})
     for variable, value in environ.items():
         if variable.startswith("PIP_"):
             name = _full_name(variable.removeprefix("PIP_").lower().replace("_", "-"))
             values[name] = value or values.get(name, "")  # pip, too, passes over an empty variable
     return PipSettings({name: value for name, value in values.items() if value.strip()})
+
+
+def _of_files(listing: str) -> dict[str, dict[str, str]]:
+    """Return the settings that pip lists, by section and name."""
+    by_section: dict[str, dict[str, str]] = {}
+    for line in listing.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None:
+            continue
+        section, option, value = match.groups()
+        with contextlib.suppress(SyntaxError, ValueError):  # a warning of pip, not a setting
+            by_section.setdefault(section, {})[_full_name(option)] = str(ast.literal_eval(value))
+    return by_section
 
 
 def _full_name(option: str) -> str:
@@ -151,8 +158,10 @@ def ask(pip: Sequence[str], environ: Mapping[str, str], *arguments: str) -> str:
         return done.stdout
     if done.returncode == process.TIMED_OUT:
         raise ProviderError(f"pip {' '.join(arguments)}: {done.stderr}", "run again on a less busy machine")
+    cause = process.describe_end(done.returncode)
     lines = (done.stdout + done.stderr).strip().splitlines()
-    cause = redact.text(lines[-1].strip()) if lines else process.describe_end(done.returncode)
+    if lines:
+        cause = redact.text(lines[-1].strip())
     raise ProviderError(f"{' '.join(pip)} cannot list its configuration: {cause}", _remedy(pip, cause))
 
 

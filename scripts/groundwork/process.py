@@ -13,7 +13,8 @@ from typing import Any
 from groundwork import guard
 
 #: Exit codes as in the shell and coreutils' timeout: the program timed out, or could not be started.
-TIMED_OUT, NOT_STARTED = 124, 127
+TIMED_OUT = 124
+NOT_STARTED = 127
 
 
 def run(
@@ -47,8 +48,11 @@ def describe_end(returncode: int) -> str:
     """Return how a program ended: ``exit code 1`` or ``killed by signal 7 (SIGBUS)``."""
     if returncode >= 0:
         return f"exit code {returncode}"
-    names = {number.value: f" ({number.name})" for number in signal.Signals}
-    return f"killed by signal {-returncode}{names.get(-returncode, '')}"
+    number = -returncode
+    for known in signal.Signals:
+        if known == number:
+            return f"killed by signal {number} ({known.name})"
+    return f"killed by signal {number}"
 
 
 def start_guarded(argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:

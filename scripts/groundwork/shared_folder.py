@@ -20,12 +20,21 @@ def refuse_foreign(folder: Path, remedy: str, *, levels: int, root_is_limited: b
     """
     if not folder.is_dir():
         return
-    limited = root_is_limited and os.geteuid() == 0
+    may_write = _may_user_write
+    if root_is_limited and os.geteuid() == 0:
+        may_write = _may_limited_root_write
     for below in (folder, *_folders(folder, levels)):
-        if not (
-            _may_root_write(below) if limited else os.access(below, os.W_OK | os.X_OK, effective_ids=True)
-        ):
+        if not may_write(below):
             raise PreflightError(f"{below} belongs to {_owner(below)}: builds cannot write to it", remedy)
+
+
+def _may_user_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+
+
+def _may_limited_root_write(folder: Path) -> bool:
+    status = folder.stat()
+    return status.st_uid == 0 or bool(status.st_mode & stat.S_IWOTH)
 
 
 def _folders(folder: Path, levels: int) -> Iterator[Path]:
@@ -37,11 +46,6 @@ def _folders(folder: Path, levels: int) -> Iterator[Path]:
             if entry.is_dir(follow_symlinks=False):
                 yield Path(entry.path)
                 yield from _folders(Path(entry.path), levels - 1)
-
-
-def _may_root_write(folder: Path) -> bool:
-    status = folder.stat()
-    return status.st_uid == 0 or bool(status.st_mode & stat.S_IWOTH)
 
 
 def _owner(folder: Path) -> str:

@@ -12,8 +12,12 @@ from groundwork.errors import PreflightError
 
 def home_folder(environ: Mapping[str, str]) -> Path | None:
     """Return the user's home folder; None if neither HOME nor the user database gives an absolute path."""
-    named = environ["HOME"] if "HOME" in environ else os.path.expanduser("~")
-    return Path(named) if os.path.isabs(named) else None
+    named = environ.get("HOME")
+    if named is None:
+        named = os.path.expanduser("~")
+    if not os.path.isabs(named):
+        return None
+    return Path(named)
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
@@ -23,15 +27,18 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     """
     if named := environ.get("MEGABUILD_CACHE", ""):
         return Path(named).absolute()
-    caches, home = environ.get("XDG_CACHE_HOME", ""), home_folder(environ)
+    caches = environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(caches):
         return Path(caches, "megabuild")
+    home = home_folder(environ)
     if home is None:
         raise PreflightError(
             f"HOME is {environ.get('HOME', 'not set')!r}: this user has no home folder",
             "set MEGABUILD_CACHE to a folder for the cache, or HOME to an absolute path",
         )
-    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "megabuild"
+    if sys.platform == "darwin":
+        return home / "Library/Caches/megabuild"
+    return home / ".cache/megabuild"
 
 
 def replace_home(environ: MutableMapping[str, str]) -> None:

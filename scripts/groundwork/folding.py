@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import textwrap
@@ -9,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO
 
-_NARROWEST, _USUAL = 40, 80
+_NARROWEST = 40
+_USUAL = 80
 #: Columns that continuation lines keep for text; a table's last column that leaves fewer is no indent for them.
 _LEAST_TEXT = 25
 #: The gap before a table's column.
@@ -28,7 +30,8 @@ _START = re.compile(
 #: A command's text; quoted parts may hold any sign. It ends before a comma, a semicolon or a bracket of the sentence.
 _COMMAND = re.compile(r"(?:'[^']*'|\"[^\"]*\"|(?![,;)]+(?:\s|$))[^'\"]|['\"])+")
 #: Punctuation around a command, which its own line replaces.
-_BEFORE, _AFTER = re.compile(r" ?\($"), re.compile(r"^[,;)]+ ?")
+_BEFORE = re.compile(r" ?\($")
+_AFTER = re.compile(r"^[,;)]+ ?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +45,12 @@ def terminal_width(stream: IO[str], environ: Mapping[str, str]) -> int | None:
 
     ``COLUMNS`` overrides the terminal's width; with ``TERM=dumb``, which may report any width, the default is 80.
     """
-    try:
+    columns = 0
+    with contextlib.suppress(OSError, ValueError):  # closed, or no file
         if not stream.isatty():
             return None
-        columns = 0 if environ.get("TERM") == "dumb" else os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):  # closed, or no file
-        columns = 0
+        if environ.get("TERM") != "dumb":
+            columns = os.get_terminal_size(stream.fileno()).columns
     given = environ.get("COLUMNS", "")
     if given.isdecimal():
         columns = int(given) or columns
@@ -59,7 +62,10 @@ def folded(text: str, stream: IO[str]) -> str:
     width = terminal_width(stream, os.environ)
     if width is None:
         return text
-    return "\n".join(part for line in text.split("\n") for part in fold(line, width))
+    parts: list[str] = []
+    for line in text.split("\n"):
+        parts += fold(line, width)
+    return "\n".join(parts)
 
 
 def fold(line: str, width: int) -> list[str]:
@@ -71,13 +77,14 @@ def fold(line: str, width: int) -> list[str]:
         return [line]
     margin = " " * (len(line) - len(line.lstrip()))
     rest = _continuation_indent(line, margin, width)
+    indent = margin
     lines: list[str] = []
     for part in _parts(line.strip()):
-        indent = rest if lines else margin
         if part.is_command:
             lines.append(f"{indent}{part.text}")
         else:
             lines += _wrap(part.text, width, first=indent, rest=rest)
+        indent = rest
     return lines
 
 
@@ -95,11 +102,13 @@ def _wrap(text: str, width: int, *, first: str, rest: str) -> list[str]:
 
 
 def _continuation_indent(line: str, margin: str, width: int) -> str:
-    """Return the start of a table's last column if enough text fits there, else two blanks more than the line has."""
+    """Return the start of a table's last column if enough text fits there, else some blanks more than the line has."""
     gaps = [match.end() for match in _GAP.finditer(line)]
-    if gaps and gaps[-1] <= width - _LEAST_TEXT:
+    if not gaps:
+        return f"{margin}  "
+    if gaps[-1] <= width - _LEAST_TEXT:
         return " " * gaps[-1]
-    return margin + ("    " if gaps else "  ")
+    return f"{margin}    "
 
 
 def _parts(line: str) -> list[_Part]:
@@ -110,9 +119,17 @@ def _parts(line: str) -> list[_Part]:
         command = _COMMAND.match(line, start.start())
         if command is None:
             break
-        before = _BEFORE.sub("", line[position : start.start()])
-        parts.append(_Part(text=_AFTER.sub("", before), is_command=False))
+        parts += _prose(_BEFORE.sub("", line[position : start.start()]))
         parts.append(_Part(text=command[0].rstrip(), is_command=True))
         position = command.end()
-    parts.append(_Part(text=_AFTER.sub("", line[position:]) if parts else line, is_command=False))
-    return [part for part in parts if part.text.strip()]
+    if not parts:
+        return [_Part(text=line, is_command=False)]
+    return parts + _prose(line[position:])
+
+
+def _prose(text: str) -> list[_Part]:
+    """Return the text before or after a command without the signs between them; none of blanks alone."""
+    text = _AFTER.sub("", text)
+    if not text.strip():
+        return []
+    return [_Part(text=text, is_command=False)]

@@ -12,6 +12,7 @@ _ARCH = re.compile(r"(?:sm_?)?([3-9]|[1-9]\d)\.?(\d)([af]?)((?:\+PTX)?)", re.IGN
 
 #: In the build strings of this project (``cpu_py312_h1_0``) and of conda (``py312h1234567_0``).
 _PYTHON = re.compile(r"(?:^|_)py(\d)(\d+t?)(?=_|h[0-9a-f]+_)")
+_LINALG = re.compile(r"_((?:no)?magma)_")
 
 
 class PackageId(NamedTuple):
@@ -37,8 +38,9 @@ class PackageId(NamedTuple):
         """
         if python := _PYTHON.search(self.build_string):
             return f"py{python[1]}.{python[2]}"
-        linalg = re.search(r"_((?:no)?magma)_", self.build_string)
-        return linalg[1] if linalg else ""
+        if linalg := _LINALG.search(self.build_string):
+            return linalg[1]
+        return ""
 
     @property
     def label(self) -> str:
@@ -48,7 +50,10 @@ class PackageId(NamedTuple):
 
 def accelerator(cuda_version: str | None) -> str:
     """Return ``cpu``, or ``cuda130`` for CUDA 13.0 and any patch of it."""
-    return f"cuda{''.join(cuda_version.split('.')[:2])}" if cuda_version else "cpu"
+    if not cuda_version:
+        return "cpu"
+    major_minor = cuda_version.split(".")[:2]
+    return f"cuda{''.join(major_minor)}"
 
 
 def cuda_archs(text: str) -> tuple[str, ...]:

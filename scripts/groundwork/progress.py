@@ -15,6 +15,8 @@ WARNING = "! "
 _NINJA = re.compile(r"^\[(\d+)/(\d+) \d+(?:\.\d+)?s(?: (?P<name>\S+) of (?P<all>\d+))?\] ")
 #: Messages of the build scripts to the driver.
 MARKER = re.compile(r"^::megabuild:: (\w[\w-]*)\s*(.*)$")
+#: The message that a phase begins.
+_PHASE = re.compile(r"^::megabuild:: phase\s+(\S+)")
 _PHASES = {
     "staging": "environment",
     "sync": "unpacking the source",
@@ -34,7 +36,9 @@ class Preparing:
     unit: str = ""  #: ``bytes``, ``packages``
 
     def __str__(self) -> str:
-        return f"{self.what} ({size(self.total)})" if self.total and self.unit == "bytes" else self.what
+        if self.total and self.unit == "bytes":
+            return f"{self.what} ({size(self.total)})"
+        return self.what
 
 
 #: A callback for progress reports, called from any thread.
@@ -66,15 +70,21 @@ class Phases:
 
     def feed(self, line: str) -> Step | None:
         """Return the step that a line of output reports, or None."""
-        if match := _NINJA.match(line):
-            done, total = int(match[1]), int(match[2])
-            if match["name"] is not None:
-                self._side_by_side[match["name"]] = done
-                done, total = sum(self._side_by_side.values()), int(match["all"])
-            return Step(phase=self._phase, done=done, total=total)
-        marker = MARKER.match(line)
-        if marker is None or marker[1] != "phase" or not marker[2]:
+        counter = _NINJA.match(line)
+        if counter is not None:
+            return self._count(counter)
+        begun = _PHASE.match(line)
+        if begun is None:
             return None
-        self._phase = marker[2].split()[0]
+        self._phase = begun[1]
         self._side_by_side.clear()
         return Step(phase=self._phase)
+
+    def _count(self, counter: re.Match[str]) -> Step:
+        done = int(counter[1])
+        total = int(counter[2])
+        if counter["name"] is not None:
+            self._side_by_side[counter["name"]] = done
+            done = sum(self._side_by_side.values())
+            total = int(counter["all"])
+        return Step(phase=self._phase, done=done, total=total)

@@ -40,12 +40,15 @@ class Mask:
     def __init__(self, environ: Mapping[str, str]) -> None:
         values = {environ[name] for name in secret_names(environ)}
         # logs are masked line by line, and addresses quote values
-        lines = {line.strip() for value in values for line in value.splitlines()}
-        secrets = {text for line in values | lines for text in (line, quote(line, safe=""))}
-        longest_first = sorted(
-            (text for text in secrets if len(text) >= _SHORTEST_SECRET), key=len, reverse=True
-        )
-        self._secrets = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        texts = set(values)
+        for value in values:
+            texts.update(line.strip() for line in value.splitlines())
+        texts |= {quote(text, safe="") for text in texts}
+        secrets = [text for text in texts if len(text) >= _SHORTEST_SECRET]
+        self._secrets: re.Pattern[str] | None = None
+        if secrets:
+            longest_first = sorted(secrets, key=len, reverse=True)
+            self._secrets = re.compile("|".join(map(re.escape, longest_first)))
 
     def __call__(self, text: str) -> str:
         """Return the text with every secret replaced."""
@@ -54,7 +57,9 @@ class Mask:
         if ":/" in text:
             text = _USER.sub(rf"\1{MASK}@", text)
             text = _TOKEN.sub(rf"\1{MASK}", text)
-        return _PARAMETER.sub(rf"\1{MASK}", text) if "=" in text else text
+        if "=" in text:
+            text = _PARAMETER.sub(rf"\1{MASK}", text)
+        return text
 
 
 def address(url: str) -> str:
@@ -66,4 +71,6 @@ def address(url: str) -> str:
 
 def text(message: str) -> str:
     """Return a message without user, password, token, query and parameters in its addresses."""
-    return _TOKEN.sub(r"\1…", _QUERY.sub(r"\1", _USER.sub(r"\1", message)))
+    without_user = _USER.sub(r"\1", message)
+    without_query = _QUERY.sub(r"\1", without_user)
+    return _TOKEN.sub(r"\1…", without_query)

@@ -18,7 +18,11 @@ _STYLE = re.compile("\x1b\\[[0-9;]*[mK]|\x1b\\]8;[^\x07\x1b]*(?:\x07|\x1b\\\\)")
 class Sign:
     """Signs used in output; :func:`printable` replaces them on an ASCII stream."""
 
-    done, failed, kept, warning, dash = "✓", "✗", "=", "!", "-"
+    done = "✓"
+    failed = "✗"
+    kept = "="
+    warning = "!"
+    dash = "-"
 
 
 _ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~"})
@@ -26,23 +30,32 @@ _ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~"})
 
 def printable(text: str, stream: IO[str]) -> str:
     """Return text with every line `plain`; signs are ASCII unless the stream's encoding is Unicode."""
-    unicode = (getattr(stream, "encoding", None) or "").lower().replace("-", "").startswith("utf")
-    return plain_lines(text if unicode else text.translate(_ASCII))
+    encoding = getattr(stream, "encoding", None) or ""
+    if not encoding.lower().startswith("utf"):
+        text = text.translate(_ASCII)
+    return plain_lines(text)
 
 
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun: ``1 wheel``, ``7 wheels``, ``2 processes``."""
-    plural = f"{noun}{'es' if noun.endswith('s') else 's'}"
-    return f"{count} {noun if count == 1 else plural}"
+    if count == 1:
+        return f"{count} {noun}"
+    if noun.endswith("s"):
+        return f"{count} {noun}es"
+    return f"{count} {noun}s"
 
 
 def size(octets: float) -> str:
     """Format a size: ``812 B``, ``34.5 MB``, ``1.2 GB`` (powers of 1000)."""
-    for unit in ("B", "kB", "MB"):
-        if octets < 999.5:
-            return f"{octets:.0f} {unit}" if unit == "B" or octets >= 99.95 else f"{octets:.1f} {unit}"
+    if octets < 999.5:
+        return f"{octets:.0f} B"
+    for unit in ("kB", "MB"):
         octets /= 1000
-    return f"{octets:.1f} GB"
+        if octets < 99.95:
+            return f"{octets:.1f} {unit}"
+        if octets < 999.5:
+            return f"{octets:.0f} {unit}"
+    return f"{octets / 1000:.1f} GB"
 
 
 def duration(seconds: float) -> str:
@@ -50,13 +63,18 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    parts, unit = (whole, "min") if whole < 3600 else (whole // 60, "h")
-    return f"{parts // 60}:{parts % 60:02} {unit}"
+    minutes = whole // 60
+    if minutes < 60:
+        return f"{minutes}:{whole % 60:02} min"
+    return f"{minutes // 60}:{minutes % 60:02} h"
 
 
 def display(path: Path) -> str:
     """Return a path, relative to the current folder if that is shorter."""
-    relative = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    here = Path.cwd()
+    if not path.is_relative_to(here):
+        return str(path)
+    relative = path.relative_to(here)
     return min(str(path), str(relative), key=len)
 
 
@@ -65,19 +83,28 @@ def table(
 ) -> list[str]:
     """Return the lines of a table, columns two blanks apart; columns in ``right`` (from 0) are aligned right."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in [heads, *rows]
-    ]
+    lines: list[str] = []
+    for row in (heads, *rows):
+        cells: list[str] = []
+        for column, width in enumerate(widths):
+            if column in right:
+                cells.append(row[column].rjust(width))
+            else:
+                cells.append(row[column].ljust(width))
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def plain(text: str) -> str:
     """Return untrusted text on one line, without terminal control and bidirectional characters."""
-    without = _STYLE.sub("", text)
-    return _STEERING.sub(lambda match: "?" if match[0].strip("\t\n\r ") else " ", without)
+    return _STEERING.sub(_harmless, _STYLE.sub("", text))
+
+
+def _harmless(steering: re.Match[str]) -> str:
+    """Return a blank for white space, and a question mark for other characters."""
+    if steering[0].strip("\t\n\r "):
+        return "?"
+    return " "
 
 
 def plain_lines(text: str) -> str:
@@ -89,10 +116,17 @@ def suggest(word: str, names: Iterable[str]) -> str:
     """Return a hint for an unknown word: ``did you mean scatter?``, else the list of names."""
     known = list(names)
     close = get_close_matches(word.lower(), known, n=2)
-    return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(known)}"
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"choose from {', '.join(known)}"
 
 
 def to_dict(value: object, names: str) -> dict[str, Any]:
     """Return attributes for JSON, tuples as lists; ``names`` are separated by blanks."""
-    attributes = {name: getattr(value, name) for name in names.split()}
-    return {name: list(item) if isinstance(item, tuple) else item for name, item in attributes.items()}
+    attributes: dict[str, Any] = {}
+    for name in names.split():
+        item = getattr(value, name)
+        if isinstance(item, tuple):
+            item = list(item)
+        attributes[name] = item
+    return attributes

@@ -14,6 +14,7 @@ from typing import IO
 import zstandard
 
 from groundwork.errors import IntegrityError, MegabuildError, OutOfSpaceError, of_system, of_text
+from groundwork.files import existing_part
 from groundwork.text import size
 from groundwork.zip_archive import open_zip
 
@@ -83,7 +84,7 @@ def unpack(tarball: Path, folder: Path) -> None:
     Raises IntegrityError: The archive is broken.
     Raises OutOfSpaceError: It unpacks to more than the disk has free.
     """
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    existing = existing_part(folder.absolute())
     free = shutil.disk_usage(existing).free
     too_large = OutOfSpaceError(
         f"{tarball}: unpacks to more than the {size(free)} that {existing} has free",

@@ -25,29 +25,40 @@ from groundwork.zip_archive import open_zip, read_member
 _BLOCK = 1 << 20
 #: Bytes above which an entry of a zip file needs 64-bit fields.
 _WIDE = 2**31 - 1
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 
 
 def pack(tree: Path, wheel: Path, date: int, *, compressed: bool = True) -> Path:
     """Write a wheel with a new RECORD: entries sorted, metadata last, all with the same date (seconds since 1970)."""
     (folder,) = tree.glob("*.dist-info")
     record = f"{folder.name}/RECORD"
-    names = [path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()]
+    names = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
+    names.discard(record)
+    how = zipfile.ZIP_STORED
+    if compressed:
+        how = zipfile.ZIP_DEFLATED
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    how = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
     with zipfile.ZipFile(wheel, "w", how) as archive:
-        for name in sorted({*names} - {record}, key=lambda name: (name.startswith(folder.name), name)):
-            path, digest = tree / name, hashlib.sha256()
-            size = path.stat().st_size
-            entry = _entry(name, date, how, 0o755 if os.access(path, os.X_OK) else 0o644)
-            with path.open("rb") as source, archive.open(entry, "w", force_zip64=size > _WIDE) as target:
-                while block := source.read(_BLOCK):
-                    digest.update(block)
-                    target.write(block)
-            rows.writerow((name, recorded(digest.digest()), size))
+        for name in sorted(names, key=lambda name: (name.startswith(folder.name), name)):
+            path = tree / name
+            digest = _add(archive, name, path, date)
+            rows.writerow((name, digest, path.stat().st_size))
         rows.writerow((record, "", ""))
-        archive.writestr(_entry(record, date, how, 0o644), text.getvalue())
+        archive.writestr(_entry(archive, record, date, file_mode(executable=False)), text.getvalue())
     return wheel
+
+
+def _add(archive: zipfile.ZipFile, name: str, path: Path, date: int) -> str:
+    """Add a file to a wheel; return its hash as in RECORD."""
+    digest = hashlib.sha256()
+    entry = _entry(archive, name, date, file_mode(executable=os.access(path, os.X_OK)))
+    is_wide = path.stat().st_size > _WIDE
+    with path.open("rb") as source, archive.open(entry, "w", force_zip64=is_wide) as target:
+        while block := source.read(_BLOCK):
+            digest.update(block)
+            target.write(block)
+    return recorded(digest.digest())
 
 
 def recorded(digest: bytes) -> str:
@@ -61,15 +72,22 @@ def unpack(wheel: Path, tree: Path) -> Path:
         for entry in archive.infolist():
             if not entry.is_dir():
                 path = Path(archive.extract(entry, tree))
-                path.chmod(0o755 if entry.external_attr >> 16 & 0o100 else 0o644)
+                path.chmod(file_mode(executable=bool(entry.external_attr >> 16 & 0o100)))
     return tree
 
 
-def _entry(name: str, date: int, how: int, mode: int) -> zipfile.ZipInfo:
+def _entry(archive: zipfile.ZipFile, name: str, date: int, mode: int) -> zipfile.ZipInfo:
     entry = zipfile.ZipInfo(name, time.gmtime(date)[:6])
     entry.external_attr = (0o100000 | mode) << 16
-    entry.compress_type = how
+    entry.compress_type = archive.compression
     return entry
+
+
+def file_mode(*, executable: bool) -> int:
+    """Return the permissions of files in wheels, which depend on no umask."""
+    if executable:
+        return 0o755
+    return 0o644
 
 
 def metadata(tree: Path) -> Path:
@@ -87,22 +105,35 @@ def name_version(tree: Path, version: str, requires: Sequence[str] = ()) -> None
     folder = metadata(tree)
     with reading(folder / "METADATA"):
         head, separator, body = (folder / "METADATA").read_text(encoding="utf-8").partition("\n\n")
-    new = {canonicalize_name(Requirement(requirement).name) for requirement in requires}
-    lines = [
-        f"Version: {version}" if line.startswith("Version: ") else line
-        for line in head.splitlines()
-        if not line.startswith("Requires-Dist: ")
-        or canonicalize_name(Requirement(line.removeprefix("Requires-Dist: ")).name) not in new
-    ]
-    lines += [f"Requires-Dist: {requirement}" for requirement in requires]
-    (folder / "METADATA").write_text("\n".join(lines) + (separator or "\n") + body, encoding="utf-8")
+    text = _renamed(head, version, requires) + (separator or "\n") + body
+    (folder / "METADATA").write_text(text, encoding="utf-8")
     folder.rename(tree / f"{folder.name.partition('-')[0]}-{version}.dist-info")
     module = tree / "torch" / "version.py"
     if module.is_file():
-        text = re.sub(
-            r"^__version__ = .*$", f"__version__ = '{version}'", module.read_text(), flags=re.MULTILINE
-        )
+        assignment = f"__version__ = '{version}'"
+        text = re.sub(r"^__version__ = .*$", assignment, module.read_text(), flags=re.MULTILINE)
         module.write_text(text)
+
+
+def _renamed(head: str, version: str, requires: Sequence[str]) -> str:
+    """Return the fields of METADATA with another version, and with requirements in place of former ones."""
+    replaced = {_project(requirement) for requirement in requires}
+    lines: list[str] = []
+    for line in head.splitlines():
+        field, _, value = line.partition(": ")
+        match field:
+            case "Version":
+                lines.append(f"Version: {version}")
+            case "Requires-Dist" if _project(value) in replaced:
+                continue
+            case _:
+                lines.append(line)
+    lines += [f"Requires-Dist: {requirement}" for requirement in requires]
+    return "\n".join(lines)
+
+
+def _project(requirement: str) -> str:
+    return canonicalize_name(Requirement(requirement).name)
 
 
 def why_broken(path: Path) -> str:
@@ -111,13 +142,11 @@ def why_broken(path: Path) -> str:
         with open_zip(path) as archive:
             if damaged := archive.testzip():
                 return f"{damaged} is damaged"
-            (name,) = [
-                name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
-            ]
+            (name,) = filter(_METADATA.fullmatch, archive.namelist())
             head = message_from_string(read_member(archive, name).decode())
-            project, version, _, _ = parse_wheel_filename(path.name)
-            if (canonicalize_name(head["Name"]), Version(head["Version"])) == (project, version):
-                return ""
+        project, version, _, _ = parse_wheel_filename(path.name)
+        if canonicalize_name(head["Name"]) != project or Version(head["Version"]) != version:
             return f"its metadata names {head['Name']} {head['Version']}"
     except Exception as error:  # a broken wheel can raise any
         return f"the archive cannot be read ({error})"
+    return ""
